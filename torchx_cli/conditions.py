@@ -177,7 +177,9 @@ def _holds(condition: str, status: AppStatus | None) -> bool:
         return status.is_terminal()
     if condition == READY:
         states = {replica.state for role in status.roles for replica in role.replicas}
-        return status.state is AppState.RUNNING and states <= {AppState.RUNNING, AppState.SUCCEEDED}
+        unready = any(role.ready is not None and role.ready < len(role.replicas) for role in status.roles)
+        running = status.state is AppState.RUNNING and not unready
+        return running and states <= {AppState.RUNNING, AppState.SUCCEEDED}
     return status.state.name.lower() == condition
 
 

@@ -74,9 +74,20 @@ class _Converter:
         ordinal, attempt = self._attempt(data)
         pid = attempt.process.pid if attempt.process is not None else None
         events = [self._event(data, "started", ordinal, attempt.number, details={"pid": pid})]
+        if not self._is_service(ordinal) and self._ready.started(ordinal):
+            events.append(self._event(data, "ready", message=self._ready.message))
+        return events
+
+    def _service_ready(self, data: Mapping[str, Any]) -> list[AppEvent]:
+        ordinal, attempt = self._attempt(data)
+        events = [self._event(data, "ready", ordinal, attempt.number)]
         if self._ready.started(ordinal):
             events.append(self._event(data, "ready", message=self._ready.message))
         return events
+
+    def _is_service(self, ordinal: int) -> bool:
+        name = self._view.replicas[ordinal].role
+        return any(role.service is not None for role in self._view.record.roles if role.name == name)
 
     def _exit(self, data: Mapping[str, Any]) -> list[AppEvent]:
         ordinal, attempt = self._attempt(data)
@@ -161,6 +172,7 @@ _CONVERT = {
     "start": _Converter._start,
     "not_started": _Converter._exit,
     "exit": _Converter._exit,
+    "ready": _Converter._service_ready,
     "retry": _Converter._retry,
     "requeue": _Converter._requeue,
     "notice": _Converter._notice,

@@ -18,6 +18,7 @@ from torchx.schedulers.local.checks import notes_of
 from torchx.schedulers.local.images import ImageProvider
 from torchx.schedulers.local.images import ReplicaParam as ReplicaParam
 from torchx.scheduling.base import replicas_of
+from torchx.scheduling.checks import has_services
 from torchx.scheduling.limits import LimitRule
 from torchx.scheduling.preflight import SHARED_FILE, with_checks, without_checks
 from torchx.specs.app import AppDef, AppDryRunInfo
@@ -26,6 +27,7 @@ from torchx.specs.run_options import CfgVal
 
 with lazy_imports:
     from torchx.schedulers.local import workspaces as local_workspaces
+    from torchx.services import rules
     from torchx.workspace import sizes
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ def dry_run(
     """
     app_id = make_unique(app.name)
     provider = provider_of(cfg)
+    hosts = rules.hosts_of(app, "localhost") if has_services(app) else {}
     option = cfg.get("log_dir")
     # absolute: the supervisor has another working directory
     log_dir = Path(str(option)).expanduser().absolute() if option else Home(user_home()).logs
@@ -97,7 +100,7 @@ def dry_run(
             param = provider.get_replica_param(root, filled, *files)
             if snapshot is not None:
                 local_workspaces.run_in(snapshot, param, root)
-            param.env = _env(role.name, replica, handle, folder, elastic) | param.env
+            param.env = _env(role.name, replica, handle, folder, elastic) | hosts | param.env
             # last, programs installed beside this one: the virtual environment may not be activated
             param.env["PATH"] = _path(param, cfg, [*extra_paths, beside])
             param.args = with_checks(param.args, filled, cfg, SHARED_FILE, here=True)

@@ -71,7 +71,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         backend: the name of the scheduler in handles.
     """
 
-    attaches_by_default = cheap_to_list = on_this_machine = plans_workspaces = True
+    attaches_by_default = cheap_to_list = on_this_machine = plans_workspaces = runs_services = True
     workspaces_on_request = sends_notifications = True
     records_its_name = True
 

@@ -125,7 +125,7 @@ class LocalJobs:
         if query.called and self._is_on_record(query.called):
             # an id: no need to read the others
             exact = self._from_record(query.called, paths_of(self.home, query.called), is_listed=True)
-            if exact is not None and _matches(query, exact):
+            if exact is not None and exact.matches(query):
                 yield exact
                 return
         on_record, known = (listed := catalog(self.home)).app_ids, listed.lines
@@ -146,7 +146,7 @@ class LocalJobs:
             if since is not None and submitted_at < since:
                 return
             candidate = unlisted or self._listed(known[app_id], app_id, query)
-            if candidate is not None and _matches(query, candidate):
+            if candidate is not None and candidate.matches(query):
                 yield candidate
 
     def _is_on_record(self, app_id: str) -> bool:
@@ -230,10 +230,6 @@ class LocalJobs:
         return self.scheduler == (name if name in get_scheduler_factories() else DEFAULT_OWNER)
 
 
-def _matches(query: AppQuery, app: ListAppResponse) -> bool:
-    return query.takes(app.app_id, app.name, app.state.name, app.submitted_at, app.tags)
-
-
 def _register_secrets(record: JobRecord) -> None:
     """Registers the secrets of a job, to be masked in excerpts of its log; a description lacks them."""
     roles = record.app.get("roles")
@@ -256,13 +252,18 @@ def _register_secrets(record: JobRecord) -> None:
 def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
     """Returns the status of a job, without its roles and metadata."""
     record = view.record
-    roles: dict[str, RoleStatus] = {role.name: RoleStatus(role.name, []) for role in record.roles}
+    roles = {
+        each.name: RoleStatus(each.name, [], None if each.service is None else 0) for each in record.roles
+    }
     unstarted = AppState.CANCELLED if view.has_ended else AppState.PENDING
     for replica in view.replicas:
         attempts = [_attempt(attempt) for attempt in replica.attempts]
+        role = roles[replica.role]
+        if role.ready is not None and replica.attempts:
+            role.ready += replica.attempts[-1].ready
         folder = LogPaths(Path(record.log_dir)).replica(replica.role, replica.id)
         failed = bool(attempts) and attempts[-1].state is AppState.FAILED
-        roles[replica.role].replicas.append(
+        role.replicas.append(
             ReplicaStatus(
                 id=replica.id,
                 state=attempts[-1].state if attempts else unstarted,
@@ -271,12 +272,11 @@ def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
                 structured_error_msg=read_error_file(folder) or NONE if failed else NONE,
                 attempts=attempts,
                 max_attempts=replica.max_retries + 1,
+                required=role.ready is None,
             )
         )
     first = _first_failure(view)
-    error = NONE
-    if first is not None:
-        error = roles[first.role].replicas[first.replica].structured_error_msg
+    error = NONE if first is None else roles[first.role].replicas[first.replica].structured_error_msg
     return DescribeAppResponse(
         app_id=record.app_id,
         state=AppState[view.state],

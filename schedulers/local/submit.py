@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
+from torchx import settings
 from torchx.jobs.paths import Home, JobPaths, state_home
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
 from torchx.jobs.ticket import Ticket
@@ -162,4 +163,6 @@ def _role_record(role: Role, request: PopenRequest) -> RoleRecord:
         role.max_retries,
         role.retry_policy.value,
         workspace=snapshot.folder if snapshot is not None else None,
+        service=role.metadata.get(settings.SERVICE),
+        after=list(role.metadata.get(settings.AFTER, ())),
     )

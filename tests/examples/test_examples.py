@@ -99,6 +99,13 @@ def test_a_server_and_its_clients_count_primes() -> None:
     assert sum(counted) == 20
 
 
+def test_a_trainer_learns_from_an_inference_server() -> None:
+    done = torchx("run", "-s", "local_cwd", "examples/inference/app.py:distill")
+    assert done.returncode == 0, done.stderr
+    assert "learned 3.00 x -1.00" in done.stderr
+
+
 def test_the_components_of_the_examples_are_fine() -> None:
-    done = torchx("lint", "examples/server_clients/primes.py")
-    assert done.returncode == 0, done.stdout + done.stderr
+    for file in ("examples/server_clients/primes.py", "examples/inference/app.py"):
+        done = torchx("lint", file)
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -43,6 +43,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "torchx.machine",
         "torchx.leases",
         "torchx.scheduling",
+        "torchx.services",
         "torchx.workspace",
         "torchx.tracker",
         "torchx.runtime",

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +50,8 @@ class RoleRecord(NamedTuple):
         retry_policy: REPLICA, ROLE or APPLICATION.
         gpus: GPUs leased for each replica.
         workspace: the copy of the workspace that they run in, or None.
+        service: the rule of a service, as in the metadata of its role; None for an ordinary role.
+        after: the roles that must be ready, or have succeeded, before it starts.
     """
 
     name: str
@@ -60,6 +62,8 @@ class RoleRecord(NamedTuple):
     retry_policy: str = "APPLICATION"
     gpus: int = 0
     workspace: str | None = None
+    service: dict[str, Any] | None = None
+    after: Sequence[str] = ()
 
 
 class JobRecord(NamedTuple):
@@ -224,7 +228,7 @@ def _record(data: Mapping[str, Any]) -> JobRecord:
 
 
 def _role(data: Mapping[str, Any]) -> RoleRecord:
-    cwd, workspace = data.get("cwd"), data.get("workspace")
+    cwd, workspace, service = data.get("cwd"), data.get("workspace"), data.get("service")
     return RoleRecord(
         name=shape.system_text(data["name"], "name of a role"),
         replicas=[
@@ -236,6 +240,8 @@ def _role(data: Mapping[str, Any]) -> RoleRecord:
         retry_policy=shape.handle_text(data.get("retry_policy", "APPLICATION"), "retry_policy"),
         gpus=shape.integer(data.get("gpus", 0), "gpus"),
         workspace=None if workspace is None else shape.system_text(workspace, "workspace"),
+        service=None if service is None else dict(shape.mapping(service, "service")),
+        after=shape.system_texts(data.get("after", []), "after"),
     )
 
 

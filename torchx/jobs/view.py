@@ -41,6 +41,8 @@ class AttemptView:
         msg: why it could not be started, or a remark about its end.
         peak_kib: peak memory of its largest process, KiB.
         usage: the measurements of the whole attempt; None while it runs, or if there are none.
+        ready: whether it is a running replica of a service, and is ready.
+        needed: whether it is one that ended by itself while it was needed, which is a failure.
     """
 
     number: int
@@ -53,6 +55,8 @@ class AttemptView:
     msg: str = ""
     peak_kib: int | None = None
     usage: Sample | None = None
+    ready: bool = False
+    needed: bool = False
 
     @property
     def state(self) -> str:
@@ -61,7 +65,7 @@ class AttemptView:
             return "RUNNING"
         if self.stopped:
             return "CANCELLED"
-        return "SUCCEEDED" if self.exit_code == 0 else "FAILED"
+        return "SUCCEEDED" if self.exit_code == 0 and not self.needed else "FAILED"
 
     @property
     def reason(self) -> str:
@@ -157,7 +161,8 @@ class JobView:
         if self.state == "SUCCEEDED":
             return 0
         failed = self.failed_attempt
-        return None if failed is None else result_of(failed[1].exit_code, failed[1].signal)
+        result = None if failed is None else result_of(failed[1].exit_code, failed[1].signal)
+        return 1 if result == 0 else result  # 0: a service that ended while it was needed
 
     @property
     def failed_attempt(self) -> tuple[ReplicaView, AttemptView] | None:
@@ -261,7 +266,14 @@ def _exit(view: JobView, event: dict[str, Any], at: float) -> None:
     attempt.peak_kib = None if peak is None else shape.integer(peak, "peak_kib")
     attempt.usage = _usage(event.get("usage"), at)
     attempt.ended_at, attempt.exit_code, attempt.signal = at, code, signal
-    attempt.stopped, attempt.msg = stopped, msg
+    attempt.stopped, attempt.msg, attempt.needed = stopped, msg, event.get("needed") is True
+    attempt.ready = False
+
+
+def _ready(view: JobView, event: dict[str, Any], at: float) -> None:
+    attempt = _replica(view, event).attempts[-1]
+    if attempt.number == shape.integer(event["a"], "a", minimum=1):
+        attempt.ready = True
 
 
 def _usage(usage: Any, at: float) -> Sample | None:
@@ -325,6 +337,7 @@ _FOLD = {
     "start": _start,
     "not_started": _not_started,
     "exit": _exit,
+    "ready": _ready,
     "retry": _retry,
     "requeue": _requeue,
     "notice": _notice,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from torchx.compat.subclasses import NO_OPTIONS, Adapted, method_of_engine
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx.scheduling.checks import has_services
 from torchx.scheduling.protocols import BuildsImages as BuildsImages
 from torchx.scheduling.protocols import BuildsWorkspaces as BuildsWorkspaces
 from torchx.scheduling.protocols import Diagnoses as Diagnoses
@@ -39,6 +40,7 @@ from torchx.scheduling.responses import ListAppResponse as ListAppResponse
 
 with lazy_imports:
     from torchx.scheduling import logs
+    from torchx.services import rules
     from torchx.specs import app as specs_app
     from torchx.specs import macro, resources, run_options
 
@@ -76,6 +78,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         sends_notifications: :meth:`schedule` honours ``notify`` of its request: the end is reported without a
             process that waits for it. Otherwise the runner starts such a process on this machine.
         has_runs: its applications are sweeps: their roles are runs with parameters.
+        runs_services: honours services and the order of starts; others reject them at the dry-run.
 
     A scheduler overrides these attributes in its class, or in an object.
     """
@@ -87,6 +90,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
     workspaces_on_request: bool = False
     sends_notifications: bool = False
     has_runs: bool = False
+    runs_services: bool = False
     _opts: runopts | None = None
 
     def __init__(self, backend: str, session_name: str) -> None:
@@ -127,6 +131,8 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         )
         resolved = self.run_opts().resolve(cfg)
         self._pre_build_validate(app, self.backend, resolved)
+        if has_services(app):
+            rules.check(app) if self.runs_services else rules.reject(app, self.backend)
         if workspace:
             specs_app.lay_over(workspace, app.roles)
         if not self.plans_workspaces and any(role.workspace for role in app.roles):

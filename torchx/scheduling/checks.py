@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
 from torchx.json_limits import MOST_REPLICAS
+from torchx.settings import AFTER, SERVICE
 from torchx.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ def require_roles(app: AppDef) -> None:
         if count > MOST_REPLICAS:
             limit = f"the maximum is {MOST_REPLICAS:,}"
             raise UsageError(f"application `{app.name}` has {count:,} {counted}; {limit}")
+
+
+def has_services(app: AppDef) -> bool:
+    """Returns True if an application has services, or roles that start after others."""
+    return any({SERVICE, AFTER} & role.metadata.keys() for role in app.roles)
 
 
 def require_images(app: AppDef, needed_by: str) -> None:

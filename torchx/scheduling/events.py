@@ -24,7 +24,8 @@ class AppEvent:
     submitted the application was submitted
     waiting   it waits, with the reason that the engine reports
     started   an attempt of a replica has started
-    ready     all replicas have started; again after a retry
+    ready     all replicas have started and services are ready; again after a retry. With a replica: this one
+              of a service is ready
     retry     a replica has failed, and is started again
     notice    the programs were notified of the end of their run
     requeued  a run has ended by a time limit or a preemption, and the next one begins

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from torchx.specs.status import NONE, AppState, FirstFailure, RoleStatus, proven
 
 if TYPE_CHECKING:
+    from torchx.scheduling.query import AppQuery
     from torchx.scheduling.stalls import StallReport
     from torchx.specs.app import Role
     from torchx.specs.run_options import CfgVal
@@ -102,6 +103,10 @@ class ListAppResponse:
     needs_reconcile: bool = False
     is_own: bool = True
     tags: dict[str, str] = field(default_factory=dict)
+
+    def matches(self, query: AppQuery) -> bool:
+        """Returns True if a query selects the application."""
+        return query.takes(self.app_id, self.name, self.state.name, self.submitted_at, self.tags)
 
     def __post_init__(self) -> None:
         if self.state is AppState.SUCCEEDED and self.exit_code:

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from torchx.specs.api import *  # noqa: F403  # its names are names of this package, too
     from torchx.specs.app_metadata import NA as NA
     from torchx.specs.app_metadata import TORCHX_CONTEXT_NAME as TORCHX_CONTEXT_NAME
+    from torchx.specs.app_metadata import after as after
     from torchx.specs.app_metadata import note_of as note_of
+    from torchx.specs.app_metadata import service as service
     from torchx.specs.app_metadata import set_tags as set_tags
     from torchx.specs.app_metadata import tags_of as tags_of
     from torchx.specs.capabilities import CapabilityKey as CapabilityKey
@@ -40,7 +42,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "UNKNOWN",
         "resolve_overrides",
     ),
-    "app_metadata": ("NA", "TORCHX_CONTEXT_NAME", "note_of", "set_tags", "tags_of"),
+    "app_metadata": ("NA", "TORCHX_CONTEXT_NAME", "after", "note_of", "service", "set_tags", "tags_of"),
     "builders": ("materialize_appdef",),
     "capabilities": ("CapabilityKey",),
     "handles": (

@@ -1,15 +1,15 @@
-"""This project's own entries in the metadata of an application: their keys, and the tags and the note."""
+"""This project's own entries in metadata: their keys, tags and the note, and the services among the roles."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
-from torchx.settings import NOTE, TAG
+from torchx.settings import AFTER, NOTE, SERVICE, TAG
 
 with lazy_imports:
     import fnmatch
@@ -17,7 +17,7 @@ with lazy_imports:
     from torchx import masking
 
 if TYPE_CHECKING:
-    from torchx.specs.app import AppDef
+    from torchx.specs.app import AppDef, Role
 
 __all__ = [
     "CONTEXT",
@@ -26,7 +26,9 @@ __all__ = [
     "SCHEDULER",
     "TORCHX_CONTEXT_NAME",
     "VERSION",
+    "after",
     "note_of",
+    "service",
     "set_tags",
     "tags_of",
 ]
@@ -161,3 +163,55 @@ def has_tags(tags: Mapping[str, str], wanted: Iterable[tuple[str, str | None]]) 
         name in tags and (pattern is None or fnmatch.fnmatchcase(tags[name], pattern))
         for name, pattern in wanted
     )
+
+
+def service(
+    role: Role, ready: str = "", within: str = "10m", after: Sequence[str] = (), critical: bool = True
+) -> Role:
+    """Makes a role a service: it runs until all ordinary roles have succeeded, and is then ended.
+
+    A replica of a service that ends by itself while it is needed has failed, also with exit code 0.
+
+    Args:
+        role: the role; its metadata are changed.
+        ready: the probe of each replica; without one, a replica is ready when it has started.
+            ``http:PORT/path``: a request is answered with a status from 200 to 399.
+            ``tcp:PORT``: a connection is accepted. PORT is a number or a name of ``Role.port_map``.
+            ``log:REGEX``: a line of the output matches.
+            ``cmd:PROGRAM ARGUMENTS``: the program, run without a shell in the environment of the
+            replica, ends with exit code 0.
+        within: the time from the start of a replica in which it must be ready, such as ``90s`` or ``10m``.
+        after: names of roles that must be ready (services) or have succeeded (others) before this one
+            starts.
+        critical: a failure of the service is a failure of the application.
+
+    Returns:
+        The role.
+
+    >>> from torchx.specs import Role
+    >>> server = service(Role("server", image=""), ready="http:8000/health")
+    >>> server.metadata["torchx/service"]["ready"]
+    'http:8000/health'
+    """
+    role.metadata[SERVICE] = {"ready": ready, "within": within, "critical": critical}
+    if after:
+        role.metadata[AFTER] = list(after)
+    return role
+
+
+def after(role: Role, roles: Sequence[str]) -> Role:
+    """Starts a role when others are ready: services by their probe, ordinary roles when they have succeeded.
+
+    Args:
+        role: the role; its metadata are changed.
+        roles: names of the other roles.
+
+    Returns:
+        The role.
+
+    >>> from torchx.specs import Role
+    >>> after(Role("trainer", image=""), ["server"]).metadata
+    {'torchx/after': ['server']}
+    """
+    role.metadata[AFTER] = list(roles)
+    return role

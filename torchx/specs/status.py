@@ -194,10 +194,12 @@ class RoleStatus:
     Attributes:
         role: name of the role.
         replicas: the status of each.
+        ready: of a service, the number of replicas that are ready; None for an ordinary role.
     """
 
     role: str
     replicas: list[ReplicaStatus]
+    ready: int | None = None
 
 
 def _contradicted(replica: ReplicaStatus) -> bool:

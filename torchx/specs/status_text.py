@@ -89,7 +89,7 @@ def as_json(status: AppStatus, filter_roles: Sequence[str] | None) -> dict[str, 
         "num_restarts": status.num_restarts,
         "run": status.run,
         "roles": [
-            {"role": role.role, "replicas": [_replica_json(r) for r in role.replicas]}
+            {"role": role.role, "ready": role.ready, "replicas": [_replica_json(r) for r in role.replicas]}
             for role in _wanted(status, filter_roles)
         ],
         "msg": status.msg,

@@ -15,7 +15,6 @@ from typing import Any
 from torchx.jobs.events import Clock, EventLog
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
-from torchx.jobs.recovery import describe_survivors
 from torchx.machine import files, processes
 from torchx.machine.out_of_memory import Kills
 from torchx.machine.processes import Process
@@ -24,9 +23,10 @@ from torchx.supervisor.limits import Limits, own_run
 from torchx.supervisor.output import PARTIAL_AFTER
 from torchx.supervisor.policy import Action, End, Requeue, Retry, Start, Stop, gang_of
 from torchx.supervisor.process import wake_on_signals
-from torchx.supervisor.replicas import Replicas, Running, decode_status, describe_start_error, shell_code
+from torchx.supervisor.replicas import Replicas, Running, describe_start_error, shell_code
 from torchx.supervisor.sampling import Sampler
-from torchx.supervisor.verdicts import Verdicts
+from torchx.supervisor.services.readiness import Readiness
+from torchx.supervisor.verdicts import ENDED_WHILE_NEEDED, Verdicts, facts_of_end
 
 STARTS_AT_A_TIME = 16
 """Replicas to start before output, exits and requests are handled again."""
@@ -65,6 +65,7 @@ class Supervisor:
         self._stalls = job_stalls.of_job(record, paths, self._replicas, self.note, self._clock.now)
         self._gang = gang_of(record)
         self._verdicts = Verdicts(record, self._gang)
+        self._services = Readiness(record, self._replicas, self._gang, self.note)
         self._limits = Limits(record, paths, self._replicas, self._gang, self.note)
         self._due: dict[int, float] = {}
         self._stopping: dict[int, str] = {}
@@ -112,6 +113,7 @@ class Supervisor:
             self._replicas.flush()
             self._sampler.sample_if_due()
             self._handle_stalls()
+            self._probe_services()
             if self._end is not None:
                 self._sampler.close()
         for running in self._replicas.still_open():
@@ -169,6 +171,7 @@ class Supervisor:
         self._gang.started(ordinal)
         self._sampler.started(running)
         self._stalls.started(ordinal)
+        self._services.started(running)
         self.note("start", r=ordinal, a=running.attempt, pid=running.process.pid, start=running.process.start)
 
     def _not_started(self, ordinal: int, error: OSError | ValueError) -> None:
@@ -198,6 +201,11 @@ class Supervisor:
             stalled = [r.process for r in self._replicas.by_pid.values() if r.ordinal in due.replicas]
             self._end_all(ending.with_family(stalled))
 
+    def _probe_services(self) -> None:
+        actions, late = self._services.due()
+        self._execute(actions)
+        self._end_all(ending.with_family(late) if late else set())
+
     @property
     def _grace(self) -> float:
         """Seconds until a process that is ended gets KILL."""
@@ -217,7 +225,7 @@ class Supervisor:
             while (result := os.wait4(-1, os.WNOHANG))[0]:
                 running = self._replicas.by_pid.pop(result[0], None)
                 if running is None:
-                    if not self._stalls.reaped(*result[:2]):
+                    if not any(each.reaped(*result[:2]) for each in (self._stalls, self._services)):
                         self._sampler.adopted(result[0], result[2])
                 else:
                     self._ending.pop(running.process, None)
@@ -242,23 +250,16 @@ class Supervisor:
         if not leaves_some:
             self._replicas.finish(running)
         ordinal = running.ordinal
-        stalled = self._stalls.ended(ordinal)
+        stalled = self._stalls.ended(ordinal) or self._services.ended(ordinal)
         stopped = self._stopping.pop(ordinal, "")
-        facts: dict[str, Any] = {}
-        if status is None:
-            facts["msg"] = describe_survivors({running.process})
-        else:
-            code, signal_name = decode_status(status)
-            facts = {"code": code} if signal_name is None else {"signal": signal_name}
-            if signal_name == "SIGKILL" and not stopped:
-                facts["msg"] = self._kills.reason(usage)
-        if stopped:
-            facts["stopped"] = stopped
-        elif stalled:  # a failure, even if it ends orderly
-            facts, status = {"signal": "SIGTERM", "msg": stalled}, signal.SIGTERM
-        if running.output.lost:
-            facts["msg"] = f"{running.output.lost} bytes of its output were lost: {running.output.lost_why}"
-        verdict = self._verdicts.of(running, facts, expected=status == 0 or bool(stopped or stalled))
+        needed = self._gang.needs(ordinal) and not (stopped or stalled)
+        facts = facts_of_end(running, status, stopped, stalled, lambda: self._kills.reason(usage))
+        if stalled and not stopped:  # a failure, even if it ends orderly
+            status = signal.SIGTERM
+        elif needed:
+            facts = {**facts, "needed": True, "msg": facts.get("msg") or ENDED_WHILE_NEEDED}
+        expected = (status == 0 and not needed) or bool(stopped or stalled)
+        verdict = self._verdicts.of(running, facts, expected)
         facts |= self._sampler.ended(running, usage)
         peak_kib = 0 if usage is None else usage.ru_maxrss
         self.note("exit", r=ordinal, a=running.attempt, **facts, peak_kib=peak_kib)
@@ -335,7 +336,7 @@ class Supervisor:
         """Returns the seconds until the next timer, or None without one."""
         waits = [
             wait
-            for wait in (self._sampler.pause(), self._stalls.pause(), self._limits.pause())
+            for wait in (s.pause() for s in (self._sampler, self._stalls, self._limits, self._services))
             if wait is not None
         ]
         if self._due and not self._ending:

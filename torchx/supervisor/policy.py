@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from torchx.supervisor.actions import Action as Action
+from torchx.supervisor.actions import End as End
+from torchx.supervisor.actions import Requeue as Requeue
+from torchx.supervisor.actions import Retry as Retry
+from torchx.supervisor.actions import Start as Start
+from torchx.supervisor.actions import Stop as Stop
+from torchx.supervisor.services.order import Order
 
 if TYPE_CHECKING:
     from torchx.jobs.record import JobRecord
@@ -29,76 +37,18 @@ class RoleRules(NamedTuple):
         replicas: the ordinals of its replicas within the application.
         max_retries: maximum number of retries.
         retry_policy: the scope of a restart: REPLICA, ROLE or APPLICATION.
+        service: it is ended when all roles that are not services have ended; an earlier end is a failure.
+        critical: a failure of the service is a failure of the application.
+        after: the roles that must be ready (services) or have succeeded before it starts.
     """
 
     name: str
     replicas: range
     max_retries: int = 0
     retry_policy: str = APPLICATION
-
-
-class Start(NamedTuple):
-    """Start these replicas, each as its next attempt, ``delay`` seconds from now."""
-
-    replicas: tuple[int, ...]
-    delay: float = 0.0
-
-
-class Stop(NamedTuple):
-    """End these running replicas; ``why`` is recorded."""
-
-    replicas: tuple[int, ...]
-    why: str
-
-
-class Retry(NamedTuple):
-    """A retry after a failure, to be recorded.
-
-    Attributes:
-        scope: REPLICA, ROLE or APPLICATION.
-        failed: ordinal of the replica that failed.
-        number: number of the retry within its scope, from 1.
-        allowed: maximum number of retries.
-        delay: seconds until the restart.
-    """
-
-    scope: str
-    failed: int
-    number: int
-    allowed: int
-    delay: float
-
-    def facts(self) -> dict[str, Any]:
-        """Returns the data of its event."""
-        scope, failed, number, allowed, delay = self
-        return {"scope": scope, "r": failed, "n": number, "of": allowed, "delay": delay}
-
-
-class Requeue(NamedTuple):
-    """The end of a run by the time limit, to be recorded; all replicas start again.
-
-    Attributes:
-        number: number of the requeue, from 1.
-        allowed: maximum number of requeues.
-    """
-
-    number: int
-    allowed: int
-
-
-class End(NamedTuple):
-    """The end of the application.
-
-    Attributes:
-        state: SUCCEEDED, FAILED or CANCELLED.
-        first_failure: ordinal of the replica that failed permanently first, or None.
-    """
-
-    state: str
-    first_failure: int | None = None
-
-
-Action = Start | Stop | Retry | Requeue | End
+    service: bool = False
+    critical: bool = True
+    after: tuple[str, ...] = ()
 
 
 class _Restart(NamedTuple):
@@ -132,6 +82,7 @@ class Gang:
     first_failure: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        self._order = Order(self.roles)
         self._role_of = {n: role for role in self.roles for n in role.replicas}
         self._all = range(len(self._role_of))
         self._running: set[int] = set()
@@ -167,12 +118,24 @@ class Gang:
         self._running.discard(replica)
         self._waiting.discard(replica)
         actions: list[Action] = []
+        succeeded = self._order.ended(replica, succeeded and not stopped)
         counts = not (succeeded or stopped or self.cancelled or self._is_restarting(replica))
         if counts and not self._lost and (self._noticed or self.expired):
-            self._interrupted.append(replica)
+            if not self._order.is_service(replica):
+                self._interrupted.append(replica)
         elif counts and (self.first_failure is None or not self.fail_fast):
             actions += self._failed(replica, verdict)
         return actions + self._advance()
+
+    def ready(self, replica: int) -> list[Action]:
+        """Handles that a running replica of a service is ready; returns the next actions."""
+        self._order.ready(replica)
+        return self._advance()
+
+    def needs(self, replica: int) -> bool:
+        """Returns True for a service that is still needed, so that its end is a failure."""
+        over = self._order.released or self.cancelled or self._lost or self.expired
+        return self._order.is_service(replica) and not over
 
     def cancel(self) -> list[Action]:
         """Cancels the application; ended replicas keep their results.
@@ -245,9 +208,11 @@ class Gang:
         used = self.used_retries.get(key, 0)
         free = verdict == FREE and role.max_retries > 0
         if verdict == NEVER or (used >= role.max_retries and not free):
+            self._failed_permanently.add(replica)
+            if self._order.tolerates(replica):
+                return []
             if self.first_failure is None:
                 self.first_failure = replica
-            self._failed_permanently.add(replica)
             if not self.fail_fast:
                 return []
             self._lost = True
@@ -261,6 +226,7 @@ class Gang:
         inside = [r for r in self._restarts if set(r.members) <= set(members)]
         self._restarts = [r for r in self._restarts if r not in inside]
         self._waiting.difference_update(members)
+        self._order.held.difference_update(members)
         self._restarts.append(_Restart(members, delay))
         return [retry, *self._stop(members, f"{self._label(replica)} failed; {scope.lower()} restarts")]
 
@@ -279,11 +245,24 @@ class Gang:
                 self._restarts.remove(restart)
                 replicas = [n for n in restart.members if n not in self._failed_permanently]
                 actions.append(self._start(replicas, restart.delay))
+        actions += self._follow()
         if self._over or self._running or self._waiting or self._restarts:
             return actions
         if (self.expired or self._interrupted) and not (self.cancelled or self._lost):
             return [*actions, *self._end_run()]
         return [*actions, self._end(self._result())]
+
+    def _follow(self) -> list[Action]:
+        """Starts the replicas that had to wait for others, and ends the services that are not needed."""
+        free = self._order.free()
+        self._waiting.update(free)
+        actions: list[Action] = [Start(tuple(free))] if free else []
+        pending = {n for restart in self._restarts for n in restart.members}
+        stopping = self.cancelled or self._lost or self.expired
+        if stopping or not self._order.release(self._running | self._waiting | pending):
+            return actions
+        self._drop_starts()  # of services
+        return actions + self._stop(self._order.services, "no longer needed")
 
     def _end_run(self) -> list[Action]:
         """Begins the next run after a time limit, or ends the application without one."""
@@ -308,8 +287,9 @@ class Gang:
         return End(state, self.first_failure if state == "FAILED" else None)
 
     def _start(self, replicas: Sequence[int], delay: float = 0.0) -> Start:
-        self._waiting.update(replicas)
-        return Start(tuple(replicas), delay)
+        free = self._order.hold(replicas)
+        self._waiting.update(free)
+        return Start(tuple(free), delay)
 
     def _stop(self, replicas: Sequence[int], why: str) -> list[Action]:
         running = tuple(n for n in replicas if n in self._running)
@@ -318,6 +298,7 @@ class Gang:
     def _drop_starts(self) -> None:
         self._waiting.clear()
         self._restarts.clear()
+        self._order.held.clear()
 
     def _is_restarting(self, replica: int) -> bool:
         return any(replica in r.members for r in self._restarts)
@@ -333,6 +314,9 @@ def gang_of(record: JobRecord) -> Gang:
     first = 0
     for role in record.roles:
         ordinals = range(first, first + len(role.replicas))
-        rules.append(RoleRules(role.name, ordinals, role.max_retries, role.retry_policy))
+        own = RoleRules(role.name, ordinals, role.max_retries, role.retry_policy)
+        if role.service is not None:
+            own = own._replace(service=True, critical=role.service.get("critical", True) is not False)
+        rules.append(own._replace(after=tuple(role.after)))
         first = ordinals.stop
     return Gang(rules, record.fail_fast, record.backoff)

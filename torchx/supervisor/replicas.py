@@ -65,6 +65,7 @@ class Replicas:
 
     Attributes:
         watch: handles their output if stalls are detected.
+        taps: functions that handle output too: they get the ordinal, the stream and the data.
         variables: functions that return further variables of the replica with the given ordinal.
     """
 
@@ -93,6 +94,7 @@ class Replicas:
         self.lost = 0  # bytes of output that could not be written
         self.lost_why = ""
         self.watch: StallWatch | None = None
+        self.taps: list[Callable[[int, int, bytes], None]] = []
         self.variables: list[Callable[[int], Mapping[str, str]]] = []
         self._holding: set[int] = set()
         self._open: dict[int, Running] = {}  # by id(): replicas with open files or pipes
@@ -122,12 +124,7 @@ class Replicas:
             set_aside(folder, attempt - 1)
         self._attempts[ordinal] = attempt
         spec = role.replicas[replica]
-        env = {
-            **self._base_env,
-            **_encoded({name: value for more in self.variables for name, value in more(ordinal).items()}),
-            **self._role_env[role.name],
-            **_encoded({**spec.env, settings.TORCHX_ATTEMPT: str(attempt)}),
-        }
+        env = self.environment(ordinal)
         output = AttemptOutput(folder, ordinal, attempt, self.index, self._clock, self._keep_open)
         reads: dict[int, int] = {}
         writes: dict[int, int] = {}
@@ -152,6 +149,13 @@ class Replicas:
         self.by_pid[process.pid] = running
         self._open[id(running)] = running
         return running
+
+    def environment(self, ordinal: int) -> dict[bytes, bytes]:
+        """Returns the environment of a replica in its current attempt."""
+        role, replica = self._specs[ordinal]
+        more = {name: value for add in self.variables for name, value in add(ordinal).items()}
+        own = {**role.replicas[replica].env, settings.TORCHX_ATTEMPT: str(self._attempts[ordinal])}
+        return {**self._base_env, **_encoded(more), **self._role_env[role.name], **_encoded(own)}
 
     def _spawn(
         self, args: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, writes: Mapping[int, int]
@@ -199,6 +203,8 @@ class Replicas:
         running.output.feed(stream, data)
         if self.watch is not None:
             self.watch.output(running.ordinal, stream, data)
+        for tap in self.taps:
+            tap(running.ordinal, stream, data)
         if running.output.holds:
             self._holding.add(id(running))
         return len(data)

@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torchx.jobs.record import JobRecord
+from torchx.jobs.recovery import describe_survivors
 from torchx.lazy import lazy_imports
 from torchx.supervisor.policy import COUNTED, Gang
-from torchx.supervisor.replicas import Running
+from torchx.supervisor.replicas import Running, decode_status
 
 with lazy_imports:
     from torchx.supervisor import retry_causes
+
+
+ENDED_WHILE_NEEDED = "a service ended by itself while it was needed"
+
+
+def facts_of_end(
+    running: Running, status: int | None, stopped: str, forced: str, kill_reason: Callable[[], str]
+) -> dict[str, Any]:
+    """Returns the data of the event of a replica's end.
+
+    Args:
+        running: the replica.
+        status: its wait status; None if it cannot be ended.
+        stopped: why the policy ended it; empty if it did not.
+        forced: why it was ended as a failed one; empty if it was not.
+        kill_reason: returns the reason of a KILL.
+    """
+    facts: dict[str, Any] = {}
+    if status is None:
+        facts["msg"] = describe_survivors({running.process})
+    else:
+        code, signal_name = decode_status(status)
+        facts = {"code": code} if signal_name is None else {"signal": signal_name}
+        if signal_name == "SIGKILL" and not stopped:
+            facts["msg"] = kill_reason()
+    if stopped:
+        facts["stopped"] = stopped
+    elif forced:
+        facts = {"signal": "SIGTERM", "msg": forced}
+    if running.output.lost:
+        facts["msg"] = f"{running.output.lost} bytes of its output were lost: {running.output.lost_why}"
+    return facts
 
 
 class Verdicts:

@@ -52,8 +52,8 @@ def wait_(
         option(
             "--for",
             metavar="CONDITION",
-            help="done (default), running, ready (all replicas run), stalled, log:REGEX (a line matches), or "
-            "a state such as failed.",
+            help="done (default), running, ready (all replicas run, services are ready), stalled, "
+            "log:REGEX (a line matches), or a state such as failed.",
         ),
     ] = DONE,
     first: Annotated[

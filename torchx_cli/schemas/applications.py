@@ -84,6 +84,7 @@ class RoleState(TypedDict):
     """A role with its replicas."""
 
     role: Annotated[str, "the name of the role"]
+    ready: Annotated[int | None, "the number of ready replicas of a service; null for an ordinary role"]
     replicas: Annotated[list[Replica], "the replicas of the role"]
 
 

@@ -125,6 +125,8 @@ def _role_lines(
     role: RoleStatus, stream: TextIO, nodes: bool, notable: Mapping[tuple[str, int], str]
 ) -> list[str]:
     counts = Counter(replica.state.name for replica in role.replicas)
+    if role.ready is not None and counts.pop("RUNNING", 0):
+        counts = Counter(ready=role.ready) + counts if role.ready else Counter({"ready": 0, **counts})
     summary = ", ".join(f"{n} of {len(role.replicas)} {state.lower()}" for state, n in counts.most_common())
     return [
         fit(f"{role.role}  {summary or 'no replicas'}", width_of(stream)),

@@ -1,0 +1,1 @@
+"""Services and the order of starts: the rules that an application must follow."""

@@ -1,0 +1,1 @@
+"""Services beside ordinary roles: the order of starts, and the probes."""

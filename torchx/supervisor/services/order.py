@@ -1,0 +1,139 @@
+"""The order in which roles start, and the time at which services are no longer needed: pure, without time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
+
+
+class Rules(Protocol):
+    """The rules of one role, as far as its order matters."""
+
+    @property
+    def name(self) -> str:
+        """The role."""
+
+    @property
+    def replicas(self) -> range:
+        """The ordinals of its replicas."""
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """The roles that must be ready, or have succeeded, before it starts."""
+
+    @property
+    def service(self) -> bool:
+        """It is a service."""
+
+    @property
+    def critical(self) -> bool:
+        """A failure of the service is a failure of the application."""
+
+
+class Order:
+    """Decides which replicas may start, and when services are no longer needed.
+
+    A replica is *done* if roles after its own need not wait for it: a ready one of a service, or one of an
+    ordinary role that has succeeded.
+
+    Args:
+        roles: the rules of all roles.
+
+    Attributes:
+        held: the replicas that start when others are done.
+        services: all replicas of services.
+        released: services are no longer needed.
+    """
+
+    def __init__(self, roles: Sequence[Rules]) -> None:
+        self._roles = {role.name: role for role in roles}
+        self._role_of = {n: role for role in roles for n in role.replicas}
+        self._done: set[int] = set()
+        self.held: set[int] = set()
+        self.services = [n for n, role in self._role_of.items() if role.service]
+        self.released = False
+
+    def hold(self, replicas: Iterable[int]) -> list[int]:
+        """Returns those of these replicas that may start now; the others are held."""
+        starting = list(replicas)
+        self._done.difference_update(starting)
+        self.held.update(starting)
+        self.released = False
+        return self.free(starting)
+
+    def free(self, replicas: Iterable[int] | None = None) -> list[int]:
+        """Returns the held replicas that may start now, and holds them no longer.
+
+        Args:
+            replicas: the replicas to consider (default: all).
+        """
+        if not self.held:
+            return []
+        wanted = sorted(self.held) if replicas is None else replicas
+        free = [n for n in wanted if n in self.held and self._may_start_now(self._role_of[n])]
+        self.held.difference_update(free)
+        return free
+
+    def ready(self, replica: int) -> None:
+        """Handles that a replica of a service is ready."""
+        self._done.add(replica)
+
+    def ended(self, replica: int, succeeded: bool) -> bool:
+        """Handles the end of a replica; returns True if it has not failed.
+
+        Args:
+            replica: its ordinal.
+            succeeded: it ended by itself with exit code 0.
+        """
+        if self._role_of[replica].service:
+            self._done.discard(replica)
+            return self.released
+        if succeeded:
+            self._done.add(replica)
+        return succeeded
+
+    def is_service(self, replica: int) -> bool:
+        """Returns True for a replica of a service."""
+        return self._role_of[replica].service
+
+    def tolerates(self, replica: int) -> bool:
+        """Handles a permanent failure; returns True if the application continues without the replica."""
+        role = self._role_of[replica]
+        if not role.service or role.critical:
+            return False
+        self._done.add(replica)
+        return True
+
+    def release(self, active: Collection[int]) -> bool:
+        """Returns True if no ordinary replica runs or will start; then no replica is held any longer.
+
+        Args:
+            active: the replicas that run, or are to start.
+        """
+        if self.released or not (self.services or self.held):
+            return False
+        if any(not self.is_service(n) for n in active):
+            return False
+        waiting = {role.name: role for role in map(self._role_of.__getitem__, self.held) if not role.service}
+        if any(self._may_start(role, active) for role in waiting.values()):
+            return False
+        self.held.clear()
+        self.released = True
+        return True
+
+    def _missing(self, role: Rules) -> list[int]:
+        return [n for n in role.replicas if n not in self._done]
+
+    def _may_start_now(self, role: Rules) -> bool:
+        return not any(self._missing(self._roles[name]) for name in role.after if name in self._roles)
+
+    def _may_start(self, role: Rules, active: Collection[int]) -> bool:
+        """Returns True if the roles before this one are done, or may still be."""
+        before = [self._roles[name] for name in role.after if name in self._roles]
+        return all(self._may_be_done(each, active) for each in before)
+
+    def _may_be_done(self, role: Rules, active: Collection[int]) -> bool:
+        missing = self._missing(role)
+        if not missing or any(n in active for n in missing):
+            return True
+        return any(n in self.held for n in missing) and self._may_start(role, active)

@@ -1,0 +1,209 @@
+"""Probes of services: single checks that never block; each is polled until it has an answer."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import select
+import shlex
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+from torchx.machine import processes
+from torchx.services.rules import CMD, HTTP, TCP, Probe
+
+LONGEST_CHECK = 5.0
+"""Seconds in which a port must answer, or a program must end, in one check."""
+
+LONGEST_ANSWER = 4096
+"""Bytes that are read of an answer, and kept of an unfinished line."""
+
+LONGEST_PAUSE = 1.0
+"""Maximum seconds between two checks of a replica; the first pauses are shorter."""
+
+HERE = "127.0.0.1"
+
+
+class Check(Protocol):
+    """One check of one replica."""
+
+    def poll(self) -> str | None:
+        """Returns None until it has ended, then an empty text if the replica is ready, else the answer."""
+
+    def close(self) -> None:
+        """Releases its resources; a check that has not ended is given up."""
+
+
+class PortCheck:
+    """Connects to a port of this machine, and sends a request if there is a path.
+
+    Args:
+        port: the port.
+        path: the path of the request; empty for none.
+    """
+
+    def __init__(self, port: int, path: str = "") -> None:
+        self._until = time.monotonic() + LONGEST_CHECK
+        self._unsent = f"GET {path} HTTP/1.0\r\nHost: localhost:{port}\r\n\r\n".encode() if path else b""
+        self._answer = b""
+        self._connected = False
+        self._path = path
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        self._socket.setblocking(False)
+        self._error = self._socket.connect_ex((HERE, port))
+
+    def poll(self) -> str | None:
+        """Returns None until it has ended, then an empty text if the replica is ready, else the answer."""
+        try:
+            answer = self._step()
+        except BlockingIOError:
+            answer = None
+        except OSError as error:
+            answer = error.strerror or str(error)
+        late = answer is None and time.monotonic() > self._until
+        return f"no answer in {LONGEST_CHECK:g} s" if late else answer
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._socket.close()
+
+    def _step(self) -> str | None:
+        if not self._connected:
+            if self._error not in (0, errno.EINPROGRESS):
+                return os.strerror(self._error)
+            poll = select.poll()
+            poll.register(self._socket, select.POLLOUT)
+            if not poll.poll(0):
+                return None
+            if error := self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                return os.strerror(error)
+            # without a listener, the kernel may connect a socket to itself
+            if self._socket.getsockname() == self._socket.getpeername():
+                return os.strerror(errno.ECONNREFUSED)
+            self._connected = True
+        if not self._path:
+            return ""
+        while self._unsent:
+            self._unsent = self._unsent[self._socket.send(self._unsent) :]
+        data = self._socket.recv(LONGEST_ANSWER)
+        self._answer += data
+        if data and b"\n" not in self._answer and len(self._answer) < LONGEST_ANSWER:
+            return None
+        return status_of(self._answer)
+
+
+def status_of(answer: bytes) -> str:
+    """Returns an empty text for an HTTP status from 200 to 399, else the answer for messages.
+
+    >>> status_of(b"HTTP/1.0 200 OK"), status_of(b"HTTP/1.1 503 Busy" + bytes([13, 10])), status_of(b"hi")
+    ('', 'HTTP 503', 'not an HTTP answer')
+    """
+    match = re.match(rb"HTTP/\d\.\d (\d{3})\b", answer)
+    if match is None:
+        return "not an HTTP answer" if answer else "the connection was closed without an answer"
+    return "" if 200 <= int(match[1]) < 400 else f"HTTP {int(match[1])}"
+
+
+class CommandCheck:
+    """Runs a program in the environment of a replica, without a shell.
+
+    Args:
+        command: its command line.
+        env: its environment.
+        cwd: its working directory.
+    """
+
+    def __init__(self, command: str, env: Mapping[bytes, bytes], cwd: str | None) -> None:
+        self._until = time.monotonic() + LONGEST_CHECK
+        self._killed = False
+        self._answer: str | None = None
+        self._process: processes.Process | None = None
+        try:
+            self._process = processes.spawn(shlex.split(command), env=env, cwd=cwd)
+        except (OSError, ValueError) as error:
+            self._answer = getattr(error, "strerror", None) or str(error)
+
+    @property
+    def pid(self) -> int | None:
+        """The process; None if it could not be started."""
+        return None if self._process is None else self._process.pid
+
+    def reaped(self, status: int) -> None:
+        """Handles the end of the process."""
+        if self._killed:
+            self._answer = f"it did not end in {LONGEST_CHECK:g} s"
+        elif os.WIFSIGNALED(status):
+            self._answer = f"signal {os.WTERMSIG(status)}"
+        else:
+            code = os.waitstatus_to_exitcode(status)
+            self._answer = f"exit {code}" if code else ""
+
+    def poll(self) -> str | None:
+        """Returns None until it has ended, then an empty text if the replica is ready, else the answer."""
+        if self._answer is None and not self._killed and time.monotonic() > self._until:
+            self.close()
+        return self._answer
+
+    def close(self) -> None:
+        """Kills the process and those that it has started, if it has not ended."""
+        if self._answer is None and self._process is not None and not self._killed:
+            self._killed = True
+            with contextlib.suppress(OSError):  # not reaped yet: its pid is its own
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+class LineCheck:
+    """Searches the output of a replica for a pattern.
+
+    Args:
+        pattern: the pattern.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self._search = re.compile(pattern).search
+        self._rest: dict[int, bytes] = {}
+        self._found = False
+
+    def feed(self, stream: int, data: bytes) -> None:
+        """Handles output of one stream."""
+        if self._found:
+            return
+        *lines, rest = (self._rest.get(stream, b"") + data).split(b"\n")
+        self._rest[stream] = rest[-LONGEST_ANSWER:]
+        # also the unfinished line: a prompt may have no end
+        for line in (*lines, self._rest[stream]):
+            text = line[-LONGEST_ANSWER:].decode("utf-8", "replace").rstrip("\r")
+            if text and self._search(text):
+                self._found = True
+                return
+
+    def poll(self) -> str | None:
+        """Returns None until a line matches, then an empty text."""
+        return "" if self._found else None
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+def start_check(probe: Probe, env: Mapping[bytes, bytes], port: int, cwd: str | None) -> Check | None:
+    """Starts a check; returns None for a probe that needs none.
+
+    Args:
+        probe: the probe; not one of lines.
+        env: the environment of the replica.
+        port: the number of its port, 0 without one.
+        cwd: the working directory of the replica.
+
+    Raises:
+        OSError: this process has too many open files.
+    """
+    if probe.kind == HTTP:
+        return PortCheck(port, probe.text)
+    if probe.kind == TCP:
+        return PortCheck(port)
+    return CommandCheck(probe.text, env, cwd) if probe.kind == CMD else None
