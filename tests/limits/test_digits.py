@@ -17,8 +17,10 @@ pytest.importorskip("sklearn", reason="the example needs scikit-learn: make venv
 
 def train(**limits: str) -> tuple[int, str]:
     """Returns the number of the last run, and the log."""
+    program = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
     script = [str(ROOT / "examples/digits/train.py"), "--epochs", "6", "--batch", "64"]
-    role = Role("w", image="", entrypoint=sys.executable, args=script, env={"PYTHONPATH": str(ROOT)})
+    env = {"PYTHONPATH": str(ROOT)}
+    role = Role("w", image="", entrypoint=sys.executable, args=[*program, *script], env=env)
     done = ended(submit(role, **limits), 280.0)
     log = torchx("log", handle(done.app_id)).stdout
     assert done.state is AppState.SUCCEEDED, log
