@@ -112,6 +112,8 @@ def reconcile(paths: JobPaths) -> JobView:
     """
     view = load(paths)
     if view.has_ended:
+        if ticket.is_waiting(paths):  # its keeper was killed before it removed the ticket
+            ticket.clear(Home(paths.folder.parent.parent), paths)
         return view
     try:
         held = _acquire(paths)

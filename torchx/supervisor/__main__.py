@@ -7,8 +7,8 @@ import signal
 import sys
 from pathlib import Path
 
-from torchx.jobs import ended
-from torchx.jobs.paths import JobPaths, LogPaths
+from torchx.jobs import ended, ticket
+from torchx.jobs.paths import Home, JobPaths, LogPaths
 from torchx.jobs.record import JobRecord
 from torchx.jobs.view import load
 from torchx.leases.holders import inherited
@@ -62,6 +62,8 @@ def supervise(paths: JobPaths, ready: int) -> None:
         boot=processes.boot_id(),
         guard=[parent.pid, parent.start],
     )
+    if ticket.is_waiting(paths):  # the keeper may be killed before it does this
+        ticket.clear(Home(paths.folder.parent.parent), paths)
     report_ready(ready)
     supervisor.run()
     view = load(paths)

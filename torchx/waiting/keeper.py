@@ -26,7 +26,7 @@ from torchx.leases.holders import names_in_use
 from torchx.leases.waiting import Watch
 from torchx.machine import locks, socket_names
 from torchx.supervisor.process import continue_under_guard, report_ready, separate
-from torchx.waiting import ends, keepers, starts
+from torchx.waiting import ends, keepers, limits, starts
 from torchx.waiting.decision import decide_now
 from torchx.waiting.links import Link
 from torchx.waiting.order import Verdict, Waiter
@@ -111,10 +111,7 @@ class Keeper:
             mine = Ticket.load(paths)
             self._own[name] = Own(paths, mine, lock, starts.waiter_of(mine, os.geteuid()))
         except (OSError, TorchxError) as error:
-            if paths.ticket.exists():
-                report_error(f"{name}: {error}")
-            else:
-                (self._home.queue / name).unlink(missing_ok=True)
+            self._forget(paths, error)
             self._drop(name, lock)
 
     def _claim(self, paths: JobPaths) -> int | None:
@@ -129,6 +126,14 @@ class Keeper:
             os.close(lock)
         ticket.clear(self._home, paths)
         return None
+
+    def _forget(self, paths: JobPaths, error: Exception) -> None:
+        """Removes the marker of a job that was removed; reports the error of another one."""
+        if paths.ticket.exists():
+            report_error(f"{paths.folder.name}: {error}")
+            return
+        with contextlib.suppress(OSError):
+            (self._home.queue / paths.folder.name).unlink(missing_ok=True)
 
     def _drop(self, name: str, lock: int | None) -> None:
         self._own.pop(name, None)
@@ -174,8 +179,10 @@ class Keeper:
         try:
             busy = starts.start(own.paths, own.ticket, verdict.names, own.lock)
         except Exception as error:  # whatever its files contain: the other jobs go on
-            with contextlib.suppress(OSError, TorchxError):
+            try:
                 ends.finish(self._home, own.paths, "FAILED", f"it could not be started: {error}")
+            except (OSError, TorchxError) as failed:
+                self._forget(own.paths, failed)
             self._drop(name, own.lock)
             return
         if busy is None:  # another process was faster
@@ -308,4 +315,5 @@ def main(argv: list[str]) -> None:
     listener.listen(1024)
     report_ready(ready)
     continue_under_guard()
+    limits.raise_limit()
     Keeper(home, listener).run()

@@ -16,6 +16,7 @@ from torchx.leases.gpus import Gpu, variables_of
 from torchx.leases.holders import take
 from torchx.supervisor import process
 from torchx.supervisor.launch import MODULE
+from torchx.waiting import limits
 from torchx.waiting.order import Waiter, Wanted
 
 with lazy_imports:
@@ -78,7 +79,8 @@ def start(paths: JobPaths, ticket: Ticket, names: Sequence[str], lock: int) -> l
         record.save(paths.record)
         cwd = ticket.cwd if Path(ticket.cwd).is_dir() else "/"
         log = paths.supervisor_log
-        process.start(MODULE, [str(paths.folder)], log, descriptors, env=env, cwd=cwd, umask=ticket.umask)
+        with limits.of_user():
+            process.start(MODULE, [str(paths.folder)], log, descriptors, env=env, cwd=cwd, umask=ticket.umask)
     return []
 
 
