@@ -27,6 +27,7 @@ import stalls
 import startup
 import sweeps
 import views
+import waiting
 from measure import place, table
 
 GROUPS = {
@@ -38,6 +39,7 @@ GROUPS = {
     "Views": views,
     "Stacks and stalls": stalls,
     "Sweeps": sweeps,
+    "The queue": waiting,
     "Containers": containers,
     "Requests for Kubernetes": kube,
     "Ten thousand pods": pods,

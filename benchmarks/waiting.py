@@ -1,0 +1,144 @@
+"""Jobs that wait for GPUs: memory and CPU of the keeper, and the time until the next one starts."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import statistics
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from measure import CANNOT, Place, Row, limited, main, until
+from replicas import cpu_time
+
+from torchx.jobs import ticket
+from torchx.jobs.paths import Home
+from torchx.jobs.ticket import Ticket
+from torchx.jobs.view import load
+from torchx.machine import processes
+from torchx.waiting import keepers
+
+MOST_MEMORY = 30
+"""MB of the keeper and its guard, with 1,000 waiting jobs."""
+MOST_CPU = 1
+"""Percent of a processor, with 1,000 waiting jobs and no change."""
+LONGEST_GAP = 500
+"""Milliseconds from the end of a job to the start of the next one."""
+
+SMI = '#!/bin/sh\ntest "$1" = -L && cat "$0.list"\nexit 0\n'
+"""A program `nvidia-smi` with two GPUs that no program uses."""
+
+
+def rows(place: Place) -> Iterator[Row]:
+    """Measures a queue on GPUs that do not exist."""
+    with gpus(place):
+        yield from idle(place, place.size(1000, 10))
+        yield gap(place, place.size(10, 2))
+
+
+@contextmanager
+def gpus(place: Place) -> Iterator[None]:
+    """Gives the commands of the benchmark a machine with two GPUs."""
+    folder = place.folder / "driver"
+    folder.mkdir()
+    run = uuid.uuid4().hex[:16]
+    (folder / "nvidia-smi.list").write_text("".join(f"GPU {n}: a GPU (UUID: GPU-{n}{run})\n" for n in (0, 1)))
+    (folder / "nvidia-smi").write_text(SMI)
+    (folder / "nvidia-smi").chmod(0o755)
+    before = os.environ["PATH"]
+    os.environ["PATH"] = f"{folder}:{before}"
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = before
+        shutil.rmtree(folder)
+
+
+def submit(place: Place, script: str) -> str:
+    """Submits a job that needs both GPUs."""
+    return place.submit("utils.sh", "--gpu", "2", script)
+
+
+def idle(place: Place, count: int) -> Iterator[Row]:
+    """Measures the keeper of many jobs that wait for one that runs."""
+    home = Home(Path(place.env["TORCHX_HOME"]))
+    first = submit(place, "exec sleep 600")
+    until(lambda: load(home.job(first)).supervisor is not None, "the first one starts")
+    copies = _copies(home, submit(place, "true"), count - 1)
+    until(lambda: len(keepers.survey()) >= count, "the keeper has all jobs")
+    time.sleep(place.size(3, 0))
+    pids = _keeper(home)
+    memory = sum(_megabytes(pid) for pid in pids)
+    began, used = time.monotonic(), sum(map(cpu_time, pids))
+    time.sleep(place.size(20, 1))
+    share = 100 * (sum(map(cpu_time, pids)) - used) / (time.monotonic() - began)
+    for name in copies:  # as if they had been deleted
+        shutil.rmtree(home.jobs / name)
+    place.run(place.torchx("cancel", first))
+    until(lambda: not _keeper(home), "the keeper ends")
+    what = f"keeper of {count} waiting jobs, with its guard"
+    yield limited(f"{what}: memory", memory, "MB", MOST_MEMORY, floor="", peer=CANNOT)
+    yield limited(f"{what}: CPU without a change", share, "%", MOST_CPU, floor="", peer=CANNOT)
+
+
+def _copies(home: Home, app_id: str, count: int) -> list[str]:
+    """Adds copies of a waiting job to the queue: a thousand command lines would take minutes."""
+    own = home.job(app_id)
+    mine, record = Ticket.load(own), own.record.read_text()
+    name = keepers.name_of(home.path)
+    names = []
+    for number in range(count):
+        copy = home.job(f"{app_id}{number}")
+        shutil.copytree(own.folder, copy.folder)
+        copy.record.write_text(record.replace(app_id, copy.folder.name))
+        mine._replace(app_id=copy.folder.name, at=mine.at + number).save(copy)
+        ticket.mark(home, copy)
+        connection = keepers.connect(name)
+        if connection is None:
+            raise SystemExit("the keeper has ended")
+        with connection:
+            connection.sendall(keepers.WAKE + copy.folder.name.encode() + b"\n")
+            connection.recv(16)
+        names.append(copy.folder.name)
+    return names
+
+
+def gap(place: Place, rounds: int) -> Row:
+    """Measures the time from the end of a job to the start of the next one, which needs the same GPUs."""
+    home = Home(Path(place.env["TORCHX_HOME"]))
+    jobs = [submit(place, "until test -e go; do sleep 0.1; done")]
+    jobs += [submit(place, "sleep 0.2") for _ in range(rounds)]
+    (place.folder / "go").touch()
+    until(lambda: load(home.job(jobs[-1])).has_ended, "all jobs end")
+    views = [load(home.job(app_id)) for app_id in jobs]
+    pairs = itertools.pairwise(views)
+    gaps = [1000 * ((after.started_at or 0.0) - (before.ended_at or 0.0)) for before, after in pairs]
+    what = "time from the end of a job to the start of the next one in the queue"
+    return limited(what, statistics.median(gaps), "ms", LONGEST_GAP, floor="", peer=CANNOT)
+
+
+def _keeper(home: Home) -> list[int]:
+    """Returns the pids of the keeper and its guard."""
+    found = []
+    for entry in processes.table():
+        try:
+            words = processes.read_proc(f"/proc/{entry.process.pid}/cmdline").split(b"\0")
+        except OSError:
+            continue
+        if os.fsencode(home.path) in words and any(b"waiting.keeper" in word for word in words):
+            found.append(entry.process.pid)
+    return found
+
+
+def _megabytes(pid: int) -> float:
+    """Returns the memory of a process, in MB; pages that it shares with its guard count half for each."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("Pss:"))) / 1024
+
+
+if __name__ == "__main__":
+    main(__doc__, rows)
