@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import select
@@ -23,6 +24,7 @@ from torchx.specs.app import Role
 from torchx.specs.resources import Resource
 from torchx.specs.status import AppState
 from torchx.waiting import keepers
+from torchx.waiting.order import decide
 
 
 @pytest.fixture
@@ -98,7 +100,7 @@ def test_reports_of_others_do_no_harm(machine: fakegpus.FakeGpus) -> None:
     for number, answer in enumerate(
         (b"\xff\0{\n", b"[" * 5000 + b"\n", b'{"sets": [[1]], "jobs": 3}\n', b"")
     ):
-        listener = socket_names.hold(f"{keepers.PREFIX}{os.geteuid()}-test{number}-{os.getpid()}")
+        listener = socket_names.hold(f"{keepers.PREFIX}!{number}-{os.getpid()}")
         assert listener is not None
         listener.listen(64)
         listeners.append((listener, answer))
@@ -112,6 +114,7 @@ def test_reports_of_others_do_no_harm(machine: fakegpus.FakeGpus) -> None:
         second = submit(job("echo started"))
         shown = torchx("queue")
         assert (shown.returncode, second in shown.stdout) == (0, True), shown.stderr
+        assert "2 GPUs: 0 of 2 are free; first in the queue" in shown.stdout
         cancel(first)
         assert ended(second).state is AppState.SUCCEEDED
     finally:
@@ -179,3 +182,12 @@ def test_a_ticket_of_an_ended_job_is_removed(machine: fakegpus.FakeGpus) -> None
     assert scheduler().wait(app_id, None) is True
     scheduler().reconcile(app_id)
     assert (record.ticket.exists(), record.origin.exists(), marked(home())) == (False, False, [])
+
+
+def test_a_report_of_many_jobs_is_cut() -> None:
+    jobs = [[f"a-{n}", 1, 0, None, False, [[n, 1]]] for n in range(keepers.MOST_WAITERS + 1)]
+    line = json.dumps({"sets": [[f"gpu-{n}"] for n in range(len(jobs))], "jobs": jobs}).encode()
+    waiters = keepers.parse(line, 3)
+    assert len(waiters) == keepers.MOST_WAITERS
+    verdicts = decide(waiters, {"gpu-9000"}, {}, 0.0)
+    assert [verdict.waiter.app_id for verdict in verdicts if verdict.starts] == ["a-9000"]

@@ -200,7 +200,7 @@ class Keeper:
         for name in keepers.names():
             if name == self._name or name in self._peers:
                 continue
-            connection = keepers.connect(name)
+            connection = keepers.connect(name, 0.0)  # a stopped keeper must not delay this one
             if connection is not None:
                 link = Link(connection)
                 if link.send(keepers.SUBSCRIBE):

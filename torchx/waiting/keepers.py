@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from torchx.machine import socket_names
 from torchx.waiting.order import Waiter, Wanted
 
 with lazy_imports:
+    import select
     import socket
     import struct
 
@@ -32,8 +33,8 @@ LONGEST = 1 << 24
 ANSWERS_WITHIN = 2.0
 """Maximum seconds to wait for a report; that of a stopped keeper is left out."""
 
-MOST_WAITERS = 100_000
-"""Maximum number of jobs in a report."""
+MOST_WAITERS = 10_000
+"""Maximum number of jobs in a report; further ones of another user are ignored."""
 
 LIST, SUBSCRIBE, WAKE, OK = b"list\n", b"subscribe\n", b"wake ", b"ok\n"
 """Requests for a report, for one after each change, to check a job of the keeper's user; and its answer."""
@@ -111,23 +112,32 @@ def survey() -> list[Waiter]:
     """Returns the waiting jobs of all users; those of a keeper that does not answer are left out."""
     end = time.monotonic() + ANSWERS_WITHIN
     found: list[Waiter] = []
-    for name in names():
-        connection = connect(name, max(0.01, end - time.monotonic()))
-        if connection is None:
-            continue
-        with connection, contextlib.suppress(OSError):
-            connection.sendall(LIST)
-            line = b"".join(_chunks(connection, end))
-            found += parse(line, user_of(connection))
+    poll = select.poll()
+    silent: dict[int, tuple[socket.socket, bytearray]] = {}
+    with contextlib.ExitStack() as opened:
+        for name in names():
+            connection = connect(name, 0.0)
+            if connection is not None:
+                opened.enter_context(connection)
+                with contextlib.suppress(OSError):
+                    connection.sendall(LIST)
+                silent[connection.fileno()] = connection, bytearray()
+                poll.register(connection, select.POLLIN)
+        while silent and (left := end - time.monotonic()) > 0:
+            for descriptor, _ in poll.poll(left * 1000):
+                connection, line = silent[descriptor]
+                if not _receive(connection, line):
+                    poll.unregister(descriptor)
+                    del silent[descriptor]
+                    found += parse(bytes(line), user_of(connection))
     return found
 
 
-def _chunks(connection: socket.socket, end: float) -> Iterator[bytes]:
-    size = 0
-    while size < LONGEST:
-        connection.settimeout(max(0.01, end - time.monotonic()))
+def _receive(connection: socket.socket, line: bytearray) -> bool:
+    """Adds data that has arrived to a line; returns False at its end."""
+    try:
         data = connection.recv(1 << 16)
-        yield data
-        size += len(data)
-        if not data or data.endswith(b"\n"):
-            return
+    except OSError:
+        data = b""
+    line += data
+    return bool(data) and not data.endswith(b"\n") and len(line) < LONGEST

@@ -14,6 +14,9 @@ MARGIN = 15.0
 """Seconds between the latest end of a job that starts ahead and the earliest start of the one that it passes:
 the end of its processes takes time."""
 
+MOST_KINDS = 256
+"""Maximum number of different sets of resources that positions in the queue take into account."""
+
 
 class Wanted(NamedTuple):
     """A number of leases out of some names.
@@ -119,7 +122,8 @@ def decide(
             continue
         mine = _usable(waiter)
         position = 1 + sum(count for names, count in ahead_of.items() if not mine.isdisjoint(names))
-        ahead_of[mine] = ahead_of.get(mine, 0) + 1
+        if mine in ahead_of or len(ahead_of) < MOST_KINDS:
+            ahead_of[mine] = ahead_of.get(mine, 0) + 1
         excess = _excess(waiter, (quotas or {}).get(waiter.uid, Quota()), usage.get(waiter.uid, Quota()))
         if excess:
             verdicts.append(Verdict(waiter, reason=excess))
