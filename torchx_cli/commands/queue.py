@@ -149,4 +149,3 @@ def _data(row: queue.WaitingRow) -> dict[str, Any]:
 
 def _time(seconds: float | None) -> str | None:
     return None if seconds is None else iso(datetime.fromtimestamp(seconds, timezone.utc))
-
