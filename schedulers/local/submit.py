@@ -164,5 +164,5 @@ def _role_record(role: Role, request: PopenRequest) -> RoleRecord:
         role.retry_policy.value,
         workspace=snapshot.folder if snapshot is not None else None,
         service=role.metadata.get(settings.SERVICE),
-        after=list(role.metadata.get(settings.AFTER, ())),
+        after=tuple(role.metadata.get(settings.AFTER, ())),
     )

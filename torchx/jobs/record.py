@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,7 +63,7 @@ class RoleRecord(NamedTuple):
     gpus: int = 0
     workspace: str | None = None
     service: dict[str, Any] | None = None
-    after: Sequence[str] = ()
+    after: tuple[str, ...] = ()
 
 
 class JobRecord(NamedTuple):
@@ -241,7 +241,7 @@ def _role(data: Mapping[str, Any]) -> RoleRecord:
         gpus=shape.integer(data.get("gpus", 0), "gpus"),
         workspace=None if workspace is None else shape.system_text(workspace, "workspace"),
         service=None if service is None else dict(shape.mapping(service, "service")),
-        after=shape.system_texts(data.get("after", []), "after"),
+        after=tuple(shape.system_texts(data.get("after", []), "after")),
     )
 
 
