@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
-from torchx import settings
 from torchx.jobs.paths import Home, JobPaths, state_home
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
 from torchx.jobs.ticket import Ticket
@@ -21,6 +20,7 @@ from torchx.schedulers.local.request_checks import check_limits, check_places, c
 from torchx.schedulers.shared.options import NO_WAIT, provide_checkpoint_dir
 from torchx.schedulers.shared.reservation import Reservation, capacity, needs_of, require
 from torchx.scheduling.checks import require_application
+from torchx.settings import AFTER, SERVICE
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.run_options import CfgVal
 from torchx.specs.serialize import app_to_dict
@@ -31,6 +31,7 @@ with lazy_imports:
     from torchx.machine import ports as machine_ports
     from torchx.notifications import store
     from torchx.schedulers.local import copies, waiting
+    from torchx.services import rules
 
 
 def schedule(
@@ -155,6 +156,7 @@ def _role_record(role: Role, request: PopenRequest) -> RoleRecord:
     shared = dict(set.intersection(*(set(p.env.items()) for p in params))) if params else {}
     replicas = [ReplicaRecord(p.args, {k: v for k, v in p.env.items() if k not in shared}) for p in params]
     cwd = params[0].cwd if params else None
+    service, after = rules.of_role(role) if {SERVICE, AFTER} & role.metadata.keys() else (None, ())
     return RoleRecord(
         role.name,
         replicas,
@@ -163,6 +165,6 @@ def _role_record(role: Role, request: PopenRequest) -> RoleRecord:
         role.max_retries,
         role.retry_policy.value,
         workspace=snapshot.folder if snapshot is not None else None,
-        service=role.metadata.get(settings.SERVICE),
-        after=tuple(role.metadata.get(settings.AFTER, ())),
+        service=service,
+        after=after,
     )

@@ -11,7 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from local import describe, ended, handle, paths, run, running, scheduler, sh, submit, text
+from local import (
+    assert_nothing_runs,
+    describe,
+    ended,
+    handle,
+    paths,
+    run,
+    running,
+    scheduler,
+    sh,
+    submit,
+    text,
+)
 from program import torchx
 from support import wait_until
 
@@ -187,16 +199,17 @@ def test_the_supervisor_survives_a_probe_that_never_ends() -> None:
 def test_a_killed_supervisor_leaves_no_service() -> None:
     app_id = submit(service(sh(HELD, name="server")), sh(HELD, name="trainer"))
     running(app_id, 2)
-    view = scheduler().describe(app_id)
-    assert view is not None
-    pids = [r.pid for role in view.roles_statuses for r in role.replicas]
     supervisor = load(paths(app_id)).supervisor
     assert supervisor is not None
     os.kill(supervisor.pid, signal.SIGKILL)
     assert ended(app_id).state is AppState.FAILED
-    assert not any(
-        Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids
-    )
+    assert_nothing_runs(app_id)
+
+
+def given(metadata: dict[str, object]) -> Role:
+    role = sh("true", name="s")
+    role.metadata.update(metadata)
+    return role
 
 
 def plan(*roles: Role) -> object:
@@ -216,6 +229,10 @@ def plan(*roles: Role) -> object:
         ([service(sh("true", name="s"), "log:("), sh("true")], "not a valid pattern"),
         ([service(sh("true", name="s"), "cmd:"), sh("true")], "expected http:PORT/path"),
         ([service(sh("true", name="s"), "cmd:a 'b"), sh("true")], "No closing quotation"),
+        ([service(sh("true", name="s"), "tcp:٣"), sh("true")], "not a port number"),
+        ([given({"torchx/after": "w"}), sh("true")], "starts after 'w', expected a list"),
+        ([given({"torchx/service": []}), sh("true")], "expected the metadata of a service"),
+        ([given({"torchx/service": {"ready": 1}}), sh("true")], "`ready` and `within` are texts"),
         ([service(sh("true", name="s"), within="soon"), sh("true")], "expected a duration"),
         ([service(sh("true", name="a-b")), sh("true", name="a_b")], "share the variable TORCHX_HOSTS_A_B"),
     ],

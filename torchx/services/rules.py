@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx.errors import UsageError
 from torchx.scheduling.stalls import parse_duration
@@ -54,13 +54,13 @@ class Probe(NamedTuple):
         if not ready:
             return cls(STARTED)
         if kind in (HTTP, TCP):
-            port, slash, path = text.partition("/") if kind == HTTP else (text, "", "")
+            port, _, path = text.partition("/") if kind == HTTP else (text, "", "")
             number = int(port) if port.isascii() and port.isdigit() else None
-            if not re.fullmatch(r"[\w-]+", port) or (number is not None and not 0 < number < 65536):
+            if not re.fullmatch(r"[\w-]+", port, re.ASCII) or (number is not None and not 0 < number < 65536):
                 raise ValueError(f"`{port}` is not a port number or a name of port_map")
             if not re.fullmatch(r"[!-~]*", path):
                 raise ValueError(f"`{path}` is not a valid path")
-            return cls(kind, port, slash + path if kind == TCP else "/" + path)
+            return cls(kind, port, "/" + path if kind == HTTP else "")
         if kind == LOG and text:
             try:
                 re.compile(text)
@@ -110,11 +110,21 @@ class ServiceRule(NamedTuple):
             raise ValueError(f"has within=`{within}`, expected a duration such as 90s or 10m")
         return cls(ready, probe, limit, within, data.get("critical", True) is not False)
 
+    def plain(self) -> dict[str, Any]:
+        """Returns the rule as metadata."""
+        return {"ready": self.ready, "within": self.within, "critical": self.critical}
+
 
 def after_of(role: Role) -> list[str]:
-    """Returns the roles that must be ready before a role starts."""
+    """Returns the roles that must be ready before a role starts.
+
+    Raises:
+        UsageError: its metadata name no roles.
+    """
     names = role.metadata.get(AFTER, [])
-    return list(names) if isinstance(names, (list, tuple)) else [str(names)]
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"role `{role.name}` starts after {names!r}, expected a list of names of roles")
+    return list(names)
 
 
 def check(app: AppDef) -> None:
@@ -185,6 +195,12 @@ def _cycle(after: Mapping[str, list[str]]) -> list[str]:
                 path.append(name)
                 branches.append(iter(after[name]))
     return []
+
+
+def of_role(role: Role) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+    """Returns the rule of a service as metadata, None for an ordinary role, and the roles before it."""
+    rule = ServiceRule.of(role.metadata[SERVICE]).plain() if SERVICE in role.metadata else None
+    return rule, tuple(after_of(role))
 
 
 def reject(app: AppDef, scheduler: str) -> None:

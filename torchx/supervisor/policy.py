@@ -134,7 +134,7 @@ class Gang:
 
     def needs(self, replica: int) -> bool:
         """Returns True for a service that is still needed, so that its end is a failure."""
-        over = self._order.released or self.cancelled or self._lost or self.expired
+        over = self._order.released or self.cancelled or self._lost or self.expired or self._noticed
         return self._order.is_service(replica) and not over
 
     def cancel(self) -> list[Action]:
@@ -254,6 +254,8 @@ class Gang:
 
     def _follow(self) -> list[Action]:
         """Starts the replicas that had to wait for others, and ends the services that are not needed."""
+        if not (self._order.services or self._order.held):
+            return []
         free = self._order.free()
         self._waiting.update(free)
         actions: list[Action] = [Start(tuple(free))] if free else []

@@ -69,8 +69,10 @@ class Order:
         """
         if not self.held:
             return []
-        wanted = sorted(self.held) if replicas is None else replicas
-        free = [n for n in wanted if n in self.held and self._may_start_now(self._role_of[n])]
+        wanted = sorted(self.held) if replicas is None else [n for n in replicas if n in self.held]
+        roles = {self._role_of[n].name for n in wanted}
+        starting = {name for name in roles if self._may_start_now(self._roles[name])}
+        free = [n for n in wanted if self._role_of[n].name in starting]
         self.held.difference_update(free)
         return free
 

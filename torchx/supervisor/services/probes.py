@@ -30,7 +30,13 @@ HERE = "127.0.0.1"
 
 
 class Check(Protocol):
-    """One check of one replica."""
+    """One check of one replica.
+
+    Attributes:
+        interval: maximum seconds between two polls; output and the end of a program wake the supervisor.
+    """
+
+    interval: float
 
     def poll(self) -> str | None:
         """Returns None until it has ended, then an empty text if the replica is ready, else the answer."""
@@ -46,6 +52,8 @@ class PortCheck:
         port: the port.
         path: the path of the request; empty for none.
     """
+
+    interval = 0.05
 
     def __init__(self, port: int, path: str = "") -> None:
         self._until = time.monotonic() + LONGEST_CHECK
@@ -118,6 +126,8 @@ class CommandCheck:
         cwd: its working directory.
     """
 
+    interval = 1.0
+
     def __init__(self, command: str, env: Mapping[bytes, bytes], cwd: str | None) -> None:
         self._until = time.monotonic() + LONGEST_CHECK
         self._killed = False
@@ -163,6 +173,8 @@ class LineCheck:
     Args:
         pattern: the pattern.
     """
+
+    interval = 60.0
 
     def __init__(self, pattern: str) -> None:
         self._search = re.compile(pattern).search

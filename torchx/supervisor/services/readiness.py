@@ -18,9 +18,6 @@ with lazy_imports:
     from torchx.services import rules
     from torchx.supervisor.services import probes
 
-POLL_INTERVAL = 0.05
-"""Seconds between two polls of a check."""
-
 
 @dataclass
 class Watched:
@@ -40,9 +37,19 @@ class Watched:
     rule: rules.ServiceRule
     until: float
     next_at: float = 0.0
-    pause: float = POLL_INTERVAL
+    pause: float = 0.05
     check: probes.Check | None = None
     answer: str = ""
+
+    def pause_from(self, now: float) -> float:
+        """Returns the seconds until the next check, its next poll, or the end of the time limit."""
+        due = self.next_at if self.check is None else now + self.check.interval
+        return max((min(due, self.until) if self.until > now else due) - now, 0.0)
+
+    def is_late(self, now: float) -> bool:
+        """Returns True if the time limit has ended, and a check has had an answer."""
+        answered = self.answer or self.rule.probe.kind == rules.LOG
+        return now > self.until + (0.0 if answered else 2 * probes.LONGEST_CHECK)
 
 
 class Readiness:
@@ -65,7 +72,7 @@ class Readiness:
         self._commands: dict[int, probes.CommandCheck] = {}
         if known:  # loaded now: torchx may be upgraded while the job runs
             replicas.taps.append(self._read)
-            assert probes.LONGEST_PAUSE > POLL_INTERVAL
+            assert probes.LONGEST_PAUSE
 
     def started(self, running: Running) -> None:
         """Handles the start of a replica."""
@@ -96,11 +103,7 @@ class Readiness:
         if not self._watched:
             return None
         now = time.monotonic()
-        due = [
-            min(watched.until, watched.next_at if watched.check is None else now + POLL_INTERVAL)
-            for watched in self._watched.values()
-        ]
-        return max(min(due) - now, 0.0)
+        return min(watched.pause_from(now) for watched in self._watched.values())
 
     def due(self) -> tuple[list[Action], list[Process]]:
         """Checks the replicas.
@@ -116,7 +119,7 @@ class Readiness:
                 del self._watched[ordinal]
                 self._note("ready", r=ordinal, a=watched.running.attempt)
                 actions += self._gang.ready(ordinal)
-            elif now > watched.until:
+            elif watched.is_late(now):
                 del self._watched[ordinal]
                 if watched.check is not None:
                     watched.check.close()
