@@ -63,7 +63,7 @@ def delay(place: Place, rounds: int) -> Row:
         with job(place, 1, "--stall", f"{LIMIT}s") as app_id:
             place.run(place.torchx("wait", app_id, "--for", "stalled"))
             (stall,) = [each for each in events(place, app_id) if each["e"] == "stalled"]
-            found.append(float(str(stall["t"]) - float(stall["since"]) - LIMIT))
+            found.append(float(str(stall["t"])) - float(str(stall["since"])) - LIMIT)
     what = "from the limit to the record of a stall"
     return limited(what, statistics.median(found) * 1000, "ms", LATEST, floor="", peer=CANNOT)
 
