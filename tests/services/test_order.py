@@ -123,3 +123,12 @@ def test_the_next_run_after_a_time_limit_keeps_the_order() -> None:
     assert g.exited(0, False) == [], "a service that ends because of the notice has not failed"
     g.exited(1, True)
     assert g.exited(2, True) == [End("SUCCEEDED")]
+
+
+def test_a_service_that_fails_when_it_is_no_longer_needed_has_not_failed() -> None:
+    g = gang()
+    run(g, g.begin())
+    run(g, g.ready(0))
+    g.exited(1, True)
+    assert g.exited(2, True) == [Stop((0,), "no longer needed")]
+    assert g.exited(0, False) == [End("SUCCEEDED")], "it ended before the signal reached it"

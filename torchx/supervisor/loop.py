@@ -202,8 +202,8 @@ class Supervisor:
             self._end_all(ending.with_family(stalled))
 
     def _probe_services(self) -> None:
-        actions, late = self._services.due()
-        self._execute(actions)
+        ready, late = self._services.due()
+        self._execute(ready)
         self._end_all(ending.with_family(late) if late else set())
 
     @property
@@ -233,12 +233,12 @@ class Supervisor:
         if not ended:
             return
         self._clear_wakeup()  # handle a TERM first: if all processes got it, it caused these exits
-        # the rest of a replica ends with its main process; read the process table once for all of them
+        # the rest of a replica ends with its main process; the process table is read once for all of them
         leaders = [running.process.pid for running, _, _ in ended]
         left = processes.left_behind(list(filter(ending.group_exists, leaders)))
-        for rest in left.values():
-            self._end_all(rest)
-        for running, status, usage in ended:
+        self._end_all(set[Process]().union(*left.values()))
+        # services last: they may not be needed any longer
+        for running, status, usage in sorted(ended, key=lambda end: self._gang.needs(end[0].ordinal)):
             self._exited(running, status, usage, leaves_some=running.process.pid in left)
 
     def _exited(
