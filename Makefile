@@ -19,7 +19,7 @@ test-kubernetes: venv-dev ## the conformance suite on the cluster of KUBECONFIG;
 
 test-slurm: venv-dev  ## jobs on a Slurm cluster that is started on this machine (as root)
 	.ci/slurm
-	$(BIN)/python -m pytest -n 4 -m slurm tests/conformance/test_slurm.py tests/schedulers/slurm
+	$(BIN)/python -m pytest -n 4 -m slurm tests
 
 # the tests include the documentation and the contents of the wheel
 check: format lint types test
