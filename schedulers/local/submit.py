@@ -54,17 +54,7 @@ def schedule(
             the log folder cannot be used, or the supervisor cannot be started.
     """
     app, request, cfg = require_application(info), info.request, info.cfg
-    require_system(backend)
-    provider = provider_of(cfg)
-    for role in app.roles:
-        provider.fetch_role(role)
-    info.notes += provider.notes
-    check_texts(request)
-    check_places(request, session)
-    if not request.workspaces:
-        check_programs(app, request)
-    check_limits(request)
-    provide_checkpoint_dir(cfg)
+    _check(app, info, backend, session, provider_of(cfg))
     home = Home(state_home())
     final = home.job(request.app_id).folder
 
@@ -90,27 +80,56 @@ def schedule(
             descriptors += ports.descriptors
             for param in (param for params in request.role_params.values() for param in params):
                 param.env = {**ports.env, **param.env}
-        record = JobRecord(
-            app_id=request.app_id,
-            scheduler=backend,
-            session=session,
-            name=app.name,
-            submitted_at=submitted_at,
-            log_dir=request.log_dir,
-            roles=[_role_record(role, request) for role in app.roles],
-            app=app_to_dict(app, strict=False),
-            cfg=dict(cfg),
-            grace=float(str(cfg["grace_period"])),
-            fail_fast=bool(cfg["fail_fast"]),
-            backoff=float(str(cfg["retry_backoff"])),
-        )
+        record = _record(app, request, cfg, backend, session, submitted_at)
         if isinstance(reservation, Ticket):
             launch(home, record, fill=waiting.filled(fill, reservation), supervise=False)
-            waiting.enqueue(home, request.app_id)
+            notes += waiting.enqueue(home, request.app_id)
         else:
             launch(home, record, held=descriptors, fill=fill)
     info.notes += notes
     return request.app_id
+
+
+def _check(
+    app: AppDef, info: AppDryRunInfo[PopenRequest], backend: str, session: str, provider: ImageProvider
+) -> None:
+    """Checks a request before anything is recorded.
+
+    Raises:
+        UsageError: a program is missing, or the request is invalid.
+        StateError: this system cannot supervise processes, or a folder cannot be used.
+    """
+    request = info.request
+    require_system(backend)
+    for role in app.roles:
+        provider.fetch_role(role)
+    info.notes += provider.notes
+    check_texts(request)
+    check_places(request, session)
+    if not request.workspaces:
+        check_programs(app, request)
+    check_limits(request)
+    provide_checkpoint_dir(info.cfg)
+
+
+def _record(
+    app: AppDef, request: PopenRequest, cfg: Mapping[str, CfgVal], backend: str, session: str, at: float
+) -> JobRecord:
+    """Returns the record of a job that is submitted at a time, seconds since the epoch."""
+    return JobRecord(
+        app_id=request.app_id,
+        scheduler=backend,
+        session=session,
+        name=app.name,
+        submitted_at=at,
+        log_dir=request.log_dir,
+        roles=[_role_record(role, request) for role in app.roles],
+        app=app_to_dict(app, strict=False),
+        cfg=dict(cfg),
+        grace=float(str(cfg["grace_period"])),
+        fail_fast=bool(cfg["fail_fast"]),
+        backoff=float(str(cfg["retry_backoff"])),
+    )
 
 
 def _reserve(

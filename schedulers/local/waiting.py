@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from torchx.errors import StateError
 from torchx.jobs import ticket
 from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.ticket import MOST_PRIORITY, Ticket
@@ -95,12 +96,15 @@ def filled(fill: Callable[[Path], None], mine: Ticket) -> Callable[[Path], None]
     return fill_all
 
 
-def enqueue(home: Home, app_id: str) -> None:
+def enqueue(home: Home, app_id: str) -> list[str]:
     """Notifies the keeper of a recorded job.
 
-    Raises:
-        StateError: the keeper does not start.
-        OSError: the marker cannot be written.
+    Returns:
+        Notes for the user: without a keeper, the next command for the job starts one.
     """
-    ticket.mark(home, home.job(app_id))
-    launch.wake(home, home.job(app_id))
+    try:
+        ticket.mark(home, home.job(app_id))
+        launch.wake(home, home.job(app_id))
+    except (OSError, StateError) as error:
+        return [f"it waits for its resources, but nothing watches them until torchx status {app_id}: {error}"]
+    return []
