@@ -13,7 +13,17 @@ from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Schedul
 with lazy_imports:
     from torchx.jobs import pruning
     from torchx.schedulers.local import cancel as local_cancel
-    from torchx.schedulers.local import checks, doctor, events, images, logs, options, request, submit
+    from torchx.schedulers.local import (
+        checks,
+        doctor,
+        events,
+        images,
+        logs,
+        options,
+        request,
+        submit,
+        waiting,
+    )
     from torchx.schedulers.local import exec as local_exec
     from torchx.schedulers.local import port as local_port
     from torchx.schedulers.local import stacks as local_stacks
@@ -147,6 +157,10 @@ class LocalScheduler(Scheduler["PopenRequest"]):
     def exists(self, app_id: str) -> bool:
         """Returns True if a job is on record."""
         return self._jobs.exists(app_id)
+
+    def may_wait(self, app_id: str) -> bool:
+        """Returns True if a job is in the queue of this machine."""
+        return waiting.is_queued(self._jobs, app_id)
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Blocks until a job has ended; without a timeout, the kernel wakes the caller immediately."""

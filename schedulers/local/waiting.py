@@ -8,10 +8,13 @@ from pathlib import Path
 
 from torchx.errors import StateError
 from torchx.jobs import ticket
+from torchx.jobs.catalog import paths_of
 from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.ticket import MOST_PRIORITY, Ticket
+from torchx.jobs.view import load
 from torchx.lazy import lazy_imports
 from torchx.machine import processes
+from torchx.schedulers.local.status import LocalJobs
 from torchx.schedulers.shared.options import NO_WAIT, PRIORITY, limits_of
 from torchx.schedulers.shared.reservation import Capacity, Needs
 from torchx.specs.app import AppDef, Role
@@ -19,7 +22,7 @@ from torchx.specs.run_options import CfgVal
 
 with lazy_imports:
     from torchx.leases import machine
-    from torchx.waiting import keepers, launch, quotas
+    from torchx.waiting import keepers, launch, quotas, reasons
 
 
 def has_to_queue(needs: Needs, here: Capacity, cfg: Mapping[str, CfgVal]) -> bool:
@@ -96,15 +99,21 @@ def filled(fill: Callable[[Path], None], mine: Ticket) -> Callable[[Path], None]
     return fill_all
 
 
+def is_queued(jobs: LocalJobs, app_id: str) -> bool:
+    """Returns True if a job waits in the queue."""
+    return ticket.is_waiting(paths_of(jobs.home, app_id))
+
+
 def enqueue(home: Home, app_id: str) -> list[str]:
     """Notifies the keeper of a recorded job.
 
     Returns:
-        Notes for the user: without a keeper, the next command for the job starts one.
+        Notes for the user: the reason why it waits. Without a keeper, the next command for it starts one.
     """
     try:
         ticket.mark(home, home.job(app_id))
         launch.wake(home, home.job(app_id))
+        reason = reasons.reason(load(home.job(app_id)), home.job(app_id))
     except (OSError, StateError) as error:
         return [f"it waits for its resources, but nothing watches them until torchx status {app_id}: {error}"]
-    return []
+    return [reason] if reason else []

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import fakegpus
 import pytest
 from local import ended, scheduler, sh, submit, text
-from program import torchx
+from program import COMMAND, environment, torchx
 from support import wait_until
 
 from torchx.jobs.paths import Home
@@ -117,6 +118,24 @@ def test_jobs_start_in_their_order_when_gpus_become_free(machine: fakegpus.FakeG
     until_no_keeper()
     assert not {f"gpu-{gpu}" for gpu in machine.ids} & names_in_use()
     assert not home().job(two).origin.exists()
+
+
+def test_an_attached_run_shows_why_it_waits(machine: fakegpus.FakeGpus, tmp_path: Path) -> None:
+    first = submit(job(4))
+    until_running(first)
+    with subprocess.Popen(
+        [*COMMAND, "run", "-s", "local_cwd", "utils.sh", "--gpu", "2", "echo started"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment(),
+    ) as run:  # fmt: skip
+        assert run.stderr is not None
+        lines = iter(run.stderr.readline, "")
+        reason = "waiting for 2 GPUs: 0 of 4 are free; first in the queue\n"
+        assert next(lines) == f"note: {reason}"
+        assert next(lines) == reason
+        cancel(first)
+        assert "started\n" in "".join(lines)
+        assert run.wait(120) == 0
+    until_no_keeper()
 
 
 def test_the_place_of_a_job_can_be_changed(machine: fakegpus.FakeGpus) -> None:

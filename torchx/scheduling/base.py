@@ -181,6 +181,10 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         block until an end, while it waits or follows a log.
         """
 
+    def may_wait(self, app_id: str) -> bool:
+        """Returns True if an application may not have started yet, so that its reason is of interest."""
+        return not self.on_this_machine
+
     def exists(self, app_id: str) -> bool:
         """Returns True if the engine knows the application, running or ended."""
         return self.describe(app_id) is not None

@@ -138,7 +138,7 @@ def app_id_of(handle: str) -> str:
 
 def report_waiting(runner: Runner, handle: str) -> AbstractContextManager[object]:
     """Returns a context that reports why an application is waiting; a no-op if no application waits there."""
-    if runner.scheduler_of(handle).on_this_machine:
+    if not runner.scheduler_of(handle).may_wait(app_id_of(handle)):
         return nullcontext()
 
     return waiting.Waiting(runner, handle)

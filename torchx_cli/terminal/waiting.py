@@ -63,4 +63,6 @@ class Waiting:
 
 def reason(status: AppStatus) -> str:
     """Returns a line that says why an application is waiting."""
+    if status.msg.startswith("waiting "):
+        return status.msg
     return f"waiting: {status.msg}" if status.msg else f"waiting: it is {status.state.name}"
