@@ -28,18 +28,23 @@ with lazy_imports:
 def has_to_queue(needs: Needs, here: Capacity, cfg: Mapping[str, CfgVal]) -> bool:
     """Returns True if a job must go through the queue although its resources may be free.
 
-    Other jobs wait for resources already, or the machine has limits for users.
+    Other jobs wait for some of these already, or the machine has limits for users.
 
     Args:
         needs: the resources that it reserves.
         here: the resources of this machine.
         cfg: the run options.
     """
-    return (
-        any(needs)
-        and not cfg.get(NO_WAIT)
-        and can_ever_run(needs, here)
-        and bool(keepers.names() or quotas.load())
+    if not any(needs) or cfg.get(NO_WAIT) or not can_ever_run(needs, here):
+        return False
+    if quotas.load():
+        return True
+    mine = {use.gpu.lease for use in here.gpus}.union(here.cpus, here.memory)
+    return bool(keepers.names()) and any(
+        not mine.isdisjoint(wanted.names)
+        for waiter in keepers.survey()
+        for wanted in waiter.wanted
+        if wanted.amount
     )
 
 
@@ -116,4 +121,4 @@ def enqueue(home: Home, app_id: str) -> list[str]:
         reason = reasons.reason(load(home.job(app_id)), home.job(app_id))
     except (OSError, StateError) as error:
         return [f"it waits for its resources, but nothing watches them until torchx status {app_id}: {error}"]
-    return [reason] if reason else []
+    return [] if reason in ("", reasons.UNKNOWN) else [reason]

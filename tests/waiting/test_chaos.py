@@ -62,7 +62,6 @@ def test_random_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         events = home.job(app_id).events.read_text()
         assert events.count('"e":"end"') == 1, events
         assert events.count('"e":"supervisor"') <= 1, "it was started once"
-    print([(p.uid, len(_recorded(p.home)), p.home.path.stat().st_uid) for p in places], len(trace.read_text().splitlines()))
     _check(trace)
     wait_until(lambda: not {f"gpu-{gpu}" for gpu in machine.ids} & names_in_use(), "no lease is left")
     wait_until(

@@ -14,6 +14,9 @@ from torchx.waiting import keepers
 from torchx.waiting.decision import decide_now
 from torchx.waiting.order import Verdict
 
+UNKNOWN = "waiting in the queue"
+"""The reason if the keeper does not report one, for instance as it just starts the job."""
+
 FRESH_FOR = 0.5
 """Seconds for which the decisions are used again: a listing may show a thousand waiting jobs."""
 
@@ -51,4 +54,4 @@ def reason(view: JobView, paths: JobPaths) -> str:
     if ticket.held:
         return f"held in the queue; to release it: torchx queue release {name}"
     verdict = verdicts().get((os.geteuid(), ticket.app_id))
-    return (verdict.reason if verdict is not None else "") or "waiting in the queue"
+    return (verdict.reason if verdict is not None else "") or UNKNOWN
