@@ -12,7 +12,6 @@ from torchx.jobs.paths import Home, JobPaths, state_home
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
 from torchx.jobs.ticket import Ticket
 from torchx.lazy import lazy_imports
-from torchx.leases.gpus import CUDA_VISIBLE_DEVICES, variables_of
 from torchx.schedulers.local.checks import require_system
 from torchx.schedulers.local.images import ImageProvider
 from torchx.schedulers.local.request import PopenRequest
@@ -28,6 +27,7 @@ from torchx.supervisor.launch import launch
 from torchx.workspace.options import limit_of
 
 with lazy_imports:
+    from torchx.leases import gpus as machine_gpus
     from torchx.machine import ports as machine_ports
     from torchx.notifications import store
     from torchx.schedulers.local import copies, waiting
@@ -144,7 +144,9 @@ def _reserve(
         StateError: they are required, and not free.
     """
     requesting = [
-        role for role in app.roles if role.resource.gpu > 0 and CUDA_VISIBLE_DEVICES not in role.env
+        role
+        for role in app.roles
+        if role.resource.gpu > 0 and machine_gpus.CUDA_VISIBLE_DEVICES not in role.env
     ]
     needs = needs_of(app.roles, sum(role.resource.gpu * role.num_replicas for role in requesting), cfg)
     here = capacity(needs, os.environ)
@@ -164,7 +166,7 @@ def _reserve(
     left = iter(reservation.gpus)
     for role in requesting:
         for param in request.role_params[role.name]:
-            param.env.update(variables_of([next(left) for _ in range(role.resource.gpu)]))
+            param.env.update(machine_gpus.variables_of([next(left) for _ in range(role.resource.gpu)]))
     return reservation, []
 
 

@@ -26,7 +26,6 @@ from torchx.machine import processes, socket_names
 with lazy_imports:
     import select
     import socket
-    import struct
 
 PREFIX = "torchx-lease-"
 """The beginning of the names of leases."""
@@ -247,19 +246,11 @@ def holders(names: Iterable[str]) -> dict[str, Holder]:
 
 def connect(name: str) -> socket.socket | None:
     """Returns a connection to the holder of a lease; None if it is free, or its holder accepts none."""
-    connection = socket.socket(socket.AF_UNIX)
-    connection.setblocking(False)
-    try:
-        connection.connect(f"\0{PREFIX}{name}")
-    except OSError:
-        connection.close()
-        return None
-    return connection
+    return socket_names.connect(PREFIX + name)
 
 
 def _credentials(connection: socket.socket) -> Holder:
-    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
-    pid, uid, _ = struct.unpack("iII", data)
+    pid, uid = socket_names.peer_of(connection)
     return Holder(uid, pid or None, _started(pid) if pid else None)
 
 

@@ -7,11 +7,11 @@ from contextlib import suppress
 
 from torchx.lazy import lazy_imports
 from torchx.leases.holders import Leases
+from torchx.machine import socket_names
 
 with lazy_imports:
     import select
     import socket
-    import struct
     import threading
 
 CONNECTIONS_PER_USER = 64
@@ -72,8 +72,7 @@ class Reception:
                 self._epoll.unregister(listener)
             return
         connection.setblocking(False)
-        data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
-        uid = struct.unpack("iII", data)[1]
+        uid = socket_names.peer_of(connection)[1]
         with suppress(OSError):
             connection.send(self._answer)
         same = [number for number, (other, _) in self._connections.items() if other == uid]

@@ -15,6 +15,7 @@ from torchx.lazy import lazy_imports
 
 with lazy_imports:
     import socket
+    import struct
 
 STREAM, DATAGRAM = 1, 2
 """Types of sockets, as in the module ``socket``, which need not be loaded for them."""
@@ -57,6 +58,33 @@ def hold(name: str, kind: int = STREAM) -> socket.socket | None:
             return None
         raise
     return lock
+
+
+def connect(name: str, timeout: float | None = 0.0) -> socket.socket | None:
+    """Returns a connection to the stream socket that listens on a name, or None if none accepts it.
+
+    Args:
+        name: the name.
+        timeout: that of the connection, seconds; 0 for one that never blocks, None for no limit.
+    """
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(timeout)
+    try:
+        connection.connect(f"\0{name}")
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """Returns the pid and the user of the other side of a connection, from the kernel.
+
+    The pid is 0 for a process of another pid namespace.
+    """
+    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
+    pid, uid, _ = struct.unpack("iII", data)
+    return pid, uid
 
 
 def table(prefix: str, kind: int = STREAM) -> Iterator[Held]:

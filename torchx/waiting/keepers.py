@@ -24,7 +24,6 @@ from torchx.waiting.order import Waiter, Wanted
 with lazy_imports:
     import select
     import socket
-    import struct
 
 PREFIX = "torchx-keeper-"
 LONGEST = 1 << 24
@@ -53,20 +52,12 @@ def names() -> list[str]:
 
 def connect(name: str, timeout: float | None = ANSWERS_WITHIN) -> socket.socket | None:
     """Returns a connection to a keeper, or None without a keeper of that name."""
-    connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(timeout)
-    try:
-        connection.connect(f"\0{name}")
-    except OSError:
-        connection.close()
-        return None
-    return connection
+    return socket_names.connect(name, timeout)
 
 
 def user_of(connection: socket.socket) -> int:
     """Returns the user of the other side of a connection, from the kernel."""
-    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
-    return int(struct.unpack("iII", data)[1])
+    return socket_names.peer_of(connection)[1]
 
 
 def report(waiters: Iterable[Waiter]) -> bytes:

@@ -27,7 +27,7 @@ def test_connections_to_a_pod(scheduler: KubernetesScheduler) -> None:
         0,
         5,
         200_000,
-    ):  # the end of the client's data is not forwarded: the server is told otherwise
+    ):  # the end of the client's data is not forwarded: the request names its size
         data = random.Random(size).randbytes(size) + b"now"
         with connector() as client:
             assert exchange(client, data, end=False) == expected("worker/0", data)
