@@ -49,6 +49,21 @@ def test_two_digits_jobs_at_once_reach_95_percent() -> None:
 
 @pytest.mark.torch
 @pytest.mark.timeout(300)
+def test_the_loss_falls_though_random_processes_are_killed() -> None:
+    env = "PET_MAX_RESTARTS=2,TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+    script = ["--script", "examples/survivors/train.py", "--", "--epochs", "150"]
+    gang = ["dist.torchrun", "-j", "1x2", "--env", env]
+    done = torchx("run", "-s", "local_cwd", *gang, *script, "--every", "0", "--kills", "2")
+    assert done.returncode == 0, done.stderr
+    gangs = re.findall(r"gang (\d): 2 processes, after epoch (\d+)", done.stderr)
+    assert gangs == [("1", "0"), ("2", "1"), ("3", "2")], "each gang continues after the last checkpoint"
+    assert len(re.findall(r"rank \d is killed after epoch \d", done.stderr)) == 2
+    losses = [float(loss) for loss in re.findall(r"epoch +\d+ +loss ([\d.]+)", done.stderr)]
+    assert losses[-1] < losses[0] / 5
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(300)
 def test_the_error_of_a_training_script_is_the_result_of_the_job() -> None:
     done = digits("--", "--batch", "none", j="1x2")
     assert done.returncode == 1, "torchrun ends with 1 when a process of its own fails"
