@@ -98,7 +98,7 @@ class SshScheduler(LocalScheduler):
         session_name: the session part of its handles.
     """
 
-    attaches_by_default = on_this_machine = plans_workspaces = False
+    attaches_by_default = on_this_machine = plans_workspaces = runs_services = knows_hosts = False
     execute = None  # type: ignore[assignment]  # it would run the program on this machine
 
     def __init__(self, session_name: str) -> None:

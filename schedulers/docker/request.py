@@ -31,6 +31,7 @@ with lazy_imports:
     from torchx import yaml_limits
     from torchx.schedulers.docker.images import plan
     from torchx.schedulers.docker.stalling import files as stall_files
+    from torchx.services import rules
 
 if TYPE_CHECKING:
     from torchx.schedulers.docker.images.plan import ImagePlan
@@ -123,8 +124,10 @@ def to_request(
     seen: dict[str, str] = {}
     rule = LimitRule.of(cfg)
     kept = {} if rule.is_empty else {settings.TORCHX_CHECKPOINT_DIR: CHECKPOINTS}
+    hosts = _hosts(app, app_id)
+    addresses = _addresses(app, hosts) if len(hosts) > 1 else {}
     for role, replica, filled in replicas_of(
-        app, app_id=app_id, img_root="", rank0_env=settings.TORCHX_RANK0_HOST
+        app, app_id=app_id, img_root="", rank0_env=settings.TORCHX_RANK0_HOST, hosts=hosts
     ):
         name = container_name(app_id, role.name, replica)
         if seen.setdefault(name, role.name) != role.name:
@@ -135,6 +138,7 @@ def to_request(
         env = {
             **settings.REPLICA_DEFAULTS,
             **inherited,
+            **addresses,
             **{port_variable(port): str(number) for port, number in role.port_map.items()},
             **filled.env,
             settings.TORCHX_RANK0_HOST: rank0,
@@ -170,6 +174,21 @@ def to_request(
             stall_files.mount_heartbeats(body, app_id, len(job.containers))
         job.containers.append(DockerContainer(name, body))
     return job
+
+
+def _hosts(app: AppDef, app_id: str) -> dict[str, str]:
+    """Returns the host names of each role, separated by commas."""
+    names = {
+        role.name: [container_name(app_id, role.name, n) for n in range(role.num_replicas)]
+        for role in app.roles
+    }
+    return {role: ",".join(hosts) for role, hosts in names.items()}
+
+
+def _addresses(app: AppDef, hosts: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables with the hosts and the ports of all roles; the first role counts for a name."""
+    ports = {name: port for role in reversed(app.roles) for name, port in role.port_map.items()}
+    return rules.host_variables(hosts) | {port_variable(name): str(port) for name, port in ports.items()}
 
 
 def container_name(app_id: str, role: str, replica: int) -> str:

@@ -18,7 +18,6 @@ from torchx.schedulers.local.checks import notes_of
 from torchx.schedulers.local.images import ImageProvider
 from torchx.schedulers.local.images import ReplicaParam as ReplicaParam
 from torchx.scheduling.base import replicas_of
-from torchx.scheduling.checks import has_services
 from torchx.scheduling.limits import LimitRule
 from torchx.scheduling.preflight import SHARED_FILE, with_checks, without_checks
 from torchx.specs.app import AppDef, AppDryRunInfo
@@ -60,6 +59,8 @@ def dry_run(
     session: str,
     provider_of: Callable[[Mapping[str, CfgVal]], ImageProvider],
     extra_paths: Sequence[str],
+    *,
+    knows_hosts: bool = True,
 ) -> AppDryRunInfo[PopenRequest]:
     """Returns the request for an application, with notes; starts and writes nothing.
 
@@ -70,10 +71,12 @@ def dry_run(
         session: the session part of handles.
         provider_of: returns the image provider for run options.
         extra_paths: folders appended to the PATH of the replicas.
+        knows_hosts: all replicas run on this machine.
     """
     app_id = make_unique(app.name)
     provider = provider_of(cfg)
-    hosts = rules.hosts_of(app, "localhost") if has_services(app) else {}
+    hosts = {role.name: ",".join(["localhost"] * role.num_replicas) for role in app.roles}
+    addresses = rules.host_variables(hosts) if len(hosts) > 1 and knows_hosts else {}
     option = cfg.get("log_dir")
     # absolute: the supervisor has another working directory
     log_dir = Path(str(option)).expanduser().absolute() if option else Home(user_home()).logs
@@ -93,14 +96,14 @@ def dry_run(
         handle = make_app_handle(backend, session, app_id)
         elastic, beside = str(logs.torchelastic(role.name)), str(Path(sys.executable).parent)
         for _, replica, filled in replicas_of(
-            only, app_id=app_id, img_root=img_root, rank0_env=settings.TORCHX_RANK0_HOST
+            only, app_id=app_id, img_root=img_root, rank0_env=settings.TORCHX_RANK0_HOST, hosts=hosts
         ):
             folder = str(logs.replica(role.name, replica))
             files = (f"{folder}/{stream}.log" for stream in ("stdout", "stderr", "combined"))
             param = provider.get_replica_param(root, filled, *files)
             if snapshot is not None:
                 local_workspaces.run_in(snapshot, param, root)
-            param.env = _env(role.name, replica, handle, folder, elastic) | hosts | param.env
+            param.env = _env(role.name, replica, handle, folder, elastic) | addresses | param.env
             # last, programs installed beside this one: the virtual environment may not be activated
             param.env["PATH"] = _path(param, cfg, [*extra_paths, beside])
             param.args = with_checks(param.args, filled, cfg, SHARED_FILE, here=True)

@@ -81,7 +81,8 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         backend: the name of the scheduler in handles.
     """
 
-    attaches_by_default = cheap_to_list = on_this_machine = plans_workspaces = runs_services = True
+    attaches_by_default = cheap_to_list = on_this_machine = plans_workspaces = True
+    runs_services = knows_hosts = True
     workspaces_on_request = sends_notifications = True
     records_its_name = True
 
@@ -115,7 +116,13 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[PopenRequest]:
         return request.dry_run(
-            app, cfg, self.backend, self.session_name, self._image_provider_class, self._extra_paths
+            app,
+            cfg,
+            self.backend,
+            self.session_name,
+            self._image_provider_class,
+            self._extra_paths,
+            knows_hosts=self.knows_hosts,
         )
 
     def schedule(self, dryrun_info: AppDryRunInfo[PopenRequest]) -> str:

@@ -55,3 +55,9 @@ def test_each_macro_is_replaced_once_and_its_value_is_not_looked_into(parts: lis
     values = macros.Values("", value, "", "")
     expected = {"$$": "$", "${app_id}": value}
     assert values.substitute("".join(parts)) == "".join(expected.get(p, p) for p in parts)
+
+
+def test_the_hosts_of_roles_are_replaced_also_if_their_names_are_not_identifiers() -> None:
+    values = macros.Values("", "job-1", "0", "", role_hosts={"web-ui": "a,b", "${app_id}": "c"})
+    text = f"{macros.hosts('web-ui')}:80 $${{hosts.web-ui}} {macros.hosts('none')} ${{hosts.}} ${{a.b}}"
+    assert values.substitute(text) == "a,b:80 ${hosts.web-ui} ${hosts.none} ${hosts.} ${a.b}"

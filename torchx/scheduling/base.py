@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from torchx.compat.subclasses import NO_OPTIONS, Adapted, method_of_engine
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
-from torchx.scheduling.checks import has_services
+from torchx.scheduling.checks import has_services, hosts_in, require_hosts
 from torchx.scheduling.protocols import BuildsImages as BuildsImages
 from torchx.scheduling.protocols import BuildsWorkspaces as BuildsWorkspaces
 from torchx.scheduling.protocols import Diagnoses as Diagnoses
@@ -78,6 +78,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         sends_notifications: :meth:`schedule` honours ``notify`` of its request: the end is reported without a
             process that waits for it. Otherwise the runner starts such a process on this machine.
         has_runs: its applications are sweeps: their roles are runs with parameters.
+        knows_hosts: replaces the macro of the hosts of a role; others reject it at the dry-run.
         runs_services: honours services and the order of starts; others reject them at the dry-run.
 
     A scheduler overrides these attributes in its class, or in an object.
@@ -91,6 +92,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
     sends_notifications: bool = False
     has_runs: bool = False
     runs_services: bool = False
+    knows_hosts: bool = False
     _opts: runopts | None = None
 
     def __init__(self, backend: str, session_name: str) -> None:
@@ -131,6 +133,8 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         )
         resolved = self.run_opts().resolve(cfg)
         self._pre_build_validate(app, self.backend, resolved)
+        if names := hosts_in(app):
+            require_hosts(app, names, self.backend, known=self.knows_hosts)
         if has_services(app):
             rules.check(app) if self.runs_services else rules.reject(app, self.backend)
         if workspace:
@@ -260,7 +264,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
 
 
 def replicas_of(
-    app: AppDef, *, app_id: str, img_root: str, rank0_env: str
+    app: AppDef, *, app_id: str, img_root: str, rank0_env: str, hosts: Mapping[str, str] | None = None
 ) -> Iterator[tuple[Role, int, Role]]:
     """Yields every replica of an application with its macros replaced.
 
@@ -269,6 +273,7 @@ def replicas_of(
         app_id: its id.
         img_root: the root of the image in the replica.
         rank0_env: the environment variable with the host of replica 0 of the first role.
+        hosts: the hosts of each role, separated by commas.
 
     Yields:
         The role, the replica's id within it, and the replica's copy of the role.
@@ -276,7 +281,11 @@ def replicas_of(
     for role in app.roles:
         for replica in range(role.num_replicas):
             values = macro.macros.Values(
-                img_root=img_root, app_id=app_id, replica_id=str(replica), rank0_env=rank0_env
+                img_root=img_root,
+                app_id=app_id,
+                replica_id=str(replica),
+                rank0_env=rank0_env,
+                role_hosts=hosts or {},
             )
             yield role, replica, values.apply(role)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,48 @@ def require_roles(app: AppDef) -> None:
 def has_services(app: AppDef) -> bool:
     """Returns True if an application has services, or roles that start after others."""
     return any({SERVICE, AFTER} & role.metadata.keys() for role in app.roles)
+
+
+_HOSTS = re.compile(r"(?<!\$)(?:\$\$)*\$\{hosts\.([^{}]+)\}")
+
+
+def hosts_in(app: AppDef) -> list[str]:
+    """Returns the roles whose hosts are requested by macros, in arguments and environment values.
+
+    >>> from torchx.specs import AppDef, Role
+    >>> hosts_in(AppDef("a", [Role("r", "", args=["${hosts.server}:80", "$${hosts.x}", "${x}"])]))
+    ['server']
+    """
+    texts = (text for role in app.roles for text in (*role.args, *role.env.values()))
+    return [
+        name for text in texts if isinstance(text, str) and "{hosts." in text for name in _HOSTS.findall(text)
+    ]
+
+
+def require_hosts(app: AppDef, names: Iterable[str], scheduler: str, *, known: bool) -> None:
+    """Checks that macros of hosts name roles, and that the scheduler knows their hosts.
+
+    Args:
+        app: the application.
+        names: the names in the macros.
+        scheduler: the name of the scheduler.
+        known: whether it knows the hosts before the start.
+
+    Raises:
+        UsageError: one does not name a role, or the scheduler does not know the hosts.
+    """
+    roles = [role.name for role in app.roles]
+    for name in names:
+        if name not in roles:
+            raise UsageError(
+                f"the macro `${{hosts.{name}}}` names no role of application `{app.name}`",
+                hint=did_you_mean(name, roles, f"roles: {', '.join(roles)}"),
+            )
+        if not known:
+            raise UsageError(
+                f"{scheduler} does not replace the macro `${{hosts.{name}}}`: it does not know the hosts yet",
+                hint="the macro rank0_env is the variable with the host of replica 0 of the first role",
+            )
 
 
 def require_images(app: AppDef, needed_by: str) -> None:

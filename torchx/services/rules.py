@@ -225,14 +225,16 @@ def hosts_variable(role: str) -> str:
     return HOSTS + re.sub(r"\W", "_", role, flags=re.ASCII).upper()
 
 
-def hosts_of(app: AppDef, host: str) -> dict[str, str]:
-    """Returns the variables with the hosts of all roles, if they all run on one host.
+def host_variables(hosts: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables with the hosts of all roles.
 
     Args:
-        app: the application.
-        host: the host.
+        hosts: the hosts of each role, separated by commas.
+
+    >>> host_variables({"server": "a,b"})
+    {'TORCHX_HOSTS_SERVER': 'a,b'}
     """
-    return {hosts_variable(role.name): ",".join([host] * role.num_replicas) for role in app.roles}
+    return {hosts_variable(role): value for role, value in hosts.items()}
 
 
 def rule_of(data: object) -> ServiceRule:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from torchx.lazy import lazy_imports
 from torchx.masking import SecretValue
@@ -12,6 +14,21 @@ from torchx.specs.app import Role
 
 with lazy_imports:
     import string
+
+if TYPE_CHECKING:
+    from string import Template
+
+
+@cache
+def _template() -> type[Template]:
+    """Returns the syntax of macros: names, and ``hosts.`` with the name of a role."""
+
+    class MacroTemplate(string.Template):
+        """Names as in ``string.Template``, and in braces also those with the name of a role."""
+
+        braceidpattern = r"(?a:[_a-z][_a-z0-9]*|hosts\.[^{}]+)"
+
+    return MacroTemplate
 
 
 class macros:
@@ -42,6 +59,15 @@ class macros:
     base_img_root = "${base_img_root}"
     """Accepted in older files; replaced by an empty text."""
 
+    @staticmethod
+    def hosts(role: str) -> str:
+        """Returns the macro for the hosts of the replicas of a role, separated by commas.
+
+        >>> macros.hosts("server")
+        '${hosts.server}'
+        """
+        return f"${{hosts.{role}}}"
+
     @dataclass
     class Values:
         """The values of the macros in one replica.
@@ -52,6 +78,7 @@ class macros:
             replica_id: the replica's id within its role.
             rank0_env: name of the environment variable with the host of rank 0.
             base_img_root: not used.
+            role_hosts: the hosts of each role, separated by commas.
         """
 
         img_root: str
@@ -59,6 +86,7 @@ class macros:
         replica_id: str
         rank0_env: str
         base_img_root: str = "DEPRECATED"
+        role_hosts: Mapping[str, str] = field(default_factory=dict)
 
         def apply(self, role: Role) -> Role:
             """Returns a deep copy of a role with the macros replaced."""
@@ -74,8 +102,13 @@ class macros:
 
             >>> macros.Values("/", "job-1", "0", "RANK0").substitute("$$${rank0_env} ${app_id} ${x}")
             '$RANK0 job-1 ${x}'
+            >>> macros.Values("/", "", "0", "", role_hosts={"a-b": "x,y"}).substitute("${hosts.a-b}")
+            'x,y'
             """
-            return string.Template(arg).safe_substitute(self.to_dict()) if "$" in arg else arg
+            if "$" not in arg:
+                return arg
+            hosts = {f"hosts.{role}": hosts for role, hosts in self.role_hosts.items()}
+            return _template()(arg).safe_substitute(self.to_dict() | hosts)
 
         def to_dict(self) -> dict[str, Any]:
             """Returns the value of each macro by its name."""

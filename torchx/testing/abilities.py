@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from torchx.errors import StateError
+from torchx.errors import StateError, UsageError
 from torchx.exit_codes import PREFLIGHT_FAILED, PREFLIGHT_MARK
 from torchx.scheduling.base import Executes, Kills, LogChunks, Scheduler, Waits
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.streams import Streams
+from torchx.specs.macro import macros
 from torchx.specs.status import AppState
 from torchx.testing.harness import Ability
 from torchx.testing.limits import LimitConformance
@@ -163,3 +164,21 @@ class AbilityConformance(LimitConformance):
             assert ("program\n" in lines) is (code == 7), f"the program starts after its checks: {lines}"
             if status.roles:  # the program is on record, without the checks
                 assert status.roles[0].entrypoint == "sh"
+
+    def test_the_hosts_of_a_role_are_known_or_rejected(self, scheduler: Scheduler[Any]) -> None:
+        macro = f"{macros.hosts('a-b')} {macros.hosts('client')}"
+        others = self.role("true", name="a-b", num_replicas=2)
+        client = self.role(f'echo "{macro}"; echo "$TORCHX_HOSTS_A_B $TORCHX_HOSTS_CLIENT"', name="client")
+        if not scheduler.knows_hosts:
+            with pytest.raises(UsageError, match="a-b"):
+                scheduler.submit_dryrun(self.app(others, client), self.cfg)
+            return
+        with pytest.raises(UsageError, match="names no role"):
+            scheduler.submit_dryrun(self.app(client), self.cfg)
+        status = self.run(scheduler, self.app(others, client))
+        assert status.state is AppState.SUCCEEDED, status.msg
+        by_macro, by_variable = self.log(scheduler, status.app_id, role="client")
+        assert by_macro == by_variable
+        hosts, own = by_macro.split()
+        assert len(hosts.split(",")) == 2, "a host for each replica"
+        assert own and "," not in own
