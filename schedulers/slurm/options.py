@@ -208,6 +208,12 @@ def run_options() -> SlurmOptions:
         help="folder shared with all nodes, for logs and workspaces (default: slurm in the state home)",
     )
     opts.add(
+        "node_log_dir",
+        type_=str,
+        help="folder on the disk of each node for the output of replicas, e.g. $TMPDIR; it is copied to the "
+        "folder of the job every 5 s and at the end",
+    )
+    opts.add(
         "requeue",
         type_=bool,
         help="requeue the job for a retry, and after preemption or node failure (default: if a role has "
@@ -255,8 +261,14 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
     """
     choices = {"gpu_option": GPU_OPTIONS, "workspace_type": WORKSPACE_TYPES, "containers": CONTAINER_TYPES}
     check_choices("slurm", cfg, choices)
-    if "\0" in str(cfg.get("setup") or ""):
-        raise UsageError("run option `setup` of slurm contains a zero byte")
+    for name in ("setup", "node_log_dir"):
+        if "\0" in str(cfg.get(name) or ""):
+            raise UsageError(f"run option `{name}` of slurm contains a zero byte")
+    if not str(cfg.get("node_log_dir") or "/").startswith(("/", "$")):
+        raise UsageError(
+            "run option `node_log_dir` of slurm must be an absolute path or begin with a variable",
+            hint="e.g. node_log_dir=/scratch or node_log_dir=$TMPDIR",
+        )
     check_numbers("slurm", cfg, ["workspace_limit_mb"])
     check_retry_rules(cfg)
     check_limits(cfg)

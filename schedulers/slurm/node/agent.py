@@ -22,6 +22,7 @@ PARTIAL_AFTER = 0.3  # seconds after which an unfinished line is written
 LONGEST_HELD = 1 << 16
 children = []  # type: list[Any]  # the programs that deliver notices
 DRAIN = 1.0  # seconds to wait for further output after the program has ended
+GATHER_EVERY = 5.0  # seconds after which logs on the node's disk are copied again
 
 
 class Output:
@@ -71,6 +72,69 @@ class Output:
         self.offset += len(data)
 
 
+class Gathered:
+    """The logs of one attempt on the disk of this node, and their copy in the folder of the job.
+
+    Args:
+        root: the folder on the node; variables such as ``$TMPDIR`` are replaced.
+        target: the folder of the attempt, which gets the copy.
+    """
+
+    FILES = tuple(NAMES.values()) + ("combined.log", "log.index")  # the index last: it refers to the log
+
+    def __init__(self, root: str, target: str) -> None:
+        self.folder, self.target = target, target
+        self.copied = {}  # type: dict[str, int]
+        self.next = time.monotonic() + GATHER_EVERY
+        try:
+            root = os.path.expandvars(root)
+            if not os.path.isabs(root):
+                raise OSError(0, "not the absolute path of a folder", root)
+            os.makedirs(root, 0o700, exist_ok=True)
+            folder = os.path.join(root, "torchx-" + str(os.getpid()) + "-" + str(time.time()))
+            os.mkdir(folder, 0o700)
+            self.folder = folder
+        except OSError as error:
+            warn("cannot write logs to " + root + ": " + str(error.strerror))
+
+    def copy(self) -> bool:
+        """Appends new output to the files in the folder of the job; returns True if all is there."""
+        self.next = time.monotonic() + GATHER_EVERY
+        if self.folder == self.target:
+            return True
+        try:
+            # sizes first, in this order, so that the copied index never refers to output that is not copied
+            ends = {name: os.path.getsize(os.path.join(self.folder, name)) for name in reversed(self.FILES)}
+            for name in self.FILES:
+                self.copy_file(name, ends[name])
+        except OSError as error:
+            warn("cannot gather the logs: " + str(error.strerror) + ": " + self.target)
+            return False
+        return True
+
+    def copy_file(self, name: str, end: int) -> None:
+        """Appends the bytes that the copy of a file lacks, up to a size."""
+        if self.copied.get(name) == end:
+            return
+        source = os.open(os.path.join(self.folder, name), os.O_RDONLY)
+        target = os.open(os.path.join(self.target, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            at = os.fstat(target).st_size
+            while at < end:
+                at += os.write(target, os.pread(source, min(1 << 20, end - at), at))
+            self.copied[name] = end
+        finally:
+            os.close(source)
+            os.close(target)
+
+    def finish(self) -> None:
+        """Copies the rest, and removes the files from the node's disk if all of them are copied."""
+        if self.copy() and self.folder != self.target:
+            for name in self.FILES:
+                os.unlink(os.path.join(self.folder, name))
+            os.rmdir(self.folder)
+
+
 def write(descriptor: int, data: bytes) -> bool:
     """Writes all data; returns False on errors, as a full disk must not end the program."""
     try:
@@ -113,12 +177,13 @@ def new_attempt(folder: str, least: int) -> Any:
     return attempt, path
 
 
-def main(folder: str, least: int, variables: Any, command: Any) -> int:
+def main(folder: str, least: int, logs: str, variables: Any, command: Any) -> int:
     """Runs a command to its end and returns its exit code, 128 + N if signal N ended it.
 
     Args:
         folder: the folder of the replica.
         least: the minimum number of this attempt.
+        logs: the folder on the node's disk for its output until its end; empty to write it to ``folder``.
         variables: environment variables of the command, each as NAME=VALUE, added to those of this process.
         command: the program and its arguments.
     """
@@ -130,7 +195,8 @@ def main(folder: str, least: int, variables: Any, command: Any) -> int:
         os.unlink(os.path.join(folder, "error.json"))
     except OSError:
         pass
-    output = Output(path, attempt)
+    gathered = Gathered(logs, path) if logs else None
+    output = Output(gathered.folder if gathered else path, attempt)
     begun = time.time()
     facts = {"host": os.environ.get("SLURMD_NODENAME") or socket.gethostname(), "started_at": begun}
     env = dict(os.environ)
@@ -149,12 +215,16 @@ def main(folder: str, least: int, variables: Any, command: Any) -> int:
     except OSError as error:
         why = "cannot be started: " + str(error.strerror) + ": " + command[0]
         output.feed(2, ("torchx: " + why + "\n").encode())
+        if gathered:
+            gathered.finish()
         code = 127 if isinstance(error, FileNotFoundError) else 126
         record(os.path.join(path, "end.json"), exit_code=code, ended_at=time.time(), msg=why, **facts)
         return code
     signal.signal(signal.SIGURG, lambda number, frame: notify(process.pid))
     record(os.path.join(path, "start.json"), pid=process.pid, **facts)
-    status = follow(process, output)
+    status = follow(process, output, gathered)
+    if gathered:
+        gathered.finish()
     end = {"exit_code": status} if status >= 0 else {"signal": name_of(-status)}  # type: dict[str, Any]
     if received:
         end["stop_signal"] = name_of(received[0])
@@ -172,7 +242,7 @@ def notify(pid: int) -> None:
         children.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
 
 
-def follow(process: Any, output: Output) -> int:
+def follow(process: Any, output: Output, gathered: Any) -> int:
     """Reads output until the program has ended and its output is closed."""
     selector = selectors.DefaultSelector()
     selector.register(process.stdout, selectors.EVENT_READ, 1)
@@ -193,6 +263,8 @@ def follow(process: Any, output: Output) -> int:
         for stream in (1, 2):
             if output.held[stream] and now - output.since[stream] > PARTIAL_AFTER:
                 output.flush(stream)
+        if gathered and now > gathered.next:
+            gathered.copy()
         if process.poll() is None:
             quiet_since = now
         elif now - quiet_since > DRAIN:
@@ -218,4 +290,4 @@ def read_task() -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), *read_task()))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], *read_task()))

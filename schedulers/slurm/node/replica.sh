@@ -43,7 +43,7 @@ while :; do
     # printf must be a builtin: other users can see the arguments of a program
     if command -v python3 > /dev/null && [ "$(command -v printf)" = printf ]; then
         printf '%s\0' "$@" |
-            python3 -I -S "$torchx_folder/.node/agent.py" "$torchx_place" "$torchx_attempt"
+            python3 -I -S "$torchx_folder/.node/agent.py" "$torchx_place" "$torchx_attempt" "$torchx_logs"
     else
         torchx_run_plainly "$@"
     fi

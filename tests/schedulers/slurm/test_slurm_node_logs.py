@@ -1,0 +1,90 @@
+"""The run option `node_log_dir`: output on the disk of a node until it is gathered."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from slurms import output, role, state
+from slurmscripts import run_task
+
+from torchx.errors import UsageError
+from torchx.schedulers.slurm.options import check_options
+from torchx.schedulers.slurm.scheduler import SlurmScheduler
+from torchx.scheduling.logs import Stream
+from torchx.specs import AppDef, AppState, Role
+
+
+def run(tmp_path: Path, disk: str, program: str) -> Path:
+    """Runs a replica with logs on a disk of its node; returns the folder of its attempt."""
+    script = Role("r", "", entrypoint="sh", args=["-c", program.replace("$", "$$")])
+    return run_task(AppDef("a", [script]), tmp_path / "job", cfg={"node_log_dir": disk})
+
+
+def test_output_is_gathered_while_the_replica_runs_and_at_its_end(tmp_path: Path) -> None:
+    program = f"""
+        echo first; echo second >&2
+        until grep -qs first {tmp_path}/job/r/0/attempt-1/combined.log; do sleep 0.05; done
+        stat -c %a {tmp_path}/disk-0/torchx-*
+        cat {tmp_path}/disk-0/torchx-*/stdout.log
+        seq 20000
+    """
+    attempt = run(tmp_path, f"{tmp_path}/disk-$SLURM_PROCID", program)
+    expected = ["first", "700", "first", "700"]  # the copy of stdout is read before its own output arrives
+    lines = (attempt / "stdout.log").read_text().splitlines()
+    assert lines[:2] == expected[:2]
+    assert lines[-20000:] == [str(number + 1) for number in range(20000)]
+    assert (attempt / "stderr.log").read_text() == "second\n"
+    assert sorted((attempt / "combined.log").read_text().splitlines()) == sorted([*lines, "second"])
+    assert {path.stat().st_mode & 0o777 for path in attempt.glob("*.log")} == {0o600}
+    assert list((tmp_path / "disk-0").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_used_loses_no_output(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    attempt = run(tmp_path, str(tmp_path / "file"), "echo here")
+    assert (attempt / "stdout.log").read_text() == "here\n"
+    assert f"torchx: cannot write logs to {tmp_path}/file: File exists" in capfd.readouterr().err
+
+
+def test_output_that_cannot_be_gathered_stays_on_the_node(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "job" / "r" / "0" / "attempt-1"
+    attempt = run(tmp_path, str(tmp_path / "disk"), f"echo kept; mkdir {folder}/combined.log")
+    assert (attempt / "end.json").exists()
+    (left,) = (tmp_path / "disk").iterdir()
+    assert (left / "combined.log").read_text() == "kept\n"
+    assert "torchx: cannot gather the logs: Is a directory" in capfd.readouterr().err
+
+
+def test_a_program_that_does_not_exist_is_reported(tmp_path: Path) -> None:
+    missing = Role("r", "", entrypoint="/nonexistent/program")
+    attempt = run_task(AppDef("a", [missing]), tmp_path / "job", cfg={"node_log_dir": str(tmp_path / "disk")})
+    assert "cannot be started" in (attempt / "stderr.log").read_text()
+    assert list((tmp_path / "disk").iterdir()) == []
+
+
+def test_a_relative_folder_is_rejected() -> None:
+    with pytest.raises(UsageError, match="`node_log_dir` of slurm must be an absolute path"):
+        check_options({"node_log_dir": "scratch"})
+
+
+@pytest.mark.slurm
+def test_nodes_of_a_cluster(scheduler: SlurmScheduler, tmp_path: Path) -> None:
+    disks = tmp_path / "disks"
+    replicas = role("echo from $$SLURMD_NODENAME; echo error >&2", num_replicas=2)
+    cfg = {"node_log_dir": f"{disks}/$SLURMD_NODENAME", "nodes": "2", "ntasks-per-node": "1"}
+    app_id = scheduler.submit(AppDef("disks", [replicas]), cfg)
+    assert scheduler.wait(app_id, 60)
+    assert state(scheduler, app_id) is AppState.SUCCEEDED
+    nodes = sorted(os.listdir(disks))
+    assert len(nodes) == 2
+    assert sorted(output(scheduler, app_id, stream=Stream.STDOUT).split()[1::2]) == [
+        node.encode() for node in nodes
+    ]
+    assert output(scheduler, app_id, stream=Stream.STDERR) == b"error\n" * 2
+    assert [list((disks / node).iterdir()) for node in nodes] == [[], []]
