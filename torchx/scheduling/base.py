@@ -27,12 +27,14 @@ from torchx.scheduling.protocols import Glances as Glances
 from torchx.scheduling.protocols import KeepsProvenance as KeepsProvenance
 from torchx.scheduling.protocols import Kills as Kills
 from torchx.scheduling.protocols import LogChunks as LogChunks
+from torchx.scheduling.protocols import ManyRuns as ManyRuns
 from torchx.scheduling.protocols import Measures as Measures
 from torchx.scheduling.protocols import NeedsWatcher as NeedsWatcher
 from torchx.scheduling.protocols import Prunes as Prunes
 from torchx.scheduling.protocols import Reports as Reports
 from torchx.scheduling.protocols import Selects as Selects
 from torchx.scheduling.protocols import Shared as Shared
+from torchx.scheduling.protocols import SubmitsMany as SubmitsMany
 from torchx.scheduling.protocols import TakesStacks as TakesStacks
 from torchx.scheduling.protocols import Waits as Waits
 from torchx.scheduling.responses import DescribeAppResponse as DescribeAppResponse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torchx.errors import StateError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.stacks import AppStacks
     from torchx.scheduling.streams import Streams
     from torchx.scheduling.usage import AppUsage
-    from torchx.specs.app import AppDryRunInfo, Role
+    from torchx.specs.app import AppDef, AppDryRunInfo, Role
     from torchx.specs.run_options import CfgVal, runopts
 
 
@@ -249,4 +250,77 @@ class TakesStacks(Protocol):
         Raises:
             StateError: the application is not running.
         """
+        ...
+
+
+@dataclass(frozen=True)
+class ManyRuns:
+    """Runs of a sweep to submit as one object of an engine: a job array, an indexed job.
+
+    Attributes:
+        key: names the object; two submissions with the same key are the same object.
+        apps: the application of each run, by the number of the run, ready to be submitted. They differ in the
+            arguments and the environment of their roles and in their metadata only.
+        cfg: the run options.
+        at_once: the maximum number of runs at the same time; 0 for no limit.
+        after: applications of the same scheduler that have not ended, each with the condition ``ok``, ``any``
+            or ``failed``: the runs start when all conditions are met.
+        behind: the ids of earlier runs that count for the limit: the runs start when these have ended.
+    """
+
+    key: str
+    apps: Mapping[int, AppDef]
+    cfg: Mapping[str, CfgVal] = field(default_factory=dict)
+    at_once: int = 0
+    after: Sequence[tuple[str, str]] = ()
+    behind: Collection[str] = ()
+
+    @property
+    def first(self) -> AppDef:
+        """The application of the first run."""
+        return next(iter(self.apps.values()))
+
+
+@runtime_checkable
+class SubmitsMany(Protocol):
+    """A scheduler that can submit the runs of a sweep as one object of its engine.
+
+    The engine starts the runs, so that a sweep needs no process. Each run is an application with an id of its
+    own, which all other methods of the scheduler accept. Without it, a process submits run after run.
+    """
+
+    def rejects_many(self, runs: ManyRuns) -> str:
+        """Returns why these runs cannot be one object, as a clause; empty if they can. Changes nothing."""
+        ...
+
+    def submit_many(self, runs: ManyRuns) -> Mapping[int, str]:
+        """Submits runs as one object, and returns the id of each by its number.
+
+        A second call with the same key, as after a kill of the first caller, finds the object of the first
+        one and returns its ids: no run is submitted twice.
+
+        Raises:
+            UsageError: the scheduler cannot run them.
+            StateError: the engine rejects them or does not answer; none of them was submitted.
+        """
+        ...
+
+    def glance_many(self, app_ids: Collection[str]) -> Mapping[str, DescribeAppResponse]:
+        """Returns the status of runs, without their roles, in few queries; unknown ones are left out.
+
+        Raises:
+            UnavailableError: the engine does not answer.
+        """
+        ...
+
+    def cancel_many(self, app_ids: Collection[str], *, now: bool = False) -> None:
+        """Cancels runs in few calls; ``now`` gives them no grace period. Ended ones are left as they are."""
+        ...
+
+    def delete_many(self, app_ids: Collection[str]) -> None:
+        """Removes ended runs, with their logs and records."""
+        ...
+
+    def limit_many(self, app_ids: Collection[str], at_once: int) -> None:
+        """Changes the maximum number of these runs at the same time; 0 for no limit."""
         ...
