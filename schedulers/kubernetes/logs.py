@@ -7,11 +7,13 @@ import functools
 import re
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 from torchx.lazy import lazy_imports
+from torchx.schedulers.kubernetes.api.bulk import BulkReader
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, lines_of, path_of
 from torchx.schedulers.kubernetes.api.connection import why
 from torchx.schedulers.kubernetes.api.errors import ClusterError
@@ -33,6 +35,8 @@ MAX_PARALLEL = 16
 """Maximum number of logs read in parallel; more than that are spooled to files first."""
 MAX_TAILS = 8
 """Maximum number of last lines read in parallel: the connections that the client keeps open."""
+SILENCE = 60.0
+"""Seconds without data after which the reading of an existing log fails."""
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
 _NO_LOG = b"unable to retrieve container logs for "
 
@@ -164,12 +168,12 @@ def is_no_log(raw: bytes) -> bool:
     return raw.startswith(_NO_LOG)
 
 
-def read_log(cluster: Cluster, facts: Facts, source: Source, number: int, query: LogQuery) -> Iterator[Line]:
+def read_log(
+    reader: BulkReader, facts: Facts, source: Source, number: int, query: LogQuery
+) -> Iterator[Line]:
     """Yields the existing lines of a log; none if it was deleted or has not started."""
     try:
-        response = cluster.stream(
-            log_path(facts.namespace, source.pod), log_params(source, query), silence=60.0
-        )
+        response = reader.stream(log_path(facts.namespace, source.pod), log_params(source, query))
     except ClusterError as error:
         if error.status in (400, 404):
             return
@@ -190,8 +194,25 @@ def read_log(cluster: Cluster, facts: Facts, source: Source, number: int, query:
 
 def merged(cluster: Cluster, facts: Facts, sources: list[Source], query: LogQuery) -> Iterator[Line]:
     """Yields the existing lines of several logs in chronological order."""
-    readers = [read_log(cluster, facts, source, number, query) for number, source in enumerate(sources)]
-    return shared.merged(readers, MAX_PARALLEL, MAX_PARALLEL)
+    with closing(BulkReader(cluster, SILENCE)) as reader:
+        readers = _readers(reader, facts, sources, query)
+        yield from shared.merged(readers, MAX_PARALLEL, MAX_PARALLEL)
+
+
+def last_lines(
+    cluster: Cluster, facts: Facts, sources: list[Source], query: LogQuery, tail: int
+) -> Iterator[Line]:
+    """Yields the last lines of a query in chronological order, whatever the number of logs."""
+    keep = shared.line_filter(query, time_of)
+    with closing(BulkReader(cluster, SILENCE)) as reader:
+        readers = _readers(reader, facts, sources, query)
+        yield from shared.last_lines(readers, keep, tail, MAX_TAILS)
+
+
+def _readers(
+    reader: BulkReader, facts: Facts, sources: list[Source], query: LogQuery
+) -> list[Iterator[Line]]:
+    return [read_log(reader, facts, source, number, query) for number, source in enumerate(sources)]
 
 
 def chunks(sources: list[Source], lines: Iterable[Line]) -> Iterator[LogChunk]:
@@ -208,8 +229,7 @@ def chunks(sources: list[Source], lines: Iterable[Line]) -> Iterator[LogChunk]:
 def read_logs(cluster: Cluster, facts: Facts, query: LogQuery) -> Iterator[LogChunk]:
     """Yields the existing lines of a query."""
     sources = sources_of(facts, query)
-    keep = shared.line_filter(query, time_of)
     if query.tail is not None and len(sources) > MAX_PARALLEL:
-        readers = [read_log(cluster, facts, source, number, query) for number, source in enumerate(sources)]
-        return chunks(sources, shared.last_lines(readers, keep, query.tail, MAX_TAILS))
+        return chunks(sources, last_lines(cluster, facts, sources, query, query.tail))
+    keep = shared.line_filter(query, time_of)
     return chunks(sources, shared.select(merged(cluster, facts, sources, query), keep, query.tail))

@@ -87,6 +87,11 @@ class Cluster:
         self._known_until = 0.0
         self._connect = connect
 
+    @property
+    def is_relayed(self) -> bool:
+        """True if a proxy reads the requests: they name the cluster."""
+        return self._pool.proxy is not None and self.host.startswith("http:")
+
     def close(self) -> None:
         """Closes the connections."""
         self._pool.clear()
@@ -202,7 +207,7 @@ class Cluster:
                         raise self._not_a_cluster(f"more than {LARGEST >> 20} MiB to one request")
         except (urllib3.exceptions.HTTPError, OSError) as error:
             response.close()
-            raise self._no_answer(error) from None
+            raise self.no_answer(error) from None
         except ClusterError:
             response.close()
             raise
@@ -231,7 +236,11 @@ class Cluster:
 
     def _send(self, request: _Request, timeout: float) -> Any:
         url = f"{self.host}{request.path}" + (f"?{urlencode(request.query)}" if request.query else "")
-        headers = {"Accept": "application/json, */*", "User-Agent": f"torchx/{__version__}", **self._auth()}
+        headers = {
+            "Accept": "application/json, */*",
+            "User-Agent": f"torchx/{__version__}",
+            **self.auth_headers(),
+        }
         data = None
         if request.body is not None:
             headers["Content-Type"] = request.content_type
@@ -254,7 +263,7 @@ class Cluster:
             finally:
                 response.close()
         except urllib3.exceptions.HTTPError as error:
-            raise self._no_answer(error) from None
+            raise self.no_answer(error) from None
         raise response_error(request.method, request.path, response.status, answer, response.headers)
 
     def websocket(self, path: str, query: Sequence[tuple[str, str]]) -> Any:
@@ -270,16 +279,16 @@ class Cluster:
 
         url = f"{self.host.replace('http', 'ws', 1)}{path}?{urlencode(query)}"
         # only the first protocol can signal the end of the input
-        headers = {**self._auth(), "sec-websocket-protocol": "v5.channel.k8s.io,v4.channel.k8s.io"}
+        headers = {**self.auth_headers(), "sec-websocket-protocol": "v5.channel.k8s.io,v4.channel.k8s.io"}
         try:
             return within(self._connect + BEGIN, lambda: create_websocket(self._configuration, url, headers))
         except WebSocketBadStatusException as error:
             body = error.resp_body if isinstance(error.resp_body, bytes) else b""
             raise response_error("POST", path, error.status_code, body, {}) from None
         except (WebSocketException, OSError) as error:
-            raise self._no_answer(error) from None
+            raise self.no_answer(error) from None
 
-    def _auth(self) -> dict[str, str]:
+    def auth_headers(self) -> dict[str, str]:
         """Returns the authentication headers; the package renews an expired token."""
         with self._lock:
             if time.monotonic() < self._known_until:
@@ -300,7 +309,8 @@ class Cluster:
             self._known_until = time.monotonic() + KNOWN_FOR
             return self._known
 
-    def _no_answer(self, error: Exception) -> ClusterError:
+    def no_answer(self, error: Exception) -> ClusterError:
+        """Returns the exception for a request without a response."""
         failure = ClusterError(
             f"no cluster answers at {self.host} ({why(error)})",
             hint=f"this is {self.origin}; another: -cfg context=NAME; without a cluster: -s local_cwd",

@@ -77,6 +77,9 @@ def test_more_replicas_than_are_read_at_once(
     for number in range(5):
         mine = text(chunk for chunk in chunks if chunk.replica == number)
         assert mine.split() == [*map(str, range(1, 21)), "end"]
+    last = read(scheduler, app_id, LogQuery(tail=7))
+    assert text(chunks).endswith(text(last))
+    assert sum(len(chunk.data.splitlines()) for chunk in last) == 7
 
 
 def test_a_replica_that_ends_in_mid_line_does_not_run_into_another(scheduler: KubernetesScheduler) -> None:
