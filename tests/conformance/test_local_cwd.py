@@ -10,6 +10,7 @@ from torchx.testing import (
     Meaning,
     RetryCases,
     SchedulerConformance,
+    ServiceConformance,
     SweepConformance,
 )
 from torchx.testing.retry_cases import ALL
@@ -58,4 +59,8 @@ class TestAbilities(OnProcesses, AbilityConformance):
 
 
 class TestSweeps(OnProcesses, SweepConformance):
+    factory = staticmethod(create)
+
+
+class TestServices(OnProcesses, ServiceConformance):
     factory = staticmethod(create)

@@ -26,7 +26,7 @@ from torchx.supervisor.process import wake_on_signals
 from torchx.supervisor.replicas import Replicas, Running, describe_start_error, shell_code
 from torchx.supervisor.sampling import Sampler
 from torchx.supervisor.services.readiness import Readiness
-from torchx.supervisor.verdicts import ENDED_WHILE_NEEDED, Verdicts, facts_of_end
+from torchx.supervisor.verdicts import Verdicts, facts_of_end, facts_while_needed
 
 STARTS_AT_A_TIME = 16
 """Replicas to start before output, exits and requests are handled again."""
@@ -257,7 +257,7 @@ class Supervisor:
         if stalled and not stopped:  # a failure, even if it ends orderly
             status = signal.SIGTERM
         elif needed:
-            facts = {**facts, "needed": True, "msg": facts.get("msg") or ENDED_WHILE_NEEDED}
+            facts = facts_while_needed(facts)
         expected = (status == 0 and not needed) or bool(stopped or stalled)
         verdict = self._verdicts.of(running, facts, expected)
         facts |= self._sampler.ended(running, usage)

@@ -10,12 +10,10 @@ from torchx.jobs.recovery import describe_survivors
 from torchx.lazy import lazy_imports
 from torchx.supervisor.policy import COUNTED, Gang
 from torchx.supervisor.replicas import Running, decode_status
+from torchx.supervisor.services.order import ENDED_WHILE_NEEDED
 
 with lazy_imports:
     from torchx.supervisor import retry_causes
-
-
-ENDED_WHILE_NEEDED = "a service ended by itself while it was needed"
 
 
 def facts_of_end(
@@ -45,6 +43,11 @@ def facts_of_end(
     if running.output.lost:
         facts["msg"] = f"{running.output.lost} bytes of its output were lost: {running.output.lost_why}"
     return facts
+
+
+def facts_while_needed(facts: dict[str, Any]) -> dict[str, Any]:
+    """Returns the data of the end of a service that was needed."""
+    return {**facts, "needed": True, "msg": facts.get("msg") or ENDED_WHILE_NEEDED}
 
 
 class Verdicts:

@@ -8,7 +8,7 @@ pytest.register_assert_rewrite(
         f"torchx.testing.{name}"
         for name in (
             *("abilities", "conformance", "fields", "harness", "limits"),
-            *("logs", "retries", "retry_cases", "sweeps"),
+            *("logs", "retries", "retry_cases", "services", "sweeps"),
         )
     )
 )
@@ -24,4 +24,5 @@ from torchx.testing.limits import LimitConformance as LimitConformance  # noqa: 
 from torchx.testing.logs import LogConformance as LogConformance  # noqa: E402
 from torchx.testing.retries import RetryConformance as RetryConformance  # noqa: E402
 from torchx.testing.retry_cases import RetryCases as RetryCases  # noqa: E402
+from torchx.testing.services import ServiceConformance as ServiceConformance  # noqa: E402
 from torchx.testing.sweeps import SweepConformance as SweepConformance  # noqa: E402

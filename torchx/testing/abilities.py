@@ -15,6 +15,7 @@ from torchx.exit_codes import PREFLIGHT_FAILED, PREFLIGHT_MARK
 from torchx.scheduling.base import Executes, Kills, LogChunks, Scheduler, Waits
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.streams import Streams
+from torchx.specs.app_metadata import after, service
 from torchx.specs.macro import macros
 from torchx.specs.status import AppState
 from torchx.testing.harness import Ability
@@ -182,3 +183,16 @@ class AbilityConformance(LimitConformance):
         hosts, own = by_macro.split()
         assert len(hosts.split(",")) == 2, "a host for each replica"
         assert own and "," not in own
+
+    def test_services_run_or_are_rejected(self, scheduler: Scheduler[Any]) -> None:
+        trainer = self.role("true", name="trainer")
+        for role in (
+            service(self.role("true", name="server")),
+            after(self.role("true", "server"), ["trainer"]),
+        ):
+            app = self.app(role, trainer)
+            if scheduler.runs_services:  # see `ServiceConformance`
+                assert scheduler.submit_dryrun(app, self.cfg).request
+            else:
+                with pytest.raises(UsageError, match="does not run services"):
+                    scheduler.submit_dryrun(app, self.cfg)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
+ENDED_WHILE_NEEDED = "a service ended by itself while it was needed"
+"""The message of a service that has failed, although it may have ended with exit code 0."""
+
 
 class Rules(Protocol):
     """The rules of one role, as far as its order matters."""
