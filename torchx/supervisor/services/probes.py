@@ -1,4 +1,7 @@
-"""Probes of services: single checks that never block; each is polled until it has an answer."""
+"""Probes of services: single checks that never block; each is polled until it has an answer.
+
+Slurm's nodes run a copy of this file.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from torchx.machine import processes
-from torchx.services.rules import CMD, HTTP, TCP, Probe
+from torchx.services.probe import CMD, HTTP, TCP, Probe
 
 LONGEST_CHECK = 5.0
 """Seconds in which a port must answer, or a program must end, in one check."""
@@ -150,7 +153,7 @@ class CommandCheck:
         elif os.WIFSIGNALED(status):
             self._answer = f"signal {os.WTERMSIG(status)}"
         else:
-            code = os.waitstatus_to_exitcode(status)
+            code = os.WEXITSTATUS(status)
             self._answer = f"exit {code}" if code else ""
 
     def poll(self) -> str | None:
@@ -219,3 +222,14 @@ def start_check(probe: Probe, env: Mapping[bytes, bytes], port: int, cwd: str | 
     if probe.kind == TCP:
         return PortCheck(port)
     return CommandCheck(probe.text, env, cwd) if probe.kind == CMD else None
+
+
+def port_of(probe: Probe, number: bytes) -> int:
+    """Returns the number of the port of a probe, 0 if it is unknown.
+
+    Args:
+        probe: the probe.
+        number: the value of the variable with the number, if the probe has the name of a port.
+    """
+    text = probe.port.encode() if probe.port.isdigit() else number
+    return int(text) if text.isdigit() and int(text) < 65536 else 0

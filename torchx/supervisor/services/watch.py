@@ -1,0 +1,84 @@
+"""A replica of a service until it is ready: its checks, and its time limit.
+
+Slurm's nodes run a copy of this file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from torchx.services.probe import LOG, STARTED, ServiceRule
+from torchx.supervisor.services.probes import LONGEST_CHECK, LONGEST_PAUSE, Check, LineCheck
+
+FIRST_PAUSE = 0.05
+"""Seconds between the first two checks of a replica; doubled for each further one."""
+
+
+class Watch:
+    """Checks a replica at growing intervals until it is ready.
+
+    Args:
+        rule: the rule of its role.
+        start: starts a check. It may raise OSError, and is called again later.
+    """
+
+    def __init__(self, rule: ServiceRule, start: Callable[[], Check | None]) -> None:
+        self._rule, self._start = rule, start
+        self._until = time.monotonic() + rule.limit
+        self._next_at = 0.0
+        self._pause = FIRST_PAUSE
+        self._check: Check | None = LineCheck(rule.probe.text) if rule.probe.kind == LOG else None
+        self._answer = ""
+
+    def pause_from(self, now: float) -> float:
+        """Returns the seconds until the next check, its next poll, or the end of the time limit."""
+        due = self._next_at if self._check is None else now + self._check.interval
+        return max((min(due, self._until) if self._until > now else due) - now, 0.0)
+
+    def is_ready(self, now: float) -> bool:
+        """Starts a check if it is due, and polls it; returns True if the replica is ready."""
+        if self._rule.probe.kind == STARTED:
+            return True
+        if self._check is None:
+            if now < self._next_at:
+                return False
+            self._begin(now)
+        answer = None if self._check is None else self._check.poll()
+        if answer is None:
+            return False
+        self.close()
+        self._answer, self._next_at = answer, now + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        return not answer
+
+    def is_late(self, now: float) -> bool:
+        """Returns True if the time limit has ended, and a check has had an answer."""
+        answered = self._answer or self._rule.probe.kind == LOG
+        return now > self._until + (0.0 if answered else 2 * LONGEST_CHECK)
+
+    def reason(self) -> str:
+        """Returns the message about a replica that was not ready in time."""
+        no_answer = "no line matched" if self._rule.probe.kind == LOG else "no answer"
+        answer = self._answer or no_answer
+        return f"not ready within {self._rule.within}: probe {self._rule.ready}: {answer}"
+
+    def feed(self, stream: int, data: bytes) -> None:
+        """Handles output of the replica."""
+        if isinstance(self._check, LineCheck):
+            with contextlib.suppress(RecursionError):
+                self._check.feed(stream, data)
+
+    def close(self) -> None:
+        """Gives up the current check."""
+        if self._check is not None:
+            self._check.close()
+            self._check = None
+
+    def _begin(self, now: float) -> None:
+        try:
+            self._check = self._start()
+        except OSError as error:
+            self._answer = error.strerror or str(error)
+            self._next_at = now + LONGEST_PAUSE
