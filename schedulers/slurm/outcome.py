@@ -112,7 +112,8 @@ def _check_out_of_memory(outcome: Outcome, paths: SlurmPaths | None) -> Outcome:
     """Corrects an outcome if a step ran out of memory, for which Slurm may just report a failed job."""
     if paths is None or outcome.state is not AppState.FAILED or outcome.word not in ("", "FAILED"):
         return outcome
-    if not re.search("|".join(_MEMORY), log_tail(paths), re.IGNORECASE):
+    # many lines of other replicas may follow
+    if not re.search("|".join(_MEMORY), log_tail(paths, 1 << 20), re.IGNORECASE):
         return outcome
     return replace(outcome, msg=FAILURES["OUT_OF_MEMORY"], word="OUT_OF_MEMORY")
 
@@ -249,11 +250,11 @@ def _number_in(path: Path) -> int:
     return int(match[1]) if match else 0
 
 
-def log_tail(paths: SlurmPaths) -> str:
-    """Returns the end of ``batch.log``, limited to the last attempt."""
+def log_tail(paths: SlurmPaths, size: int = 1 << 14) -> str:
+    """Returns the last bytes of ``batch.log``, limited to the last attempt."""
     try:
         with os.fdopen(files.open_file(paths.batch_log), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 16_384))
+            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
             text = file.read().decode("utf-8", "replace")
             return text[max(text.rfind(BEGINS), 0) :]
     except (OSError, ValueError):

@@ -256,8 +256,8 @@ def _attempt(
         state = AppState.SUCCEEDED if code == 0 and not signal else AppState.FAILED
         if stop_signal and (state is AppState.FAILED or outcome.state is not AppState.SUCCEEDED):
             state, msg = _stopped(outcome, last)
-        elif signal == "SIGKILL" and outcome.word == "OUT_OF_MEMORY":
-            msg = "out of memory"
+        elif outcome.word == "OUT_OF_MEMORY" and (signal == "SIGKILL" or code == 137):  # 137: a shell
+            msg = outcome.msg
     elif last and not is_terminal(outcome.state):
         # the attempt of a requeued job was interrupted
         running = outcome.state is AppState.RUNNING

@@ -139,7 +139,12 @@ def test_a_step_that_was_killed_for_its_memory(tmp_path: Path) -> None:
     mine = record(tmp_path)
     (tmp_path / "over").write_text(f"7 137 {int(NOW)}\n")
     killed = "slurmstepd-n: error: StepId=7.0 exceeded memory limit (2 > 1), being killed\n"
-    for said in (killed, "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some …\n"):
+    others = "srun: error: node1: task 7: Killed\n" * 1000
+    for said in (
+        killed,
+        killed + others,
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some …\n",
+    ):
         (tmp_path / "batch.log").write_text(f"== attempt 1\n{said}")
         for queue in ([facts("FAILED")], [facts("RUNNING", started=NOW - 5)], []):
             (tmp_path / "outcome.json").unlink(missing_ok=True)
@@ -180,6 +185,16 @@ def test_replicas_by_what_their_nodes_have_left(tmp_path: Path, key: str) -> Non
     assert told.first_failure is not None
     assert told.structured_error_msg != "<NONE>" or told.first_failure.replica == 0
     assert first.max_attempts == 2
+
+
+@pytest.mark.parametrize(("code", "msg"), [(137, "out of memory"), (1, "")])
+def test_a_shell_whose_program_was_killed_for_its_memory(tmp_path: Path, code: int, msg: str) -> None:
+    mine = record(tmp_path)
+    end(tmp_path, 0, exit_code=code)
+    outcome = outcome_of(mine, [facts("OUT_OF_MEMORY", started=NOW - 9, ended=NOW)])
+    assert outcome is not None
+    (attempt,) = describe(mine, "7", outcome, ()).roles_statuses[0].replicas[0].attempts
+    assert (attempt.exit_code, attempt.msg) == (code, msg)
 
 
 def test_a_row_has_the_reason_of_the_first_failure(tmp_path: Path) -> None:
