@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
 # no vowels, to avoid accidental words; the first character is a letter, as in host names
 FIRST = "bcdfghjklmnpqrstvwxz"
@@ -35,7 +35,7 @@ def random_id(max_length: int | None = None) -> str:
     return text.ljust(11, REST[0])[:max_length]
 
 
-_assigned: ContextVar[str] = ContextVar("assigned", default="")
+_assigned = threading.local()
 
 
 @contextmanager
@@ -46,11 +46,16 @@ def assigned(app_id: str) -> Iterator[None]:
     ...     make_unique("sweep")
     'sweep-b4zt1k8s-7'
     """
-    token = _assigned.set(app_id)
+    before = _given()
+    _assigned.app_id = app_id
     try:
         yield
     finally:
-        _assigned.reset(token)
+        _assigned.app_id = before
+
+
+def _given() -> str:
+    return str(getattr(_assigned, "app_id", ""))
 
 
 def make_unique(name: str, string_length: int = 0) -> str:
@@ -63,6 +68,6 @@ def make_unique(name: str, string_length: int = 0) -> str:
         name: the name.
         string_length: the maximum length of the suffix; 0 for 11 to 14 characters.
     """
-    if _assigned.get():
-        return _assigned.get()
+    if given := _given():
+        return given
     return f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('-.') or 'app'}-{random_id(string_length or None)}"

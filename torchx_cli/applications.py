@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from torchx.specs.handles import UnknownAppException, parse_app_handle
-from torchx.sweeps.paths import BACKEND
+from torchx.sweeps import BACKEND
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner

@@ -21,7 +21,7 @@ from torchx.scheduling.base import (
 )
 from torchx.scheduling.query import Pruned
 from torchx.specs.handles import UnknownSchedulerException, make_app_handle, parse_app_handle
-from torchx.sweeps import paths as sweep_paths
+from torchx.sweeps import BACKEND as SWEEPS
 
 with lazy_imports:
     from torchx import config
@@ -29,6 +29,7 @@ with lazy_imports:
     from torchx.jobs import paths
     from torchx.runner import events, notifications, provenance, survey
     from torchx.scheduling import findings
+    from torchx.sweeps import paths as sweep_paths
     from torchx.sweeps import scheduler as sweep_scheduler
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Engines:
 
     def listed_backends(self) -> list[str]:
         """Returns the names of the schedulers that may have applications; of sweeps, if any exist."""
-        sweeps = [sweep_paths.BACKEND] if sweep_paths.known() else []
+        sweeps = [SWEEPS] if sweep_paths.known() else []
         return list(dict.fromkeys([*self.scheduler_backends(), *sweeps]))
 
     def cheap_schedulers(self) -> list[str]:
@@ -191,11 +192,10 @@ class Engines:
         if isinstance(engine, Selects):
             found: Iterable[ListAppResponse] = engine.select(query)
         else:
-            listed = engine.list(resolved)
             found = (
-                app
-                for app in listed
-                if query.takes(app.app_id, app.name, app.state.name, app.submitted_at, app.tags)
+                each
+                for each in engine.list(resolved)
+                if query.takes(each.app_id, each.name, each.state.name, each.submitted_at, each.tags)
             )
         sweeps = frozenset(sweep_paths.known())
         for app in found:
@@ -311,7 +311,7 @@ class Engines:
         return self._of(app_handle)[0]
 
     def _make(self, name: str) -> Scheduler[Any]:
-        if name == sweep_paths.BACKEND and name not in (self._factories or ()):
+        if name == SWEEPS and name not in (self._factories or ()):
             return sweep_scheduler.SweepScheduler(self._name, self.scheduler)
         if self._factories is None:
             return torchx_schedulers.create_scheduler(name, self._name, **self._scheduler_params)

@@ -13,9 +13,7 @@ from pathlib import Path
 from torchx.errors import StateError
 from torchx.jobs.paths import Home, file_name, user_home
 from torchx.machine import files
-
-BACKEND = "sweep"
-"""The scheduler in the handles of sweeps."""
+from torchx.sweeps import BACKEND as BACKEND
 
 INDEX = ".identities"
 """The folder with the id of the sweep of each identity."""
