@@ -132,3 +132,21 @@ def test_a_service_that_fails_when_it_is_no_longer_needed_has_not_failed() -> No
     g.exited(1, True)
     assert g.exited(2, True) == [Stop((0,), "no longer needed")]
     assert g.exited(0, False) == [End("SUCCEEDED")], "it ended before the signal reached it"
+
+
+def test_an_order_may_have_many_roles() -> None:
+    """The last one of a chain can start, as long as the first one runs."""
+    count = 3000
+    chain = [RoleRules(f"r{n}", range(n, n + 1), after=(f"r{n - 1}",) if n else ()) for n in range(count)]
+    watcher = RoleRules("watcher", range(count, count + 1), service=True)
+    g = gang(*chain, watcher)
+    assert run(g, g.begin()) == [Start((0, count))]
+    assert run(g, g.exited(0, True)) == [Start((1,))]
+    assert g.exited(1, False) == [Stop((count,), "r1/0 failed")]
+
+
+def test_roles_of_a_damaged_record_that_wait_for_each_other_do_not_hold_up_the_end() -> None:
+    pair = [RoleRules("a", range(1), after=("b",)), RoleRules("b", range(1, 2), after=("a",))]
+    g = gang(*pair, RoleRules("trainer", range(2, 3)))
+    assert run(g, g.begin()) == [Start((2,))]
+    assert g.exited(2, True) == [End("SUCCEEDED")]

@@ -16,7 +16,7 @@ from torchx.supervisor.actions import Requeue as Requeue
 from torchx.supervisor.actions import Retry as Retry
 from torchx.supervisor.actions import Start as Start
 from torchx.supervisor.actions import Stop as Stop
-from torchx.supervisor.services.order import Order
+from torchx.supervisor.services.order import NO_LONGER_NEEDED, Order
 
 if TYPE_CHECKING:
     from torchx.jobs.record import JobRecord
@@ -101,6 +101,7 @@ class Gang:
 
     def started(self, replica: int) -> None:
         """Handles the start of a replica."""
+        self._order.held.discard(replica)
         self._waiting.discard(replica)
         self._running.add(replica)
 
@@ -200,6 +201,11 @@ class Gang:
         pending = {n for restart in self._restarts for n in restart.members}
         return frozenset((pending - self._failed_permanently) | self._waiting)
 
+    @property
+    def held(self) -> frozenset[int]:
+        """The replicas that start when the roles before theirs are ready or have succeeded."""
+        return frozenset(self._order.held)
+
     # --- the rules -------------------------------------------------------------------------------
 
     def _failed(self, replica: int, verdict: str) -> list[Action]:
@@ -264,7 +270,7 @@ class Gang:
         if stopping or not self._order.release(self._running | self._waiting | pending):
             return actions
         self._drop_starts()  # of services
-        return actions + self._stop(self._order.services, "no longer needed")
+        return actions + self._stop(self._order.services, NO_LONGER_NEEDED)
 
     def _end_run(self) -> list[Action]:
         """Begins the next run after a time limit, or ends the application without one."""

@@ -8,6 +8,9 @@ from typing import Protocol
 ENDED_WHILE_NEEDED = "a service ended by itself while it was needed"
 """The message of a service that has failed, although it may have ended with exit code 0."""
 
+NO_LONGER_NEEDED = "no longer needed"
+"""The reason to stop services."""
+
 
 class Rules(Protocol):
     """The rules of one role, as far as its order matters."""
@@ -119,8 +122,9 @@ class Order:
             return False
         if any(not self.is_service(n) for n in active):
             return False
-        waiting = {role.name: role for role in map(self._role_of.__getitem__, self.held) if not role.service}
-        if any(self._may_start(role, active) for role in waiting.values()):
+        waiting = {self._role_of[n].name for n in self.held if not self.is_service(n)}
+        possible = self._possible(active) if waiting else ()
+        if any(self._all_in(self._roles[name].after, possible) for name in waiting):
             return False
         self.held.clear()
         self.released = True
@@ -132,13 +136,17 @@ class Order:
     def _may_start_now(self, role: Rules) -> bool:
         return not any(self._missing(self._roles[name]) for name in role.after if name in self._roles)
 
-    def _may_start(self, role: Rules, active: Collection[int]) -> bool:
-        """Returns True if the roles before this one are done, or may still be."""
-        before = [self._roles[name] for name in role.after if name in self._roles]
-        return all(self._may_be_done(each, active) for each in before)
+    def _possible(self, active: Collection[int]) -> set[str]:
+        """Returns the roles that are done, or may still be."""
+        missing = {name: self._missing(role) for name, role in self._roles.items()}
+        possible = {name for name, left in missing.items() if not left or any(n in active for n in left)}
+        waiting = {name for name, left in missing.items() if any(n in self.held for n in left)} - possible
+        # the longest order of roles has a round for each: no recursion
+        while more := {name for name in waiting if self._all_in(self._roles[name].after, possible)}:
+            possible |= more
+            waiting -= more
+        return possible
 
-    def _may_be_done(self, role: Rules, active: Collection[int]) -> bool:
-        missing = self._missing(role)
-        if not missing or any(n in active for n in missing):
-            return True
-        return any(n in self.held for n in missing) and self._may_start(role, active)
+    def _all_in(self, names: Iterable[str], roles: Collection[str]) -> bool:
+        """Returns True if these roles, as far as they exist, are among others."""
+        return all(name in roles for name in names if name in self._roles)
