@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import UsageError
@@ -11,6 +11,7 @@ from torchx.masking import MASK
 from torchx.schedulers.kubernetes.api.objects import count_of, label
 from torchx.schedulers.kubernetes.manifests import attempt_number as attempts
 from torchx.schedulers.kubernetes.manifests.escaping import MacroFiller, restored
+from torchx.schedulers.kubernetes.manifests.hosts import hosts_in_env
 from torchx.schedulers.kubernetes.manifests.names import CONTAINER, ROLE_INDEX, ROLE_NAME
 from torchx.schedulers.kubernetes.manifests.pod import FIELD_PATH
 from torchx.schedulers.kubernetes.manifests.workspace import CONTAINER as UNPACKER
@@ -41,7 +42,10 @@ def app_of(facts: Facts) -> AppDef:
 def _whole(facts: Facts, app: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the record of an application with the arguments and environment of its manifests."""
     templates = dict(_templates(facts))
-    roles = [_filled(facts, role, templates.get(number, {})) for number, role in enumerate(app["roles"])]
+    roles = [
+        _filled(facts, role, templates.get(number, {}), app["roles"])
+        for number, role in enumerate(app["roles"])
+    ]
     return {**app, "roles": roles}
 
 
@@ -58,15 +62,19 @@ def _templates(facts: Facts) -> Iterator[tuple[int, Mapping[str, Any]]]:
             yield _number(str(_at(template, "metadata", "labels").get(ROLE_INDEX, ""))), template
 
 
-def _filled(facts: Facts, role: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+def _filled(
+    facts: Facts, role: Mapping[str, Any], template: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     hidden = role.get(HIDDEN)
     if hidden is None:
         return dict(role)  # written by version 0.1.0: complete
     result = {key: value for key, value in role.items() if key != HIDDEN}
     unpacked = any(each.get("name") == UNPACKER for each in _list(template, "spec", "initContainers"))
     # Volcano has a template for each replica, with its id inserted
-    filler = MacroFiller(facts.app_id, 0 if facts.kind == "volcano" else None, FOLDER if unpacked else "")
     main = _main(template)
+    hosts = hosts_in_env(roles, _list(main, "env"))
+    replica = 0 if facts.kind == "volcano" else None
+    filler = MacroFiller(facts.app_id, replica, FOLDER if unpacked else "", hosts)
     marks = hidden.get("args") or {}
     result["args"] = [
         restored(str(arg), marks.get(str(number), []), filler)

@@ -11,7 +11,6 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping
-from string import Template
 from typing import Any
 
 from torchx.errors import StateError
@@ -20,6 +19,7 @@ from torchx.masking import SecretValue
 from torchx.masking.data import readable_by_others
 from torchx.schedulers.kubernetes.api.shape import AnyOf, check, too_deep
 from torchx.specs.app import AppDef, Role
+from torchx.specs.macro import macro_pattern
 from torchx.specs.overlay_merge import operator_of
 from torchx.specs.run_options import CfgVal
 from torchx.specs.serialize import app_to_dict
@@ -186,8 +186,9 @@ def marks_of(text: str) -> list[list[int | str]]:
     """
     marks: list[list[int | str]] = []
     last = 0
-    for match in Template.pattern.finditer(text):
-        if match["escaped"] is not None or (match["named"] or match["braced"]) in _MACROS:
+    for match in macro_pattern().finditer(text):
+        name = match["named"] or match["braced"] or ""
+        if match["escaped"] is not None or name in _MACROS or name.startswith("hosts."):
             marks.append([match.start() - last, match[0]])
             last = match.end()
     return marks

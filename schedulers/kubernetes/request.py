@@ -15,6 +15,7 @@ from torchx.schedulers.kubernetes.limits import notes_of_limits, with_requeues
 from torchx.schedulers.kubernetes.manifests import job as jobs
 from torchx.schedulers.kubernetes.manifests import jobset as jobsets
 from torchx.schedulers.kubernetes.manifests import volcano
+from torchx.schedulers.kubernetes.manifests.hosts import hosts_of
 from torchx.schedulers.kubernetes.manifests.names import APP, ATTEMPT, require_name, role_names, unique_name
 from torchx.schedulers.kubernetes.manifests.overlays import apply_overlays
 from torchx.schedulers.kubernetes.manifests.pod import AppContext
@@ -120,18 +121,23 @@ def to_request(
     packed = config_map_names(name, plans.archives)
     if kind == VOLCANO:
         names = role_names(name, app.roles, spare=volcano.PODS_SPARE)
-        context = AppContext(app, name, cfg, volcano.rank0_host(name, names[0]), workspaces=packed)
+        pods = sum(role.num_replicas for role in app.roles)
+        hosts = hosts_of(app, name, [f"{name}-{part}-{{}}-0" for part in names], templates=pods)
+        rank0 = volcano.rank0_host(name, names[0])
+        context = AppContext(app, name, cfg, rank0, workspaces=packed, hosts=hosts)
         manifests = list(volcano.manifests(context, names))
     elif kind == JOBSET:
         names = role_names(name, app.roles, spare=jobsets.PODS_SPARE)
-        context = AppContext(app, name, cfg, f"{name}-{names[0]}-0-0", workspaces=packed)
+        hosts = hosts_of(app, name, [f"{name}-{part}-0-{{}}" for part in names])
+        context = AppContext(app, name, cfg, f"{name}-{names[0]}-0-0", workspaces=packed, hosts=hosts)
         manifests = list(jobsets.manifests(context, names))
     else:
         # restarts need the record
         gang = gangs and jobs.is_gang(app, cfg) and write_record(app, cfg) is not None
         names = role_names(name, app.roles, spare=SPARE if gang else 0)
         rank0 = f"{name}-{names[0]}-0"
-        context = AppContext(app, name, cfg, rank0, subdomain=name, workspaces=packed, gang=gang)
+        hosts = hosts_of(app, name, [f"{name}-{part}-{{}}" for part in names], gang=gang)
+        context = AppContext(app, name, cfg, rank0, name, packed, gang, hosts)
         manifests = list(jobs.manifests(context, names))
     apply_overlays(context, manifests)
     record = write_record(given, cfg)

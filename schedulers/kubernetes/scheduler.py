@@ -54,7 +54,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         session_name: the session part of handles.
     """
 
-    plans_workspaces = True
+    plans_workspaces = knows_hosts = True
 
     def __init__(self, session_name: str) -> None:
         super().__init__("kubernetes", session_name)

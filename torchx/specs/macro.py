@@ -16,6 +16,7 @@ with lazy_imports:
     import string
 
 if TYPE_CHECKING:
+    import re
     from string import Template
 
 
@@ -29,6 +30,11 @@ def _template() -> type[Template]:
         braceidpattern = r"(?a:[_a-z][_a-z0-9]*|hosts\.[^{}]+)"
 
     return MacroTemplate
+
+
+def macro_pattern() -> re.Pattern[str]:
+    """Returns the pattern of macros in a text, with the groups of ``string.Template``."""
+    return _template().pattern
 
 
 class macros:

@@ -64,10 +64,13 @@ def next_job(
         **{key: value for key, value in template["metadata"].items() if key in ("labels", "annotations")},
         "labels": _labels(template["metadata"], number),
     }
+    domain = str(template["spec"].get("subdomain") or "")
     for container in template["spec"].get("containers") or []:
-        container["env"] = [_variable(entry, number, hosts) for entry in container.get("env") or []]
+        container["env"] = [_variable(entry, number, hosts, domain) for entry in container.get("env") or []]
         if not container["env"]:
             del container["env"]
+        if container.get("args"):
+            container["args"] = [_renamed(str(arg), hosts, domain) for arg in container["args"]]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -117,13 +120,27 @@ def _labels(metadata: Mapping[str, Any], number: int) -> dict[str, str]:
     return {**own, ATTEMPT: str(number)}
 
 
-def _variable(entry: Mapping[str, Any], number: int, hosts: Mapping[str, str]) -> dict[str, Any]:
+def _variable(entry: Mapping[str, Any], number: int, hosts: Mapping[str, str], domain: str) -> dict[str, Any]:
     """Returns a variable of the next attempt: its number, and the names of its hosts."""
     name, value = str(entry.get("name")), entry.get("value")
     if name == settings.TORCHX_ATTEMPT and value is not None:
         return {"name": name, "value": str(number)}
-    if name.startswith("TORCHX_") and isinstance(value, str) and hosts:
-        names = "|".join(re.escape(host) for host in sorted(hosts, key=len, reverse=True))
-        renamed = re.sub(rf"(?<![\w.-])({names})(?=-\d+(?![\w-]))", lambda match: hosts[match[1]], value)
-        return {**entry, "value": renamed}
-    return dict(entry)
+    if not isinstance(value, str):
+        return dict(entry)
+    # other hosts without a domain have the same name in all attempts
+    return {**entry, "value": _renamed(value, hosts, "" if name == settings.TORCHX_RANK0_HOST else domain)}
+
+
+def _renamed(text: str, hosts: Mapping[str, str], domain: str) -> str:
+    """Returns a text with the names of hosts in the next attempt.
+
+    Args:
+        text: the text.
+        hosts: the names of the next jobs, by those of the jobs before.
+        domain: the domain of the hosts; empty for host names alone.
+    """
+    if not hosts:
+        return text
+    names = "|".join(re.escape(host) for host in sorted(hosts, key=len, reverse=True))
+    after = rf"\.{re.escape(domain)}(?![\w-])" if domain else r"(?![\w-])"
+    return re.sub(rf"(?<![\w.-])({names})(?=-\d+{after})", lambda match: hosts[match[1]], text)

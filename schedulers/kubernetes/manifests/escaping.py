@@ -6,7 +6,7 @@ In both, Kubernetes replaces ``$(NAME)`` by a variable and ``$$`` by ``$``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from torchx import settings
 from torchx.specs.macro import macros
@@ -34,15 +34,19 @@ class MacroFiller:
         app_id: the value of ``${app_id}``.
         replica: the replica's id, or None if only its pod knows it.
         img_root: the value of ``${img_root}``.
+        hosts: the hosts of each role.
     """
 
-    def __init__(self, app_id: str, replica: int | None, img_root: str = "") -> None:
+    def __init__(
+        self, app_id: str, replica: int | None, img_root: str = "", hosts: Mapping[str, str] | None = None
+    ) -> None:
         self.index = INDEX if replica is None else str(replica)
         self._values = macros.Values(
             img_root=img_root,
             app_id=app_id,
             replica_id=_MARK if replica is None else self.index,
             rank0_env=settings.TORCHX_RANK0_HOST,
+            role_hosts=hosts or {},
         )
 
     def fill(self, text: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.manifests.attempt_number import field_of
+from torchx.schedulers.kubernetes.manifests.hosts import is_stable
 from torchx.schedulers.kubernetes.manifests.names import APP_ID, JOB_COMPLETION_INDEX, ROLE_INDEX
 from torchx.schedulers.kubernetes.manifests.pod import AppContext, pod_template
 from torchx.specs.app import AppDef, RetryPolicy, Role
@@ -29,6 +30,7 @@ def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]
     """
     yield service(context, context.app_id, {APP_ID: context.app_id})
     yield rank0_service(context, f"{context.app_id}-{names[0]}-0")
+    yield from _stable_services(context, names)
     for number, name in enumerate(names):
         role = context.app.roles[number]
         retries_at = (
@@ -131,6 +133,16 @@ def service(context: AppContext, name: str, selector: dict[str, str]) -> dict[st
         "metadata": context.metadata(name, context.labels),
         "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector},
     }
+
+
+def _stable_services(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]:
+    """Yields services for replicas that others reach in all attempts; replica 0 of the first role has one."""
+    for number, (role, name) in enumerate(zip(context.app.roles, names, strict=True)):
+        if is_stable(context.app, role, gang=context.gang):
+            for replica in range(0 if number else 1, role.num_replicas):
+                only = {ROLE_INDEX: str(number), JOB_COMPLETION_INDEX: str(replica)}
+                host = f"{context.app_id}-{name}-{replica}"
+                yield service(context, host, {APP_ID: context.app_id, **only})
 
 
 def rank0_service(context: AppContext, host: str) -> dict[str, Any]:

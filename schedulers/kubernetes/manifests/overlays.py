@@ -153,6 +153,7 @@ def _filled(context: AppContext, overlay: Overlay) -> Overlay:
         app_id=f"{context.namespace}:{context.app_id}",
         replica_id=INDEX,
         rank0_env=settings.TORCHX_RANK0_HOST,
+        role_hosts=context.hosts,
     )
     holder = Role("overlay", "", metadata=overlay)
     return values.apply(holder).metadata

@@ -15,6 +15,7 @@ from torchx.schedulers.kubernetes import options
 from torchx.schedulers.kubernetes.limits import pod_limits, variables
 from torchx.schedulers.kubernetes.manifests import attempt_number as attempts
 from torchx.schedulers.kubernetes.manifests.escaping import INDEX_VARIABLE, MacroFiller, escaped
+from torchx.schedulers.kubernetes.manifests.hosts import address_variables
 from torchx.schedulers.kubernetes.manifests.names import (
     APP_ID,
     APP_NAME,
@@ -57,6 +58,7 @@ class AppContext:
         subdomain: the name of the service that names the pods; empty if the cluster creates it.
         workspaces: the name of the ConfigMap with a role's workspace, by the role's number.
         gang: each attempt of a role is a job of its own, which torchx creates.
+        hosts: the hosts of each role, separated by commas.
     """
 
     app: AppDef
@@ -66,6 +68,7 @@ class AppContext:
     subdomain: str = ""
     workspaces: Mapping[int, str] = field(default_factory=dict)
     gang: bool = False
+    hosts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def namespace(self) -> str:
@@ -116,7 +119,8 @@ def pod_template(
     role, cfg = context.app.roles[number], context.cfg
     volumes = volumes_of(role)
     packed = context.workspaces.get(number)
-    filler = MacroFiller(f"{context.namespace}:{context.app_id}", replica, FOLDER if packed else "")
+    root = FOLDER if packed else ""
+    filler = MacroFiller(f"{context.namespace}:{context.app_id}", replica, root, context.hosts)
     entrypoint, *args = with_checks([role.entrypoint, *role.args], role, cfg)
     container: dict[str, Any] = {
         "name": CONTAINER,
@@ -215,6 +219,7 @@ def _env(
     if replica is None:
         path = f"metadata.annotations['{JOB_COMPLETION_INDEX}']"
         first.append({"name": INDEX_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": path}}})
+    addresses = address_variables(context.app, context.hosts)
     ports = {port_variable(name): str(port) for name, port in role.port_map.items()}
     own = {
         **variables(context.cfg),
@@ -230,7 +235,7 @@ def _env(
     }
     plain = {
         name: {"name": name, "value": value}
-        for name, value in (settings.REPLICA_DEFAULTS | ports | own).items()
+        for name, value in (settings.REPLICA_DEFAULTS | addresses | ports | own).items()
     }
     counted = attempts.variables(retries_at)
     # as on other engines, a role may override ports but no other variables of the scheduler
