@@ -17,7 +17,7 @@ ACTIVE = frozenset({"SUBMITTED", "PENDING", "RUNNING"})
 
 
 def find(
-    runner: Runner, text: str, *, full: bool = False, prefer: Collection[str] = ()
+    runner: Runner, text: str, *, full: bool = False, replicas: bool = True, prefer: Collection[str] = ()
 ) -> tuple[str, DescribeAppResponse]:
     """Returns the full handle and the description of an application.
 
@@ -25,6 +25,7 @@ def find(
         runner: used to query the schedulers.
         text: a handle or a short name.
         full: include roles and metadata.
+        replicas: include the replicas; otherwise they may be omitted.
         prefer: if several applications match, consider only those in these states.
 
     Raises:
@@ -32,7 +33,7 @@ def find(
         UsageError: the handle is invalid or its scheduler does not exist.
     """
     handle = runner.resolve_handle(text, prefer)
-    described = runner.description(handle, brief=not full)
+    described = runner.description(handle, brief=not full, replicas=replicas)
     if described is None:
         raise UnknownAppException(handle)
     return handle, described

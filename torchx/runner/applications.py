@@ -20,6 +20,7 @@ from torchx.scheduling.base import (
     ListAppResponse,
     LogChunks,
     Measures,
+    Summarizes,
     Waits,
 )
 from torchx.scheduling.query import AppQuery
@@ -53,7 +54,9 @@ _FIRST_LOOK = 0.05
 class Applications(Engines):
     """The half of a runner that manages applications by handle; see :class:`torchx.runner.Runner`."""
 
-    def description(self, app_handle: str, *, brief: bool = False) -> DescribeAppResponse | None:
+    def description(
+        self, app_handle: str, *, brief: bool = False, replicas: bool = True
+    ) -> DescribeAppResponse | None:
         """Returns the scheduler's description of an application, None if it is unknown.
 
         Reconciles the application first if its scheduler requires that.
@@ -61,9 +64,14 @@ class Applications(Engines):
         Args:
             app_handle: the application.
             brief: only the status is needed; roles and metadata may be omitted.
+            replicas: the status of the replicas is needed; otherwise it may be omitted from a brief one.
         """
         scheduler, app_id = self._of(app_handle)
-        query = scheduler.glance if brief and isinstance(scheduler, Glances) else scheduler.describe
+        query = scheduler.describe
+        if brief and not replicas and isinstance(scheduler, Summarizes):
+            query = scheduler.summary
+        elif brief and isinstance(scheduler, Glances):
+            query = scheduler.glance
         # a brief query is not an event
         with nullcontext() if brief else self._event("describe", scheduler.backend, app_id):
             described = query(app_id)

@@ -35,6 +35,7 @@ from torchx.scheduling.protocols import Reports as Reports
 from torchx.scheduling.protocols import Selects as Selects
 from torchx.scheduling.protocols import Shared as Shared
 from torchx.scheduling.protocols import SubmitsMany as SubmitsMany
+from torchx.scheduling.protocols import Summarizes as Summarizes
 from torchx.scheduling.protocols import TakesStacks as TakesStacks
 from torchx.scheduling.protocols import Waits as Waits
 from torchx.scheduling.responses import DescribeAppResponse as DescribeAppResponse

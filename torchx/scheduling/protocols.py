@@ -94,6 +94,15 @@ class Glances(Protocol):
 
 
 @runtime_checkable
+class Summarizes(Protocol):
+    """A scheduler that can omit the replicas from a status: its applications may have thousands of them."""
+
+    def summary(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns the same as :meth:`Scheduler.describe`; replicas, roles and metadata may be omitted."""
+        ...
+
+
+@runtime_checkable
 class Kills(Protocol):
     """A scheduler that can end an application without a grace period."""
 

@@ -18,7 +18,8 @@ from torchx.sweeps import view
 from torchx.sweeps.paths import paths_of
 
 if TYPE_CHECKING:
-    from torchx.sweeps.view import Run, Sweep
+    from torchx.sweeps.records import Run
+    from torchx.sweeps.view import Sweep
 
 EngineOf = Callable[[str], Scheduler[Any]]
 

@@ -181,7 +181,7 @@ class Plan:
         if not 0 < number <= len(self._offsets) or self._offsets[number - 1] == _MISSING:
             raise damaged(self._path, f"it has no run {number}")
         self._file.seek(self._offsets[number - 1])
-        return self._parsed(self._file.readline(LARGEST))
+        return self.parsed(self._file.readline(LARGEST))
 
     def runs(self) -> Iterator[PlannedRun]:
         """Yields all runs in order.
@@ -195,6 +195,19 @@ class Plan:
         lines = parse_lines(data[: data.rfind(b"\n") + 1])
         found = {run.number: run for run in map(self._run, lines)}
         return iter([found[number] for number in sorted(found)])
+
+    def lines(self) -> dict[int, bytes]:
+        """Returns the line of each run by its number; of several lines of a run, the last one counts.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        self._file.seek(0)
+        self._file.readline(LARGEST)
+        *whole, _ = self._file.read().split(b"\n")
+        found = {_number(line): line for line in whole}
+        found.pop(0, None)
+        return found
 
     def app(self, run: PlannedRun) -> AppDef:
         """Returns the application of a run.
@@ -237,7 +250,12 @@ class Plan:
             raise damaged(self._path, str(error)) from error
         return header
 
-    def _parsed(self, line: bytes) -> PlannedRun:
+    def parsed(self, line: bytes) -> PlannedRun:
+        """Returns the run of a line.
+
+        Raises:
+            StateError: the line is damaged.
+        """
         try:
             data = json.loads(line)
         except (ValueError, RecursionError) as error:

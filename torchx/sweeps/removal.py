@@ -77,7 +77,7 @@ def prune(engine_of: EngineOf, app_ids: Iterable[str], *, dryrun: bool) -> Itera
     """
     for app_id in app_ids:
         paths = paths_of(app_id)
-        found = view.find(paths, runs=False)
+        found = view.find(paths)
         if found is not None and found.has_ended:
             size = sum(entry.stat().st_size for entry in os.scandir(paths.folder) if entry.is_file())
             if not dryrun:

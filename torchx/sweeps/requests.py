@@ -52,7 +52,7 @@ def end(paths: SweepPaths, *, now: bool = False) -> None:
     Raises:
         StateError: the request cannot be written, or the conductor cannot be started.
     """
-    found = view.find(paths, runs=False)
+    found = view.find(paths)
     if found is not None and not found.has_ended:
         send(paths, found.header.scheduler, {"r": "kill" if now else "cancel"})
 

@@ -14,8 +14,9 @@ from torchx.scheduling.base import Scheduler
 from torchx.scheduling.logs import LogQuery, text_of
 from torchx.specs.handles import make_app_handle
 from torchx.sweeps import logs
+from torchx.sweeps.records import Run
 from torchx.sweeps.runs import measured
-from torchx.sweeps.view import Run, Sweep
+from torchx.sweeps.view import Sweep
 
 if TYPE_CHECKING:
     from torchx.tracker.base import TrackerBase

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from torchx.scheduling.query import Pruned
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import CfgVal
-    from torchx.sweeps.view import Run, Sweep
+    from torchx.sweeps.records import Run
+    from torchx.sweeps.view import Sweep
 
 
 class SweepScheduler(Scheduler[Any]):
@@ -76,6 +77,11 @@ class SweepScheduler(Scheduler[Any]):
         found = view.find(paths_of(app_id))
         return None if found is None else _described(found)
 
+    def summary(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns the status of a sweep without its runs, or None."""
+        found = view.find(paths_of(app_id))
+        return None if found is None else _described(found, runs=False)
+
     def sweep(self, app_id: str) -> Sweep:
         """Returns a sweep with its runs.
 
@@ -102,7 +108,7 @@ class SweepScheduler(Scheduler[Any]):
 
     def _row(self, name: str) -> ListAppResponse | None:
         try:
-            found = view.find(paths_of(name), runs=False)
+            found = view.find(paths_of(name))
         except StateError as error:
             # without a conductor it counts as ended, so that it can be deleted
             ended = None if locks.is_held(paths_of(name).lock) else local_time(0.0)
@@ -127,7 +133,7 @@ class SweepScheduler(Scheduler[Any]):
 
     def reconcile(self, app_id: str) -> None:
         """Starts the conductor of a sweep that has not ended, unless it is alive."""
-        found = view.find(paths_of(app_id), runs=False)
+        found = view.find(paths_of(app_id))
         if found is not None and not found.has_ended:
             launch.start(paths_of(app_id), found.header.scheduler)
 
@@ -140,7 +146,7 @@ class SweepScheduler(Scheduler[Any]):
             raise StateError(f"{paths.lock}: {error.strerror}") from error
         if not free:
             return False
-        found = view.find(paths, runs=False)
+        found = view.find(paths)
         return found is None or found.has_ended
 
     def _cancel_existing(self, app_id: str) -> None:
@@ -171,14 +177,14 @@ class SweepScheduler(Scheduler[Any]):
         return paths.provenance if paths.folder.is_dir() else None
 
 
-def _described(found: Sweep) -> DescribeAppResponse:
+def _described(found: Sweep, *, runs: bool = True) -> DescribeAppResponse:
     header = found.header
     return DescribeAppResponse(
         app_id=header.sweep,
         state=found.state,
         num_restarts=0,
         msg=found.summary(),
-        roles_statuses=[_role(run) for run in found.runs],
+        roles_statuses=[_role(run) for run in found.runs] if runs else [],
         name=header.name,
         submitted_at=local_time(header.at),
         started_at=local_time(found.progress.started),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from torchx.errors import StateError
-from torchx.jobs import shape
 from torchx.jobs.record import damaged
 from torchx.machine import locks
 from torchx.scheduling.base import DescribeAppResponse
@@ -16,59 +16,8 @@ from torchx.sweeps import after, progress
 from torchx.sweeps.paths import SweepPaths
 from torchx.sweeps.plan import Header, Plan
 from torchx.sweeps.progress import STATES, Entry, Progress
+from torchx.sweeps.records import Run, Runs
 from torchx.sweeps.runs import ended
-
-
-@dataclass
-class Run:
-    """A run of a sweep; times are seconds since the epoch.
-
-    Attributes:
-        number: its number, from 1.
-        parameters: its parameters.
-        state: the name of its state: PENDING, RUNNING, SUCCEEDED, FAILED or CANCELLED.
-        app_id: the id of its application; empty before it is started.
-        started: the start of its first replica, if it has ended, or the time of its submission.
-        ended: its end.
-        code: its exit code.
-        message: the reason for its state.
-        memory: the largest memory of a replica in bytes.
-        cpu: the mean number of CPU cores of a replica.
-        gpu: the mean utilisation of the GPUs of a replica, from 0 to 1.
-    """
-
-    number: int
-    parameters: dict[str, str] = field(default_factory=dict)
-    state: str = "PENDING"
-    app_id: str = ""
-    started: float | None = None
-    ended: float | None = None
-    code: int | None = None
-    message: str = ""
-    memory: int | None = None
-    cpu: float | None = None
-    gpu: float | None = None
-
-    def apply(self, entry: Entry) -> None:
-        """Applies an entry of the journal.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is damaged.
-        """
-        if entry["e"] == "begin":
-            self.app_id, self.started = str(entry["id"]), shape.timestamp(entry["t"], "t")
-            self.ended = self.code = self.memory = self.cpu = self.gpu = None
-            self.message = ""
-        else:
-            begun = entry.get("b")
-            self.started = None if begun is None else shape.timestamp(begun, "b")
-            self.ended = shape.timestamp(entry["t"], "t")
-            self.code = shape.exit_code(entry.get("c"), "c")
-            self.message = shape.text(entry.get("m", ""), "m")
-            memory, cpu, gpu = entry.get("u") or (None, None, None)
-            self.memory = None if memory is None else shape.integer(memory, "u")
-            self.cpu = None if cpu is None else shape.number(cpu, "u", 1e9)
-            self.gpu = None if gpu is None else shape.number(gpu, "u", 1e9)
 
 
 @dataclass
@@ -78,14 +27,14 @@ class Sweep:
     Attributes:
         header: the first line of its plan.
         progress: the states of its runs.
-        runs: its runs; empty in a summary.
+        runs: its runs.
         supervised: whether a conductor starts its runs.
         failed: the end of the run that failed first.
     """
 
     header: Header
     progress: Progress
-    runs: list[Run]
+    runs: Sequence[Run]
     supervised: bool
     failed: Run | None = None
 
@@ -120,6 +69,19 @@ class Sweep:
         code = failed.code
         return FirstFailure(str(failed.number), 0, 1, code, None, failed.message)
 
+    def in_state(self, state: str) -> Iterator[Run]:
+        """Yields the runs in a state, in order.
+
+        Args:
+            state: the name of the state.
+
+        Raises:
+            StateError: the plan is damaged.
+        """
+        if isinstance(self.runs, Runs):
+            return self.runs.in_state(state)
+        return (run for run in self.runs if run.state == state)
+
     def summary(self) -> str:
         """Returns the number of runs in each state, as text."""
         counts = self.progress.counts()
@@ -141,26 +103,25 @@ NAMES = {"PENDING": "waiting"}
 """The names of states in summaries that differ from those of applications."""
 
 
-def load(paths: SweepPaths, *, runs: bool = True) -> Sweep:
+def load(paths: SweepPaths) -> Sweep:
     """Reads a sweep; changes nothing.
 
     Args:
         paths: its files.
-        runs: read the runs too; otherwise only their states.
 
     Raises:
         FileNotFoundError: the sweep does not exist.
         StateError: its files are damaged, or cannot be read.
     """
     global _last  # a cache of this process
-    read = (paths, runs, *(_size(path) for path in (paths.plan, paths.journal)))
+    read = (paths, *(_size(path) for path in (paths.plan, paths.journal)))
     known = _last
     if known is not None and known[0] == read:
         found = known[1]
         found.supervised = locks.is_held(paths.lock)
         if _size(paths.journal) == read[-1]:
             return found
-    found = _load(paths, runs=runs)
+    found = _load(paths)
     _last = (read, found)
     return found
 
@@ -177,36 +138,24 @@ def _size(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_ino
 
 
-def _load(paths: SweepPaths, *, runs: bool) -> Sweep:
+def _load(paths: SweepPaths) -> Sweep:
     plan = Plan(paths)
     try:
         supervised = locks.is_held(paths.lock)  # first: it ends after its last entry
-        state = Progress()
-        state.grow(plan.extend())
-        every = {run.number: Run(run.number, run.parameters) for run in plan.runs()} if runs else {}
-        ends: dict[int, Run] = {}
+        lines, state = plan.lines(), Progress()
+        state.grow(max(lines, default=0))
+        runs = Runs(plan, lines, state.states)
 
         def apply(entry: Entry) -> None:
             state.apply(entry)
-            if entry["e"] not in ("begin", "end"):
-                return
-            run = every.get(entry["n"])
-            if run is not None:
-                run.apply(entry)
-            elif state.first_failed == entry["n"] and not runs:
-                (failed := Run(entry["n"])).apply(entry)
-                ends[failed.number] = failed
+            runs.note(entry)
 
         progress.read(paths, apply)
     except OSError as error:
         raise damaged(paths.journal, error.strerror) from error
     finally:
         plan.close()
-    for run in every.values():
-        if run.number <= len(state.states):
-            run.state = STATES[state.states[run.number - 1]]
-    first = (every if runs else ends).get(state.first_failed)
-    return Sweep(plan.header, state, [*every.values()], supervised, first)
+    return Sweep(plan.header, state, runs, supervised, runs.numbered(state.first_failed))
 
 
 def of_application(described: DescribeAppResponse, scheduler: str, session: str) -> Sweep:
@@ -224,14 +173,14 @@ def of_application(described: DescribeAppResponse, scheduler: str, session: str)
     return Sweep(header, Progress(), [run], True)
 
 
-def find(paths: SweepPaths, *, runs: bool = True) -> Sweep | None:
+def find(paths: SweepPaths) -> Sweep | None:
     """Returns a sweep, or None if it does not exist.
 
     Raises:
         StateError: its files are damaged, or cannot be read.
     """
     try:
-        return load(paths, runs=runs)
+        return load(paths)
     except (FileNotFoundError, NotADirectoryError):
         return None
 

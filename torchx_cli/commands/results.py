@@ -82,7 +82,7 @@ def results_(
     limit = count("-n", lines)
     session = session_of(ctx)
     with session.runner() as runner:
-        full, described = find(runner, handle)
+        full, described = find(runner, handle, replicas=False)
         sweep = _sweep(runner, full, described)
         every = results.results(sweep, runner.scheduler, metrics, _trackers(session.config))
         if sort:

@@ -56,7 +56,8 @@ def status_(
     form = output_format(output, json)
     requested = split_list(roles)
     with session_of(ctx).runner() as runner:
-        full, described = find(runner, handle)
+        counts_suffice = form == "text" and not (requested or watched or with_ranks)
+        full, described = find(runner, handle, replicas=not counts_suffice)
         status, deliveries = status_of(described), runner.notifications(full)
         for role in requested:
             checks.require_role(full, [known.role for known in status.roles], role)

@@ -56,7 +56,7 @@ def rerun_sweep(handle: str, runner: Runner, request: RunRequest, form: str, *, 
     sweep = require(paths_of(app_id), app_id)
     total, position = len(sweep.runs), 0
     if failed:
-        numbers = [run.number for run in sweep.runs if run.state in ENDED_BADLY]
+        numbers = sorted(run.number for state in ENDED_BADLY for run in sweep.in_state(state))
         if numbers:
             position = submission.again(sweep, numbers)
         count = len(numbers)

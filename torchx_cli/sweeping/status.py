@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, TextIO
 
 from torchx.specs.handles import parse_app_handle
@@ -17,7 +17,7 @@ from torchx_cli.terminal.times import duration
 
 if TYPE_CHECKING:
     from torchx.specs.status import AppStatus
-    from torchx.sweeps.view import Run
+    from torchx.sweeps.records import Run
 
 MOST_RUNS = 16
 """Sweeps with more runs than this list only notable ones."""
@@ -40,18 +40,17 @@ def sweep_lines(handle: str, status: AppStatus, stream: TextIO) -> list[str]:
     app_id = parse_app_handle(handle).app_id
     sweep = require(paths_of(app_id), app_id)
     lines = status_lines(handle, replace(status, roles=[]), [], stream)
-    runs = sweep.runs
-    if len(runs) > MOST_RUNS:
-        runs = [*_first(runs, "FAILED"), *_first(runs, "RUNNING")]
+    if len(sweep.runs) > MOST_RUNS:
+        runs = [
+            run for state in ("FAILED", "RUNNING") for run in islice(sweep.in_state(state), MOST_OF_A_STATE)
+        ]
+    else:
+        runs = list(sweep.runs)
     lines += run_lines(runs, stream)
     if len(runs) < len(sweep.runs):
         more = f"  {len(sweep.runs) - len(runs):,} more are not shown (to list all: torchx results)"
         lines.append(paint(more, "dim", stream))
     return lines
-
-
-def _first(runs: Iterable[Run], state: str) -> list[Run]:
-    return [run for run in runs if run.state == state][:MOST_OF_A_STATE]
 
 
 def run_lines(runs: list[Run], stream: TextIO) -> list[str]:

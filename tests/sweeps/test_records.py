@@ -1,0 +1,74 @@
+"""Sweeps as their files record them: of many runs, only those are read that a command shows."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from torchx.errors import StateError
+from torchx.sweeps import view
+from torchx.sweeps.paths import SweepPaths, paths_of
+from torchx.sweeps.plan import Header, header_line, run_line
+from torchx.sweeps.records import Runs
+from torchx.sweeps.scheduler import SweepScheduler
+
+APP = {"name": "a", "roles": [], "secrets": {}}
+
+
+def record(count: int, entries: list[dict[str, object]]) -> SweepPaths:
+    """Records a sweep without a conductor."""
+    paths = paths_of("a-1")
+    paths.folder.mkdir(parents=True, mode=0o700)
+    header = Header("a-1", "a", "torchx", "local_cwd", {}, "c", 1.0, "i", 1, APP)
+    lines = [run_line(number, {"x": str(number)}, APP, APP) for number in range(1, count + 1)]
+    paths.plan.write_bytes(header_line(header) + b"".join(lines))
+    paths.journal.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    return paths
+
+
+def begin(number: int, at: float, app_id: str = "r") -> dict[str, object]:
+    return {"e": "begin", "n": number, "id": app_id, "t": at}
+
+
+def test_the_last_start_and_end_of_a_run_count() -> None:
+    end = {"e": "end", "n": 1, "s": "FAILED", "t": 3.0, "b": 2.0, "c": 7, "u": [5, 0.5, None]}
+    entries = [begin(1, 1.0), end, begin(2, 2.0), {**end, "n": 2, "c": "x"}, {"e": "again", "runs": [1]}]
+    found = view.load(record(4, [*entries, begin(1, 4.0, "r.2")]))
+    one, two, three, _ = found.runs
+    assert (one.state, one.app_id, one.started, one.ended, one.code, one.memory) == (
+        "RUNNING", "r.2", 4.0, None, None, None,
+    )  # fmt: skip
+    assert (two.state, two.parameters, two.code) == ("FAILED", {"x": "2"}, None)
+    assert (three.state, three.app_id) == ("PENDING", "")
+    assert [run.number for run in found.in_state("PENDING")] == [3, 4]
+    assert found.failed == two
+
+
+def test_a_summary_reads_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [e for n in (1, 2) for e in (begin(n, 1.0), {"e": "end", "n": n, "s": "SUCCEEDED", "t": 2.0})]
+    record(2, [*entries, {"e": "done", "t": 3.0}])
+    sweeps = SweepScheduler("torchx", lambda name: pytest.fail(name))
+    whole = sweeps.glance("a-1")
+    assert whole is not None
+    assert [role.role for role in whole.roles_statuses] == ["1", "2"]
+    monkeypatch.delattr(Runs, "_read")
+    summary = sweeps.summary("a-1")
+    assert summary is not None
+    assert (summary.state, summary.msg, summary.ended_at) == (
+        whole.state,
+        "2 runs: 2 succeeded",
+        whole.ended_at,
+    )
+
+
+def test_a_damaged_line_concerns_its_run_only() -> None:
+    paths = record(2, [])
+    with paths.plan.open("ab") as file:
+        file.write(b'{"n":4,"p":[]}\n{"n":5,"p":{"x\n{"n":2,"p":{"x":"later"},"d":[]}\n{"n":6,"p":')
+    runs = view.load(paths).runs
+    assert [run.number for run in runs[:2]] == [1, 2]
+    assert (len(runs), runs[1].parameters) == (4, {"x": "later"})
+    for at in (2, 3):
+        with pytest.raises(StateError, match="a line is not a run"):
+            runs[at]

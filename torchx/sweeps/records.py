@@ -1,0 +1,137 @@
+"""The runs of a sweep as its plan and its journal record them, each read when it is used."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import overload
+
+from torchx.jobs import shape
+from torchx.sweeps.plan import Plan
+from torchx.sweeps.progress import STATES, Entry
+
+
+@dataclass
+class Run:
+    """A run of a sweep; times are seconds since the epoch.
+
+    Attributes:
+        number: its number, from 1.
+        parameters: its parameters.
+        state: the name of its state: PENDING, RUNNING, SUCCEEDED, FAILED or CANCELLED.
+        app_id: the id of its application; empty before it is started.
+        started: the start of its first replica, if it has ended, or the time of its submission.
+        ended: its end.
+        code: its exit code.
+        message: the reason for its state.
+        memory: the largest memory of a replica in bytes.
+        cpu: the mean number of CPU cores of a replica.
+        gpu: the mean utilisation of the GPUs of a replica, from 0 to 1.
+    """
+
+    number: int
+    parameters: dict[str, str] = field(default_factory=dict)
+    state: str = "PENDING"
+    app_id: str = ""
+    started: float | None = None
+    ended: float | None = None
+    code: int | None = None
+    message: str = ""
+    memory: int | None = None
+    cpu: float | None = None
+    gpu: float | None = None
+
+    def apply(self, entry: Entry) -> None:
+        """Applies an entry of the journal.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is damaged.
+        """
+        if entry["e"] == "begin":
+            self.app_id, self.started = str(entry["id"]), shape.timestamp(entry["t"], "t")
+            self.ended = self.code = self.memory = self.cpu = self.gpu = None
+            self.message = ""
+        else:
+            begun = entry.get("b")
+            self.started = None if begun is None else shape.timestamp(begun, "b")
+            self.ended = shape.timestamp(entry["t"], "t")
+            self.code = shape.exit_code(entry.get("c"), "c")
+            self.message = shape.text(entry.get("m", ""), "m")
+            memory, cpu, gpu = entry.get("u") or (None, None, None)
+            self.memory = None if memory is None else shape.integer(memory, "u")
+            self.cpu = None if cpu is None else shape.number(cpu, "u", 1e9)
+            self.gpu = None if gpu is None else shape.number(gpu, "u", 1e9)
+
+
+class Runs(Sequence[Run]):
+    """The runs of a sweep, in order; each is read when it is used, as most commands show few of them.
+
+    Args:
+        plan: the plan, which may be closed.
+        lines: the line of each run in the plan, by its number.
+        states: the states by number, from run 1 at index 0.
+    """
+
+    def __init__(self, plan: Plan, lines: dict[int, bytes], states: bytearray) -> None:
+        self._plan, self._lines, self._states = plan, lines, states
+        self._numbers = sorted(lines)
+        self._begins: dict[int, Entry] = {}
+        self._ends: dict[int, Entry] = {}
+
+    def note(self, entry: Entry) -> None:
+        """Notes an entry of the journal, of which the last start and the last end of each run count."""
+        if entry["e"] == "begin":
+            self._begins[entry["n"]] = entry
+            self._ends.pop(entry["n"], None)
+        elif entry["e"] == "end":
+            self._ends[entry["n"]] = entry
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, at: int) -> Run: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Run]: ...
+    def __getitem__(self, at: int | slice) -> Run | list[Run]:
+        """Returns a run by its position, from 0.
+
+        Raises:
+            StateError: its line in the plan is damaged.
+        """
+        if isinstance(at, slice):
+            return [self._read(number) for number in self._numbers[at]]
+        return self._read(self._numbers[at])
+
+    def numbered(self, number: int) -> Run | None:
+        """Returns a run by its number; None without such a run.
+
+        Raises:
+            StateError: its line in the plan is damaged.
+        """
+        return self._read(number) if number in self._lines else None
+
+    def in_state(self, state: str) -> Iterator[Run]:
+        """Yields the runs in a state, in order.
+
+        Args:
+            state: the name of the state.
+
+        Raises:
+            StateError: the line of one in the plan is damaged.
+        """
+        wanted, at = STATES.index(state), 0
+        while number := self._states.find(wanted, at) + 1:
+            if number in self._lines:
+                yield self._read(number)
+            at = number
+
+    def _read(self, number: int) -> Run:
+        run = Run(number, self._plan.parsed(self._lines[number]).parameters)
+        for entries in (self._begins, self._ends):
+            if number in entries:
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    run.apply(entries[number])
+        run.state = STATES[self._states[number - 1]]
+        return run
