@@ -99,6 +99,7 @@ class SshScheduler(LocalScheduler):
     """
 
     attaches_by_default = on_this_machine = plans_workspaces = runs_services = knows_hosts = False
+    waits_in_queue = False
     execute = None  # type: ignore[assignment]  # it would run the program on this machine
 
     def __init__(self, session_name: str) -> None:

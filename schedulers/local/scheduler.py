@@ -22,13 +22,13 @@ with lazy_imports:
         options,
         request,
         submit,
-        waiting,
     )
     from torchx.schedulers.local import exec as local_exec
     from torchx.schedulers.local import port as local_port
     from torchx.schedulers.local import stacks as local_stacks
     from torchx.schedulers.local import usage as local_usage
     from torchx.schedulers.local import wait as local_wait
+    from torchx.schedulers.shared import waiting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,7 +82,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
     """
 
     attaches_by_default = cheap_to_list = on_this_machine = plans_workspaces = True
-    runs_services = knows_hosts = True
+    runs_services = knows_hosts = waits_in_queue = True
     workspaces_on_request = sends_notifications = True
     records_its_name = True
 
@@ -167,7 +167,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
     def may_wait(self, app_id: str) -> bool:
         """Returns True if a job is in the queue of this machine."""
-        return waiting.is_queued(self._jobs, app_id)
+        return waiting.is_queued(self._jobs.home, app_id)
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Blocks until a job has ended; without a timeout, the kernel wakes the caller immediately."""

@@ -30,7 +30,8 @@ with lazy_imports:
     from torchx.leases import gpus as machine_gpus
     from torchx.machine import ports as machine_ports
     from torchx.notifications import store
-    from torchx.schedulers.local import copies, waiting
+    from torchx.schedulers.local import copies
+    from torchx.schedulers.shared import waiting
     from torchx.services import rules
 
 
@@ -59,12 +60,14 @@ def schedule(
     final = home.job(request.app_id).folder
 
     def fill(folder: Path) -> None:
-        """Adds the notifications and the workspaces to a record's folder, and checks the programs."""
+        """Adds notifications, workspaces and the ticket to a record's folder, and checks the programs."""
         if info.notify is not None:
             store.Store(JobPaths(folder).notifications).create(info.notify)
         if request.workspaces:
             copies.fill(request, final, folder, info.on_progress, limit_of(cfg))
             copies.check(app, request, final, folder)
+        if isinstance(reservation, Ticket):
+            waiting.fill(folder, reservation, os.environ)
 
     submitted_at = datetime.now().timestamp()
     with ExitStack() as held:
@@ -82,7 +85,7 @@ def schedule(
                 param.env = {**ports.env, **param.env}
         record = _record(app, request, cfg, backend, session, submitted_at)
         if isinstance(reservation, Ticket):
-            launch(home, record, fill=waiting.filled(fill, reservation), supervise=False)
+            launch(home, record, fill=fill, supervise=False)
             notes += waiting.enqueue(home, request.app_id)
         else:
             launch(home, record, held=descriptors, fill=fill)
@@ -149,12 +152,15 @@ def _reserve(
         if role.resource.gpu > 0 and machine_gpus.CUDA_VISIBLE_DEVICES not in role.env
     ]
     needs = needs_of(app.roles, sum(role.resource.gpu * role.num_replicas for role in requesting), cfg)
+    if not any(needs):
+        return Reservation.of_nothing(), []
     here = capacity(needs, os.environ)
-    queues = waiting.has_to_queue(needs, here, cfg) if any(needs) else False
-    reservation = None if queues else here.take(needs)
+    per_role = [(role.name, role.resource.gpu) for role in requesting]
+    ports = [name for role in app.roles for name in role.port_map]
+    reservation = waiting.take_or_wait(request.app_id, at, needs, here, cfg, per_role, ports)
+    if isinstance(reservation, Ticket):
+        return reservation, []
     if reservation is None:
-        if queues or (not cfg.get(NO_WAIT) and waiting.can_ever_run(needs, here)):
-            return waiting.ticket_of(request.app_id, at, needs, here, app, requesting, cfg), []
         if cfg.get(NO_WAIT) or cfg.get("reserve") or cfg.get("auto_set_cuda_visible_devices"):
             reservation = require(needs, here, app.name)
         elif not here.gpus:

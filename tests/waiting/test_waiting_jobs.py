@@ -19,7 +19,7 @@ from torchx.jobs.paths import Home
 from torchx.jobs.ticket import Ticket, marked
 from torchx.leases.gpus import user_name
 from torchx.leases.holders import names_in_use
-from torchx.machine import processes, socket_names
+from torchx.machine import locks, processes, socket_names
 from torchx.specs.app import Role
 from torchx.specs.resources import Resource
 from torchx.specs.status import AppState
@@ -185,7 +185,7 @@ def test_waiting_jobs_survive_a_kill_of_their_keeper(machine: fakegpus.FakeGpus,
     for pid in [keeper, *([guard] if guard_too else [])]:
         os.kill(pid, signal.SIGKILL)
     if guard_too:
-        wait_until(lambda: not keeper_processes(), "both are dead")
+        wait_until(lambda: not locks.is_held(home().job(second).lock), "both are dead")
         assert state(second) is AppState.SUBMITTED, "a query changes nothing"
         assert not keeper_processes()
         scheduler().reconcile(second)  # as each command for the job does
@@ -259,7 +259,7 @@ def test_damaged_tickets_and_reports_do_no_harm(machine: fakegpus.FakeGpus) -> N
     )
     for pid in keeper_processes():
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not keeper_processes(), "it is dead")
+    wait_until(lambda: not locks.is_held(home().job(third).lock), "it is dead")
     scheduler().reconcile(third)
     cancel(first)
     until_running(third)

@@ -83,6 +83,8 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         has_runs: its applications are sweeps: their roles are runs with parameters.
         knows_hosts: replaces the macro of the hosts of a role; others reject it at the dry-run.
         runs_services: honours services and the order of starts; others reject them at the dry-run.
+        waits_in_queue: an application whose resources are not free waits in the queue of this machine; its
+            run options include ``priority`` and ``no_wait``.
 
     A scheduler overrides these attributes in its class, or in an object.
     """
@@ -96,6 +98,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
     has_runs: bool = False
     runs_services: bool = False
     knows_hosts: bool = False
+    waits_in_queue: bool = False
     _opts: runopts | None = None
 
     def __init__(self, backend: str, session_name: str) -> None:

@@ -19,7 +19,7 @@ from torchx.specs.app_metadata import after, service
 from torchx.specs.macro import macros
 from torchx.specs.status import AppState
 from torchx.testing.harness import Ability
-from torchx.testing.limits import LimitConformance
+from torchx.testing.waiting import WaitingConformance
 
 PROTOCOLS: Mapping[Ability, type[Any]] = {
     Ability.WAITS: Waits,
@@ -29,7 +29,7 @@ PROTOCOLS: Mapping[Ability, type[Any]] = {
 }
 
 
-class AbilityConformance(LimitConformance):
+class AbilityConformance(WaitingConformance):
     """Tests of the optional protocols, except those declared as lacking; see :class:`Harness`."""
 
     def without(self, scheduler: Scheduler[Any], ability: Ability) -> bool:

@@ -1,28 +1,51 @@
-"""Local jobs that wait for resources: whether a job waits, and its ticket."""
+"""Jobs of this machine that wait for resources: whether a job waits, and its ticket."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from torchx.errors import StateError
 from torchx.jobs import ticket
-from torchx.jobs.catalog import paths_of
 from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.ticket import MOST_PRIORITY, Ticket
 from torchx.jobs.view import load
 from torchx.lazy import lazy_imports
 from torchx.machine import processes
-from torchx.schedulers.local.status import LocalJobs
 from torchx.schedulers.shared.options import NO_WAIT, PRIORITY, limits_of
-from torchx.schedulers.shared.reservation import Capacity, Needs
-from torchx.specs.app import AppDef, Role
+from torchx.schedulers.shared.reservation import Capacity, Needs, Reservation
 from torchx.specs.run_options import CfgVal
 
 with lazy_imports:
     from torchx.leases import machine
     from torchx.waiting import keepers, launch, quotas, reasons
+
+
+def take_or_wait(
+    app_id: str, at: float, needs: Needs, here: Capacity, cfg: Mapping[str, CfgVal],
+    per_role: Iterable[tuple[str, int]] = (), ports: Iterable[str] = (),
+) -> Reservation | Ticket | None:  # fmt: skip
+    """Takes the leases of a job, or returns its ticket if it has to wait for them.
+
+    Args:
+        app_id: the job.
+        at: the time of its submission, seconds since the epoch.
+        needs: the resources that it reserves.
+        here: the resources that it may use.
+        cfg: the run options.
+        per_role: the GPUs of each replica, by role.
+        ports: the names of the ports to lease at its start.
+
+    Returns:
+        None if it neither gets them nor may wait: too few are free, and it must not wait, or this machine
+        does not have them.
+    """
+    queues = has_to_queue(needs, here, cfg)
+    reservation = None if queues else here.take(needs)
+    if reservation is None and (queues or (not cfg.get(NO_WAIT) and can_ever_run(needs, here))):
+        return ticket_of(app_id, at, needs, here, cfg, per_role, ports)
+    return reservation
 
 
 def has_to_queue(needs: Needs, here: Capacity, cfg: Mapping[str, CfgVal]) -> bool:
@@ -35,7 +58,7 @@ def has_to_queue(needs: Needs, here: Capacity, cfg: Mapping[str, CfgVal]) -> boo
         here: the resources of this machine.
         cfg: the run options.
     """
-    if not any(needs) or cfg.get(NO_WAIT) or not can_ever_run(needs, here):
+    if cfg.get(NO_WAIT) or not can_ever_run(needs, here):
         return False
     if quotas.load():
         return True
@@ -58,8 +81,8 @@ def can_ever_run(needs: Needs, here: Capacity) -> bool:
 
 
 def ticket_of(
-    app_id: str, at: float, needs: Needs, here: Capacity, app: AppDef, requesting: Sequence[Role],
-    cfg: Mapping[str, CfgVal],
+    app_id: str, at: float, needs: Needs, here: Capacity, cfg: Mapping[str, CfgVal],
+    per_role: Iterable[tuple[str, int]] = (), ports: Iterable[str] = (),
 ) -> Ticket:  # fmt: skip
     """Returns the ticket of a job.
 
@@ -68,9 +91,9 @@ def ticket_of(
         at: the time of its submission, seconds since the epoch.
         needs: the resources that it reserves.
         here: the resources that it may use.
-        app: the application.
-        requesting: the roles whose replicas get GPUs.
         cfg: the run options.
+        per_role: the GPUs of each replica, by role.
+        ports: the names of the ports to lease at its start.
     """
     limit = limits_of(cfg)
     priority = cfg.get(PRIORITY)
@@ -83,8 +106,8 @@ def ticket_of(
         cpus=(here.cpus, needs.cpus),
         memory=(here.memory, machine.units(needs.memory) if needs.memory else 0),
         visible=tuple((use.gpu.lease, use.gpu.name, use.gpu.number) for use in here.gpus),
-        per_role=tuple((role.name, role.resource.gpu) for role in requesting),
-        ports=tuple(dict.fromkeys(name for role in app.roles for name in role.port_map)),
+        per_role=tuple(per_role),
+        ports=tuple(dict.fromkeys(ports)),
         priority=max(-MOST_PRIORITY, min(MOST_PRIORITY, priority)) if isinstance(priority, int) else 0,
         limit=None if limit.limit is None or limit.requeue else limit.limit,
         boot_id=processes.boot_id(),
@@ -93,20 +116,15 @@ def ticket_of(
     )
 
 
-def filled(fill: Callable[[Path], None], mine: Ticket) -> Callable[[Path], None]:
-    """Returns a function that also writes the ticket and the environment into the folder of a record."""
-
-    def fill_all(folder: Path) -> None:
-        fill(folder)
-        mine.save(JobPaths(folder))
-        ticket.save_origin(JobPaths(folder).origin, dict(os.environ))
-
-    return fill_all
+def fill(folder: Path, mine: Ticket, env: Mapping[str, str]) -> None:
+    """Writes a ticket, and the environment for the start of its job, into the folder of a record."""
+    mine.save(JobPaths(folder))
+    ticket.save_origin(JobPaths(folder).origin, dict(env))
 
 
-def is_queued(jobs: LocalJobs, app_id: str) -> bool:
+def is_queued(home: Home, app_id: str) -> bool:
     """Returns True if a job waits in the queue."""
-    return ticket.is_waiting(paths_of(jobs.home, app_id))
+    return ticket.is_waiting(home.job(app_id))
 
 
 def enqueue(home: Home, app_id: str) -> list[str]:
