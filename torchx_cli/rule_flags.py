@@ -15,8 +15,9 @@ FLAGS = {"requeue_on": "--requeue"}
 """The flags whose names differ from those of their run options."""
 
 LOCAL = "local jobs do: -s local_cwd"
+THIS_MACHINE = "these do: -s local_cwd, -s local_docker"
 LACKS = (
-    (("stall", "on_stall", "progress"), "does not detect stalls", "these do: -s local_cwd, -s local_docker"),
+    (("stall", "on_stall", "progress"), "does not detect stalls", THIS_MACHINE),
     (
         ("time_limit", "notice", "requeue_on", "checkpoint_dir"),
         "does not end applications by a time limit",
@@ -24,7 +25,7 @@ LACKS = (
     ),
     (("retry_on", "no_retry_on"), "does not retry by cause", LOCAL),
     (("preflight",), "runs no checks before the program", LOCAL),
-    (("priority", "no_wait"), "has no queue of this machine", LOCAL),
+    (("priority", "no_wait"), "has no queue of this machine", THIS_MACHINE),
 )
 """Run options, and the message and the hint about a scheduler that does not have them."""
 

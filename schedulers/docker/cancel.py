@@ -253,6 +253,17 @@ def remove_all(engine: Engine, app_id: str) -> None:
     Raises:
         StateError: a container cannot be removed.
     """
+    remove_containers(engine, app_id)
+    remove_folder(app_id)
+    record.forget(app_id)
+
+
+def remove_containers(engine: Engine, app_id: str) -> None:
+    """Removes all containers of an application, readable or not, and its volume.
+
+    Raises:
+        StateError: a container cannot be removed.
+    """
     mounts = False
     while listed := entries(engine, app_id):
         mounts = mounts or checkpoint_volume(app_id) in str([entry.get("Mounts") for entry in listed])
@@ -261,8 +272,6 @@ def remove_all(engine: Engine, app_id: str) -> None:
             raise StateError(f"application {app_id} cannot be removed: {failed[0]}") from failed[0]
     if mounts:
         remove_volume(engine, app_id)
-    remove_folder(app_id)
-    record.forget(app_id)
 
 
 def remove_volume(engine: Engine, app_id: str) -> None:

@@ -7,25 +7,27 @@ is killed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from torchx.errors import TorchxError, UsageError
+from torchx.jobs.ticket import Ticket
 from torchx.lazy import lazy_imports
 from torchx.leases.gpus import Gpu
 from torchx.leases.holders import inherited, take
 from torchx.leases.reception import answer
+from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.address import require_socket
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.lookup import find_containers
-from torchx.schedulers.docker.replay import is_under_way
+from torchx.schedulers.docker.replay import is_under_way, job_of
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal
 from torchx.supervisor.process import continue_under_guard
 
 with lazy_imports:
-    from torchx.schedulers.shared import reservation
+    from torchx.schedulers.shared import reservation, waiting
 
 
 def requested(body: Mapping[str, Any]) -> int:
@@ -46,23 +48,31 @@ def taken(engine: Engine) -> set[str]:
 
 
 def lease(
-    engine: Engine, bodies: Sequence[dict[str, Any]], app: AppDef, cfg: Mapping[str, CfgVal]
-) -> tuple[reservation.Reservation, list[str]]:
+    engine: Engine,
+    app_id: str,
+    bodies: Sequence[dict[str, Any]],
+    app: AppDef,
+    cfg: Mapping[str, CfgVal],
+    at: float,
+) -> tuple[reservation.Reservation | Ticket, list[str]]:
     """Leases the resources of containers, and allocates GPUs to those that request a number of them.
 
     The variable ``CUDA_VISIBLE_DEVICES`` of the caller limits the GPUs.
 
     Args:
         engine: the engine.
+        app_id: the application.
         bodies: the create requests; the field `DeviceRequests` is replaced.
-        app: the application.
+        app: the definition of the application.
         cfg: the run options.
+        at: the time of the submission, seconds since the epoch.
 
     Returns:
-        The leases, which the supervisor inherits, and notes for the user, a line each.
+        The leases, which the supervisor inherits, or a ticket if the application has to wait for them; and
+        notes for the user, a line each.
 
     Raises:
-        StateError: there are not enough free resources.
+        StateError: there are not enough resources, and it must not wait.
         UsageError: the engine is on another machine, whose CPUs and memory cannot be reserved.
     """
     needs = reservation.needs_of(app.roles, sum(map(requested, bodies)), cfg)
@@ -74,15 +84,30 @@ def lease(
             )
         note = "GPUs are allocated from the first one on: it is unknown which are free on a remote engine"
         return reservation.Reservation.of_nothing(), [note] if needs.gpus else []
-    here = reservation.capacity(needs, os.environ)
-    if not here.gpus:  # the engine decides: it may have GPUs that are not visible here
-        return reservation.require(needs._replace(gpus=0), here, app.name), []
-    reserved = reservation.require(needs, here, app.name)
-    left = iter(reserved.gpus)
-    for body in filter(requested, bodies):
+    here = reservation.capacity(needs, os.environ) if any(needs) else None
+    if here is not None and not here.gpus:  # the engine decides: it may have GPUs that are not visible here
+        needs = needs._replace(gpus=0)
+    if here is None or not any(needs):
+        return reservation.Reservation.of_nothing(), []
+    reserved = waiting.take_or_wait(app_id, at, needs, here, cfg)
+    if isinstance(reserved, Ticket):
+        return reserved, []
+    reserved = reserved or reservation.require(needs, here, app.name)
+    assign(bodies, [gpu.id for gpu in reserved.gpus])
+    return reserved, []
+
+
+def assign(bodies: Iterable[dict[str, Any]], gpus: Iterable[str]) -> None:
+    """Allocates GPUs to the containers that request a number of them.
+
+    Args:
+        bodies: the create requests; the field `DeviceRequests` is replaced.
+        gpus: the ids of the GPUs, as many as they request; none if the engine decides.
+    """
+    left = list(gpus)
+    for body in filter(requested, bodies) if left else ():
         host = body["HostConfig"]
         host["DeviceRequests"] = [_with_ids(one, left) for one in host["DeviceRequests"]]
-    return reserved, []
 
 
 def used_here() -> set[str]:
@@ -106,21 +131,33 @@ def keep_leases(engine: Engine, app_id: str) -> None:
         app_id: the application.
     """
     leases = inherited()
+    ends: float | None = None
     with suppress(TorchxError, OSError):
-        containers = () if leases.names else find_containers(engine, app_id).get(app_id, ())
-        gpus = {gpu for container in containers if container.live for gpu in container.gpus}
-        for gpu in gpus:
+        containers = find_containers(engine, app_id).get(app_id, [])
+        ends = latest_end(containers)
+        live = () if leases.names else [container for container in containers if container.live]
+        for gpu in {gpu for container in live for gpu in container.gpus}:
             if gpu.startswith(("GPU-", "MIG-")) and (taken := take([Gpu(gpu, gpu).lease])) is not None:
                 leases.add(taken)
     if leases.names:
         continue_under_guard()
-        answer(leases, app_id)
+        answer(leases, app_id, ends)
 
 
-def _with_ids(request: Mapping[str, Any], free: Iterator[Gpu]) -> Mapping[str, Any]:
-    """Returns a request for devices with as many of the free GPUs as it requests."""
+def latest_end(containers: Sequence[Container]) -> float | None:
+    """Returns the latest end of an application, seconds since the epoch; None if unknown."""
+    if not containers or damage_of(containers):
+        return None
+    job = job_of(containers)
+    if job.limits.limit is None or job.limits.requeue:
+        return None
+    return max(container.ends_at for container in containers) + job.grace
+
+
+def _with_ids(request: Mapping[str, Any], left: list[str]) -> Mapping[str, Any]:
+    """Returns a request for devices with as many GPUs as it requests, which are taken from a list."""
     count = int(request.get("Count") or 0)
     if count <= 0 or request.get("DeviceIDs"):
         return request
     named = {name: value for name, value in request.items() if name != "Count"}
-    return {**named, "DeviceIDs": [next(free).id for _ in range(count)]}
+    return {**named, "DeviceIDs": [left.pop(0) for _ in range(count)]}

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from torchx.errors import StateError
+from torchx.lazy import lazy_imports
 from torchx.schedulers.docker.containers import (
     DAMAGED,
     Container,
@@ -26,6 +27,9 @@ from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.labels import APP_ID, LAST_TIME
 from torchx.scheduling.checks import unknown_application
+
+with lazy_imports:
+    from torchx.schedulers.docker.queueing import status as queue_status
 
 STEADY = ("running", "paused", "exited")
 """States that a container does not leave without an event."""
@@ -111,10 +115,12 @@ def readable(engine: Engine, app_id: str) -> list[Container]:
     """Returns the containers of an application.
 
     Raises:
-        StateError: the application is unknown or cannot be read.
+        StateError: the application is unknown, waits, or cannot be read.
     """
     containers = containers_of(engine, app_id)
     if not containers:
+        if (waits := queue_status.not_started(engine.address, app_id)) is not None:
+            raise waits
         raise unknown_application("local_docker", app_id)
     damage = damage_of(containers)
     if damage:

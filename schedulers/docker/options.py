@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from torchx.schedulers.shared.options import (
     LIMITS,
+    NO_WAIT,
+    PRIORITY,
     add_shared,
     check_numbers,
     check_retry_rules,
@@ -30,7 +32,7 @@ def run_options() -> runopts:
     add_shared(
         opts, "image_repo", "workspace_limit_mb", "quiet", "grace_period", "fail_fast", "retry_backoff"
     )
-    add_shared(opts, "reserve", "preflight")
+    add_shared(opts, "reserve", "preflight", PRIORITY, NO_WAIT)
     add_shared(opts, "retry_on", "no_retry_on")
     add_shared(opts, "stall", "on_stall", "progress")
     return opts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from torchx.schedulers.docker.cancel import remove_all
 from torchx.schedulers.docker.containers import Container
@@ -20,12 +20,15 @@ IMAGES_KEPT = 24 * 3600.0
 """Seconds for which an unused image is kept, as the next run may use it."""
 
 
-def prune(engine: Engine, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
+def prune(
+    engine: Engine, app_ids: Iterable[str], needed: Collection[str] = (), *, dryrun: bool = False
+) -> Iterator[Pruned]:
     """Removes ended applications, then images of workspaces that no container uses.
 
     Args:
         engine: the engine.
         app_ids: the applications; those that have not ended or belong to another user are skipped.
+        needed: further images in use, by id or name.
         dryrun: remove nothing, only yield what would be removed.
 
     Raises:
@@ -44,7 +47,9 @@ def prune(engine: Engine, app_ids: Iterable[str], *, dryrun: bool = False) -> It
         yield Pruned(containers[0].name, size, app_id)
     if not dryrun:
         forget_absent(engine.address.text, known)
-    old = [image for image in unused_images(engine) if image.made < time.time() - IMAGES_KEPT]
+    latest = time.time() - IMAGES_KEPT
+    unused = [image for image in unused_images(engine) if not {image.id, image.name}.intersection(needed)]
+    old = [image for image in unused if image.made < latest]
     for image in old if dryrun else remove_images(engine, old):
         yield Pruned(image.name, image.size)
 

@@ -11,23 +11,12 @@ from torchx.lazy import lazy_imports
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 
 with lazy_imports:
-    from torchx.schedulers.docker import cancel as docker_cancel
-    from torchx.schedulers.docker import (
-        checks,
-        doctor,
-        logs,
-        options,
-        request,
-        status,
-        submit,
-        supervisor_launch,
-    )
+    from torchx.schedulers.docker import checks, doctor, options, request, status, submit
     from torchx.schedulers.docker import exec as docker_exec
-    from torchx.schedulers.docker import prune as docker_prune
     from torchx.schedulers.docker import usage as docker_usage
-    from torchx.schedulers.docker import wait as docker_wait
     from torchx.schedulers.docker.engine import address, client
     from torchx.schedulers.docker.images import workspace as images_workspace
+    from torchx.schedulers.docker.queueing import applications
 
 if TYPE_CHECKING:
     from socket import socket
@@ -52,14 +41,14 @@ def __getattr__(name: str) -> Any:
 
 
 class DockerScheduler(Scheduler["DockerJob"]):
-    """Runs each replica as a container; the engine holds all state of an application.
+    """Runs each replica as a container; the engine holds all state of an application that has started.
 
     Args:
         session_name: the session in the handles.
     """
 
     shared_by = "all users of the engine"
-    attaches_by_default = on_this_machine = plans_workspaces = knows_hosts = True
+    attaches_by_default = on_this_machine = plans_workspaces = knows_hosts = waits_in_queue = True
 
     def __init__(self, session_name: str) -> None:
         super().__init__("local_docker", session_name)
@@ -103,7 +92,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
         return request.dry_run(app, cfg)
 
     def schedule(self, dryrun_info: AppDryRunInfo[DockerJob]) -> str:
-        """Creates and starts the containers of an application, all of them or none.
+        """Creates and starts the containers of an application, all or none; or puts it into the queue.
 
         Raises:
             UsageError: the request is invalid, or was submitted before.
@@ -115,11 +104,11 @@ class DockerScheduler(Scheduler["DockerJob"]):
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of an application, running or ended, with its roles."""
-        return status.describe_app(self._engine, app_id)
+        return applications.describe(self._engine, app_id)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of an application, without its roles."""
-        return status.glance(self._engine, app_id)
+        return applications.glance(self._engine, app_id)
 
     def describe_native(self, app_id: str) -> Any:
         """Returns the engine's description of each container of an application, or None."""
@@ -129,19 +118,23 @@ class DockerScheduler(Scheduler["DockerJob"]):
         """Returns all applications on the engine, newest first."""
         address.require_socket()
 
-        return status.list_apps(self._engine)
+        return applications.list_apps(self._engine)
 
     def reconcile(self, app_id: str) -> None:
-        """Starts a supervisor for an application that has lost its own on this machine."""
-        supervisor_launch.reconcile(self._engine, app_id)
+        """Starts a supervisor or a keeper for an application that has lost its own on this machine."""
+        applications.reconcile(self._engine, app_id)
 
     def exists(self, app_id: str) -> bool:
-        """Returns True if the engine has containers of an application."""
-        return status.exists(self._engine, app_id)
+        """Returns True if an application waits for its containers, or has some."""
+        return applications.exists(self._engine, app_id)
+
+    def may_wait(self, app_id: str) -> bool:
+        """Returns True if an application is in the queue of this machine."""
+        return applications.may_wait(self._engine, app_id)
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Waits for an application to end, or for the timeout; returns True if it has ended."""
-        return docker_wait.wait(self._engine, app_id, timeout)
+        return applications.wait(self._engine, app_id, timeout)
 
     def usage(self, app_id: str) -> AppUsage | None:
         """Returns the measurements of an application, or None if there are none."""
@@ -150,18 +143,18 @@ class DockerScheduler(Scheduler["DockerJob"]):
     # --- cancel ----------------------------------------------------------------------------------
 
     def _cancel_existing(self, app_id: str) -> None:
-        docker_cancel.cancel(self._engine, app_id)
+        applications.cancel(self._engine, app_id)
 
     def kill(self, app_id: str) -> None:
         """Kills all containers of an application immediately."""
-        docker_cancel.cancel(self._engine, app_id, now=True)
+        applications.cancel(self._engine, app_id, now=True)
 
     def _delete_existing(self, app_id: str) -> None:
-        docker_cancel.delete(self._engine, app_id)
+        applications.delete(self._engine, app_id)
 
     def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
         """Removes ended applications, then images of workspaces that no container uses."""
-        return docker_prune.prune(self._engine, app_ids, dryrun=dryrun)
+        return applications.prune(self._engine, app_ids, dryrun=dryrun)
 
     # --- logs, programs, checks ------------------------------------------------------------------
 
@@ -171,7 +164,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
         Raises:
             StateError: the engine does not know the application.
         """
-        return logs.read_logs(self._engine, app_id, query)
+        return applications.read_logs(self._engine, app_id, query)
 
     def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
         """Runs a program in the container of a replica and returns its exit code.

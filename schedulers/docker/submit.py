@@ -8,11 +8,12 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from torchx import settings
 from torchx.errors import StateError, UsageError
+from torchx.jobs.ticket import Ticket
 from torchx.lazy import lazy_imports
 from torchx.machine import locks as lock
 from torchx.machine.files import make_folder
@@ -28,7 +29,7 @@ from torchx.schedulers.docker.labels import ENDS_AT, JOB, USER
 from torchx.schedulers.docker.lookup import entries
 from torchx.schedulers.docker.record import forget, job_data, label_data, save
 from torchx.schedulers.docker.replay import Job, job_from
-from torchx.schedulers.docker.request import NETWORK, DockerContainer, DockerJob
+from torchx.schedulers.docker.request import DockerContainer, DockerJob
 from torchx.schedulers.docker.supervisor_launch import docker_home, spawn_supervisor
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.options import progress_of, provide_checkpoint_dir
@@ -38,6 +39,7 @@ from torchx.specs.run_options import CfgVal
 
 with lazy_imports:
     from torchx.schedulers.docker.images import workspace
+    from torchx.schedulers.docker.queueing import records as queue_records
     from torchx.schedulers.docker.stalling import files as stall_files
 
 
@@ -73,14 +75,14 @@ def submit(
         report: called with a line about slow operations.
 
     Returns:
-        Notes for the user, a line each.
+        Notes for the user, a line each; also why it waits, if its resources are not free.
 
     Raises:
         StateError: the containers cannot be created or started; all of them are removed.
         UsageError: the request is invalid, or was submitted before.
     """
     job = job_from(request.app_id, data)
-    if entries(engine, request.app_id):
+    if entries(engine, request.app_id) or queue_records.paths_of(engine.address, request.app_id):
         raise UsageError(
             f"application {request.app_id} already exists: a dry-run can be submitted only once",
             hint="make a new dry-run",
@@ -92,30 +94,47 @@ def submit(
     bodies = [_body(container, text) for container in request.containers]
     images = dict.fromkeys(container.image for container in request.containers)
     notes += [note for note in (provide(engine, image, report) for image in images) if note]
-    for network in dict.fromkeys(body["HostConfig"].get("NetworkMode", "") for body in bodies):
-        if network == NETWORK:
-            networks.provide(engine)
-    names = [container.name for container in request.containers]
-    with _lock(engine, job) as lock_descriptors, ExitStack() as held:
-        reservation, more = lease(engine, bodies, app, cfg)
-        held.enter_context(reservation)
-        notes += more
-        _begin_run(bodies, job)
-        named = list(zip(names, bodies, strict=True))
-        save(request.app_id, data, engine.address.text)
-        if job.cfg.get("stall"):
-            stall_files.create(request.app_id, len(bodies))
-        try:
-            _start(
-                engine,
-                request.app_id,
-                named,
-                lambda: _supervise(job, lock_descriptors, reservation.descriptors),
-            )
-        except BaseException:
-            forget(request.app_id)
-            raise
+    named = list(zip([container.name for container in request.containers], bodies, strict=True))
+    reservation, more = lease(engine, request.app_id, bodies, app, cfg, data["submitted_at"])
+    notes += more
+    if isinstance(reservation, Ticket):
+        return notes + queue_records.create(engine.address, app, data, named, reservation)
+    with reservation, _lock(engine, job) as lock_descriptors:
+        networks.provide_for(engine, bodies)
+        start_containers(engine, job, named, data, lock_descriptors, reservation.descriptors)
     return notes
+
+
+def start_containers(
+    engine: Engine,
+    job: Job,
+    containers: list[tuple[str, dict[str, Any]]],
+    data: Mapping[str, Any],
+    locks: Sequence[int],
+    leases: Sequence[int],
+) -> None:
+    """Creates and starts containers, and their supervisor; removes all of them if any of this fails.
+
+    Args:
+        engine: the engine.
+        job: the rules of the application.
+        containers: the name and the body of each.
+        data: the data to record, from :func:`job_data`.
+        locks: the descriptor of its lock, if it gets a supervisor.
+        leases: the descriptors of its leases, which the supervisor inherits.
+
+    Raises:
+        StateError: the containers cannot be created or started.
+    """
+    _begin_run([body for _, body in containers], job)
+    save(job.app_id, data, engine.address.text)
+    if job.cfg.get("stall"):
+        stall_files.create(job.app_id, len(containers))
+    try:
+        _start(engine, job.app_id, containers, lambda: supervise(job, locks, leases))
+    except BaseException:
+        forget(job.app_id)
+        raise
 
 
 def _build(engine: Engine, request: DockerJob, report: Callable[[str], None]) -> list[str]:
@@ -272,7 +291,12 @@ def _lock(engine: Engine, job: Job) -> Iterator[list[int]]:
         os.close(held)
 
 
-def _supervise(job: Job, locks: Sequence[int], leases: Sequence[int]) -> None:
+def supervise(job: Job, locks: Sequence[int], leases: Sequence[int]) -> None:
+    """Starts the supervisor of an application, which inherits its lock and its leases.
+
+    Raises:
+        StateError: it does not start, and is needed.
+    """
     for held in locks:
         urgent = job.needs_supervisor or bool(leases)
         # without measurements the job runs as well, and the next command for it starts a supervisor

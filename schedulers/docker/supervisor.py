@@ -21,6 +21,7 @@ from typing import Any
 
 from torchx import settings
 from torchx.errors import StateError
+from torchx.jobs.paths import JobPaths
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.schedulers.docker.cancel import KILLED_WITHIN, end_all, remove
@@ -41,6 +42,7 @@ from torchx.supervisor.policy import REQUEUED, Start
 from torchx.supervisor.process import report_ready, separate
 
 with lazy_imports:
+    from torchx.schedulers.docker.queueing import records
     from torchx.schedulers.docker.stalling import detection
 
 POLL_INTERVAL = 30.0
@@ -306,6 +308,9 @@ def main(argv: list[str]) -> None:
     folder, app_id, ready = Path(argv[0]), argv[1], int(argv[2])
     separate()
     keep_leases(Engine(), app_id)
+    paths = JobPaths(folder)
+    if paths.record.exists():  # its containers were started from the queue
+        records.started(paths)
     report_ready(ready)
     Supervisor(Engine(), app_id, folder).run()
     for thread in threading.enumerate():  # threads that kill stopped containers

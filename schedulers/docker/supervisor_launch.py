@@ -30,7 +30,7 @@ LONGEST_NAME = 200
 
 def docker_home() -> Home:
     """Returns the folder with the locks of supervisors, which may not exist."""
-    return Home(user_home() / "docker")
+    return Home(user_home()).containers
 
 
 def usage_path(app_id: str) -> Path:

@@ -27,7 +27,7 @@ SHARED: Mapping[str, runopt] = {
     "retry_backoff": runopt(
         1.0, float, False, "seconds before the first retry; doubled for each further one"
     ),
-    "reserve": runopt(False, bool, False, "reserve CPUs and memory too, and fail if they are not free"),
+    "reserve": runopt(False, bool, False, "reserve CPUs and memory too, and wait until they are free"),
     "priority": runopt(0, int, False, "place in the queue of this machine: higher ones start first"),
     "no_wait": runopt(False, bool, False, "fail if the resources are not free, instead of waiting for them"),
     "retry_on": runopt(

@@ -51,6 +51,10 @@ ABSENT = {
 """Duties without a file of their own, and the reasons."""
 
 ELSEWHERE = {
+    **{
+        ("docker", duty): "queueing/applications.py, which adds the applications that wait for containers"
+        for duty in ("status", "cancel", "wait", "logs", "prune")
+    },
     ("local", "status"): "the class LocalJobs of status.py, which the scheduler holds",
     ("local", "prune"): "torchx.jobs.pruning",
     ("kubernetes", "logs"): "log_follow.py, which reads by logs.py",

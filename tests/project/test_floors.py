@@ -202,6 +202,7 @@ def test_only_the_command_line_does_this(what: str) -> None:
         "torchx.supervisor",
         "torchx.sweeps.conductor",
         "torchx.waiting.keeper",
+        "torchx.schedulers.docker.queueing.start",
         "torchx.schedulers.slurm.node.agent",
         "torchx.distributed.notice",
         "torchx.scheduling.preflight_program",

@@ -111,6 +111,16 @@ class Home(NamedTuple):
         return self.path / "queue"
 
     @property
+    def containers(self) -> Home:
+        """The home of applications in containers: the folders of their supervisors, and those that wait."""
+        return Home(self.path / "docker")
+
+    @property
+    def queues(self) -> tuple[Home, Home]:
+        """The homes of all applications that may wait for resources of this machine."""
+        return self, self.containers
+
+    @property
     def restored(self) -> Path:
         """The working trees that were restored for other runs, a folder each."""
         return self.path / "restored"

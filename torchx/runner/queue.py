@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from torchx.errors import StateError
 from torchx.jobs.paths import Home, JobPaths, user_home
-from torchx.jobs.ticket import Ticket, marked
+from torchx.jobs.ticket import Ticket, folder_of, is_waiting, marked
 from torchx.leases import gpus as machine_gpus
 from torchx.waiting import launch, reasons
 
@@ -109,12 +109,11 @@ def gpu_rows(env: Mapping[str, str]) -> list[GpuRow]:
 
 def waiting_rows() -> list[WaitingRow]:
     """Returns the waiting jobs of all users in their order, then own ones from before a restart."""
-    home = Home(user_home())
-    mine = {name: _ticket(home, name) for name in marked(home)}
+    mine = {name: _ticket(home, name) for home in Home(user_home()).queues for name in marked(home)}
     rows = []
     for verdict in reasons.verdicts().values():
         waiter = verdict.waiter
-        own = waiter.uid == os.geteuid() and home.job(waiter.app_id).folder.name in mine
+        own = waiter.uid == os.geteuid() and folder_of(waiter.app_id) in mine
         counts = [wanted.amount for wanted in waiter.wanted] + [0, 0, 0]
         user = machine_gpus.user_name(waiter.uid)
         rows.append(
@@ -157,12 +156,13 @@ def change(app_id: str, action: str) -> None:
     Raises:
         StateError: it does not wait, or the queue cannot be reached.
     """
-    home = Home(user_home())
+    homes = Home(user_home()).queues
+    home = next((home for home in homes if is_waiting(home.job(app_id))), homes[0])
     paths = home.job(app_id)
     try:
         if action == FIRST:
             ticket = Ticket.load(paths)
-            others = [_ticket(home, name) for name in marked(home)]
+            others = [_ticket(each, name) for each in homes for name in marked(each)]
             same = [other.at for other in others if other is not None and other.priority == ticket.priority]
             # just before the first own one: this passes no job of another user that it waits behind
             launch.change(home, paths, held=False, at=min([ticket.at, *same]) - 1e-3)

@@ -1,1 +1,1 @@
-"""The queue of this machine: local jobs that wait for GPUs, processors or memory, of all users."""
+"""The queue of this machine: jobs that wait for GPUs, processors or memory, of all users."""

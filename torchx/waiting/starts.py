@@ -22,6 +22,10 @@ from torchx.waiting.order import Waiter, Wanted
 with lazy_imports:
     from torchx.machine import ports as machine_ports
 
+STARTERS = {"local_docker": "torchx.schedulers.docker.queueing.start"}
+"""The modules that start applications of other engines, by scheduler. ``main`` of each gets the folder of the
+record, and the descriptor of its lock. They are loaded in processes of their own."""
+
 LOOK_AGAIN_AFTER = 5.0
 """Seconds after which a GPU is tried again that a program uses without a lease: nothing reports its end."""
 
@@ -37,7 +41,7 @@ def waiter_of(ticket: Ticket, uid: int) -> Waiter:
 
 
 def start(paths: JobPaths, ticket: Ticket, names: Sequence[str], lock: int) -> list[str] | None:
-    """Starts the supervisor of a waiting job.
+    """Starts the supervisor of a waiting job, or the process that creates its containers.
 
     Args:
         paths: the job.
@@ -70,17 +74,21 @@ def start(paths: JobPaths, ticket: Ticket, names: Sequence[str], lock: int) -> l
         held.enter_context(leases)
         descriptors = [lock, *leases.descriptors]
         record = JobRecord.load(paths.record)
-        _give_gpus(record, ticket, chosen)
-        if ticket.ports:
-            leased = held.enter_context(machine_ports.PortLeases(ticket.ports))
-            descriptors += leased.descriptors
-            for role in record.roles:
-                role.env.update({name: port for name, port in leased.env.items() if name not in role.env})
-        record.save(paths.record)
+        module, arguments = STARTERS.get(record.scheduler, MODULE), [str(paths.folder)]
+        if module != MODULE:
+            arguments.append(str(lock))
+        else:
+            _give_gpus(record, ticket, chosen)
+            if ticket.ports:
+                leased = held.enter_context(machine_ports.PortLeases(ticket.ports))
+                descriptors += leased.descriptors
+                for role in record.roles:
+                    role.env.update({name: port for name, port in leased.env.items() if name not in role.env})
+            record.save(paths.record)
         cwd = ticket.cwd if Path(ticket.cwd).is_dir() else "/"
         log = paths.supervisor_log
         with limits.of_user():
-            process.start(MODULE, [str(paths.folder)], log, descriptors, env=env, cwd=cwd, umask=ticket.umask)
+            process.start(module, arguments, log, descriptors, env=env, cwd=cwd, umask=ticket.umask)
     return []
 
 

@@ -44,7 +44,7 @@ def queue_(
     output: Output = "",
     json: Json = False,
 ) -> None:
-    """Show the GPUs of this machine with their users, and the local jobs that wait for resources.
+    """Show the GPUs of this machine with their users, and the jobs that wait for resources.
 
     The jobs of all users start by priority, then in the order of their submission.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from torchx.errors import StateError
@@ -31,6 +31,20 @@ def provide(engine: Engine) -> None:
         _create(engine)
     for network in _existing(engine)[1:]:
         _remove(engine, network)
+
+
+def provide_for(engine: Engine, bodies: Iterable[Mapping[str, Any]]) -> None:
+    """Creates the network, unless it exists or none of the containers joins it.
+
+    Args:
+        engine: the engine.
+        bodies: the requests that create the containers.
+
+    Raises:
+        StateError: it cannot be created, or there are several that are in use.
+    """
+    if any(body["HostConfig"].get("NetworkMode") == NETWORK for body in bodies):
+        provide(engine)
 
 
 def while_unique(engine: Engine, request: Callable[[], _T]) -> _T:

@@ -28,6 +28,7 @@ from torchx.schedulers.local.scheduler import create_scheduler
 from torchx.schedulers.shared.reservation import Reservation
 from torchx.specs.app import AppDef, Role
 from torchx.specs.resources import Resource
+from torchx.specs.run_options import CfgVal
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("gpus")]
 
@@ -50,9 +51,11 @@ def job(replicas: int = 1, gpus: int = 1, **metadata: Any) -> Job:
     return app, [_body(container, text) for container in request.containers]
 
 
-def leased(of: Job, engine: Engine | None = None) -> tuple[Reservation, list[str]]:
+def leased(of: Job, engine: Engine | None = None, **cfg: CfgVal) -> tuple[Reservation, list[str]]:
     app, bodies = of
-    return lease(engine or Engine(), bodies, app, {})
+    found, notes = lease(engine or Engine(), "job-1", bodies, app, {"no_wait": True, **cfg}, 1.0)
+    assert isinstance(found, Reservation), "it does not wait"
+    return found, notes
 
 
 def ids(of: list[dict[str, Any]]) -> list[list[str]]:
@@ -140,7 +143,7 @@ def test_of_an_engine_elsewhere_they_are_counted() -> None:
     assert containers[1][0]["HostConfig"]["DeviceRequests"][0]["Count"] == 1
     assert "free on a remote engine" in notes[0]
     with pytest.raises(UsageError, match="`reserve` is for an engine on this machine"):
-        lease(engine, containers[1], containers[0], {"reserve": True})
+        leased(containers, engine, reserve=True)
 
 
 SUBMIT = """
@@ -167,7 +170,7 @@ try:
     # the next job does not fit: it would need all processors
     role.resource = Resource(len(cpu_names()), 0, 64)
     try:
-        create_scheduler("torchx").submit(AppDef("job", [role]), {"reserve": True})
+        create_scheduler("torchx").submit(AppDef("job", [role]), {"reserve": True, "no_wait": True})
     except Exception as error:
         print(error.message)
 finally:

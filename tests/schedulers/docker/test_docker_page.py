@@ -8,11 +8,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import fakegpus
 import pytest
 from containers import scheduler
 from docs.pages import ROOT, blocks
 from docs.test_docs import run_console
 from engine import IMAGE
+from gpu_engine import gpu_engine
 
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 
@@ -37,7 +39,14 @@ def _default_image() -> Iterator[None]:
 
 @pytest.mark.docker
 @pytest.mark.usefixtures("_default_image")
-def test_what_the_page_says_to_type_works(tmp_path: Path) -> None:
+def test_what_the_page_says_to_type_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fakegpus.install(monkeypatch, tmp_path, 4)
+    with gpu_engine() as engine:
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{engine.path}")
+        run_page(tmp_path)
+
+
+def run_page(tmp_path: Path) -> None:
     torchx = tmp_path / "bin" / "torchx"
     torchx.parent.mkdir()
     command = f'PYTHONPATH={ROOT} {sys.executable} -m torchx_cli "$@"'

@@ -1,0 +1,1 @@
+"""Applications in containers that wait for the resources of this machine."""

@@ -1,0 +1,176 @@
+"""The process that creates the containers of an application whose turn it is.
+
+The keeper of the queue starts it with the leases of the application, and its supervisor takes its place when
+the containers run. A guard replaces it if it is killed. Like a supervisor it does not import installed
+packages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torchx.errors import TorchxError
+from torchx.jobs import ticket
+from torchx.jobs.events import Clock, EventLog
+from torchx.jobs.paths import Home, JobPaths
+from torchx.jobs.ticket import Ticket
+from torchx.jobs.view import load
+from torchx.lazy import lazy_imports
+from torchx.leases.gpus import PREFIX
+from torchx.leases.holders import Leases, inherited
+from torchx.leases.reception import answer
+from torchx.machine import processes
+from torchx.schedulers.docker import cancel, gpus, submit
+from torchx.schedulers.docker.engine import networks
+from torchx.schedulers.docker.engine.address import NoEngineError
+from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.images.pull import provide
+from torchx.schedulers.docker.lookup import containers_of
+from torchx.schedulers.docker.queueing import records
+from torchx.schedulers.docker.queueing.records import Request
+from torchx.schedulers.docker.replay import Job, job_from
+from torchx.supervisor.process import continue_under_guard, report_ready, separate
+
+with lazy_imports:
+    from torchx.waiting import ends
+
+ENGINE_BACK_WITHIN = 120.0
+"""Seconds to wait for an engine that does not answer: it may be restarted just now."""
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class CancelledError(Exception):
+    """The application was cancelled before its containers were created."""
+
+
+class Start(NamedTuple):
+    """The start of an application.
+
+    Attributes:
+        paths: its record.
+        lock: the descriptor of its lock.
+        leases: its leases.
+        gpus: the ids of its GPUs, in their order.
+        request: its request.
+        job: its rules.
+    """
+
+    paths: JobPaths
+    lock: int
+    leases: Leases
+    gpus: list[str]
+    request: Request
+    job: Job
+
+    def run(self) -> None:
+        """Starts the containers, or records why that failed."""
+        if not records.exists(self.paths):  # the process before this one was killed after it had finished
+            self._cancel_if_requested()
+            return
+        home, state, reason = Home(self.paths.folder.parent.parent), "", ""
+        try:
+            self._start()
+        except CancelledError:
+            state = "CANCELLED"
+        except TorchxError as error:
+            state, reason = "FAILED", error.message
+        except Exception as error:  # whatever its files contain: it must not be started again and again
+            state, reason = "FAILED", f"it could not be started: {type(error).__name__}: {error}"
+        if state and records.exists(self.paths):
+            ends.finish(home, self.paths, state, reason)
+        self._cancel_if_requested()
+
+    def _start(self) -> None:
+        engine = self._engine()
+        app_id = self.job.app_id
+        leases = self.leases.descriptors
+        present = containers_of(engine, app_id)
+        if present:  # the process before this one was killed
+            if len(present) >= len(self.request.containers) and all(one.started for one in present):
+                submit.supervise(self.job, [self.lock], leases)
+                return
+            cancel.remove_containers(engine, app_id)
+        bodies = [body for _, body in self.request.containers]
+        gpus.assign(bodies, self.gpus)
+        for image in dict.fromkeys(str(body["Image"]) for body in bodies):
+            provide(engine, image, lambda _: self._check())
+        networks.provide_for(engine, bodies)
+        self._check()
+        submit.start_containers(
+            engine, self.job, self.request.containers, self.request.data, [self.lock], leases
+        )
+
+    def _engine(self) -> Engine:
+        """Returns the engine as soon as it answers."""
+        engine, end = Engine(), time.monotonic() + ENGINE_BACK_WITHIN
+        while True:
+            self._check()
+            try:
+                _ = engine.version
+            except NoEngineError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(1.0)
+            else:
+                return engine
+
+    def _check(self) -> None:
+        if self.paths.cancel.exists():
+            raise CancelledError
+
+    def _cancel_if_requested(self) -> None:
+        """Cancels the containers if that was requested while they were created."""
+        if self.paths.cancel.exists() and not records.exists(self.paths):
+            with contextlib.suppress(TorchxError):
+                now = b"kill" in self.paths.cancel.read_bytes()
+                cancel.cancel(Engine(), self.job.app_id, now=now)
+
+
+def main(argv: list[str]) -> None:
+    """Creates and starts the containers of an application.
+
+    Args:
+        argv: the folder of its record, the descriptor of its lock, and the descriptor to write ``ready`` to
+            when the process is recorded.
+    """
+    paths, lock, ready = JobPaths(Path(argv[0])), int(argv[1]), int(argv[2])
+    separate()
+    os.umask(0o077)
+    for number in SIGNALS:  # handlers, not SIG_IGN: the supervisor would inherit that
+        signal.signal(number, lambda *_: None)
+    start = _prepare(paths, lock)
+    _record(paths)
+    ticket.clear(Home(paths.folder.parent.parent), paths)
+    report_ready(ready)
+    continue_under_guard()
+    limit = start.job.limits
+    end = None if limit.limit is None or limit.requeue else time.time() + limit.limit + start.job.grace
+    answer(start.leases, start.job.app_id, end)
+    start.run()
+    for thread in threading.enumerate():  # threads that kill stopped containers
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+
+
+def _prepare(paths: JobPaths, lock: int) -> Start:
+    mine, request, leases = Ticket.load(paths), Request.load(paths), inherited()
+    own = [lease.removeprefix(PREFIX) for lease, _, _ in mine.visible if lease in leases.names]
+    data: Mapping[str, Any] = request.data
+    return Start(paths, lock, leases, own, request, job_from(mine.app_id, data))
+
+
+def _record(paths: JobPaths) -> None:
+    """Records this process."""
+    me = processes.look_up(os.getpid())
+    clock = Clock(load(paths).seen_at)
+    with contextlib.closing(EventLog(paths.events, clock, paths.reserve)) as log:
+        start = me.process.start if me is not None else 0
+        log.add("supervisor", pid=os.getpid(), start=start, boot=processes.boot_id())
