@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import resource
 import select
 import shutil
+import signal
 import socket
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from torchx.machine import socket_names
 from torchx.specs.app import Role
 from torchx.specs.resources import Resource
 from torchx.specs.status import AppState
-from torchx.waiting import keepers
+from torchx.waiting import keepers, launch
 from torchx.waiting.order import decide
 
 
@@ -168,6 +170,23 @@ def test_commands_for_a_waiting_job(machine: fakegpus.FakeGpus, tmp_path: Path) 
     done = torchx("wait", "--for", "running", second)
     assert done.returncode == 0, done.stderr
     cancel(third, second)
+    until_no_keeper()
+
+
+def test_a_job_whose_lock_is_held_for_a_moment_is_not_forgotten(machine: fakegpus.FakeGpus) -> None:
+    """As by a query that checks it, at the moment when its keeper takes it."""
+    first = submit(job())
+    until(first, AppState.RUNNING)
+    second = submit(job())
+    for pid in sorted(_keeper_pids()):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not _keeper_pids(), "the keeper and its guard are dead")
+    with paths(second).lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        launch.wake(home(), paths(second))
+    cancel(first)
+    until(second, AppState.RUNNING)  # which only reads
+    cancel(second)
     until_no_keeper()
 
 

@@ -21,7 +21,7 @@ READY_WITHIN = 30.0
 """Maximum seconds until a supervisor reports ready; it usually takes some hundredths."""
 
 RESTARTED_AFTER = 0.5
-"""Seconds after which a killed supervisor is replaced."""
+"""Minimum seconds between two starts of a supervisor that is replaced when it is killed."""
 
 LARGEST_ERROR_LOG = 1 << 20
 """Maximum bytes to read of a supervisor's error output."""
@@ -189,11 +189,15 @@ def continue_under_guard() -> None:
     For a supervisor that can be replaced at any time. This process keeps the descriptors of the supervisor,
     such as its leases, and ends when the supervisor ends orderly.
     """
-    while child := os.fork():
+    while True:
+        begun = time.monotonic()
+        child = os.fork()
+        if not child:
+            return
         _, status = os.waitpid(child, 0)
         if status == 0:
             os._exit(0)
-        time.sleep(RESTARTED_AFTER)
+        time.sleep(max(0.0, begun + RESTARTED_AFTER - time.monotonic()))
 
 
 def report_ready(ready: int) -> None:

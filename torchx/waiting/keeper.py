@@ -37,6 +37,9 @@ MOST_WATCHED = 60
 CHECK_INTERVAL = 0.25
 """Seconds between two checks of the leases if not all holders can be watched."""
 
+CLAIMED_AFTER = 0.05
+"""Seconds after which the lock of a waiting job is tried again that another process holds for a moment."""
+
 STUCK_AFTER = 5.0
 """Seconds after which a job that the keeper of another user could start, but does not, is passed."""
 
@@ -73,6 +76,7 @@ class Keeper:
         self._home, self._listener = home, listener
         self._name = keepers.name_of(home.path)
         self._own: dict[str, Own] = {}
+        self._unclaimed: set[str] = set()  # waiting jobs whose lock another process holds
         self._clients: dict[int, Link] = {}
         self._peers: dict[str, Link] = {}
         self._blocked: dict[str, float] = {}  # GPUs that other programs use, and when to check again
@@ -87,8 +91,10 @@ class Keeper:
         while True:
             if self._serve():
                 continue
+            for name in list(self._unclaimed):
+                self._look_at(name)
             verdicts = self._start()
-            if not self._own:
+            if not (self._own or self._unclaimed):
                 return
             self._publish()
             self._wait(verdicts)
@@ -97,6 +103,7 @@ class Keeper:
 
     def _look_at(self, name: str) -> None:
         """Adds, updates or ends a job."""
+        self._unclaimed.discard(name)
         paths = JobPaths(self._home.jobs / name)
         lock = self._own[name].lock if name in self._own else None
         try:
@@ -121,6 +128,8 @@ class Keeper:
         lock = locks.acquire(paths.lock)
         view = load(paths)
         if view.supervisor is None and not view.has_ended:
+            if lock is None:  # a query that checks the lock, or a supervisor that is just starting
+                self._unclaimed.add(paths.folder.name)
             return lock
         if lock is not None:
             os.close(lock)
@@ -270,6 +279,7 @@ class Keeper:
         pauses = [CHECK_INTERVAL] if len(held) > MOST_WATCHED else []
         pauses += [until - time.time() for until in self._blocked.values()]
         pauses += [STUCK_AFTER for v in verdicts if v.starts]
+        pauses += [CLAIMED_AFTER] if self._unclaimed else []
         with Watch(held[:MOST_WATCHED]) as watch:
             if watch.needs_checks:
                 pauses.append(CHECK_INTERVAL)
