@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from torchx.services import NO_LONGER_NEEDED
 from torchx.supervisor.actions import Action as Action
 from torchx.supervisor.actions import End as End
 from torchx.supervisor.actions import Requeue as Requeue

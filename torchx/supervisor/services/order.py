@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
-ENDED_WHILE_NEEDED = "a service ended by itself while it was needed"
-"""The message of a service that has failed, although it may have ended with exit code 0."""
+from torchx.services import ENDED_WHILE_NEEDED as ENDED_WHILE_NEEDED
 
 NO_LONGER_NEEDED = "no longer needed"
 """The reason to stop services."""

@@ -14,10 +14,9 @@ import shlex
 import signal
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Protocol
 
-from torchx.machine import processes
 from torchx.services.probe import CMD, HTTP, TCP, Probe
 
 LONGEST_CHECK = 5.0
@@ -120,24 +119,31 @@ def status_of(answer: bytes) -> str:
     return "" if 200 <= int(match[1]) < 400 else f"HTTP {int(match[1])}"
 
 
+class Started(Protocol):
+    """A process in a session of its own."""
+
+    @property
+    def pid(self) -> int:
+        """Its pid."""
+
+
 class CommandCheck:
     """Runs a program in the environment of a replica, without a shell.
 
     Args:
         command: its command line.
-        env: its environment.
-        cwd: its working directory.
+        spawn: starts a program in a session of its own, with the environment of the replica.
     """
 
     interval = 1.0
 
-    def __init__(self, command: str, env: Mapping[bytes, bytes], cwd: str | None) -> None:
+    def __init__(self, command: str, spawn: Callable[[list[str]], Started]) -> None:
         self._until = time.monotonic() + LONGEST_CHECK
         self._killed = False
         self._answer: str | None = None
-        self._process: processes.Process | None = None
+        self._process: Started | None = None
         try:
-            self._process = processes.spawn(shlex.split(command), env=env, cwd=cwd)
+            self._process = spawn(shlex.split(command))
         except (OSError, ValueError) as error:
             self._answer = getattr(error, "strerror", None) or str(error)
 
@@ -205,14 +211,13 @@ class LineCheck:
         """Does nothing."""
 
 
-def start_check(probe: Probe, env: Mapping[bytes, bytes], port: int, cwd: str | None) -> Check | None:
+def start_check(probe: Probe, port: int, spawn: Callable[[list[str]], Started]) -> Check | None:
     """Starts a check; returns None for a probe that needs none.
 
     Args:
         probe: the probe; not one of lines.
-        env: the environment of the replica.
         port: the number of its port, 0 without one.
-        cwd: the working directory of the replica.
+        spawn: starts a program in a session of its own, with the environment of the replica.
 
     Raises:
         OSError: this process has too many open files.
@@ -221,7 +226,7 @@ def start_check(probe: Probe, env: Mapping[bytes, bytes], port: int, cwd: str | 
         return PortCheck(port, probe.text)
     if probe.kind == TCP:
         return PortCheck(port)
-    return CommandCheck(probe.text, env, cwd) if probe.kind == CMD else None
+    return CommandCheck(probe.text, spawn) if probe.kind == CMD else None
 
 
 def port_of(probe: Probe, number: bytes) -> int:

@@ -14,7 +14,7 @@ from torchx.supervisor.policy import Action, Gang
 from torchx.supervisor.replicas import Replicas, Running
 
 with lazy_imports:
-    from torchx.machine import ports
+    from torchx.machine import ports, processes
     from torchx.services import probe as service_probe
     from torchx.supervisor.services import probes, watch
 
@@ -106,7 +106,8 @@ class Readiness:
         env = self._replicas.environment(ordinal)
         number = env.get(ports.port_variable(probe.port).encode(), b"") if probe.port else b""
         port = probes.port_of(probe, number)
-        check = probes.start_check(probe, env, port, self._folders[ordinal])
+        spawn = functools.partial(processes.spawn, env=env, cwd=self._folders[ordinal])
+        check = probes.start_check(probe, port, spawn)
         if isinstance(check, probes.CommandCheck) and check.pid is not None:
             self._commands[check.pid] = check
         return check
