@@ -121,6 +121,10 @@ class SlurmPaths:
         """The output of the script and of Slurm itself."""
         return self.folder / "batch.log"
 
+    def ready(self, number: int) -> Path:
+        """The folder with a file for each ready replica of a service, by the number of its role."""
+        return self.folder / f".ready-{number}"
+
     def replica(self, role: str, replica: int) -> Path:
         """The folder of a replica, with a folder for each attempt."""
         return self.folder / role_folder(role) / str(replica)

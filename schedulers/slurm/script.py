@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
-import torchx
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine.ports import port_variable
 from torchx.schedulers.shared.notice import NOTICE_SCRIPT
 from torchx.schedulers.slurm.directives import apptainer_command, directives, srun_options
+from torchx.schedulers.slurm.node import job_services
+from torchx.schedulers.slurm.node.files import judge_file, node_file
 from torchx.schedulers.slurm.node.job_limits import limits_of
 from torchx.schedulers.slurm.paths import NODE_FOLDER, role_folder, task_file
 from torchx.schedulers.slurm.quoting import APP_ID, IMG_ROOT, REPLICA_ID, packed, quote
 from torchx.scheduling.preflight import SHARED_FILE, with_checks
+from torchx.services.rules import hosts_variable
+from torchx.settings import SERVICE
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.handles import make_app_handle
 from torchx.specs.macro import macros
@@ -68,7 +69,7 @@ def script_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) ->
     Raises:
         UsageError: an sbatch option of a role is invalid.
     """
-    retries = application_retries(app)
+    retries = job_services.application_retries(app)
     fail_fast = "yes" if cfg.get("fail_fast", True) else "no"
     lines = [
         "#!/bin/bash",
@@ -82,6 +83,7 @@ def script_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) ->
         f"retries={retries} requeue={'no' if cfg.get('requeue') is False else 'yes'}",
         _GUARD,
         *_limit_lines(cfg),
+        *_service_lines(app),
         "",
         "open_job",
         f"export TORCHX_MAX_RETRIES={max((role.max_retries for role in app.roles), default=0)}",
@@ -90,6 +92,8 @@ def script_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) ->
     for name, port in ports.items():
         variable = port_variable(name.upper().encode("ascii", "replace").decode())  # bash: only ASCII
         lines.append(f"find_port {variable} {int(port)}")
+    if variables := job_services.host_variables(app):
+        lines.append(f"find_hosts {' '.join(variables)}")
     lines.append("")
     for number, role in enumerate(app.roles):
         lines += [*_role_function(number, role, app, cfg, context), ""]
@@ -108,6 +112,12 @@ def _limit_lines(cfg: Mapping[str, CfgVal]) -> list[str]:
     return lines
 
 
+def _service_lines(app: AppDef) -> list[str]:
+    """Returns the lines that set the services and the order of starts, and read their functions."""
+    line = job_services.assignments(app)
+    return [line, f'. "$first/{NODE_FOLDER}/services.sh" || exit 73'] if line else []
+
+
 def files_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) -> dict[str, str]:
     """Returns the files that the script reads, by their paths in the folder of the job.
 
@@ -122,12 +132,13 @@ def files_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) -> 
     if not limits_of(cfg).is_empty:
         files[f"{NODE_FOLDER}/limits.sh"] = node_file("limits.sh")
         files[f"{NODE_FOLDER}/notice.sh"] = NOTICE_SCRIPT
+    files |= {f"{NODE_FOLDER}/{name}": text for name, text in job_services.files(app).items()}
     if any(role.max_retries for role in app.roles):
         rules = {option: cfg.get(option) for option in ("retry_on", "no_retry_on")}
         files[f"{NODE_FOLDER}/retries.py"] = judge_file()
         files[f"{NODE_FOLDER}/retry_rules.json"] = json.dumps(rules) + "\n"
     for number, role in enumerate(app.roles):
-        files[task_file(number)] = _replica_script(role, cfg, context)
+        files[task_file(number)] = _replica_script(number, role, app, cfg, context)
     return files
 
 
@@ -143,28 +154,6 @@ def script_by_hand(script: str, files: Mapping[str, str]) -> str:
     return f"{before}\n\n{node_file('unpack.sh')}{guard}{after}\n{section}\n"
 
 
-@cache
-def node_file(name: str) -> str:
-    """Returns the content of a file in the folder ``node``."""
-    return (Path(__file__).parent / "node" / name).read_text(encoding="utf-8")
-
-
-@cache
-def judge_file() -> str:
-    """Returns the program that decides about retries, with copies of the modules that it needs."""
-    folder = Path(torchx.__file__).parent / "scheduling"
-    copied = [(folder / name).read_text(encoding="utf-8") for name in ("failure_causes.py", "retry_rules.py")]
-    parts = [*copied, node_file("judge.py")]
-    lines = [line for part in parts for line in part.splitlines() if not line.startswith("from torchx.")]
-    return "\n".join(lines) + "\n"
-
-
-def application_retries(app: AppDef) -> int:
-    """Returns the number of retries of the whole application: the minimum of its roles."""
-    retries = [role.max_retries for role in app.roles if role.retry_policy is RetryPolicy.APPLICATION]
-    return min(retries, default=0)
-
-
 def _summary(app: AppDef) -> str:
     roles = ", ".join(f"{role.num_replicas} x {_printable(role.name)}" for role in app.roles)
     return f"{_printable(app.name)}: {roles}"
@@ -174,14 +163,20 @@ def _printable(name: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
-def _replica_script(role: Role, cfg: Mapping[str, CfgVal], context: ScriptContext) -> str:
+def _replica_script(
+    number: int, role: Role, app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext
+) -> str:
     """Returns the script of a replica, which sets its folder, environment and arguments.
 
     The variables of a role are set only for its program, so that its PATH does not affect the agent.
     """
     root = context.roots.get(role.name, "")
     values = macros.Values(
-        img_root=IMG_ROOT, app_id=APP_ID, replica_id=REPLICA_ID, rank0_env=settings.TORCHX_RANK0_HOST
+        img_root=IMG_ROOT,
+        app_id=APP_ID,
+        replica_id=REPLICA_ID,
+        rank0_env=settings.TORCHX_RANK0_HOST,
+        role_hosts={each.name: f"\0{hosts_variable(each.name)}\0" for each in app.roles},
     )
     filled = values.apply(role)
     folder = role_folder(role.name)
@@ -194,6 +189,7 @@ def _replica_script(role: Role, cfg: Mapping[str, CfgVal], context: ScriptContex
         "torchx_replica=$SLURM_PROCID torchx_app=$TORCHX_APP_ID torchx_folder=$TORCHX_FOLDER",
         f"torchx_role={quote(folder)} torchx_root={quote(root)} torchx_retries=$TORCHX_RETRIES",
         f"torchx_logs={quote(str(cfg.get('node_log_dir') or ''))}",
+        job_services.replica_variables(number, role),
         'export TORCHELASTIC_ERROR_FILE="$torchx_folder/$torchx_role/$torchx_replica/error.json"',
         'export PET_LOG_DIR="$torchx_folder/torchelastic/$torchx_role"',
         *(
@@ -231,8 +227,9 @@ def _role_function(
     replica_retries = role.max_retries if role.retry_policy is RetryPolicy.REPLICA else 0
     role_retries = role.max_retries if role.retry_policy is RetryPolicy.ROLE else 0
     again = f"again {role_retries} " if role_retries else ""
+    step = f"service_step {number}" if SERVICE in role.metadata else "step"
     yield f"role_{number}() {{  # {role.num_replicas} x {_printable(role.name)}"
-    yield f"    TORCHX_RETRIES={replica_retries} {again}step \\"
+    yield f"    TORCHX_RETRIES={replica_retries} {again}{step} \\"
     yield f"        {srun_options(role, cfg, number if len(app.roles) > 1 else None)} \\"
     inside = apptainer_command(role, cfg, context.roots.get(role.name, ""))
     yield f'        {inside}sh "$folder/{task_file(number)}" {quote(role_folder(role.name))}'

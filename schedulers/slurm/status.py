@@ -13,17 +13,18 @@ from torchx.exit_codes import KILLED, read_error_file
 from torchx.lazy import lazy_imports
 from torchx.schedulers.shared.listing import local_time, row_of
 from torchx.schedulers.slurm.commands import NoAnswerError
+from torchx.schedulers.slurm.node import job_services
+from torchx.schedulers.slurm.node.attempts import attempts_in, read_facts
 from torchx.schedulers.slurm.node.job_limits import rule_of
 from torchx.schedulers.slurm.outcome import (
     Outcome,
     attempts_of,
-    is_time,
     last_error_line,
     outcome_without_slurm,
     run_of,
 )
 from torchx.schedulers.slurm.parse import JobFacts, hosts_of
-from torchx.schedulers.slurm.paths import ATTEMPT, SlurmPaths, clean, parse_json, read_own
+from torchx.schedulers.slurm.paths import ATTEMPT, SlurmPaths
 from torchx.schedulers.slurm.queue import SlurmJob, find, find_record, list_jobs
 from torchx.schedulers.slurm.record import SlurmRecord, path_exists
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
@@ -32,7 +33,6 @@ from torchx.specs.run_options import CfgVal
 from torchx.specs.status import (
     NONE,
     AppState,
-    AttemptStatus,
     FirstFailure,
     ReplicaStatus,
     RoleStatus,
@@ -106,12 +106,20 @@ def describe(
     """Returns the status of a job, without roles and metadata."""
     paths = record.paths
     roles = []
-    for role in record.app.get("roles", ()):
-        name, count, most = role["name"], role.get("num_replicas", 1), role.get("max_retries", 0) + 1
-        replicas = [_replica(paths, outcome, name, replica, most) for replica in range(count)]
-        roles.append(RoleStatus(name, replicas))
+    optional = set()
+    for number, role in enumerate(record.app.get("roles", ())):
+        rule = job_services.recorded_rule(role)
+        replicas = [
+            _replica(paths, outcome, role, replica, rule is not None)
+            for replica in range(role.get("num_replicas", 1))
+        ]
+        ready = None if rule is None else _count_ready(paths.ready(number), replicas)
+        roles.append(RoleStatus(role["name"], replicas, ready))
+        if rule is not None and not rule.critical:
+            optional.add(role["name"])
     _name_hosts(roles, queue)
-    first = _first_failure(roles) if outcome.state is AppState.FAILED else None
+    needed = [role for role in roles if role.role not in optional]
+    first = _first_failure(needed) if outcome.state is AppState.FAILED else None
     msg = outcome.msg
     if outcome.state is AppState.FAILED and first is None and not msg:
         msg = last_error_line(paths) or (
@@ -178,25 +186,38 @@ def _end(outcome: Outcome, record: SlurmRecord, last: float | None = None) -> fl
     return max(outcome.ended_at, record.submitted_at, outcome.started_at or 0.0, last or 0.0)
 
 
-def _replica(paths: SlurmPaths, outcome: Outcome, role: str, replica: int, most: int) -> ReplicaStatus:
-    attempts = _attempts(paths.replica(role, replica), outcome)
+def _replica(
+    paths: SlurmPaths, outcome: Outcome, role: Mapping[str, Any], replica: int, service: bool
+) -> ReplicaStatus:
+    name = role["name"]
+    attempts = attempts_in(paths.replica(name, replica), outcome, service=service)
+    waits = outcome.state is AppState.RUNNING and job_services.waits_for_others(role)
+    unstarted = AppState.PENDING if waits else outcome.state
     if attempts:
         state, host = attempts[-1][0].state, attempts[-1][1]
         again = attempts_of(paths) > attempts[-1][0].number
         if outcome.state is AppState.PENDING or (outcome.state is AppState.RUNNING and again):
-            state, host = outcome.state, ""  # requeued, or about to restart
+            state, host = unstarted, ""  # requeued, or about to restart
     else:  # not started, or not yet reported by its node
-        state = AppState.CANCELLED if outcome.state is AppState.FAILED else outcome.state
+        unneeded = outcome.state is AppState.FAILED or (service and is_terminal(outcome.state))
+        state = AppState.CANCELLED if unneeded else unstarted
         host = ""
     return ReplicaStatus(
         id=replica,
         state=state,
-        role=role,
+        role=name,
         hostname=host,
-        structured_error_msg=_error_file(paths, role, replica) if state is AppState.FAILED else NONE,
+        structured_error_msg=_error_file(paths, name, replica) if state is AppState.FAILED else NONE,
         attempts=[attempt for attempt, _ in attempts],
-        max_attempts=max(most, attempts[-1][0].number if attempts else 1),
+        max_attempts=max(role.get("max_retries", 0) + 1, attempts[-1][0].number if attempts else 1),
+        required=not service,
     )
+
+
+def _count_ready(folder: Path, replicas: Sequence[ReplicaStatus]) -> int:
+    """Returns the number of replicas of a service that are ready."""
+    ready = _names(folder)
+    return sum(replica.state is AppState.RUNNING and str(replica.id) in ready for replica in replicas)
 
 
 def running_host(record: SlurmRecord, role: str, replica: int) -> str:
@@ -206,9 +227,9 @@ def running_host(record: SlurmRecord, role: str, replica: int) -> str:
         int(match[1]) for name in _names(paths.replica(role, replica)) if (match := ATTEMPT.fullmatch(name))
     ]
     latest = paths.replica(role, replica) / f"attempt-{max(numbers, default=0)}"
-    if _read(latest / "end.json") is not None or attempts_of(paths) > max(numbers, default=0):
+    if read_facts(latest / "end.json") is not None or attempts_of(paths) > max(numbers, default=0):
         return ""
-    start = _read(latest / "start.json") or {}
+    start = read_facts(latest / "start.json") or {}
     return str(start.get("host", ""))
 
 
@@ -229,67 +250,6 @@ def _limit_message(record: SlurmRecord, outcome: Outcome) -> str:
     except ValueError:
         return ""
     return rule.reached(run_of(paths)) if rule.limit else ""
-
-
-def _attempts(folder: Path, outcome: Outcome) -> list[tuple[AttemptStatus, str]]:
-    try:
-        numbered = sorted(
-            (int(match[1]), path) for path in folder.iterdir() if (match := ATTEMPT.fullmatch(path.name))
-        )
-    except OSError:
-        return []
-    attempts = []
-    for number, path in numbered:
-        end, start = _read(path / "end.json"), _read(path / "start.json")
-        facts = end or start or {}
-        last = number == numbered[-1][0]
-        attempts.append((_attempt(number, facts, bool(end), outcome, last), str(facts.get("host", ""))))
-    return attempts
-
-
-def _attempt(
-    number: int, facts: Mapping[str, Any], ended: bool, outcome: Outcome, last: bool
-) -> AttemptStatus:
-    code, signal, stop_signal = facts.get("exit_code"), facts.get("signal"), facts.get("stop_signal")
-    msg = str(facts.get("msg", ""))
-    if ended:
-        state = AppState.SUCCEEDED if code == 0 and not signal else AppState.FAILED
-        if stop_signal and (state is AppState.FAILED or outcome.state is not AppState.SUCCEEDED):
-            state, msg = _stopped(outcome, last)
-        elif outcome.word == "OUT_OF_MEMORY" and (signal == "SIGKILL" or code == 137):  # 137: a shell
-            msg = outcome.msg
-    elif last and not is_terminal(outcome.state):
-        # the attempt of a requeued job was interrupted
-        running = outcome.state is AppState.RUNNING
-        state, msg = (AppState.RUNNING, "") if running else (AppState.FAILED, "interrupted")
-    elif last and outcome.state is AppState.SUCCEEDED:
-        # not yet reported by its node, or lost unless the end of its step is known
-        state = AppState.SUCCEEDED if outcome.proved else AppState.UNKNOWN
-    else:
-        state, msg = _stopped(outcome, last)
-    return AttemptStatus(
-        number=number,
-        state=state,
-        exit_code=None if signal else code,
-        signal=signal,
-        started_at=local_time(facts.get("started_at")),
-        ended_at=local_time(facts.get("ended_at")),
-        msg=msg,
-    )
-
-
-_JOB_WIDE_CAUSES = ("TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "DEADLINE", "BOOT_FAIL")
-
-
-def _stopped(outcome: Outcome, last: bool) -> tuple[AppState, str]:
-    """Returns state and message of an attempt that did not end by itself."""
-    if not last:
-        return AppState.FAILED, "stopped for a restart"
-    if outcome.state is AppState.FAILED and outcome.word in _JOB_WIDE_CAUSES:
-        return AppState.FAILED, outcome.msg
-    if outcome.state is AppState.FAILED:
-        return AppState.CANCELLED, "another replica failed"
-    return AppState.CANCELLED, "cancelled" if outcome.state is AppState.CANCELLED else "stopped"
 
 
 def _first_failure(roles: Sequence[RoleStatus]) -> FirstFailure | None:
@@ -330,21 +290,3 @@ def _span(roles: Sequence[RoleStatus]) -> tuple[float | None, float | None]:
 
 def _error_file(paths: SlurmPaths, role: str, replica: int) -> str:
     return read_error_file(paths.replica(role, replica)) or NONE
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """Returns the valid fields of a file written by a replica, or None."""
-    try:
-        data = parse_json(read_own(path) or b"")
-    except ValueError:
-        return None
-    if not isinstance(data, dict):
-        return None
-    fields = {name: data[name] for name in _TIMES if is_time(data.get(name))}
-    data.setdefault("stop_signal", data.get("told"))  # the name in files of version 0.1.0
-    fields |= {name: clean(data[name][:1000]) for name in _TEXTS if isinstance(data.get(name), str)}
-    code = data.get("exit_code")
-    return {**fields, "exit_code": code} if type(code) is int and 0 <= code < 256 else fields
-
-
-_TIMES, _TEXTS = ("started_at", "ended_at"), ("host", "signal", "stop_signal", "msg")

@@ -14,6 +14,7 @@ from torchx.testing import (
     Meaning,
     RetryCases,
     SchedulerConformance,
+    ServiceConformance,
     SweepConformance,
 )
 from torchx.testing.retry_cases import few
@@ -54,3 +55,10 @@ class TestRetries(RetryCases):
     begins_within = 1.0
     patience = 120.0
     retry_cases = few(1)
+
+
+class TestServices(ServiceConformance):
+    factory = staticmethod(create)
+    cfg = {"requeue": False}  # noqa: RUF012
+    begins_within = 1.0
+    patience = 120.0

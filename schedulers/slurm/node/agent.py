@@ -4,6 +4,7 @@ It runs on the nodes, with any Python 3, as a copy in the folder of the job, wit
 The log format is that of local jobs (``torchx.jobs.log_index``).
 """
 
+import importlib
 import json
 import os
 import re
@@ -177,13 +178,25 @@ def new_attempt(folder: str, least: int) -> Any:
     return attempt, path
 
 
-def main(folder: str, least: int, logs: str, variables: Any, command: Any) -> int:
+def load_service(mark: str, env: Any) -> Any:
+    """Returns the checks of a replica of a service; see readiness.py."""
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    try:
+        module = importlib.import_module("readiness")
+    except (ImportError, SyntaxError):
+        raise OSError(0, "the probe of a service needs Python 3.8 on its node") from None
+    return module.Service(mark, env)
+
+
+def main(folder: str, least: int, logs: str, mark: str, variables: Any, command: Any) -> int:
     """Runs a command to its end and returns its exit code, 128 + N if signal N ended it.
 
     Args:
         folder: the folder of the replica.
         least: the minimum number of this attempt.
         logs: the folder on the node's disk for its output until its end; empty to write it to ``folder``.
+        mark: the file that shows that a replica of a service is ready; empty for another one.
         variables: environment variables of the command, each as NAME=VALUE, added to those of this process.
         command: the program and its arguments.
     """
@@ -198,11 +211,14 @@ def main(folder: str, least: int, logs: str, variables: Any, command: Any) -> in
     gathered = Gathered(logs, path) if logs else None
     output = Output(gathered.folder if gathered else path, attempt)
     begun = time.time()
-    facts = {"host": os.environ.get("SLURMD_NODENAME") or socket.gethostname(), "started_at": begun}
+    host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    facts = {"host": host, "started_at": begun}  # type: dict[str, Any]
     env = dict(os.environ)
     env.update(variable.split("=", 1) for variable in variables)
     env["TORCHX_ATTEMPT"] = str(attempt)
+    service = None
     try:
+        service = load_service(mark, env) if mark else None
         # unlike ignored signals, handlers are not inherited by the program
         process = subprocess.Popen(
             command,
@@ -218,18 +234,24 @@ def main(folder: str, least: int, logs: str, variables: Any, command: Any) -> in
         if gathered:
             gathered.finish()
         code = 127 if isinstance(error, FileNotFoundError) else 126
+        if mark:
+            facts["needed"] = True
         record(os.path.join(path, "end.json"), exit_code=code, ended_at=time.time(), msg=why, **facts)
         return code
     signal.signal(signal.SIGURG, lambda number, frame: notify(process.pid))
     record(os.path.join(path, "start.json"), pid=process.pid, **facts)
-    status = follow(process, output, gathered)
+    status = follow(process, output, gathered, service)
+    end = {"exit_code": status} if status >= 0 else {"signal": name_of(-status)}  # type: dict[str, Any]
+    if service is not None:
+        end.update(service.end(status, bool(received)))
+        if status >= 0 and "signal" in end:
+            status = -signal.SIGTERM  # ended, as it was not ready in time
     if gathered:
         gathered.finish()
-    end = {"exit_code": status} if status >= 0 else {"signal": name_of(-status)}  # type: dict[str, Any]
     if received:
         end["stop_signal"] = name_of(received[0])
     record(os.path.join(path, "end.json"), ended_at=time.time(), pid=process.pid, **dict(facts, **end))
-    return status if status >= 0 else 128 - status
+    return 128 - status if status < 0 else 1 if end.get("needed") and not status else status
 
 
 def notify(pid: int) -> None:
@@ -242,20 +264,23 @@ def notify(pid: int) -> None:
         children.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
 
 
-def follow(process: Any, output: Output, gathered: Any) -> int:
-    """Reads output until the program has ended and its output is closed."""
+def follow(process: Any, output: Output, gathered: Any, service: Any = None) -> int:
+    """Reads output until the program has ended and its output is closed; checks a service meanwhile."""
     selector = selectors.DefaultSelector()
     selector.register(process.stdout, selectors.EVENT_READ, 1)
     selector.register(process.stderr, selectors.EVENT_READ, 2)
     quiet_since = time.monotonic()
     while selector.get_map():
         waits = any(output.held.values())
-        ready = selector.select(0.1 if waits or process.poll() is not None else 0.5)
+        pause = 0.1 if waits or process.poll() is not None else 0.5
+        ready = selector.select(pause if service is None else min(pause, service.pause()))
         now = time.monotonic()
         for key, _ in ready:
             data = os.read(key.fd, 1 << 18)
             if data:
                 output.feed(key.data, data)
+                if service is not None:
+                    service.feed(key.data, data)
             else:
                 output.flush(key.data)
                 selector.unregister(key.fileobj)
@@ -267,6 +292,8 @@ def follow(process: Any, output: Output, gathered: Any) -> int:
             gathered.copy()
         if process.poll() is None:
             quiet_since = now
+            if service is not None:
+                service.check(process)
         elif now - quiet_since > DRAIN:
             break  # a process left behind by the program holds its output open
     output.flush(1)
@@ -290,4 +317,4 @@ def read_task() -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], *read_task()))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], *read_task()))

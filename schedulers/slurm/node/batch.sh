@@ -58,6 +58,25 @@ find_port() {  # find_port VARIABLE FROM: exports a free port; the search depend
     export "$1=$port"
 }
 
+find_hosts() {  # find_hosts VARIABLE...: exports the hosts of the replicas of each role, separated by commas
+    local variable number=0 nodes tasks hosts list at part count times n
+    for variable; do
+        nodes=SLURM_JOB_NODELIST_HET_GROUP_$number tasks=SLURM_TASKS_PER_NODE_HET_GROUP_$number
+        nodes=${!nodes:-$SLURM_JOB_NODELIST} tasks=${!tasks:-${SLURM_TASKS_PER_NODE:-1}}
+        mapfile -t hosts < <(scontrol show hostnames "$nodes")
+        list="" at=0
+        for part in ${tasks//,/ }; do  # TASKS or TASKS(xNODES)
+            count=${part%"("*} times=1
+            [[ $part != *x* ]] || times=${part#*x} times=${times%")"}
+            for ((; times > 0; times--, at++)); do
+                for ((n = 0; n < count; n++)); do list+="${hosts[at]},"; done
+            done
+        done
+        export "$variable=${list%,}"
+        number=$((number + 1))
+    done
+}
+
 step() {  # step OPTION...: runs srun to its end; no job control, under which a suspended step would count as ended
     local code
     trap 'stopped=yes; [ ! -e "$folder/stopping" ] || kill -TERM "$srun"' TERM
@@ -88,6 +107,10 @@ begin() {  # begin NUMBER: runs a role and writes its exit code
     return "$ended"
 }
 
+prepare_roles() { :; }  # for jobs with services, services.sh replaces `begin` and these three functions
+is_done() { false; }
+release_roles() { :; }
+
 end_other_roles() {
     touch "$folder/stopping"
     timeout 20 scancel --signal=TERM "$SLURM_JOB_ID"
@@ -97,10 +120,11 @@ end_other_roles() {
 }
 
 run_roles() {  # runs all roles at once; returns the exit code of the first failure
-    local code=0 left=0 result number
-    rm -f "$folder/first"
+    local code=0 left=0 result number begun=()
+    rm -f "$folder"/{first,stopping}
+    prepare_roles
     for ((number = 0; number < roles; number++)); do
-        begin "$number" & left=$((left + 1))
+        begin "$number" & left=$((left + 1)) begun+=("$!")
     done
     while ((left > 0)); do
         wait -n; result=$?
@@ -115,8 +139,10 @@ run_roles() {  # runs all roles at once; returns the exit code of the first fail
             end_other_roles
             break
         fi
+        if ((left)) && is_done; then end_other_roles; break; fi
     done
-    [ -z "$stopped" ] || wait
+    [ -z "$stopped" ] || { release_roles; wait; }
+    wait "${begun[@]}" 2> /dev/null  # or the first `wait -n` of a retry could return the end of a role of this try
     if ((code)) && [ -s "$folder/first" ]; then read -r code < "$folder/first"; fi
     for ((number = 0; number < roles && code == 0; number++)); do
         read -r code < "$folder/.ended-$number" || code=1  # not ended: a failure

@@ -1,6 +1,9 @@
 # Runs the attempts of one replica, each with its output and exit status in a folder of its own.
 # Read by role-N.sh, which sets the variables torchx_* and the arguments: NAME=VALUE... -- PROGRAM ARGUMENT...
-# Plain sh, so that it runs in small containers.
+# Plain sh, so that it runs in small containers. For a service, role-N.sh sets:
+#   torchx_ready     the file that exists while the replica is ready
+#   torchx_probe     not empty if it has a probe
+#   torchx_optional  yes: the job continues without the service; alone: or without this replica
 
 torchx_place=$torchx_folder/$torchx_role/$torchx_replica
 torchx_attempt=$TORCHX_SLURM_ATTEMPT torchx_signalled=
@@ -15,14 +18,24 @@ torchx_is_ending() {  # after the notice of the time limit, the end of a program
             [ "$(date +%s)" -ge "$((TORCHX_ENDS_AT - ${TORCHX_NOTICE%%[.:]*}))" ]; }
 }
 
+torchx_is_needed() {  # the replica of a service has ended by itself
+    [ -n "$torchx_ready" ] && [ -z "$torchx_signalled" ] && [ ! -e "$torchx_folder/.released" ] &&
+        ! torchx_is_ending
+}
+
 torchx_run_plainly() {  # on a node without Python: no timestamps
     torchx_mask=$(umask)
     umask 077
     while mkdir -p "$torchx_place" && ! mkdir "$torchx_place/attempt-$torchx_attempt" 2> /dev/null; do
         torchx_attempt=$((torchx_attempt + 1))
     done
-    torchx_at=$torchx_place/attempt-$torchx_attempt
-    (
+    torchx_at=$torchx_place/attempt-$torchx_attempt torchx_message=
+    if [ -n "$torchx_probe" ]; then
+        torchx_message=', "msg": "the probe of a service needs Python 3.8 on its node"'
+    elif [ -n "$torchx_ready" ]; then
+        : > "$torchx_ready"
+    fi
+    [ -z "$torchx_message" ] && (
         umask "$torchx_mask"
         export TORCHX_ATTEMPT="$torchx_attempt"
         while [ "$1" != -- ]; do  # not passed as arguments, which other users can see
@@ -33,7 +46,11 @@ torchx_run_plainly() {  # on a node without Python: no timestamps
         exec "$@"
     ) > "$torchx_at/stdout.log" 2> "$torchx_at/stderr.log" < /dev/null
     set -- $?
-    torchx_end="\"exit_code\": $1, \"host\": \"$SLURMD_NODENAME\", \"ended_at\": $(date +%s)"
+    torchx_end="\"exit_code\": $1, \"host\": \"$SLURMD_NODENAME\", \"ended_at\": $(date +%s)$torchx_message"
+    if torchx_is_needed; then
+        torchx_end="$torchx_end, \"needed\": true"
+        [ "$1" != 0 ] || set -- 1
+    fi
     echo "{$torchx_end${torchx_signalled:+, \"stop_signal\": \"SIGTERM\"}}" > "$torchx_at/end.json"
     umask "$torchx_mask"
     return "$1"
@@ -43,14 +60,17 @@ while :; do
     # printf must be a builtin: other users can see the arguments of a program
     if command -v python3 > /dev/null && [ "$(command -v printf)" = printf ]; then
         printf '%s\0' "$@" |
-            python3 -I -S "$torchx_folder/.node/agent.py" "$torchx_place" "$torchx_attempt" "$torchx_logs"
+            python3 -I -S "$torchx_folder/.node/agent.py" \
+                "$torchx_place" "$torchx_attempt" "$torchx_logs" "$torchx_ready"
     else
         torchx_run_plainly "$@"
     fi
     torchx_code=$?
+    [ -z "$torchx_ready" ] || rm -f "$torchx_ready"
     { [ "$torchx_code" = 0 ] || [ -n "$torchx_signalled" ]; } && exit "$torchx_code"
     if torchx_is_ending; then  # exit 0, so that srun does not end the others, which save their state
-        (umask 077; set -C; echo "$torchx_code" > "$torchx_folder/.interrupted") 2> /dev/null
+        [ -n "$torchx_ready" ] ||
+            (umask 077; set -C; echo "$torchx_code" > "$torchx_folder/.interrupted") 2> /dev/null
         exit 0
     fi
     if [ -e "$torchx_folder/.node/retries.py" ] && command -v python3 > /dev/null &&
@@ -60,7 +80,13 @@ while :; do
         (umask 077; : > "$torchx_folder/.never")  # no retry of the role and of the job, too
     fi
     if [ "$torchx_retries" -le 0 ]; then  # the job exits with the code of its first failure
-        (umask 077; set -C; echo "$torchx_code" > "$torchx_folder/first") 2> /dev/null
+        case $torchx_optional in
+            alone) : > "$torchx_ready"; exit 0 ;;  # roles after the service do not wait for it
+            '')
+                (umask 077; set -C; echo "$torchx_code" > "$torchx_folder/first") 2> /dev/null
+                [ -z "$torchx_ready" ] || : > "${torchx_ready%/*}/failed"
+                ;;
+        esac
         exit "$torchx_code"
     fi
     torchx_retries=$((torchx_retries - 1))

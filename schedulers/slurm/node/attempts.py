@@ -1,0 +1,122 @@
+"""The attempts of replicas, from the files written by their nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torchx.schedulers.shared.listing import local_time
+from torchx.schedulers.slurm.outcome import Outcome, is_time
+from torchx.schedulers.slurm.paths import ATTEMPT, clean, parse_json, read_own
+from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
+from torchx.specs.status import AppState, AttemptStatus, is_terminal
+
+
+def attempts_in(folder: Path, outcome: Outcome, *, service: bool = False) -> list[tuple[AttemptStatus, str]]:
+    """Returns the attempts of a replica, in order, each with its node.
+
+    Args:
+        folder: the folder of the replica.
+        outcome: the state of its job.
+        service: it belongs to a service.
+    """
+    try:
+        numbered = sorted(
+            (int(match[1]), path) for path in folder.iterdir() if (match := ATTEMPT.fullmatch(path.name))
+        )
+    except OSError:
+        return []
+    attempts = []
+    for number, path in numbered:
+        end, start = read_facts(path / "end.json"), read_facts(path / "start.json")
+        facts = end or start or {}
+        last = number == numbered[-1][0]
+        attempt = _attempt(number, facts, bool(end), outcome, last)
+        if service and end:
+            attempt = _end_of_service(attempt, end, outcome, last)
+        elif service and attempt.state is AppState.SUCCEEDED:  # killed, with the program that records its end
+            attempt = replace(attempt, state=AppState.CANCELLED, msg=NO_LONGER_NEEDED)
+        attempts.append((attempt, str(facts.get("host", ""))))
+    return attempts
+
+
+def _attempt(
+    number: int, facts: Mapping[str, Any], ended: bool, outcome: Outcome, last: bool
+) -> AttemptStatus:
+    code, signal, stop_signal = facts.get("exit_code"), facts.get("signal"), facts.get("stop_signal")
+    msg = str(facts.get("msg", ""))
+    if ended:
+        state = AppState.SUCCEEDED if code == 0 and not signal else AppState.FAILED
+        if stop_signal and (state is AppState.FAILED or outcome.state is not AppState.SUCCEEDED):
+            state, msg = _stopped(outcome, last)
+        elif outcome.word == "OUT_OF_MEMORY" and (signal == "SIGKILL" or code == 137):  # 137: a shell
+            msg = outcome.msg
+    elif last and not is_terminal(outcome.state):
+        # the attempt of a requeued job was interrupted
+        running = outcome.state is AppState.RUNNING
+        state, msg = (AppState.RUNNING, "") if running else (AppState.FAILED, "interrupted")
+    elif last and outcome.state is AppState.SUCCEEDED:
+        # not yet reported by its node, or lost unless the end of its step is known
+        state = AppState.SUCCEEDED if outcome.proved else AppState.UNKNOWN
+    else:
+        state, msg = _stopped(outcome, last)
+    return AttemptStatus(
+        number=number,
+        state=state,
+        exit_code=None if signal else code,
+        signal=signal,
+        started_at=local_time(facts.get("started_at")),
+        ended_at=local_time(facts.get("ended_at")),
+        msg=msg,
+    )
+
+
+def _end_of_service(
+    attempt: AttemptStatus, facts: Mapping[str, Any], outcome: Outcome, last: bool
+) -> AttemptStatus:
+    """Returns the end of a service: if it was needed, a failure, whatever its exit code."""
+    if facts.get("needed"):
+        msg = attempt.msg or str(facts.get("msg", "")) or ENDED_WHILE_NEEDED
+        return replace(
+            attempt, state=AppState.FAILED, msg=msg if attempt.signal != "SIGKILL" else attempt.msg
+        )
+    if outcome.state is AppState.SUCCEEDED and last:
+        return replace(attempt, state=AppState.CANCELLED, msg=NO_LONGER_NEEDED)
+    state, msg = _stopped(outcome, last)
+    return replace(attempt, state=state, msg=msg)
+
+
+_JOB_WIDE_CAUSES = ("TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "DEADLINE", "BOOT_FAIL")
+
+
+def _stopped(outcome: Outcome, last: bool) -> tuple[AppState, str]:
+    """Returns state and message of an attempt that did not end by itself."""
+    if not last:
+        return AppState.FAILED, "stopped for a restart"
+    if outcome.state is AppState.FAILED and outcome.word in _JOB_WIDE_CAUSES:
+        return AppState.FAILED, outcome.msg
+    if outcome.state is AppState.FAILED:
+        return AppState.CANCELLED, "another replica failed"
+    return AppState.CANCELLED, "cancelled" if outcome.state is AppState.CANCELLED else "stopped"
+
+
+def read_facts(path: Path) -> dict[str, Any] | None:
+    """Returns the valid fields of a file written by a replica, or None."""
+    try:
+        data = parse_json(read_own(path) or b"")
+    except ValueError:
+        return None
+    if not isinstance(data, dict):
+        return None
+    fields: dict[str, Any] = {name: data[name] for name in _TIMES if is_time(data.get(name))}
+    if data.get("needed") is True:
+        fields["needed"] = True
+    data.setdefault("stop_signal", data.get("told"))  # the name in files of version 0.1.0
+    fields |= {name: clean(data[name][:1000]) for name in _TEXTS if isinstance(data.get(name), str)}
+    code = data.get("exit_code")
+    return {**fields, "exit_code": code} if type(code) is int and 0 <= code < 256 else fields
+
+
+_TIMES, _TEXTS = ("started_at", "ended_at"), ("host", "signal", "stop_signal", "msg")

@@ -1,0 +1,115 @@
+"""The services and the order of starts of a Slurm job, for its script and the agents of its replicas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from torchx.machine.ports import port_variable
+from torchx.schedulers.slurm.node.files import node_file, readiness_file
+from torchx.scheduling.checks import has_services, hosts_in
+from torchx.services.probe import ServiceRule, rule_of
+from torchx.services.rules import after_of, hosts_variable
+from torchx.settings import AFTER, SERVICE
+from torchx.specs.app import AppDef, RetryPolicy, Role
+
+
+def rule(role: Role) -> ServiceRule | None:
+    """Returns the rule of a service, None for an ordinary role."""
+    return ServiceRule.of(role.metadata[SERVICE]) if SERVICE in role.metadata else None
+
+
+def recorded_rule(role: Mapping[str, Any]) -> ServiceRule | None:
+    """Returns the rule of a service in the record of a job, None for an ordinary role."""
+    metadata = role.get("metadata")
+    known = isinstance(metadata, Mapping) and SERVICE in metadata
+    return rule_of(metadata[SERVICE]) if isinstance(metadata, Mapping) and known else None
+
+
+def waits_for_others(role: Mapping[str, Any]) -> bool:
+    """Returns True if a role in the record of a job starts after others."""
+    metadata = role.get("metadata")
+    return isinstance(metadata, Mapping) and bool(metadata.get(AFTER))
+
+
+def assignments(app: AppDef) -> str:
+    """Returns the line of the script that sets the variables of ``services.sh``; empty without services."""
+    if not has_services(app):
+        return ""
+    numbers = {role.name: number for number, role in enumerate(app.roles)}
+    services, failure, after = [], [], []
+    for number, role in enumerate(app.roles):
+        own = rule(role)
+        if own is not None:
+            services.append(f"[{number}]={role.num_replicas}")
+            if effect := _effect_of_failure(role, own):
+                failure.append(f"[{number}]={effect}")
+        if before := after_of(role):
+            after.append(f'[{number}]="{" ".join(str(numbers[name]) for name in before)}"')
+    return " ".join(
+        f"{name}=({' '.join(entries)})"
+        for name, entries in (("services", services), ("failure", failure), ("after", after))
+    )
+
+
+def _effect_of_failure(role: Role, own: ServiceRule) -> str:
+    """Returns the effect of the permanent failure of a service on its job; empty for that of other roles."""
+    whole = role.retry_policy is RetryPolicy.APPLICATION
+    if own.critical:
+        return "final" if whole and not role.max_retries else ""
+    return "ignored-last" if whole and role.max_retries else "ignored"
+
+
+def application_retries(app: AppDef) -> int:
+    """Returns the number of retries of the whole application: the minimum of its roles.
+
+    The failure of a service without retries is final; it does not limit the retries of others.
+    """
+    counts = [
+        role.max_retries
+        for role in app.roles
+        if role.retry_policy is RetryPolicy.APPLICATION and (role.max_retries or SERVICE not in role.metadata)
+    ]
+    return min(counts, default=0)
+
+
+def replica_variables(number: int, role: Role) -> str:
+    """Returns the variables of a replica of a service for ``replica.sh``."""
+    own = rule(role)
+    if own is None:
+        return "torchx_ready= torchx_probe= torchx_optional="
+    optional = ""
+    if not own.critical:
+        whole = role.max_retries > 0 and role.retry_policy is not RetryPolicy.REPLICA
+        optional = "yes" if whole else "alone"
+    probe = "yes" if own.ready else ""
+    return (
+        f'torchx_ready="$torchx_folder/.ready-{number}/$torchx_replica" torchx_probe={probe} '
+        f"torchx_optional={optional}"
+    )
+
+
+def files(app: AppDef) -> dict[str, str]:
+    """Returns the files for services, by their names in the folder of the files of all jobs."""
+    if not has_services(app):
+        return {}
+    rules = {str(number): _plain(own) for number, role in enumerate(app.roles) if (own := rule(role))}
+    return {
+        "services.sh": node_file("services.sh"),
+        "services.json": json.dumps(rules) + "\n",
+        "readiness.py": readiness_file(),
+    }
+
+
+def _plain(own: ServiceRule) -> dict[str, Any]:
+    port = own.probe.port
+    variable = port_variable(port) if port and not port.isdigit() else ""
+    return {"ready": own.ready, "within": own.within, "limit": own.limit, "port": variable}
+
+
+def host_variables(app: AppDef) -> list[str]:
+    """Returns the variables with the hosts of each role; empty for one role that does not use them."""
+    if len(app.roles) == 1 and not hosts_in(app):
+        return []
+    return [hosts_variable(role.name) for role in app.roles]

@@ -1,0 +1,125 @@
+"""Checks on a node whether a replica of a service is ready.
+
+The agent of the replica loads it as ``.node/readiness.py``, which begins with copies of the modules of torchx
+that it imports. It needs Python 3.8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from torchx.services import ENDED_WHILE_NEEDED
+from torchx.services.probe import Probe, ServiceRule
+from torchx.supervisor.services.probes import Check, CommandCheck, port_of, start_check
+from torchx.supervisor.services.watch import Watch
+
+GRACE = 10.0
+"""Seconds from TERM to KILL for a replica that is not ready in time."""
+COMMAND_INTERVAL = 0.1
+"""Seconds between two checks whether the program of a probe has ended."""
+LONGEST = 60.0
+
+
+class Service:
+    """A replica of a service.
+
+    Args:
+        mark: the file that exists while it is ready, in a folder whose name ends with the number of its role.
+        env: the environment of its program.
+    """
+
+    def __init__(self, mark: str, env: dict[str, str]) -> None:
+        self._mark, self._env = Path(mark), env
+        self._job = self._mark.parents[1]
+        number = self._mark.parent.name.rpartition("-")[2]
+        rule = json.loads((self._job / ".node" / "services.json").read_text(encoding="utf-8"))[number]
+        self._port: str = rule["port"]
+        self._probe = Probe.of(rule["ready"])
+        known = ServiceRule(rule["ready"], self._probe, rule["limit"], rule["within"])
+        self._watch: Watch | None = Watch(known, self._start)
+        self._late = ""
+        self._kill_at = 0.0
+        self._command: tuple[subprocess.Popen[bytes], CommandCheck] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._unmark()
+
+    def pause(self) -> float:
+        """Returns the maximum seconds until the next call of :meth:`check`."""
+        now = time.monotonic()
+        if self._watch is not None:
+            return min(self._watch.pause_from(now), LONGEST if self._command is None else COMMAND_INTERVAL)
+        return max(self._kill_at - now, 0.0) if self._kill_at else LONGEST
+
+    def feed(self, stream: int, data: bytes) -> None:
+        """Handles output of the program."""
+        if self._watch is not None:
+            self._watch.feed(stream, data)
+
+    def check(self, process: subprocess.Popen[bytes]) -> None:
+        """Checks whether the replica is ready; ends its program if it is not in time."""
+        now = time.monotonic()
+        self._reap()
+        if self._watch is None:
+            if self._kill_at and now >= self._kill_at:
+                self._kill_at = 0.0
+                process.kill()
+        elif self._watch.is_ready(now):
+            self._close()
+            self._mark.touch(mode=0o600)
+        elif self._watch.is_late(now):
+            self._late = self._watch.reason()
+            self._close()
+            self._kill_at = now + GRACE
+            process.terminate()
+
+    def end(self, status: int, stopped: bool) -> dict[str, Any]:
+        """Handles the end of the program; returns further facts on it.
+
+        Args:
+            status: its exit code, or the negative number of the signal that ended it.
+            stopped: it was ended by a signal to the replica.
+        """
+        self._close()
+        self._unmark()
+        if stopped or any((self._job / name).exists() for name in (".released", ".noticed")):
+            return {}
+        if self._late:
+            return {"needed": True, "signal": "SIGTERM", "msg": self._late}
+        return {"needed": True, **({} if status == -9 else {"msg": ENDED_WHILE_NEEDED})}
+
+    def _unmark(self) -> None:
+        with contextlib.suppress(OSError):
+            self._mark.unlink()
+
+    def _start(self) -> Check | None:
+        port = port_of(self._probe, self._env.get(self._port, "").encode())
+        check = start_check(self._probe, port, self._spawn)
+        if isinstance(check, CommandCheck) and self._process is not None:
+            self._command = self._process, check
+        return check
+
+    def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
+        null = subprocess.DEVNULL
+        self._process = None
+        self._process = subprocess.Popen(
+            command, env=self._env, stdin=null, stdout=null, stderr=null, start_new_session=True
+        )
+        return self._process
+
+    def _reap(self) -> None:
+        if self._command is not None:
+            process, check = self._command
+            code = process.poll()
+            if code is not None:
+                self._command = None
+                check.reaped(-code if code < 0 else code << 8)
+
+    def _close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None

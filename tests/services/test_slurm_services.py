@@ -1,0 +1,217 @@
+"""Services of Slurm jobs, whose steps run on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurmscripts import SH, context
+from slurmsteps import StepJob, states
+from support import wait_until
+
+from torchx.schedulers.slurm.script import files_of, script_of
+from torchx.specs import AppDef, RetryPolicy, Role, after, macros, service
+from torchx.specs.status import AppState
+
+HELD = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
+"""A program that runs until it gets TERM."""
+
+
+def role(name: str, script: str, **settings: Any) -> Role:
+    return Role(name, "", entrypoint=SH, args=["-c", script.replace("$", "$$")], **settings)
+
+
+def server(script: str, ready: str = "log:is-up", **settings: Any) -> Role:
+    options = {name: settings.pop(name) for name in ("within", "after", "critical") if name in settings}
+    return service(role("server", script, **settings), ready, **options)
+
+
+def trainer(script: str, **settings: Any) -> Role:
+    return after(role("trainer", script, **settings), ["server"])
+
+
+def job(home: Path, *roles: Role, **cfg: Any) -> StepJob:
+    return StepJob(AppDef("a", list(roles)), home, **{"requeue": False, **cfg})
+
+
+def log(given: StepJob, name: str, replica: int = 0, attempt: int = 1) -> str:
+    return (given.paths.replica(name, replica) / f"attempt-{attempt}" / "stdout.log").read_text()
+
+
+def test_services_are_ready_before_others_start_and_end_after_them(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    waiting = f"while [ ! -e {go} ]; do sleep 0.05; done; echo is-up; {HELD}"
+    given = job(tmp_path, server(waiting, num_replicas=2), trainer(f"echo done; test -e {go}"))
+    with given.start() as process:
+        wait_until(lambda: states(given.status())["server"] == ["RUNNING"] * 2, "the service has started")
+        status = given.status()
+        assert [each.ready for each in status.roles_statuses] == [0, None]
+        assert states(status)["trainer"] == ["PENDING"]
+        go.touch()
+        assert process.wait(120) == 0
+    status = given.status()
+    assert status.state is AppState.SUCCEEDED
+    assert states(status) == {"server": ["CANCELLED"] * 2, "trainer": ["SUCCEEDED"]}
+    assert status.roles_statuses[0].replicas[0].attempts[-1].msg == "no longer needed"
+    assert log(given, "trainer") == "done\n"
+
+
+@pytest.mark.parametrize(("end", "code"), [("exit 0", 1), ("exit 3", 3), ("kill -9 $$", 137)])
+@pytest.mark.parametrize("early", [True, False])
+def test_a_service_that_ends_by_itself_has_failed(tmp_path: Path, end: str, code: int, early: bool) -> None:
+    started = tmp_path / "started"
+    until = f"while [ ! -e {started} ]; do sleep 0.05; done"
+    script = end if early else f"echo is-up; {until}; {end}"
+    given = job(tmp_path, server(script), trainer(f"touch {started}; {HELD}"))
+    assert given.run() == code
+    status = given.status()
+    assert states(status) == {"server": ["FAILED"], "trainer": ["CANCELLED"]}
+    assert started.exists() is not early
+    first = status.first_failure
+    assert first is not None
+    assert (first.role, first.result) == ("server", 0 if end == "exit 0" else code)
+    if code != 137:
+        assert first.msg == "a service ended by itself while it was needed"
+
+
+def test_a_service_is_restarted_alone_or_with_all(tmp_path: Path) -> None:
+    for number, policy in enumerate(RetryPolicy):
+        home = tmp_path / policy
+        home.mkdir()
+        script = f'[ "$TORCHX_ATTEMPT" != 1 ] || exit 0; echo is-up; {HELD}'
+        failing = server(script, max_retries=1, retry_policy=policy)
+        given = job(home, failing, trainer("echo done", max_retries=1))
+        assert given.run() == 0, policy
+        replica = given.status().roles_statuses[0].replicas[0]
+        assert [a.state.name for a in replica.attempts] == ["FAILED", "CANCELLED"], (number, policy)
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+@pytest.mark.parametrize("policy", list(RetryPolicy))
+def test_an_uncritical_service_may_fail(tmp_path: Path, retries: int, policy: RetryPolicy) -> None:
+    """Its retries are used up first; a later failure of the application is that of another role."""
+    monitor = server("exit 5", critical=False, max_retries=retries, retry_policy=policy, num_replicas=2)
+    train = trainer("echo done; exit 3", max_retries=retries, retry_policy=policy)
+    given = job(tmp_path, monitor, train)
+    assert given.run() == 3
+    status = given.status()
+    assert len(status.roles_statuses[0].replicas[0].attempts) == 1 + retries
+    assert status.first_failure is not None
+    assert status.first_failure.role == "trainer"
+    assert {states(status)["trainer"][0], *states(status)["server"]} >= {"FAILED"}
+
+
+def test_the_other_replicas_continue_if_that_is_requested(tmp_path: Path) -> None:
+    """Roles after a failed service never start; the job does not wait for them."""
+    worker = role("worker", "sleep 1; echo done")
+    given = job(tmp_path, server("exit 5"), trainer("echo never"), worker, fail_fast=False)
+    assert given.run() == 5
+    assert states(given.status()) == {"server": ["FAILED"], "trainer": ["CANCELLED"], "worker": ["SUCCEEDED"]}
+
+
+def test_an_ordinary_role_before_another_has_to_succeed(tmp_path: Path) -> None:
+    script = "sleep 0.5; [ $TORCHX_ATTEMPT = 2 ]"
+    prepare = role("prepare", script, max_retries=1, retry_policy=RetryPolicy.APPLICATION)
+    late = after(role("late", "echo done"), ["prepare"])
+    given = job(tmp_path, late, prepare)
+    assert given.run() == 1, "an application is retried as often as each of its roles may be"
+    assert states(given.status()) == {"late": ["CANCELLED"], "prepare": ["FAILED"]}
+    late.max_retries = 1
+    (tmp_path / "again").mkdir()
+    given = job(tmp_path / "again", late, prepare)
+    assert given.run() == 0
+    assert states(given.status()) == {"late": ["SUCCEEDED"], "prepare": ["SUCCEEDED"]}
+    assert not (given.paths.replica("late", 0) / "attempt-1").exists()
+
+
+def test_not_ready_in_time_names_the_probe_and_its_last_answer(tmp_path: Path) -> None:
+    probe = "cmd:sh -c 'test -e \"$GIVEN\" && exit 7'"
+    late = server(HELD, probe, within="1s", env={"GIVEN": str(tmp_path)})
+    given = job(tmp_path, late, trainer("true"))
+    assert given.run() == 143
+    first = given.status().first_failure
+    assert first is not None
+    assert first.msg == f"not ready within 1s: probe {probe}: exit 7"
+
+
+@pytest.mark.parametrize("ready", ["", "log:is-up"])
+def test_a_node_without_python_runs_services_without_probes(tmp_path: Path, ready: str) -> None:
+    (tmp_path / "few").mkdir()
+    for name in (
+        "mkdir",
+        "date",
+        "sh",
+        "bash",
+        "rm",
+        "cat",
+        "head",
+        "touch",
+        "sleep",
+        "timeout",
+        "seq",
+        "mv",
+        "tail",
+        "grep",
+    ):
+        (tmp_path / "few" / name).symlink_to(shutil.which(name) or name)
+    given = job(tmp_path, server(f"echo is-up; {HELD}", ready), trainer("echo done"))
+    assert given.run(PATH=f"{tmp_path}/bin:{tmp_path}/few") == (1 if ready else 0)
+    status = given.status()
+    assert states(status) == (
+        {"server": ["FAILED"], "trainer": ["CANCELLED"]}
+        if ready
+        else {"server": ["CANCELLED"], "trainer": ["SUCCEEDED"]}
+    )
+    if ready:
+        assert status.first_failure is not None
+        assert status.first_failure.msg == "the probe of a service needs Python 3.8 on its node"
+
+
+def test_a_service_that_ignores_term_is_killed(tmp_path: Path) -> None:
+    deaf = server("trap '' TERM; echo is-up; while :; do sleep 0.1; done")
+    given = job(tmp_path, deaf, trainer("true"))
+    assert given.run() == 0
+    assert states(given.status()) == {"server": ["CANCELLED"], "trainer": ["SUCCEEDED"]}
+
+
+def test_the_notice_of_the_time_limit_is_for_ordinary_roles(tmp_path: Path) -> None:
+    """The role that waits for an interrupted one does not start; the job is requeued."""
+    script = "trap 'exit 9' USR1; echo up; while :; do sleep 0.1; done"
+    late = after(role("late", "echo never"), ["trainer"])
+    cfg = {"time_limit": "1h", "notice": "1m", "requeue_on": "time-limit:1", "requeue": None}
+    given = job(tmp_path, server(f"echo is-up; {HELD}"), trainer(script), late, **cfg)
+    log_file = given.paths.replica("trainer", 0) / "attempt-1" / "stdout.log"
+    with given.start() as process:
+        wait_until(lambda: log_file.exists() and log_file.read_text() == "up\n", "the trainer has started")
+        os.kill(process.pid, signal.SIGUSR1)
+        process.wait(120)
+    assert "requeue 77" in given.calls.read_text()
+    assert (given.folder / ".requeued").read_text() == "1\n"
+    assert not given.paths.replica("late", 0).exists()
+
+
+def test_the_hosts_of_roles_are_replaced_without_a_shell(tmp_path: Path) -> None:
+    odd = 'a "$(touch x)"'
+    client = Role("client", "", entrypoint="printf", args=["%s|", f"$$HOME {macros.hosts(odd)}", "$(id)"])
+    client.env = {"SERVERS": f"'{macros.hosts(odd)}"}
+    others = Role(odd, "", entrypoint="true", num_replicas=2)
+    given = job(tmp_path, others, client, role("shows", 'echo "$TORCHX_HOSTS_CLIENT"'))
+    assert given.run(SLURM_JOB_NODELIST="node[1-2]", SLURM_TASKS_PER_NODE="1(x2)") == 0
+    assert log(given, "client") == "$HOME node1,node2|$(id)|"
+    assert log(given, "shows") == "node1,node2\n"
+
+
+def test_the_script_of_an_application_without_services_has_no_part_of_them() -> None:
+    plain = AppDef("a", [role("r", "true")])
+    assert "services" not in script_of(plain, {}, context("/f"))
+    assert not any("services" in name or "readiness" in name for name in files_of(plain, {}, context("/f")))
+    ordered = AppDef("a", [server("true", critical=False, max_retries=1), trainer("true")])
+    script = script_of(ordered, {}, context("/f"))
+    assert 'services=([0]=1) failure=([0]=ignored-last) after=([1]="0")\n' in script
+    assert "find_hosts TORCHX_HOSTS_SERVER TORCHX_HOSTS_TRAINER\n" in script
+    assert sys.executable

@@ -1,0 +1,129 @@
+"""Whole jobs of Slurm on this machine: programs that start and signal the tasks of steps as Slurm does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from slurmscripts import made
+
+from torchx.schedulers.slurm.outcome import Outcome, outcome_of, outcome_without_slurm
+from torchx.schedulers.slurm.paths import SlurmPaths
+from torchx.schedulers.slurm.record import SlurmRecord
+from torchx.schedulers.slurm.status import describe
+from torchx.scheduling.base import DescribeAppResponse
+from torchx.specs import AppDef, AppState
+from torchx.specs.serialize import app_to_dict
+
+SRUN = """
+import os, signal, subprocess, sys
+argv = sys.argv[1:]
+options = dict(a[2:].split("=", 1) for a in argv if a.startswith("--"))
+command = argv[len(options):]
+mine = f"{os.environ['FAKE_STEPS']}/{os.getpid()}"
+tasks = {}
+
+def forward(number, send):
+    for pid in tasks:
+        try:
+            os.killpg(pid, send)
+        except OSError:
+            pass
+
+signals = {signal.SIGTERM: signal.SIGKILL, signal.SIGUSR2: signal.SIGTERM, signal.SIGURG: signal.SIGURG}
+for number, send in signals.items():
+    signal.signal(number, lambda n, frame, send=send: forward(n, send))
+for task in range(int(options["ntasks"])):
+    env = {**os.environ, "SLURM_PROCID": str(task)}
+    process = subprocess.Popen(command, env=env, start_new_session=True)
+    tasks[process.pid] = process
+open(mine, "w").close()
+worst = 0
+while tasks:
+    pid, status = os.wait()
+    tasks.pop(pid)
+    code = os.waitstatus_to_exitcode(status)
+    worst = max(worst, code if code >= 0 else 128 - code)
+    if code and options["kill-on-bad-exit"] == "1":
+        forward(0, signal.SIGKILL)
+os.unlink(mine)
+sys.exit(worst)
+"""
+
+SCANCEL = """
+import os, signal, sys
+send = {"TERM": signal.SIGUSR2, "URG": signal.SIGURG}[sys.argv[1].split("=")[1]]
+for name in os.listdir(os.environ["FAKE_STEPS"]):
+    try:
+        os.kill(int(name), send)
+    except OSError:
+        pass
+"""
+
+SCONTROL = """
+import os, sys
+with open(os.environ["FAKE_CALLS"], "a") as file:
+    print(*sys.argv[1:], file=file)
+if sys.argv[1:3] == ["show", "hostnames"]:
+    print("node1", "node2", sep="\\n")
+"""
+
+
+class StepJob:
+    """A job whose script runs on this machine.
+
+    Args:
+        app: its application.
+        home: a folder for its files.
+        cfg: run options.
+    """
+
+    def __init__(self, app: AppDef, home: Path, **cfg: Any) -> None:
+        self.app, self.cfg = app, cfg
+        self.folder, self._programs = home / "jobs" / "a-b1", home / "bin"
+        self.calls = home / "calls"
+        (home / "steps").mkdir()
+        self._programs.mkdir()
+        for name, text in {"srun": SRUN, "scancel": SCANCEL, "scontrol": SCONTROL}.items():
+            (self._programs / name).write_text(f"#!{sys.executable} -IS\n{text}")
+            (self._programs / name).chmod(0o755)
+        (home / "job.sh").write_text(made(app, str(self.folder), **cfg))
+        env = {"SLURM_JOB_ID": "77", "SLURMD_NODENAME": "node1", "FAKE_STEPS": str(home / "steps")}
+        env |= {"FAKE_CALLS": str(self.calls), "PATH": f"{self._programs}:{os.environ['PATH']}"}
+        env["SLURM_TASKS_PER_NODE"] = "2"
+        self._argv = ["bash", str(home / "job.sh")]
+        self._env = env
+        self._started_at = time.time()
+
+    def start(self, **env: str) -> subprocess.Popen[bytes]:
+        """Starts the script."""
+        return subprocess.Popen(self._argv, env={**self._env, **env}, start_new_session=True)
+
+    def run(self, **env: str) -> int:
+        """Runs the script to its end; returns its exit code."""
+        with self.start(**env) as process:
+            return process.wait(120)
+
+    def status(self) -> DescribeAppResponse:
+        """Returns the status of the job by its files; it is running unless its script has ended."""
+        record = SlurmRecord(
+            77, "b1", "a", "a-b1", "torchx", str(self.folder),
+            submitted_at=self._started_at, app=app_to_dict(self.app, strict=False), cfg=self.cfg,
+        )  # fmt: skip
+        outcome = outcome_of(record, ()) or Outcome(AppState.RUNNING)
+        assert outcome_without_slurm(record)
+        return describe(record, "77", outcome, ())
+
+    @property
+    def paths(self) -> SlurmPaths:
+        """The files of the job."""
+        return SlurmPaths(self.folder)
+
+
+def states(status: DescribeAppResponse) -> dict[str, list[str]]:
+    """Returns the states of the replicas of each role."""
+    return {role.role: [replica.state.name for replica in role.replicas] for role in status.roles_statuses}
