@@ -12,10 +12,11 @@ from torchx.schedulers.kubernetes.api.objects import count_of, label
 from torchx.schedulers.kubernetes.manifests import attempt_number as attempts
 from torchx.schedulers.kubernetes.manifests.escaping import MacroFiller, restored
 from torchx.schedulers.kubernetes.manifests.hosts import hosts_in_env
-from torchx.schedulers.kubernetes.manifests.names import CONTAINER, ROLE_INDEX, ROLE_NAME
+from torchx.schedulers.kubernetes.manifests.names import CONTAINER, ROLE_INDEX, ROLE_NAME, split_run
 from torchx.schedulers.kubernetes.manifests.pod import FIELD_PATH
 from torchx.schedulers.kubernetes.manifests.workspace import CONTAINER as UNPACKER
 from torchx.schedulers.kubernetes.manifests.workspace import FOLDER
+from torchx.schedulers.kubernetes.many import launcher
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.record import HIDDEN
 from torchx.scheduling.preflight import without_checks
@@ -73,8 +74,9 @@ def _filled(
     # Volcano has a template for each replica, with its id inserted
     main = _main(template)
     hosts = hosts_in_env(roles, _list(main, "env"))
-    replica = 0 if facts.kind == "volcano" else None
-    filler = MacroFiller(facts.app_id, replica, FOLDER if unpacked else "", hosts)
+    replica = 0 if facts.kind == "volcano" or facts.has_runs else None
+    base = split_run(facts.app_id)[0] if facts.has_runs else facts.app_id
+    filler = MacroFiller(base, replica, FOLDER if unpacked else "", hosts, run=facts.has_runs)
     marks = hidden.get("args") or {}
     result["args"] = [
         restored(str(arg), marks.get(str(number), []), filler)
@@ -110,7 +112,7 @@ def _role(job: dict[str, Any]) -> dict[str, Any]:
 
 def _command(main: Mapping[str, Any]) -> list[str]:
     """Returns the command of a role, without the additions of the scheduler."""
-    own = [*_list(main, "command")[:1], *attempts.own_arguments(_list(main, "args"))]
+    own = [*_list(main, "command")[:1], *attempts.own_arguments(launcher.own_arguments(_list(main, "args")))]
     return without_checks([str(each) for each in own])
 
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import datetime, timezone
 from typing import Any
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
@@ -24,20 +23,20 @@ from torchx.schedulers.kubernetes.api.objects import (
     owns,
     true_conditions,
 )
+from torchx.schedulers.kubernetes.api.pod_ends import MAX_PARALLEL, end_pod, now
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.contexts import Clusters, forget
 from torchx.schedulers.kubernetes.gang.restarts import due_restart, is_cancelled, is_gang
 from torchx.schedulers.kubernetes.lookup import find_own
 from torchx.schedulers.kubernetes.manifests.job import MANY, QUEUE
-from torchx.schedulers.kubernetes.manifests.names import ENDED, JOB_COMPLETION_INDEX
+from torchx.schedulers.kubernetes.many import ends
+from torchx.schedulers.kubernetes.many.view import index_of
 from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, gather, main_path, selector
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import FAILURE_COUNT, container_of, ended_by_us, live
 from torchx.schedulers.kubernetes.status import job_facts
 from torchx.specs.status import is_terminal
 
-MAX_PARALLEL = 16
-"""Maximum number of pods that are ended in parallel."""
 BACK_OFF = 8.0
 """Seconds for pods to end before a cluster restarts the first of them, after ten seconds."""
 APPEARS_WITHIN = 5.0
@@ -63,12 +62,17 @@ def delete(clusters: Clusters, app_id: str) -> None:
     """Deletes an application with all its objects; its pods get their grace period."""
     facts = find_own(clusters, app_id, "deleted")
     if facts is not None:
-        _delete_objects(clusters.of(app_id), facts)
+        delete_objects(clusters.of(app_id), facts)
     forget(app_id)
 
 
 def cancel_objects(cluster: Cluster, facts: Facts) -> None:
     """Ends the running parts of an application; keeps its objects and logs, so that it can be described."""
+    if facts.run is not None:
+        ends.cancel_run(cluster, facts)
+        return
+    if facts.has_runs:
+        ends.start_no_more(cluster, facts)
     for current in _with_restarts(cluster, facts):
         if is_gang(current) and (due_restart(current) is not None or is_cancelled(current)):
             for main in current.mains:  # the end of its jobs is not that of the application
@@ -95,6 +99,9 @@ def _with_restarts(cluster: Cluster, facts: Facts) -> Iterator[Facts]:
 
 def kill_objects(cluster: Cluster, facts: Facts) -> None:
     """Ends the running parts of an application immediately, without a grace period."""
+    if facts.run is not None:
+        ends.cancel_run(cluster, facts, grace=False)
+        return
     for current in _with_restarts(cluster, facts):
         open_restart = due_restart(current) is not None
         for main in current.mains:
@@ -104,7 +111,11 @@ def kill_objects(cluster: Cluster, facts: Facts) -> None:
     cluster.delete(path_of("v1", "pods", facts.namespace), {**running, "gracePeriodSeconds": 0})
 
 
-def _delete_objects(cluster: Cluster, facts: Facts) -> None:
+def delete_objects(cluster: Cluster, facts: Facts) -> None:
+    """Deletes an application with all its objects; of a run of a sweep, its pods."""
+    if facts.run is not None:
+        ends.delete_run(cluster, facts)
+        return
     for current in _with_restarts(cluster, facts):
         for main in (*current.earlier, *current.mains):
             # deletes the pods first, so that none runs without the object
@@ -166,10 +177,10 @@ def end_jobs(cluster: Cluster, facts: Facts, mains: list[Object], mark: str) -> 
             if error.status != 403:
                 raise
             _suspend(cluster, facts, main, mark)  # needs fewer rights, but deletes the logs
-    retried = [main for main, _ in begun if spec(main).get("backoffLimitPerIndex")]
+    retried = [each for each in begun if facts.has_runs or spec(each[0]).get("backoffLimitPerIndex")]
     _close_when_ended(cluster, facts, retried)
-    late = [m for m, seen in begun if m not in retried and not _all_there(cluster, facts, m, seen)]
-    _close_when_ended(cluster, facts, late)
+    rest = [each for each in begun if each not in retried]
+    _close_when_ended(cluster, facts, [each for each in rest if not _all_there(cluster, facts, *each)])
 
 
 def _keeps_pods(facts: Facts, main: Object) -> bool:
@@ -208,25 +219,8 @@ def _end_pods(cluster: Cluster, facts: Facts, main: Object) -> list[Object]:
     return pods
 
 
-def end_pod(cluster: Cluster, namespace: str, pod: Object) -> None:
-    """Ends a pod by a deadline, which keeps pod and log; deletes a pod without a node."""
-    path = path_of("v1", "pods", namespace, pod["metadata"]["name"])
-    if not (pod.get("spec") or {}).get("nodeName"):
-        cluster.delete(path)
-        return
-    change = {"metadata": {"annotations": {ENDED: now()}}, "spec": {"activeDeadlineSeconds": 1}}
-    try:
-        cluster.patch(path, change)
-    except ClusterError as error:
-        if error.status == 404:
-            return  # already deleted
-        if error.status != 422:
-            raise
-        cluster.patch(path, {"metadata": change["metadata"]})  # the deadline is already one second
-
-
 def _indexes(pods: list[Object]) -> set[str]:
-    return {label(pod, JOB_COMPLETION_INDEX) or annotation(pod, JOB_COMPLETION_INDEX) for pod in pods}
+    return {index_of(pod) for pod in pods}
 
 
 def _all_there(cluster: Cluster, facts: Facts, main: Object, seen: set[str]) -> bool:
@@ -244,22 +238,30 @@ def _all_there(cluster: Cluster, facts: Facts, main: Object, seen: set[str]) -> 
     return True
 
 
-def _close_when_ended(cluster: Cluster, facts: Facts, mains: list[Object]) -> None:
-    """Ends Jobs once their pods have ended, before any pod is restarted."""
-    mains = list(mains)
+def _close_when_ended(cluster: Cluster, facts: Facts, begun: list[tuple[Object, set[str]]]) -> None:
+    """Ends Jobs once their pods have ended, before any pod is restarted.
+
+    Args:
+        cluster: the cluster.
+        facts: the application.
+        begun: Jobs with the indexes of their pods; one with the runs of a sweep may start others meanwhile.
+    """
+    left = list(begun)
     end = time.monotonic() + BACK_OFF
-    while mains:
-        for main in list(mains):
+    while left:
+        for main, seen in list(left):
             late = time.monotonic() > end
+            pods = _end_pods(cluster, facts, main)
+            pods = [pod for pod in pods if not facts.has_runs or index_of(pod) in seen]
             # a pod without a final phase would be deleted, even if its container has ended
-            if late or all(is_over(pod) for pod in _end_pods(cluster, facts, main)):
-                if not annotation(main, CANCELLED) and has_failed(facts, main):
+            if late or all(is_over(pod) for pod in pods):
+                if not (facts.has_runs or annotation(main, CANCELLED)) and has_failed(facts, main):
                     path = main_path("job", facts.namespace, main["metadata"]["name"])
                     cluster.patch(path, {"spec": {"maxFailedIndexes": 0}})  # fails, and keeps its pods
                 else:
                     _suspend(cluster, facts, main, "")
-                mains.remove(main)
-        if mains:
+                left.remove((main, seen))
+        if left:
             time.sleep(PAUSE)
 
 
@@ -310,8 +312,3 @@ def _take_from_queue(cluster: Cluster, namespace: str, uid: str) -> None:
             owners = workload["metadata"].get("ownerReferences") or []
             if any(owner.get("uid") == uid for owner in owners):
                 cluster.patch(f"{path}/{workload['metadata']['name']}", {"spec": {"active": False}})
-
-
-def now() -> str:
-    """Returns the current time for an annotation."""
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

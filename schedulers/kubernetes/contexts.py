@@ -13,6 +13,7 @@ from torchx.errors import TorchxError
 from torchx.jobs.paths import state_home, user_home
 from torchx.lazy import lazy_imports
 from torchx.machine import files
+from torchx.schedulers.kubernetes.manifests.names import split_run
 from torchx.specs.run_options import CfgVal
 
 with lazy_imports:
@@ -62,7 +63,7 @@ class Clusters:
 
     def of(self, app_id: str) -> Cluster:
         """Returns the cluster that an application was submitted to, else the default cluster."""
-        return self.select(recall(app_id))
+        return self.select(recall(app_id) or recall(split_run(app_id)[0]))
 
     def close(self) -> None:
         """Closes the connections."""

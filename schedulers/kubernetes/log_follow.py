@@ -17,7 +17,8 @@ from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.logs import SECOND, Line, Source
 from torchx.schedulers.kubernetes.lookup import require
-from torchx.schedulers.kubernetes.objects import Facts, gather
+from torchx.schedulers.kubernetes.many.facts import gather_app
+from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.reconcile import reconcile_objects
 from torchx.schedulers.kubernetes.status import describe
 from torchx.schedulers.kubernetes.watch import Watch
@@ -256,7 +257,7 @@ class Follower:
                 self._reconcile(facts)
             if self._over:
                 # the watch of pods may lag behind that of jobs
-                facts = gather(self._cluster, self._facts.namespace, self._facts.name, events=False)
+                facts = gather_app(self._cluster, self._facts.namespace, self._facts.name, events=False)
             self._known = logs.sources_of(facts, self._query) if facts is not None else []
         for source in self._known:
             reader = self._readers.get(source.key)

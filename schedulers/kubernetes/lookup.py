@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from torchx.schedulers.kubernetes.contexts import Clusters
-from torchx.schedulers.kubernetes.manifests.names import APP_ID
-from torchx.schedulers.kubernetes.objects import RESOURCES, Facts, gather, split_id
+from torchx.schedulers.kubernetes.manifests.names import APP_ID, split_run
+from torchx.schedulers.kubernetes.many.facts import gather_app
+from torchx.schedulers.kubernetes.objects import RESOURCES, Facts, split_id
 from torchx.schedulers.shared import owner
 from torchx.scheduling.checks import unknown_application
 
@@ -19,9 +20,9 @@ def find(clusters: Clusters, app_id: str, *, whole: bool = False) -> Facts | Non
     """
     cluster = clusters.of(app_id)
     namespace, name = split_id(app_id, cluster.namespace)
-    facts = gather(cluster, namespace, name, whole=whole)
+    facts = gather_app(cluster, namespace, name, whole=whole)
     if facts is None and ":" not in app_id and namespace != "default":
-        return gather(
+        return gather_app(
             cluster, "default", name, whole=whole
         )  # the default of submissions, regardless of the context
     return facts
@@ -53,6 +54,7 @@ def find_own(clusters: Clusters, app_id: str, verb: str) -> Facts | None:
     facts = find(clusters, app_id)
     if facts is not None:
         version, resource = RESOURCES[facts.kind]
-        where = f"{resource}.{version.partition('/')[0]} -n {facts.namespace} -l {APP_ID}={facts.name}"
+        name = facts.name if facts.run is None else split_run(facts.name)[0]
+        where = f"{resource}.{version.partition('/')[0]} -n {facts.namespace} -l {APP_ID}={name}"
         owner.require_own(facts.app_id, facts.owner, verb, f"to do it anyway: kubectl delete {where}")
     return facts

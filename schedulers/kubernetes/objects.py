@@ -23,7 +23,8 @@ from torchx.schedulers.kubernetes.api.objects import (
 from torchx.schedulers.kubernetes.api.pods import SmallPods
 from torchx.schedulers.kubernetes.api.shape import MALFORMED, shaped
 from torchx.schedulers.kubernetes.gang.attempts import newest_attempts
-from torchx.schedulers.kubernetes.manifests.names import APP, APP_ID, PREFIX, ROLE_INDEX, USER
+from torchx.schedulers.kubernetes.manifests.names import APP, APP_ID, PREFIX, ROLE_INDEX, RUNS, USER
+from torchx.schedulers.kubernetes.manifests.names import CANCELLED as CANCELLED
 from torchx.schedulers.kubernetes.record import RecordError, read_record
 from torchx.schedulers.kubernetes.state.taken import node_of, not_ready
 
@@ -31,8 +32,6 @@ BATCH, JOBSET, VOLCANO = "batch/v1", "jobset.x-k8s.io/v1alpha2", "batch.volcano.
 RESOURCES = {"job": (BATCH, "jobs"), "jobset": (JOBSET, "jobsets"), "volcano": (VOLCANO, "jobs")}
 """API version and resource of the main objects, by kind."""
 
-CANCELLED = f"{PREFIX}cancelled"
-"""Annotation: time of cancellation."""
 STOPPED = f"{PREFIX}stopped"
 """Annotation: time when it was stopped because another role failed."""
 HELD = f"{PREFIX}held"
@@ -43,6 +42,8 @@ _ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 MAX_LOOKUPS = 20
 """Maximum number of troubled applications or nodes that are queried one by one."""
+
+_known_record = functools.lru_cache(maxsize=4)(read_record)  # of thousands of runs
 
 Objects = list[Object]
 
@@ -62,6 +63,7 @@ class Facts:
         nodes: the nodes of running pods that are not ready, by name, if readable.
         partial: ``pods`` has only waiting and failed ones.
         earlier: the jobs of earlier attempts of a gang, whose newest ones are in ``mains``.
+        run: the index of a run of a sweep in its Job, which is shown as an application with one replica.
     """
 
     namespace: str
@@ -74,6 +76,7 @@ class Facts:
     nodes: dict[str, Object] = field(default_factory=dict)
     partial: bool = False
     earlier: Objects = field(default_factory=list)
+    run: int | None = None
 
     @property
     def app_id(self) -> str:
@@ -88,7 +91,12 @@ class Facts:
     @property
     def fails_fast(self) -> bool:
         """Whether all replicas are ended when one fails without retries left."""
-        return bool((self.record.get("cfg") or {}).get("fail_fast", True))
+        return not self.has_runs and bool((self.record.get("cfg") or {}).get("fail_fast", True))
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether its Job has the runs of a sweep, which are independent of each other."""
+        return any(annotation(main, RUNS) for main in self.mains)
 
     @property
     def record(self) -> dict[str, Any]:
@@ -117,9 +125,13 @@ class Facts:
         if not text:
             return {}, ""
         try:
-            return read_record(text), ""
+            record = read_record(text) if self.run is None else _known_record(text)
         except RecordError as error:
             return {}, error.message
+        if self.run is not None:
+            roles = [{**role, "num_replicas": 1} for role in record["app"].get("roles", [])]
+            return {**record, "app": {**record["app"], "roles": roles}}, ""
+        return record, ""
 
 
 def split_id(app_id: str, namespace: str) -> tuple[str, str]:

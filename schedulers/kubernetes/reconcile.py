@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import annotation, deleted, owns, short
-from torchx.schedulers.kubernetes.cancel import cancel_objects, end_jobs, has_failed, is_over, now, spec
+from torchx.schedulers.kubernetes.api.objects import annotation, deleted, indexes, owns, short
+from torchx.schedulers.kubernetes.api.pod_ends import now
+from torchx.schedulers.kubernetes.cancel import cancel_objects, end_jobs, has_failed, is_over, spec
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.gang import actions
 from torchx.schedulers.kubernetes.gang.restarts import due_restart, is_cancelled, is_gang
 from torchx.schedulers.kubernetes.lookup import find
 from torchx.schedulers.kubernetes.manifests.names import DISRUPTED
+from torchx.schedulers.kubernetes.many import ends
 from torchx.schedulers.kubernetes.objects import (
     CANCELLED,
     STOPPED,
@@ -21,7 +23,7 @@ from torchx.schedulers.kubernetes.objects import (
 )
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import ended_by_us, live
-from torchx.schedulers.kubernetes.state.replicas import indexes, replica_of
+from torchx.schedulers.kubernetes.state.replicas import replica_of
 from torchx.schedulers.kubernetes.status import job_facts
 from torchx.schedulers.shared import owner
 from torchx.specs.status import is_terminal
@@ -50,6 +52,9 @@ def reconcile_objects(cluster: Cluster, facts: Facts) -> bool:
     if facts.kind != "job" or facts.malformed or owner.is_foreign(facts.owner):
         return True
     try:
+        if facts.run is not None:
+            ends.complete_cancel(cluster, facts)
+            return True
         _note_taken(cluster, facts)
         facts = _cancelled_again(cluster, facts) if is_gang(facts) and is_cancelled(facts) else facts
         restart = due_restart(facts)

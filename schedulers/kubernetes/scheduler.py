@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx.compat.subclasses import NO_OPTIONS
@@ -26,11 +26,14 @@ with lazy_imports:
     from torchx.schedulers.kubernetes import reconcile as kubernetes_reconcile
     from torchx.schedulers.kubernetes import usage as kubernetes_usage
     from torchx.schedulers.kubernetes import wait as kubernetes_wait
+    from torchx.schedulers.kubernetes.many import actions as many_actions
+    from torchx.schedulers.kubernetes.many import submit as many_submit
 
 if TYPE_CHECKING:
     from socket import socket
 
     from torchx.schedulers.kubernetes.request import KubernetesJob as KubernetesJob
+    from torchx.scheduling.base import ManyRuns
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.streams import Streams
@@ -148,6 +151,46 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
     def delete(self, app_id: str) -> None:
         """Deletes an application with all its objects."""
         kubernetes_cancel.delete(self._clusters, app_id)
+
+    # --- sweeps ----------------------------------------------------------------------------------
+
+    def rejects_many(self, runs: ManyRuns) -> str:
+        """Returns why runs cannot be the indexes of one Job, as a clause; empty if they can."""
+        return many_submit.rejects_many(self._clusters, runs)
+
+    def submit_many(self, runs: ManyRuns) -> Mapping[int, str]:
+        """Creates one Job for runs, and returns the id of each run by its number.
+
+        Raises:
+            UsageError: the arguments of the runs are too large.
+            UnavailableError: the cluster does not respond.
+            StateError: the cluster rejects the Job.
+        """
+        return many_submit.submit_many(self._clusters, self, runs)
+
+    def glance_many(self, app_ids: Collection[str]) -> Mapping[str, DescribeAppResponse]:
+        """Returns the status of runs, without their roles; unknown ones are left out.
+
+        Raises:
+            UnavailableError: the cluster does not respond.
+        """
+        return many_actions.glance_many(self._clusters, app_ids)
+
+    def usage_many(self, app_ids: Collection[str]) -> Mapping[str, AppUsage]:
+        """Returns no measurements: a cluster keeps none of ended pods."""
+        return many_actions.usage_many(app_ids)
+
+    def cancel_many(self, app_ids: Collection[str], *, now: bool = False) -> None:
+        """Ends runs; those that have ended are left unchanged."""
+        many_actions.cancel_many(self._clusters, app_ids, now=now)
+
+    def delete_many(self, app_ids: Collection[str]) -> None:
+        """Deletes runs, with their logs; the Job with the last of them."""
+        many_actions.delete_many(self._clusters, app_ids)
+
+    def limit_many(self, app_ids: Collection[str], at_once: int) -> None:
+        """Changes the maximum number of these runs at the same time; 0 for no limit."""
+        many_actions.limit_many(self._clusters, app_ids, at_once)
 
     # --- logs, programs, checks ------------------------------------------------------------------
 

@@ -13,7 +13,9 @@ from torchx.schedulers.kubernetes.api.objects import time_of
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.lookup import find
-from torchx.schedulers.kubernetes.objects import selector, split_id
+from torchx.schedulers.kubernetes.manifests.names import split_run
+from torchx.schedulers.kubernetes.many.facts import pod_selector
+from torchx.schedulers.kubernetes.objects import split_id
 from torchx.schedulers.kubernetes.state.attempts import live
 from torchx.schedulers.kubernetes.state.replicas import members_of, number_of, replica_of, run_of
 from torchx.schedulers.shared.usage import requests_of
@@ -62,11 +64,12 @@ def _metrics(clusters: Clusters, app_id: str) -> dict[str, Mapping[str, Any]]:
     """Returns the measurements of pods by their names; empty without a metrics API."""
     cluster = clusters.of(app_id)
     namespace, name = split_id(app_id, cluster.namespace)
+    query = pod_selector(name, split_run(name)[1])
     found: list[Any] = []
     for place in dict.fromkeys((namespace, *(() if ":" in app_id else ("default",)))):
         path = path_of("metrics.k8s.io/v1beta1", "pods", place)
         try:
-            items = cluster.call("GET", path, selector(name), timeout=PATIENCE).get("items")
+            items = cluster.call("GET", path, query, timeout=PATIENCE).get("items")
         except ClusterError as error:
             if error.status in (403, 404, 503):  # not allowed, not installed, or not ready
                 continue

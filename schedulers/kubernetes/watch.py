@@ -14,7 +14,9 @@ from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import deleted
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.gang.attempts import newest_attempts
-from torchx.schedulers.kubernetes.objects import BATCH, Facts, main_path, selector
+from torchx.schedulers.kubernetes.manifests.names import split_run
+from torchx.schedulers.kubernetes.many.facts import created, main_selector, pod_selector, run_facts
+from torchx.schedulers.kubernetes.objects import BATCH, Facts, main_path
 
 with lazy_imports:
     import urllib3
@@ -151,7 +153,7 @@ class Watch:
 
     def __init__(self, cluster: Cluster, facts: Facts, changed: Callable[[], None]) -> None:
         self._first = facts
-        query = selector(facts.name)
+        queries = {"pods": pod_selector(facts.name, facts.run)}
         self._mirrors: dict[str, Mirror] = {}
         paths = {
             "pods": path_of("v1", "pods", facts.namespace),
@@ -161,6 +163,7 @@ class Watch:
             paths["jobs"] = path_of(BATCH, "jobs", facts.namespace)
         try:
             for name, path in paths.items():
+                query = queries.get(name) or main_selector(facts.name, facts.run)
                 self._mirrors[name] = Mirror(cluster, path, query, changed)
         except BaseException:
             self.close()
@@ -198,4 +201,8 @@ class Watch:
         jobs = mains if first.kind == "job" else []
         if "jobs" in self._mirrors:
             jobs = self._mirrors["jobs"].objects()
+        if first.run is not None:
+            pods.sort(key=created)
+            whole = Facts(first.namespace, split_run(first.name)[0], "job", mains, mains, pods)
+            return run_facts(whole, first.run)
         return Facts(first.namespace, first.name, first.kind, mains, jobs, pods, earlier=earlier)

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from fakecluster.controllers import Controllers, delete
 from fakecluster.forwarding import connect
 from fakecluster.node import Node
-from fakecluster.objects import pod_metrics
+from fakecluster.objects import checked, pod_metrics
 from fakecluster.store import Object, Refused, Store, condition, merge, selected
 from fakecluster.streams import Streams
 
@@ -158,19 +158,6 @@ def evict(store: Store, collection: str, name: str) -> Object:
 
     delete(store, collection, store.update(collection, name, change))
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-
-
-def checked(found: Object, change: Object) -> Object:
-    """Refuses a change that the API refuses (facts 16): a deadline that grows, a rule of a job."""
-    before, after = found.get("spec") or {}, change.get("spec") or {}
-    limit = after.get("activeDeadlineSeconds")
-    if limit is not None and before.get("activeDeadlineSeconds", limit) < limit:
-        message = "spec.activeDeadlineSeconds: must be less than or equal to previous value"
-        raise Refused(422, "Invalid", message)
-    for key in ("podFailurePolicy", "backoffLimitPerIndex", "completionMode"):
-        if key in after and after[key] != before.get(key):
-            raise Refused(422, "Invalid", f"spec.{key}: field is immutable")
-    return change
 
 
 class Server(ThreadingHTTPServer):

@@ -148,6 +148,7 @@ class Controllers:
         limit = job["spec"].get("backoffLimitPerIndex")
         failures, spared = self._failures(job, pods), self._failures(job, pods, ignoring=True)
         done = indexes(job, "completedIndexes") | failed_indexes(job["spec"], pods)
+        room = job["spec"].get("parallelism", 1) - sum(phase(p) in ("Pending", "Running") for p in pods)
         for number in range(job["spec"]["completions"]):
             mine = [p for p in pods if index(p) == number]
             bad, before = failures.get(number, 0), spared.get(number, 0)
@@ -156,7 +157,8 @@ class Controllers:
                 continue
             key = job["metadata"]["uid"], (bad + before) * 100_000 + number
             late = time.monotonic() - self._failed_at.setdefault(key, time.monotonic()) >= RETRY_AFTER
-            if not bad + before or late:
+            if room > 0 and (not bad + before or late):
+                room -= 1
                 self._store.create(pods_at, pod_of(job, number, bad, before))
 
     def _tell(

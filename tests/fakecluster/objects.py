@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import uuid
 
-from fakecluster.store import Object
+from fakecluster.store import Object, Refused
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
@@ -151,3 +151,19 @@ def pod_metrics(pods: list[Object], usage: dict[str, str]) -> Object:
         if (pod.get("status") or {}).get("phase") == "Running"
     ]
     return {"kind": "PodMetricsList", "metadata": {}, "items": items}
+
+
+def checked(found: Object, change: Object) -> Object:
+    """Refuses what the API refuses (facts 16): a deadline that grows, a rule of a job, an old version."""
+    before, after = found.get("spec") or {}, change.get("spec") or {}
+    version = (change.get("metadata") or {}).get("resourceVersion")
+    if version not in (None, found["metadata"]["resourceVersion"]):
+        raise Refused(409, "Conflict", f"{found['metadata']['name']}: the object has been modified")
+    limit = after.get("activeDeadlineSeconds")
+    if limit is not None and before.get("activeDeadlineSeconds", limit) < limit:
+        message = "spec.activeDeadlineSeconds: must be less than or equal to previous value"
+        raise Refused(422, "Invalid", message)
+    for key in ("podFailurePolicy", "backoffLimitPerIndex", "completionMode"):
+        if key in after and after[key] != before.get(key):
+            raise Refused(422, "Invalid", f"spec.{key}: field is immutable")
+    return change

@@ -1,4 +1,4 @@
-"""The files of a pod on the fake cluster: its ConfigMaps and empty folders, as folders of this machine."""
+"""The files of a pod on the fake cluster: ConfigMaps, Secrets and empty folders, as folders here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Volumes:
         self._folders: dict[str, Path] = {}
         for volume in pod["spec"].get("volumes") or []:
             name = volume["name"]
-            if "configMap" not in volume and volume.get("emptyDir") != {}:
+            if not {"configMap", "projected"} & {*volume} and volume.get("emptyDir") != {}:
                 continue
             folder = self._folders[name] = Path(self._holder.name) / name
             folder.mkdir()
@@ -28,6 +28,10 @@ class Volumes:
                 maps = collection.replace("/pods", "/configmaps")
                 for key, data in store.get(maps, volume["configMap"]["name"])["binaryData"].items():
                     (folder / key).write_bytes(base64.b64decode(data))
+            for source in volume.get("projected", {}).get("sources", []):
+                secrets = collection.replace("/pods", "/secrets")
+                for key, text in store.get(secrets, source["secret"]["name"])["stringData"].items():
+                    (folder / key).write_text(text, encoding="utf-8")
 
     def close(self) -> None:
         self._holder.cleanup()

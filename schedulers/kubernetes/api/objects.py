@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
+
+from torchx.json_limits import MOST_REPLICAS
 
 Object = dict[str, Any]
 """An object of the API as plain data."""
 _MAX_LENGTH = 300
+_INDEX = re.compile(r"\d{1,6}", re.ASCII)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z", re.ASCII)
 
 
@@ -40,6 +44,37 @@ def count_of(text: str) -> int | None:
     (12, None, None)
     """
     return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else None
+
+
+@functools.lru_cache(maxsize=64)
+def indexes(text: str | None) -> frozenset[int]:
+    """Parses a list of indexes such as ``0-2,5``; ignores invalid ones.
+
+    >>> sorted(indexes("0-2,5")), sorted(indexes(None)), sorted(indexes("1,x,3-99999999999999,2"))
+    ([0, 1, 2, 5], [], [1, 2])
+    """
+    result: set[int] = set()
+    for part in (text or "").split(","):
+        first, dash, last = part.partition("-")
+        last = last if dash else first
+        if _INDEX.fullmatch(first) and _INDEX.fullmatch(last) and len(result) < MOST_REPLICAS:
+            result.update(range(int(first), min(int(last), MOST_REPLICAS) + 1))
+    return frozenset(result)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Returns a list of indexes as :func:`indexes` parses it.
+
+    >>> ranges([5, 0, 1, 2]), ranges([])
+    ('0-2,5', '')
+    """
+    parts: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
 def time_of(text: Any) -> datetime | None:

@@ -15,7 +15,8 @@ from contextlib import suppress
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import annotation, deleted, owns
-from torchx.schedulers.kubernetes.cancel import end_jobs, is_over, now, suspend
+from torchx.schedulers.kubernetes.api.pod_ends import now
+from torchx.schedulers.kubernetes.cancel import end_jobs, is_over, suspend
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of, name_of
 from torchx.schedulers.kubernetes.gang.next_job import next_job, rank0_service
 from torchx.schedulers.kubernetes.gang.restarts import Restart, due_restart, restart_from

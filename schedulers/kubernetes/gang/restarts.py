@@ -15,6 +15,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     Object,
     annotation,
     count_of,
+    indexes,
     label,
     owns,
     short,
@@ -29,7 +30,7 @@ from torchx.schedulers.kubernetes.manifests.names import ATTEMPT, RESTARTED, RET
 from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, STOPPED, Facts, role_index
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import FAILURE_COUNT, attempts_of, ended_by_us
-from torchx.schedulers.kubernetes.state.replicas import indexes, replica_of, run_of
+from torchx.schedulers.kubernetes.state.replicas import replica_of, run_of
 from torchx.scheduling.retry_rules import RetryRules
 from torchx.specs.status import AppState
 from torchx.supervisor.policy import APPLICATION, COUNTED, FREE, NEVER, Action, Gang, Retry, RoleRules

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 
@@ -15,14 +17,15 @@ NEEDED = (
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
-def missing_right(cluster: Cluster, namespace: str) -> str:
+def missing_right(cluster: Cluster, namespace: str, needed: Iterable[tuple[str, str, str]] = NEEDED) -> str:
     """Returns the first right that the caller lacks, such as ``patch pods``, or an empty string.
 
     Args:
         cluster: the cluster; one that does not answer such queries is assumed to grant all.
         namespace: the namespace of the application.
+        needed: the rights: verb, API group, resource.
     """
-    for verb, group, resource in NEEDED:
+    for verb, group, resource in needed:
         attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
         review: Object = {
             "apiVersion": "authorization.k8s.io/v1",

@@ -35,6 +35,20 @@ RETRY_COUNT = "metadata.annotations['volcano.sh/job-retry-count']"
 """The pod field with the number of restarts of a Volcano job as a whole; empty in older versions."""
 
 
+def is_shell(program: str) -> bool:
+    """Returns True for the name of a shell.
+
+    >>> is_shell("bash"), is_shell("python3")
+    (True, False)
+    """
+    return _SHELL.fullmatch(program) is not None
+
+
+def is_python(program: str) -> bool:
+    """Returns True for the name of a Python interpreter."""
+    return _PYTHON.fullmatch(program) is not None
+
+
 def field_of(role: Role) -> str:
     """Returns the pod field with a Job's number of retries; empty for a role without retries."""
     return FAILURES if role.max_retries else ""
@@ -64,9 +78,9 @@ def arguments(entrypoint: str, retries_at: str | None) -> list[str]:
     (['-ISc', '/usr/bin/python3.11'], [], [])
     """
     program = PurePosixPath(entrypoint).name
-    if retries_at and _SHELL.fullmatch(program):
+    if retries_at and is_shell(program):
         return ["-c", _SHELL_COUNTS, entrypoint]
-    if retries_at and _PYTHON.fullmatch(program):
+    if retries_at and is_python(program):
         return ["-ISc", _PYTHON_COUNTS, entrypoint]
     return []
 

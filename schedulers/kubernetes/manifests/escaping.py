@@ -35,15 +35,22 @@ class MacroFiller:
         replica: the replica's id, or None if only its pod knows it.
         img_root: the value of ``${img_root}``.
         hosts: the hosts of each role.
+        run: each pod is an application of its own, whose id is that of the Job with the index.
     """
 
     def __init__(
-        self, app_id: str, replica: int | None, img_root: str = "", hosts: Mapping[str, str] | None = None
+        self,
+        app_id: str,
+        replica: int | None,
+        img_root: str = "",
+        hosts: Mapping[str, str] | None = None,
+        *,
+        run: bool = False,
     ) -> None:
         self.index = INDEX if replica is None else str(replica)
         self._values = macros.Values(
             img_root=img_root,
-            app_id=app_id,
+            app_id=f"{app_id}.{_MARK}" if run else app_id,
             replica_id=_MARK if replica is None else self.index,
             rank0_env=settings.TORCHX_RANK0_HOST,
             role_hosts=hosts or {},
@@ -55,7 +62,7 @@ class MacroFiller:
         >>> MacroFiller("ns:a", None).fill("--id=${app_id} --rank ${replica_id} $$${rank0_env} $$(date)")
         '--id=ns:a --rank $(JOB_COMPLETION_INDEX) $TORCHX_RANK0_HOST $$(date)'
         """
-        return escaped(self._values.substitute(text)).replace(_MARK, self.index)
+        return escaped(self._values.substitute(text)).replace(_MARK, INDEX)
 
     def value_of(self, written: str) -> str:
         """Returns the unescaped value of a macro.

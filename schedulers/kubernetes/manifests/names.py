@@ -38,6 +38,15 @@ ENDED = f"{PREFIX}ended"
 DISRUPTED = f"{PREFIX}disrupted-"
 """Prefix of annotations of jobs: time and reason of each disruption of a pod that torchx observed."""
 
+RUNS = f"{PREFIX}runs"
+"""Annotation of a Job with the runs of a sweep: its key, see ``ManyRuns.key``."""
+CANCELLED_RUNS = f"{PREFIX}cancelled-runs"
+"""Annotation of a Job with the runs of a sweep: the indexes of cancelled runs, as ``0-2,5``."""
+CANCELLED = f"{PREFIX}cancelled"
+"""Annotation of submitted objects: time of cancellation."""
+CANCELLED_CODE = 213
+"""The exit code of a run of a sweep that was cancelled before it started."""
+
 JOB_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation and label of pods set by an Indexed Job: the replica's id."""
 CONTAINER = "main"
@@ -123,6 +132,17 @@ def require_name(app_id: str) -> None:
             f"`{app_id}` is not a valid Kubernetes name: lowercase letters, digits and dashes, "
             f"a letter first, up to {MAX_LENGTH} characters"
         )
+
+
+def split_run(name: str) -> tuple[str, int | None]:
+    """Splits the id of a run of a sweep into that of its Job and its index, which is None for other ids.
+
+    >>> split_run("train-x7k2.12"), split_run("train-x7k2"), split_run("a.012")
+    (('train-x7k2', 12), ('train-x7k2', None), ('a.012', None))
+    """
+    base, dot, index = name.rpartition(".")
+    is_run = dot and index.isascii() and index.isdigit() and len(index) < 7 and index == str(int(index))
+    return (base, int(index)) if is_run else (name, None)
 
 
 def label_value(text: str) -> str:

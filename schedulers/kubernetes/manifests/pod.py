@@ -59,6 +59,7 @@ class AppContext:
         workspaces: the name of the ConfigMap with a role's workspace, by the role's number.
         gang: each attempt of a role is a job of its own, which torchx creates.
         hosts: the hosts of each role, separated by commas.
+        many: each index of the Job is an application of its own, with one replica.
     """
 
     app: AppDef
@@ -69,6 +70,7 @@ class AppContext:
     workspaces: Mapping[int, str] = field(default_factory=dict)
     gang: bool = False
     hosts: Mapping[str, str] = field(default_factory=dict)
+    many: bool = False
 
     @property
     def namespace(self) -> str:
@@ -119,17 +121,19 @@ def pod_template(
     role, cfg = context.app.roles[number], context.cfg
     volumes = volumes_of(role)
     packed = context.workspaces.get(number)
+    known = 0 if context.many else replica
     root = FOLDER if packed else ""
-    filler = MacroFiller(f"{context.namespace}:{context.app_id}", replica, root, context.hosts)
+    app_id = f"{context.namespace}:{context.app_id}"
+    filler = MacroFiller(app_id, known, root, context.hosts, run=context.many)
     entrypoint, *args = with_checks([role.entrypoint, *role.args], role, cfg)
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": role.image,
         # replaces the entrypoint of the image
-        "command": [escaped(_text(role, entrypoint))],
+        "command": [escaped(checked_text(role, entrypoint))],
         "args": [
             *attempts.arguments(escaped(entrypoint), retries_at),
-            *(filler.fill(_text(role, arg)) for arg in args),
+            *(filler.fill(checked_text(role, arg)) for arg in args),
         ],
         "env": _env(context, number, filler, replica, retries_at),
         "resources": resources_of(role, cfg),
@@ -225,7 +229,7 @@ def _env(
         **variables(context.cfg),
         settings.TORCHX_RANK0_HOST: context.rank0,
         settings.TORCHX_IMAGE: escaped(role.image),
-        settings.TORCHX_REPLICA: f"{escaped(_text(role, role.name))}/{filler.index}",
+        settings.TORCHX_REPLICA: f"{escaped(checked_text(role, role.name))}/{filler.index}",
     }
     written = {
         name: secret_variable(context.app_id, number, name)
@@ -250,10 +254,15 @@ def _variable(role: Role, name: str, value: str, filler: MacroFiller) -> dict[st
         )
     if value.startswith(FIELD_PATH):
         return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": value.removeprefix(FIELD_PATH)}}}
-    return {"name": name, "value": filler.fill(_text(role, value))}
+    return {"name": name, "value": filler.fill(checked_text(role, value))}
 
 
-def _text(role: Role, text: str) -> str:
+def checked_text(role: Role, text: str) -> str:
+    """Returns a text of a role.
+
+    Raises:
+        UsageError: a cluster cannot store it.
+    """
     if "\0" in text or text != text.encode("utf-8", "ignore").decode():
         raise UsageError(f"role `{role.name}` has {text!r}, which is not valid text for a cluster")
     return text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torchx.json_limits import MOST_REPLICAS
-from torchx.schedulers.kubernetes.api.objects import Object, annotation, count_of, label, short
+from torchx.schedulers.kubernetes.api.objects import Object, annotation, count_of, indexes, label, short
 from torchx.schedulers.kubernetes.manifests.names import (
     ATTEMPT,
     JOB_COMPLETION_INDEX,
@@ -30,9 +29,6 @@ from torchx.specs.status import NONE, AppState, AttemptStatus, ReplicaStatus, is
 
 if TYPE_CHECKING:
     from torchx.schedulers.kubernetes.state.reasons import JobFacts
-
-
-_INDEX = re.compile(r"\d{1,6}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -324,19 +320,3 @@ def _error_file(pod: Object) -> str:
     except (ValueError, RecursionError):
         return NONE
     return text if isinstance(data, dict) and "message" in data else NONE
-
-
-@functools.lru_cache(maxsize=64)
-def indexes(text: str | None) -> frozenset[int]:
-    """Parses a list of indexes such as ``0-2,5``; ignores invalid ones.
-
-    >>> sorted(indexes("0-2,5")), sorted(indexes(None)), sorted(indexes("1,x,3-99999999999999,2"))
-    ([0, 1, 2, 5], [], [1, 2])
-    """
-    result: set[int] = set()
-    for part in (text or "").split(","):
-        first, dash, last = part.partition("-")
-        last = last if dash else first
-        if _INDEX.fullmatch(first) and _INDEX.fullmatch(last) and len(result) < MOST_REPLICAS:
-            result.update(range(int(first), min(int(last), MOST_REPLICAS) + 1))
-    return frozenset(result)

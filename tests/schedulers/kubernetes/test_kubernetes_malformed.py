@@ -20,6 +20,7 @@ from manifests import role
 from program import torchx
 
 from torchx.errors import TorchxError, UsageError
+from torchx.schedulers.kubernetes.api.objects import indexes
 from torchx.schedulers.kubernetes.api.shape import MALFORMED, shaped
 from torchx.schedulers.kubernetes.application import app_of
 from torchx.schedulers.kubernetes.cancel import cancel_objects, kill_objects
@@ -29,7 +30,6 @@ from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, _may_be_disru
 from torchx.schedulers.kubernetes.reconcile import reconcile_objects
 from torchx.schedulers.kubernetes.record import RecordError, read_record, write_record
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
-from torchx.schedulers.kubernetes.state.replicas import indexes
 from torchx.schedulers.kubernetes.status import describe
 from torchx.schedulers.kubernetes.watch import Mirror
 from torchx.schedulers.shared.listing import row_of

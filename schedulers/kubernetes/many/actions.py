@@ -1,0 +1,147 @@
+"""Runs of sweeps together: their status, end, removal and number at the same time, in few requests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
+from torchx.schedulers.kubernetes.api.objects import annotation, indexes
+from torchx.schedulers.kubernetes.cancel import cancel_objects, delete_objects, kill_objects
+from torchx.schedulers.kubernetes.contexts import Clusters, forget
+from torchx.schedulers.kubernetes.manifests.names import CANCELLED, split_run
+from torchx.schedulers.kubernetes.many import ends, view
+from torchx.schedulers.kubernetes.many.facts import job_with_runs, reachable, run_facts
+from torchx.schedulers.kubernetes.many.manifests import parallelism
+from torchx.schedulers.kubernetes.objects import Facts, main_path, split_id
+from torchx.schedulers.kubernetes.status import describe_safely, job_facts
+from torchx.schedulers.shared import owner
+from torchx.scheduling.base import DescribeAppResponse
+from torchx.specs.status import is_terminal
+
+if TYPE_CHECKING:
+    from torchx.scheduling.usage import AppUsage
+
+
+def glance_many(clusters: Clusters, app_ids: Collection[str]) -> Mapping[str, DescribeAppResponse]:
+    """Returns the status of runs, without their roles; unknown ones are left out.
+
+    Raises:
+        UnavailableError: the cluster does not respond.
+    """
+    found: dict[str, DescribeAppResponse] = {}
+    now = time.time()
+    with reachable():
+        for cluster, job, runs in _jobs(clusters, app_ids):
+            pods: dict[str, list[Object]] = {}
+            for pod in ends.pods_of(cluster, job):
+                pods.setdefault(view.index_of(pod), []).append(pod)
+            alike: dict[tuple[bool, ...], DescribeAppResponse] = {}
+            for run in runs:
+                facts = run_facts(replace(job, pods=pods.get(str(run), [])), run)
+                if facts.pods:
+                    found[facts.app_id] = describe_safely(facts, now)
+                    continue
+                kind = view.kind_of(job.mains[0], run)  # thousands of runs wait in the same way
+                if kind not in alike:
+                    alike[kind] = describe_safely(facts, now)
+                found[facts.app_id] = replace(alike[kind], app_id=facts.app_id)
+    return found
+
+
+def usage_many(app_ids: Collection[str]) -> Mapping[str, AppUsage]:
+    """Returns no measurements: those of a cluster are of running pods only.
+
+    Args:
+        app_ids: ended runs.
+    """
+    return {}
+
+
+def cancel_many(clusters: Clusters, app_ids: Collection[str], *, now: bool) -> None:
+    """Ends runs; all of a Job together with their Job, which then starts no others.
+
+    Args:
+        clusters: the clusters.
+        app_ids: the runs; ended ones are left unchanged.
+        now: without a grace period.
+
+    Raises:
+        OwnershipError: a run belongs to another user.
+        UnavailableError: the cluster does not respond.
+    """
+    with reachable():
+        for cluster, job, runs in _jobs(clusters, app_ids):
+            owner.require_own(job.app_id, job.owner, "cancelled", None)
+            if not _is_all(job, runs | _ended(job)):
+                ends.cancel_runs(cluster, job, runs, grace=not now)
+            elif now:
+                kill_objects(cluster, job)
+            else:
+                cancel_objects(cluster, job)
+
+
+def delete_many(clusters: Clusters, app_ids: Collection[str]) -> None:
+    """Deletes runs: the Job with all its objects if no other run is left, else their pods.
+
+    Raises:
+        OwnershipError: a run belongs to another user.
+        UnavailableError: the cluster does not respond.
+    """
+    with reachable():
+        for cluster, job, runs in _jobs(clusters, app_ids):
+            owner.require_own(job.app_id, job.owner, "deleted", None)
+            if _is_all(job, runs):
+                delete_objects(cluster, job)
+                forget(job.app_id)
+                continue
+            path = path_of("v1", "pods", job.namespace)
+            for pod in ends.pods_of(cluster, job):
+                if view.index_of(pod) in {str(run) for run in runs}:
+                    cluster.delete(f"{path}/{pod['metadata']['name']}")
+
+
+def limit_many(clusters: Clusters, app_ids: Collection[str], at_once: int) -> None:
+    """Changes the maximum number of runs at the same time in the Jobs of runs; 0 for no limit.
+
+    Raises:
+        OwnershipError: a run belongs to another user.
+        UnavailableError: the cluster does not respond.
+    """
+    with reachable():
+        for cluster, job, _ in _jobs(clusters, app_ids):
+            owner.require_own(job.app_id, job.owner, "changed", None)
+            main = job.mains[0]
+            if not is_terminal(job_facts("job", main).state) and not annotation(main, CANCELLED):
+                change = {"spec": {"parallelism": parallelism(_count(job), at_once)}}
+                cluster.patch(main_path("job", job.namespace, main["metadata"]["name"]), change)
+
+
+def _jobs(clusters: Clusters, app_ids: Collection[str]) -> Iterator[tuple[Cluster, Facts, set[int]]]:
+    """Yields the Jobs of runs, and the indexes of these runs."""
+    groups: dict[str, set[int]] = {}
+    for app_id in app_ids:
+        base, run = split_run(app_id)
+        if run is not None:
+            groups.setdefault(base, set()).add(run)
+    for base, runs in groups.items():
+        cluster = clusters.of(base)
+        job = job_with_runs(cluster, *split_id(base, cluster.namespace))
+        if job is not None:
+            yield cluster, job, {run for run in runs if view.has_index(job.mains[0], run)}
+
+
+def _count(job: Facts) -> int:
+    return int((job.mains[0].get("spec") or {}).get("completions") or 0)
+
+
+def _ended(job: Facts) -> frozenset[int]:
+    status = job.mains[0].get("status") or {}
+    return indexes(status.get("completedIndexes")) | indexes(status.get("failedIndexes"))
+
+
+def _is_all(job: Facts, runs: Collection[int]) -> bool:
+    """Returns True if these are all runs of a Job."""
+    return len(runs) >= _count(job)

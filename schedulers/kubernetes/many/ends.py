@@ -1,0 +1,137 @@
+"""Ends runs that share a Job: those that run, and those that the Job has not started yet.
+
+A Job starts all its indexes. So the indexes of cancelled runs are also in a Secret that each pod mounts: the
+pod of a cancelled run ends immediately, with an exit code that the Job does not retry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
+from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.objects import annotation, deleted, indexes, ranges
+from torchx.schedulers.kubernetes.api.pod_ends import MAX_PARALLEL, end_pod
+from torchx.schedulers.kubernetes.api.pods import SmallPods
+from torchx.schedulers.kubernetes.manifests.names import CANCELLED, CANCELLED_RUNS, split_run
+from torchx.schedulers.kubernetes.many import launcher, view
+from torchx.schedulers.kubernetes.many.facts import created, job_with_runs, pod_selector
+from torchx.schedulers.kubernetes.many.manifests import cancelled_secret
+from torchx.schedulers.kubernetes.objects import Facts, main_path, selector
+from torchx.schedulers.kubernetes.state.attempts import ended_by_us, live
+
+TRIES = 20
+"""Maximum number of attempts to change an annotation that other processes change, too."""
+
+
+def cancel_run(cluster: Cluster, facts: Facts, *, grace: bool = True) -> None:
+    """Ends a run.
+
+    Args:
+        cluster: the cluster.
+        facts: the run.
+        grace: give its pods the grace period.
+    """
+    name, run = split_run(facts.name)
+    job = job_with_runs(cluster, facts.namespace, name)
+    if job is not None and run is not None:
+        cancel_runs(cluster, job, [run], grace=grace)
+
+
+def complete_cancel(cluster: Cluster, facts: Facts) -> None:
+    """Ends the pods of a run whose cancellation was interrupted."""
+    if annotation(facts.mains[0], CANCELLED):
+        for pod in facts.pods:
+            if live(pod) and not deleted(pod) and not ended_by_us(pod):
+                end_pod(cluster, facts.namespace, pod)
+
+
+def delete_run(cluster: Cluster, facts: Facts) -> None:
+    """Deletes the pods of a run, with their logs; its Job keeps the record until all runs are deleted."""
+    cancel_run(cluster, facts)
+    path = path_of("v1", "pods", facts.namespace)
+    for pod in cluster.items(path, pod_selector(facts.name, facts.run), read=SmallPods()):
+        cluster.delete(f"{path}/{pod['metadata']['name']}")
+
+
+def cancel_runs(cluster: Cluster, job: Facts, runs: Collection[int], *, grace: bool = True) -> None:
+    """Ends several runs of a Job; ended ones are left unchanged.
+
+    Args:
+        cluster: the cluster.
+        job: the Job.
+        runs: the indexes of the runs.
+        grace: give their pods the grace period.
+
+    Raises:
+        ClusterError: the cluster rejects it.
+    """
+    status = job.mains[0].get("status") or {}
+    over = indexes(status.get("completedIndexes")) | indexes(status.get("failedIndexes"))
+    due = set(runs) - over
+    if due:
+        _mark(cluster, job, due)
+        _end_pods(cluster, job, {str(run) for run in due}, grace)
+
+
+def start_no_more(cluster: Cluster, job: Facts) -> None:
+    """Lets the runs fail that a Job starts from now on, until it is suspended."""
+    with suppress(ClusterError):  # without the right, the suspension ends them
+        _write(cluster, job, "all")
+
+
+def _mark(cluster: Cluster, job: Facts, runs: Collection[int]) -> None:
+    """Records runs as cancelled in their Job, then in the Secret that the pods read."""
+    path = main_path("job", job.namespace, job.mains[0]["metadata"]["name"])
+    current: Facts | None = job
+    for left in reversed(range(TRIES)):
+        if current is None:
+            return  # deleted
+        main = current.mains[0]
+        known = indexes(annotation(main, CANCELLED_RUNS))
+        if known >= set(runs):
+            break
+        metadata = {
+            "annotations": {CANCELLED_RUNS: ranges(known | set(runs))},
+            "resourceVersion": main["metadata"].get(
+                "resourceVersion"
+            ),  # rejects it if another one was faster
+        }
+        try:
+            cluster.patch(path, {"metadata": metadata})
+        except ClusterError as error:
+            if error.status != 409 or not left:
+                raise
+        current = job_with_runs(cluster, job.namespace, job.name)
+    if current is not None:
+        listed = indexes(annotation(current.mains[0], CANCELLED_RUNS))
+        _write(cluster, job, " ".join(map(str, sorted(listed))))
+
+
+def _write(cluster: Cluster, job: Facts, text: str) -> None:
+    path = path_of("v1", "secrets", job.namespace, cancelled_secret(job.name))
+    cluster.patch(path, {"stringData": {launcher.CANCELLED: text}})
+
+
+def _end_pods(cluster: Cluster, job: Facts, runs: Collection[str], grace: bool) -> None:
+    """Ends the live pods of runs in parallel."""
+    pods = [pod for pod in pods_of(cluster, job) if view.index_of(pod) in runs and live(pod)]
+    path = path_of("v1", "pods", job.namespace)
+
+    def end(pod: Object) -> None:
+        if not grace:
+            cluster.delete(f"{path}/{pod['metadata']['name']}", {"gracePeriodSeconds": 0})
+        elif not deleted(pod) and not ended_by_us(pod):
+            end_pod(cluster, job.namespace, pod)
+
+    if pods:
+        with ThreadPoolExecutor(min(MAX_PARALLEL, len(pods))) as pool:
+            list(pool.map(end, pods))
+
+
+def pods_of(cluster: Cluster, job: Facts) -> list[Object]:
+    """Returns the pods of all runs, oldest first."""
+    path = path_of("v1", "pods", job.namespace)
+    return sorted(cluster.items(path, selector(job.name), read=SmallPods()), key=created)

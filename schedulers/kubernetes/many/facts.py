@@ -1,0 +1,121 @@
+"""Reads applications from a cluster, also the runs of sweeps, which share a Job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
+from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.objects import deleted
+from torchx.schedulers.kubernetes.api.pods import SmallPods
+from torchx.schedulers.kubernetes.manifests.names import APP_ID, JOB_COMPLETION_INDEX, split_run
+from torchx.schedulers.kubernetes.many import view
+from torchx.schedulers.kubernetes.objects import (
+    Facts,
+    events_of,
+    gather,
+    main_path,
+    nodes_of,
+    selector,
+    waits,
+)
+from torchx.schedulers.kubernetes.state.taken import not_ready
+from torchx.scheduling.protocols import UnavailableError
+
+
+@contextmanager
+def reachable() -> Iterator[None]:
+    """Raises UnavailableError for a cluster that does not respond, so that the caller repeats the call."""
+    try:
+        yield
+    except ClusterError as error:
+        if not error.passes:
+            raise
+        raise UnavailableError(error.message, hint=error.hint) from error
+
+
+def gather_app(
+    cluster: Cluster, namespace: str, name: str, *, events: bool = True, whole: bool = False
+) -> Facts | None:
+    """Reads the objects of an application; returns None if there are none.
+
+    Args:
+        cluster: the cluster.
+        namespace: its namespace.
+        name: its id within the namespace; that of a run of a sweep is the id of its Job with its index.
+        events: also read events if something waits.
+        whole: keep all fields of its pods, also those that are not read here.
+    """
+    base, run = split_run(name)
+    if run is not None:
+        job = job_with_runs(cluster, namespace, base)
+        if job is not None and view.has_index(job.mains[0], run):
+            return _gather_run(cluster, job, run, events, whole)
+    return gather(cluster, namespace, name, events=events, whole=whole)
+
+
+def job_with_runs(cluster: Cluster, namespace: str, name: str) -> Facts | None:
+    """Returns a Job whose indexes are the runs of a sweep, without its pods, or None.
+
+    Args:
+        cluster: the cluster.
+        namespace: its namespace.
+        name: the id of the Job within the namespace.
+    """
+    jobs = cluster.items(main_path("job", namespace), selector(name))
+    jobs = [job for job in jobs if view.has_runs(job) and not deleted(job)][:1]
+    return Facts(namespace, name, "job", jobs, jobs, []) if jobs else None
+
+
+def _gather_run(cluster: Cluster, job: Facts, run: int, events: bool, whole: bool) -> Facts:
+    """Returns a run of a sweep; reads only its pods."""
+    query = pod_selector(f"{job.name}.{run}", run)
+    path = path_of("v1", "pods", job.namespace)
+    pods = sorted(cluster.items(path, query, read=None if whole else SmallPods()), key=created)
+    found = run_facts(replace(job, pods=pods), run)
+    lost = [pod for pod in found.pods if events and not_ready(pod)]
+    if not (events and (lost or waits(found.mains, found.pods))):
+        return found
+    name = str(job.mains[0]["metadata"]["name"])
+    warnings = [
+        event
+        for event in events_of(cluster, job.namespace, name)
+        if event["involvedObject"]["name"] == name
+        or event["involvedObject"]["name"].startswith(f"{name}-{run}-")
+    ]
+    return replace(found, events=warnings, nodes=nodes_of(cluster, lost))
+
+
+def run_facts(job: Facts, run: int) -> Facts:
+    """Returns a run of a sweep as an application with one replica.
+
+    Args:
+        job: the Job with all runs, and at least the pods of this one, oldest first.
+        run: the index of the run.
+    """
+    main, pods = view.run_view(job.mains[0], run, job.pods)
+    return replace(job, name=f"{job.name}.{run}", mains=[main], jobs=[main], pods=pods, run=run)
+
+
+def created(thing: Object) -> str:
+    """Returns the time of creation of an object, to sort by it."""
+    return str(thing["metadata"].get("creationTimestamp", ""))
+
+
+def pod_selector(name: str, run: int | None) -> dict[str, str]:
+    """Returns the query for the pods of an application.
+
+    Args:
+        name: its id within the namespace.
+        run: its index in a Job with many runs; None for other applications.
+    """
+    if run is None:
+        return selector(name)
+    return {"labelSelector": f"{APP_ID}={split_run(name)[0]},{JOB_COMPLETION_INDEX}={run}"}
+
+
+def main_selector(name: str, run: int | None) -> dict[str, str]:
+    """Returns the query for the submitted objects of an application; see :func:`pod_selector`."""
+    return selector(name if run is None else split_run(name)[0])

@@ -1,0 +1,126 @@
+"""One run of a Job with many, as the Job and the pods of an application with one replica."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torchx.schedulers.kubernetes.api.objects import Object, annotation, indexes, label, true_conditions
+from torchx.schedulers.kubernetes.manifests.names import (
+    CANCELLED,
+    CANCELLED_CODE,
+    CANCELLED_RUNS,
+    DISRUPTED,
+    JOB_COMPLETION_INDEX,
+    RUNS,
+)
+from torchx.schedulers.kubernetes.state.attempts import container_of, ended_by_us, live
+
+_ENDS = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
+
+
+def has_runs(main: Object) -> bool:
+    """Returns True if the indexes of a Job are the runs of a sweep."""
+    return bool(annotation(main, RUNS))
+
+
+def has_index(main: Object, index: int) -> bool:
+    """Returns True if a Job has an index."""
+    return index < int((main.get("spec") or {}).get("completions") or 0)
+
+
+def index_of(pod: Object) -> str:
+    """Returns the index of a pod in its Job."""
+    return annotation(pod, JOB_COMPLETION_INDEX) or label(pod, JOB_COMPLETION_INDEX)
+
+
+def is_cancelled(main: Object, index: int) -> bool:
+    """Returns True if a run was cancelled, by itself or with all others."""
+    return bool(annotation(main, CANCELLED)) or index in indexes(annotation(main, CANCELLED_RUNS))
+
+
+def kind_of(main: Object, index: int) -> tuple[bool, ...]:
+    """Returns the facts on which the status of a run without a pod depends."""
+    status = main.get("status") or {}
+    ended = (index in indexes(status.get(key)) for key in ("completedIndexes", "failedIndexes"))
+    noted = any(key.startswith(f"{DISRUPTED}{index}-") for key in main["metadata"]["annotations"])
+    return (*ended, is_cancelled(main, index), noted)
+
+
+def run_view(main: Object, index: int, pods: Iterable[Object]) -> tuple[Object, list[Object]]:
+    """Returns the Job and the pods of a run, as if it were an application.
+
+    Args:
+        main: the Job with all runs; unchanged.
+        index: the index of the run.
+        pods: its pods, oldest first; those of other runs are left out.
+    """
+    mine = [pod for pod in pods if index_of(pod) == str(index)]
+    newest = mine[-1] if mine else None
+    running = any(live(pod) for pod in mine)
+    status = main.get("status") or {}
+    done = index in indexes(status.get("completedIndexes"))
+    failed = index in indexes(status.get("failedIndexes"))
+    cancelled = is_cancelled(main, index) and not done
+    if cancelled and failed and newest is not None:
+        cancelled = ended_by_us(newest) or _exit_code(newest) == CANCELLED_CODE
+    conditions = [each for each in status.get("conditions") or [] if each.get("type") not in _ENDS]
+    whole = true_conditions(main).get("Failed") or true_conditions(main).get("Complete")
+    at = _ended_at(newest) or str((whole or {}).get("lastTransitionTime") or "")
+    ended: dict[str, Any] = {"status": "True", **({"lastTransitionTime": at} if at else {})}
+    if done:
+        conditions.append({**ended, "type": "Complete", "reason": "CompletionsReached"})
+    elif failed:
+        conditions.append({**ended, "type": "Failed", "reason": "FailedIndexes"})
+    elif whole is not None and whole.get("type") == "Failed":
+        conditions.append({**whole})
+    elif cancelled and not running and not any(each.get("type") == "Suspended" for each in conditions):
+        conditions.append({"type": "Suspended", "status": "True", "reason": "JobSuspended"})
+    own: dict[str, Any] = {"conditions": conditions, "completedIndexes": "0" if done else ""}
+    own |= {"failedIndexes": "0" if failed else "", "active": int(running)}
+    if newest is not None:
+        own |= {"startTime": str((mine[0].get("status") or {}).get("startTime") or "")}
+        own |= {"ready": int(running and bool((newest.get("status") or {}).get("phase") == "Running"))}
+    notes = _annotations(main, index)
+    if cancelled:
+        notes[CANCELLED] = annotation(main, CANCELLED) or at or str(main["metadata"].get("creationTimestamp"))
+    job = {
+        **main,
+        "metadata": {**main["metadata"], "annotations": notes},
+        "spec": {**main["spec"], "completions": 1, "parallelism": 1},
+        "status": own,
+    }
+    return job, [_as_replica_0(pod) for pod in mine]
+
+
+def _annotations(main: Object, index: int) -> dict[str, str]:
+    """Returns the annotations of a Job for a run: the notes are those on its own pods, as of index 0."""
+    result: dict[str, str] = {}
+    for key, text in main["metadata"]["annotations"].items():
+        number, dash, rest = key.removeprefix(DISRUPTED).partition("-")
+        if not key.startswith(DISRUPTED):
+            result.update({key: text} if key != CANCELLED else {})
+        elif number == str(index):
+            result[f"{DISRUPTED}0{dash}{rest}"] = text
+    return result
+
+
+def _as_replica_0(pod: Object) -> Object:
+    metadata = pod["metadata"]
+    changed = {
+        key: {
+            name: value for name, value in (metadata.get(key) or {}).items() if name != JOB_COMPLETION_INDEX
+        }
+        for key in ("labels", "annotations")
+    }
+    changed["annotations"][JOB_COMPLETION_INDEX] = "0"
+    return {**pod, "metadata": {**metadata, **changed}}
+
+
+def _exit_code(pod: Object) -> Any:
+    return ((container_of(pod).get("state") or {}).get("terminated") or {}).get("exitCode")
+
+
+def _ended_at(pod: Object | None) -> str:
+    state = container_of(pod).get("state") or {} if pod is not None else {}
+    return str((state.get("terminated") or {}).get("finishedAt") or "")
