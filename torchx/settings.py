@@ -22,14 +22,15 @@ TORCHX_HEARTBEAT = "TORCHX_HEARTBEAT"
 """Set in the replicas of applications with ``stall``: where heartbeats are written, ``OFFSET:FILE``."""
 
 TORCHX_RUN = "TORCHX_RUN"
-"""Set in every replica, except on Kubernetes: the number of the run, from 1."""
+"""Set in every replica: the number of the run, from 1."""
 
 TORCHX_ENDS_AT = "TORCHX_ENDS_AT"
-"""Set in every replica with a time limit, except on Kubernetes: the end of the run, in epoch seconds."""
+"""Set in every replica with a time limit: the end of the run, in epoch seconds. It is absent on Kubernetes if
+the role starts neither a shell nor Python."""
 
 TORCHX_NOTICE = "TORCHX_NOTICE"
-"""Set in every replica with a notice, except on Kubernetes: the seconds before the end of the run, and the
-signal, as in ``300:USR1``."""
+"""Set in every replica with a notice: the seconds before the end of the run, and the signal, as in
+``300:USR1``."""
 
 TORCHX_CHECKPOINT_DIR = "TORCHX_CHECKPOINT_DIR"
 """Set in every replica that has a folder for checkpoints: the same one in all attempts and runs."""

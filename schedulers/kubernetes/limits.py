@@ -1,18 +1,25 @@
-"""Time limits on a cluster: the deadline of pods, whose TERM is the notice, and their replacement."""
+"""Time limits on a cluster: the deadline of pods, the hook that notifies their programs, the next runs."""
 
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from torchx import settings
 from torchx.errors import UsageError
+from torchx.schedulers.kubernetes.manifests.attempt_number import LIMIT
+from torchx.schedulers.kubernetes.manifests.names import NOTICE
+from torchx.schedulers.shared.notice import POD_HOOK_SCRIPT
 from torchx.schedulers.shared.options import limits_of
 from torchx.scheduling.limits import NODE, PREEMPTED, LimitRule
-from torchx.specs.app import AppDef
+from torchx.specs.app import AppDef, RetryPolicy
 from torchx.specs.run_options import CfgVal
+
+DISRUPTIONS = frozenset((PREEMPTED, NODE))
+"""The causes of requeues that are disruptions of pods."""
 
 
 def check_limits(cfg: Mapping[str, CfgVal]) -> None:
@@ -22,38 +29,58 @@ def check_limits(cfg: Mapping[str, CfgVal]) -> None:
         UsageError: a cluster cannot honour them.
     """
     rule = limits_of(cfg)
-    signal = str(cfg.get("notice") or "").partition(":")[2].removeprefix("SIG")
-    if signal not in ("", "TERM"):
-        raise UsageError(
-            f"run option `notice` of kubernetes is `{cfg['notice']}`: the signal of a notice is TERM there",
-            hint=f"e.g. notice={str(cfg['notice']).partition(':')[0]}:TERM",
-        )
     counted = [cause for cause in (PREEMPTED, NODE) if rule.requeue.get(cause) is not None]
     if counted:
         raise UsageError(
             f"run option `requeue_on` of kubernetes has a number for `{counted[0]}`",
             hint="a cluster replaces evicted, preempted and lost pods without a limit",
         )
-    if rule.requeues and cfg.get("kind") == "volcano":
+    if rule.requeue and cfg.get("kind") in ("jobset", "volcano"):
         raise UsageError(
-            "run option `requeue_on` of kubernetes has `time-limit`, which kind=volcano does not support",
-            hint="use kind=job or kind=jobset",
+            f"run option `requeue_on` of kubernetes is not possible with kind={cfg['kind']}",
+            hint="use kind=job",
         )
+
+
+def check_roles(app: AppDef, cfg: Mapping[str, CfgVal]) -> None:
+    """Checks the roles of an application with requeues.
+
+    Raises:
+        UsageError: a role has retries of single replicas, which its Job carries out, for any cause.
+    """
+    if not LimitRule.of(cfg).requeue:
+        return
+    for role in app.roles:
+        if role.max_retries and role.num_replicas > 1 and role.retry_policy is RetryPolicy.REPLICA:
+            raise UsageError(
+                f"role `{role.name}` has retries of single replicas, "
+                "which exclude run option `requeue_on` of kubernetes",
+                hint="use retry_policy ROLE or APPLICATION, or no retries",
+            )
 
 
 def notes_of_limits(cfg: Mapping[str, CfgVal]) -> list[str]:
     """Returns the notes about a time limit."""
     rule = LimitRule.of(cfg)
     notes = []
-    if rule.requeues:
-        notes.append("requeues after the time limit and retries are counted together on a cluster")
-        if not rule.checkpoint_dir:
-            notes.append("pods share no folder for checkpoints: give --checkpoint-dir, on a mounted volume")
+    if rule.requeue and not rule.checkpoint_dir:
+        notes.append("pods share no folder for checkpoints: give --checkpoint-dir, on a mounted volume")
+    if len(DISRUPTIONS & rule.requeue.keys()) == 1:
+        notes.append("requeues follow evictions, preemptions and lost nodes alike")
     return notes
 
 
+def by_torchx(cfg: Mapping[str, CfgVal]) -> bool:
+    """Returns True if torchx begins the next runs, or lets the replicas save their state at the same time.
+
+    A Job does neither: it replaces single pods, and ends all others when one has failed.
+    """
+    rule = LimitRule.of(cfg)
+    return bool(rule.requeue or rule.notice)
+
+
 def with_requeues(app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
-    """Returns an application whose pods are replaced after the time limit, too."""
+    """Returns an application whose pods a Job replaces after the time limit, if torchx may not do it."""
     requeues = LimitRule.of(cfg).requeues
     if not requeues:
         return app
@@ -61,33 +88,75 @@ def with_requeues(app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
     return replace(app, roles=roles)
 
 
-def requeues_of(cfg: Mapping[str, Any]) -> int:
-    """Returns the requeues after the time limit in recorded options; 0 if they are damaged."""
+def rule_of(cfg: Mapping[str, Any]) -> LimitRule:
+    """Returns the rule of recorded options; an empty one if they are damaged."""
     try:
-        return LimitRule.of(cfg).requeues
+        return LimitRule.of(cfg)
     except ValueError:
-        return 0
+        return LimitRule()
 
 
 def pod_limits(cfg: Mapping[str, CfgVal], grace: int) -> dict[str, int]:
     """Returns the fields of a pod's specification.
 
-    At its deadline, a pod gets TERM, which is the notice; the grace period ends with the time limit. The pod
-    and its log stay, while the deadline of a Job would delete them.
+    The notice begins at the deadline of the pod: its hook notifies the programs and lasts as long as the
+    notice, or the programs get TERM, if that is the signal. The pod and its log stay, while the deadline of
+    a Job would delete them.
 
     >>> pod_limits({"time_limit": "1h", "notice": "2m"}, 30)
+    {'activeDeadlineSeconds': 3480, 'terminationGracePeriodSeconds': 150}
+    >>> pod_limits({"time_limit": "1h", "notice": "2m:TERM"}, 30)
     {'activeDeadlineSeconds': 3480, 'terminationGracePeriodSeconds': 120}
     """
     rule = LimitRule.of(cfg)
     if rule.limit is None:
         return {"terminationGracePeriodSeconds": grace}
+    notice = math.ceil(rule.notice)
     return {
-        "activeDeadlineSeconds": max(math.ceil(rule.limit - rule.notice), 2),
-        "terminationGracePeriodSeconds": max(grace, math.ceil(rule.notice)),
+        "activeDeadlineSeconds": _deadline(rule),
+        "terminationGracePeriodSeconds": max(grace, notice) if rule.signal == "TERM" else grace + notice,
     }
 
 
+def _deadline(rule: LimitRule) -> int:
+    return max(math.ceil((rule.limit or 0.0) - rule.notice), 2)
+
+
+def container_limits(cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
+    """Returns the fields of a container: the hook that notifies its programs.
+
+    >>> container_limits({"time_limit": "1h", "notice": "2m"})["lifecycle"]["preStop"]["exec"]["command"][3:]
+    ['sh', 'USR1', '10', '0', '3480', '120']
+    """
+    rule = LimitRule.of(cfg)
+    if not rule.notice or rule.signal == "TERM":
+        return {}
+    number = signal.Signals[f"SIG{rule.signal}"].value
+    arguments = [rule.signal, number, 0, _deadline(rule), math.ceil(rule.notice)]
+    command = ["sh", "-c", POD_HOOK_SCRIPT, "sh", *map(str, arguments)]
+    return {"lifecycle": {"preStop": {"exec": {"command": command}}}}
+
+
+def pod_annotations(cfg: Mapping[str, CfgVal]) -> dict[str, str]:
+    """Returns the annotations of pods.
+
+    >>> pod_annotations({"time_limit": "1h", "notice": "2m"})
+    {'torchx.pytorch.org/notice': '120'}
+    """
+    rule = LimitRule.of(cfg)
+    return {NOTICE: str(math.ceil(rule.notice))} if rule.notice else {}
+
+
 def variables(cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
-    """Returns the variables of the programs."""
-    folder = LimitRule.of(cfg).checkpoint_dir
-    return {settings.TORCHX_CHECKPOINT_DIR: folder} if folder else {}
+    """Returns the variables of the programs in the first run.
+
+    >>> variables({"time_limit": "1h", "notice": "2m"})
+    {'TORCHX_RUN': '1', 'TORCHX_NOTICE': '120:USR1', 'TORCHX_TIME_LIMIT': '3600'}
+    """
+    rule = LimitRule.of(cfg)
+    found = rule.variables(1, None)
+    if rule.limit is not None:
+        found[LIMIT] = str(math.ceil(rule.limit))
+    if rule.checkpoint_dir:
+        found[settings.TORCHX_CHECKPOINT_DIR] = rule.checkpoint_dir
+    return found

@@ -9,7 +9,7 @@ from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.cancel import cancel_objects, end_jobs, has_failed, is_over, spec
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.gang import actions
-from torchx.schedulers.kubernetes.gang.restarts import due_restart, is_cancelled, is_gang
+from torchx.schedulers.kubernetes.gang.restarts import Phase, due_restart, is_cancelled, is_gang, phase_of
 from torchx.schedulers.kubernetes.lookup import find
 from torchx.schedulers.kubernetes.manifests.names import DISRUPTED
 from torchx.schedulers.kubernetes.many import ends
@@ -63,9 +63,13 @@ def reconcile_objects(cluster: Cluster, facts: Facts) -> bool:
         actions.complete_marks(cluster, facts)
         begun = [m for m in facts.mains if is_ended_by_us(m)]
         end_jobs(cluster, facts, [m for m in begun if _is_unfinished(facts, m)], "")
+        phase = phase_of(facts)
+        if phase is Phase.SAVING:
+            return True
         cancelled = any(annotation(main, CANCELLED) for main in begun)
         fails_fast = facts.fails_fast and not facts.damage  # unknown if the record is damaged
-        if fails_fast and not cancelled and any(has_failed(facts, m) for m in facts.mains):
+        failed = phase is Phase.FAILED or any(has_failed(facts, m) for m in facts.mains)
+        if fails_fast and not cancelled and failed:
             due = [m for m in facts.mains if m not in begun and (_runs(facts, m) or not has_failed(facts, m))]
             end_jobs(cluster, facts, due, STOPPED)
     except ClusterError as error:  # ignored for a caller with read access only

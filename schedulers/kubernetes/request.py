@@ -11,7 +11,7 @@ from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.checks import notes_of, process_notes
 from torchx.schedulers.kubernetes.gang.attempts import SPARE
-from torchx.schedulers.kubernetes.limits import notes_of_limits, with_requeues
+from torchx.schedulers.kubernetes.limits import by_torchx, check_roles, notes_of_limits, with_requeues
 from torchx.schedulers.kubernetes.manifests import job as jobs
 from torchx.schedulers.kubernetes.manifests import jobset as jobsets
 from torchx.schedulers.kubernetes.manifests import volcano
@@ -66,6 +66,7 @@ class KubernetesJob:
 
 def dry_run(app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[KubernetesJob]:
     """Returns the request for an application, with notes; contacts no cluster."""
+    check_roles(app, cfg)
     kind = kind_of(app, cfg)
     plans = plan_workspaces(app, cfg)
     info = AppDryRunInfo(to_request(app, unique_name(app), cfg, kind, plans), as_text)
@@ -90,7 +91,7 @@ def kind_of(app: AppDef, cfg: Mapping[str, CfgVal], has_jobset: bool = False) ->
         jobs.restarts_as_a_whole(role) and role.num_replicas > 1 for role in app.roles
     )
     by_cause = any(cfg.get(option) is not None for option in ("retry_on", "no_retry_on"))
-    return JOBSET if has_jobset and whole and not by_cause else JOB
+    return JOBSET if has_jobset and whole and not (by_cause or by_torchx(cfg)) else JOB
 
 
 def to_request(
@@ -116,7 +117,7 @@ def to_request(
         UsageError: the application is not possible on a cluster.
     """
     require_name(name)
-    given, app = app, with_requeues(app, cfg)
+    given = app
     plans = workspaces or WorkspacePlans()
     packed = config_map_names(name, plans.archives)
     if kind == VOLCANO:
@@ -134,6 +135,7 @@ def to_request(
     else:
         # restarts need the record
         gang = gangs and jobs.is_gang(app, cfg) and write_record(app, cfg) is not None
+        app = app if gang else with_requeues(app, cfg)
         names = role_names(name, app.roles, spare=SPARE if gang else 0)
         rank0 = f"{name}-{names[0]}-0"
         hosts = hosts_of(app, name, [f"{name}-{part}-{{}}" for part in names], gang=gang)

@@ -13,7 +13,8 @@ from torchx.schedulers.kubernetes.api.client import Object
 from torchx.schedulers.kubernetes.api.objects import annotation, short, time_of, true_conditions
 from torchx.schedulers.kubernetes.contexts import Clusters, text_of
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of
-from torchx.schedulers.kubernetes.gang.restarts import Restart, due_restart, is_gang
+from torchx.schedulers.kubernetes.gang.records import Restart, used_retries
+from torchx.schedulers.kubernetes.gang.restarts import Phase, due_restart, is_gang, phase_of
 from torchx.schedulers.kubernetes.lookup import find
 from torchx.schedulers.kubernetes.objects import (
     CANCELLED,
@@ -37,13 +38,14 @@ from torchx.specs.status import AppState, FirstFailure, ReplicaStatus, RoleStatu
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import application
-    from torchx.schedulers.kubernetes.gang import causes
+    from torchx.schedulers.kubernetes.gang import causes, runs
 
 
 HELD_FOR = 60.0
 """Seconds after which an incomplete submission counts as interrupted."""
 
 INTERRUPTED = "its submission was interrupted"
+SAVING = "its time limit is near: replicas have ended, the others save their state"
 
 
 def describe_app(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
@@ -92,7 +94,9 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
         now: seconds since the epoch.
     """
     record = facts.record
-    jobs = [job_facts(facts.kind, main) for main in facts.mains]
+    response_cfg = dict(record.get("cfg") or {})
+    used = used_retries(facts) if is_gang(facts) else {}
+    jobs = [runs.as_finished(facts, main, job_facts(facts.kind, main)) for main in facts.mains]
     replicas = Replicas(facts, members_of(facts, record), now)
     running = any(live(pod) for pod in facts.pods)
     if facts.partial:  # the pods that run were not read
@@ -103,6 +107,8 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
     else:
         state, msg = AppState.RUNNING if running else AppState.PENDING, _restart_text(restart)
         replicas.restarting = set(restart.attempts)
+    if restart is None and not is_terminal(state) and phase_of(facts) is Phase.SAVING:
+        msg = SAVING
     over = is_terminal(state)
     created = [time_of(job["metadata"].get("creationTimestamp")) for job in (*facts.mains, *facts.earlier)]
     submitted = min(created, key=or_zero)
@@ -117,7 +123,7 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
         roles.setdefault(status.role, RoleStatus(status.role, [])).replicas.append(status)
     first = reasons.first_failure(facts, jobs, statuses) if state is AppState.FAILED else None
     if first is not None:
-        first = _with_refusal(facts, replicas, first)
+        first = runs.with_limit(_with_refusal(facts, replicas, first), response_cfg, used)
     started = min((a.started_at for s in statuses for a in s.attempts if a.started_at), default=None)
     if not over and not msg:
         msg = reasons.waiting(statuses, facts.events)
@@ -140,7 +146,8 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
         started_at=started or (_started(facts) if state is not AppState.PENDING else None),
         ended_at=ended,
         first_failure=first,
-        cfg=dict(record.get("cfg") or {}),
+        cfg=response_cfg,
+        run=runs.run_of(used),
         metadata=own_entries((record.get("app") or {}).get("metadata")),
     )
 

@@ -8,7 +8,10 @@ NOTICE_SCRIPT = """\
 torchx_handles() {
     torchx_caught=
     while read -r torchx_key torchx_value; do
-        case $torchx_key in SigCgt:) torchx_caught=$torchx_value ;; esac
+        case $torchx_key/$torchx_value/$1 in
+            Name:/pause/1) return 1 ;; # the sandbox of a pod
+            SigCgt:/*) torchx_caught=$torchx_value ;;
+        esac
     done < "/proc/$1/status"
     [ "$((0x0${torchx_caught#????????} >> ($2 - 1) & 1))" = 1 ]
 } 2> /dev/null
@@ -34,3 +37,26 @@ torchx_notify() {
 torchx_notify "$@"
 """
 """Plain sh, for small images. The arguments: the name of a signal, its number, the process to begin with."""
+
+POD_HOOK_SCRIPT = (
+    """\
+# before the end of a pod: $1 to $3 as below, 0 for all processes; $4 seconds to its deadline, $5 the notice
+# At the deadline, the programs are notified and have time; at an earlier end, TERM follows immediately.
+torchx_is_at_limit() {
+    torchx_first=$1
+    [ "$1" != 0 ] || torchx_first=1
+    torchx_deadline=$2
+    read -r torchx_stat < "/proc/$torchx_first/stat"
+    read -r torchx_up torchx_rest < /proc/uptime
+    set -- ${torchx_stat##*) }
+    torchx_slack=$((torchx_deadline / 2 < 600 ? torchx_deadline / 2 : 600)) # the image may have been pulled
+    [ "$((${torchx_up%.*} - ${20} / 100 + 2 + torchx_slack))" -ge "$torchx_deadline" ]
+}
+torchx_is_at_limit "$3" "$4" || exit 0
+"""
+    + NOTICE_SCRIPT
+    + """\
+sleep "$5"  # ends with the program
+"""
+)
+"""Plain sh for the ``preStop`` hook of a pod. The kubelet sends TERM when it has ended."""

@@ -89,7 +89,7 @@ class Node:
             elif uid in self._pods:
                 self._pods.discard(uid)  # the kubelet fetches it once
                 grace = pod["metadata"]["deletionGracePeriodSeconds"]
-                self._thread_for(self._end, process, float(grace))
+                self._thread_for(self._end, pod, process, float(grace))
         elif uid in self._pods and deadline(pod) and pod["status"]["phase"] in ("Pending", "Running"):
             self._pods.discard(uid)
             self._due.add(uid)
@@ -99,7 +99,7 @@ class Node:
                 return
             self._ready(collection, name, "False", "PodFailed")
             grace = float(pod["spec"].get("terminationGracePeriodSeconds", 30))
-            self._thread_for(self._end, self.processes[uid], grace)
+            self._thread_for(self._end, pod, self.processes[uid], grace)
         elif uid not in self._pods and uid not in self.processes and pod["status"]["phase"] == "Pending":
             self._pods.add(uid)
             self._thread_for(self._life, collection, pod)
@@ -109,8 +109,9 @@ class Node:
         self._threads.append(thread)
         thread.start()
 
-    def _end(self, process: subprocess.Popen[bytes], grace: float) -> None:
+    def _end(self, pod: Object, process: subprocess.Popen[bytes], grace: float) -> None:
         if grace:
+            grace = max(grace - self._run_hook(pod, process, grace), 0.0)
             end(process, signal.SIGTERM)
             try:
                 process.wait(grace)
@@ -118,6 +119,24 @@ class Node:
             except subprocess.TimeoutExpired:
                 pass
         end(process, signal.SIGKILL)
+
+    def _run_hook(self, pod: Object, process: subprocess.Popen[bytes], grace: float) -> float:
+        """Runs the hook of a container before its end, as recorded in 18d; returns the seconds that it took.
+
+        A hook ends with the program, since both are in one container. The processes of a pod are not in a
+        namespace of their own here: process 0, above all of them, is the program.
+        """
+        stop = (pod["spec"]["containers"][0].get("lifecycle") or {}).get("preStop")
+        if stop is None:
+            return 0.0
+        begin = time.monotonic()
+        words = [str(process.pid) if word == "0" else word for word in stop["exec"]["command"]]
+        with subprocess.Popen(words, start_new_session=True) as hook:
+            while hook.poll() is None and process.poll() is None and time.monotonic() - begin < grace:
+                if self.stop.wait(0.05):
+                    break
+            end(hook, signal.SIGKILL)
+        return time.monotonic() - begin
 
     # --- one pod ---------------------------------------------------------------------------------
 
@@ -138,6 +157,7 @@ class Node:
             self._store.update(collection, name, lambda p: p["status"].update(conditions=[reported]))
             return
         self._store.update(collection, name, lambda p: p["spec"].update(nodeName=NAME))
+        self._store.update(collection, name, lambda p: p["status"].update(startTime=now()))
         self._state(collection, name, {"waiting": {"reason": "ContainerCreating"}})
         if "nosuch" in container["image"]:
             image = container["image"]
@@ -265,10 +285,8 @@ def deadline(pod: Object) -> bool:
     limit = int(pod["spec"].get("activeDeadlineSeconds") or 10**6)
     if limit <= 1:
         return True
-    states = [status.get("state") or {} for status in pod["status"].get("containerStatuses") or ()]
-    started = [state["running"]["startedAt"] for state in states if "running" in state]
-    age = time.time() - min(map(seconds_of, started), default=time.time())
-    return age >= limit
+    started = pod["status"].get("startTime")
+    return started is not None and time.time() - seconds_of(started) >= limit
 
 
 def seconds_of(stamp: str) -> float:

@@ -17,7 +17,7 @@ from torchx.supervisor.actions import Requeue as Requeue
 from torchx.supervisor.actions import Retry as Retry
 from torchx.supervisor.actions import Start as Start
 from torchx.supervisor.actions import Stop as Stop
-from torchx.supervisor.services.order import NO_LONGER_NEEDED, Order
+from torchx.supervisor.services.order import Order
 
 if TYPE_CHECKING:
     from torchx.jobs.record import JobRecord

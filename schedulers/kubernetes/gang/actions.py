@@ -19,7 +19,9 @@ from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.cancel import end_jobs, is_over, suspend
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of, name_of
 from torchx.schedulers.kubernetes.gang.next_job import next_job, rank0_service
-from torchx.schedulers.kubernetes.gang.restarts import Restart, due_restart, restart_from
+from torchx.schedulers.kubernetes.gang.records import Restart, restart_from
+from torchx.schedulers.kubernetes.gang.restarts import due_restart
+from torchx.schedulers.kubernetes.gang.runs import run_of
 from torchx.schedulers.kubernetes.manifests.job import MANY, QUEUE
 from torchx.schedulers.kubernetes.manifests.names import RESTARTED
 from torchx.schedulers.kubernetes.objects import (
@@ -113,7 +115,8 @@ def _manifests(facts: Facts, restart: Restart) -> Iterator[Object]:
         hosts[name] = name_of(name, attempt, attempt + 1)
     ttl = (facts.record.get("cfg") or {}).get("ttl")
     more = {"ttlSecondsAfterFinished": ttl} if ttl is not None else {}
-    made = [next_job(main, restart.text(), now(), more, hosts) for main in replaced]
+    run = run_of(restart.used)
+    made = [next_job(main, restart.text(), now(), more, hosts, run) for main in replaced]
     yield from (rank0_service(job) for job in made if _role(job) == 0)
     yield from made
 

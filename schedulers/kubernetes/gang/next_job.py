@@ -40,7 +40,7 @@ _NOT_COPIED = (CANCELLED, STOPPED, HELD, RESTARTED, RETRIES)
 
 
 def next_job(
-    job: Object, restart: str, held_at: str, spec: Mapping[str, Any], hosts: Mapping[str, str]
+    job: Object, restart: str, held_at: str, spec: Mapping[str, Any], hosts: Mapping[str, str], run: int = 1
 ) -> Object:
     """Returns the manifest of the job of the next attempt, which is suspended.
 
@@ -50,6 +50,7 @@ def next_job(
         held_at: the time for the annotation that it is incomplete.
         spec: further fields of its specification.
         hosts: the names of the jobs of the next attempts, by those of the attempts before.
+        run: the number of the run.
     """
     number = attempt_of(job) + 1
     metadata = job["metadata"]
@@ -66,7 +67,9 @@ def next_job(
     }
     domain = str(template["spec"].get("subdomain") or "")
     for container in template["spec"].get("containers") or []:
-        container["env"] = [_variable(entry, number, hosts, domain) for entry in container.get("env") or []]
+        container["env"] = [
+            _variable(entry, number, run, hosts, domain) for entry in container.get("env") or []
+        ]
         if not container["env"]:
             del container["env"]
         if container.get("args"):
@@ -120,11 +123,14 @@ def _labels(metadata: Mapping[str, Any], number: int) -> dict[str, str]:
     return {**own, ATTEMPT: str(number)}
 
 
-def _variable(entry: Mapping[str, Any], number: int, hosts: Mapping[str, str], domain: str) -> dict[str, Any]:
-    """Returns a variable of the next attempt: its number, and the names of its hosts."""
+def _variable(
+    entry: Mapping[str, Any], number: int, run: int, hosts: Mapping[str, str], domain: str
+) -> dict[str, Any]:
+    """Returns a variable of the next attempt: its number, that of the run, and the names of its hosts."""
     name, value = str(entry.get("name")), entry.get("value")
-    if name == settings.TORCHX_ATTEMPT and value is not None:
-        return {"name": name, "value": str(number)}
+    counts = {settings.TORCHX_ATTEMPT: number, settings.TORCHX_RUN: run}
+    if name in counts and value is not None:
+        return {"name": name, "value": str(counts[name])}
     if not isinstance(value, str):
         return dict(entry)
     # other hosts without a domain have the same name in all attempts

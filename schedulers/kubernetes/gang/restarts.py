@@ -6,9 +6,8 @@ The ends of the replicas of the newest attempts are replayed through the rules o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, NamedTuple
 
 from torchx.schedulers.kubernetes.api.objects import (
@@ -18,69 +17,31 @@ from torchx.schedulers.kubernetes.api.objects import (
     indexes,
     label,
     owns,
-    short,
     time_of,
     true_conditions,
 )
-from torchx.schedulers.kubernetes.api.shape import AnyOf, check
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of
 from torchx.schedulers.kubernetes.gang.causes import refusal, rules_of
-from torchx.schedulers.kubernetes.limits import requeues_of
+from torchx.schedulers.kubernetes.gang.records import Restart, restart_from, used_retries
+from torchx.schedulers.kubernetes.gang.runs import DISRUPTED, RunLimits, started_at
 from torchx.schedulers.kubernetes.manifests.names import ATTEMPT, RESTARTED, RETRIES
 from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, STOPPED, Facts, role_index
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import FAILURE_COUNT, attempts_of, ended_by_us
-from torchx.schedulers.kubernetes.state.replicas import replica_of, run_of
-from torchx.scheduling.retry_rules import RetryRules
+from torchx.schedulers.kubernetes.state.replicas import replica_of
+from torchx.schedulers.kubernetes.state.replicas import run_of as pod_order
 from torchx.specs.status import AppState
-from torchx.supervisor.policy import APPLICATION, COUNTED, FREE, NEVER, Action, Gang, Retry, RoleRules
-
-_SHAPE = {"roles": {"*": int}, "used": {"*": int}, "why": str, "at": AnyOf(int, float), "done": bool}
-
-
-@dataclass(frozen=True)
-class Restart:
-    """A restart of one or more roles.
-
-    Attributes:
-        attempts: the attempt that it replaces, by the number of the role.
-        used: the used retries, by ``application`` or ``role NAME``.
-        why: the reason, one line.
-        at: the earliest time of the next start, in seconds since the epoch.
-        marked: whether it has begun: the replaced attempts are being ended.
-    """
-
-    attempts: Mapping[int, int]
-    used: Mapping[str, int] = field(default_factory=dict)
-    why: str = ""
-    at: float = 0.0
-    marked: bool = False
-
-    def text(self, *, done: bool = False) -> str:
-        """Returns the restart as an annotation.
-
-        Args:
-            done: the next attempts exist.
-        """
-        roles = {str(role): attempt for role, attempt in self.attempts.items()}
-        data = {"roles": roles, "used": self.used, "why": self.why, "at": self.at, "done": done}
-        return json.dumps(data, separators=(",", ":"))
-
-
-def restart_from(text: str) -> tuple[Restart, bool] | None:
-    """Returns the restart in an annotation, and whether it is done; None if it is damaged."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(data, dict) or check(data, _SHAPE) or not {"roles", "used"} <= data.keys():
-        return None
-    counts = [*data["roles"].values(), *data["used"].values()]
-    if any(count_of(role) is None for role in data["roles"]) or not all(0 <= n < 10**6 for n in counts):
-        return None
-    roles = {int(role): attempt for role, attempt in data["roles"].items()}
-    restart = Restart(roles, data["used"], short(data.get("why")), float(data.get("at") or 0.0), True)
-    return restart, bool(data.get("done"))
+from torchx.supervisor.policy import (
+    APPLICATION,
+    COUNTED,
+    FREE,
+    NEVER,
+    Action,
+    Gang,
+    Requeue,
+    Retry,
+    RoleRules,
+)
 
 
 def is_gang(facts: Facts) -> bool:
@@ -99,7 +60,31 @@ def due_restart(facts: Facts) -> Restart | None:
         return None
     if any(annotation(main, STOPPED) for main in facts.mains):
         return None
-    return _begun(facts) or _planned(facts)
+    return _begun(facts) or _Replay(facts).restart()
+
+
+class Phase(Enum):
+    """The phase of the current run of a gang.
+
+    Attributes:
+        OPEN: its replicas run, or are restarted; also without a gang.
+        SAVING: replicas have ended after the notice of the time limit, the others may save their state.
+        FAILED: a replica has failed, and no retry follows.
+    """
+
+    OPEN = "open"
+    SAVING = "saving"
+    FAILED = "failed"
+
+
+def phase_of(facts: Facts) -> Phase:
+    """Returns the phase of the current run of an application."""
+    if not is_gang(facts) or facts.damage or facts.partial or is_cancelled(facts):
+        return Phase.OPEN
+    replay = _Replay(facts)
+    if replay.gang.first_failure is not None:
+        return Phase.FAILED
+    return Phase.SAVING if replay.noticed and not replay.gang.over else Phase.OPEN
 
 
 def _begun(facts: Facts) -> Restart | None:
@@ -113,16 +98,6 @@ def _begun(facts: Facts) -> Restart | None:
     return None
 
 
-def used_retries(facts: Facts) -> dict[str, int]:
-    """Returns the retries that an application has used, by their scope."""
-    used: dict[str, int] = {}
-    for main in facts.mains:
-        found = restart_from(annotation(main, RETRIES))
-        for scope, count in found[0].used.items() if found is not None else ():
-            used[scope] = max(count, used.get(scope, 0))
-    return used
-
-
 class End(NamedTuple):
     """The end of a replica in its newest attempt.
 
@@ -133,6 +108,8 @@ class End(NamedTuple):
         stopped: torchx has ended it.
         verdict: how a failure is retried.
         why: the reason of a failure, as a phrase.
+        is_due: it has ended because of the time limit, or after its notice.
+        is_lost: it was disrupted.
     """
 
     at: float
@@ -141,96 +118,182 @@ class End(NamedTuple):
     stopped: bool = False
     verdict: str = COUNTED
     why: str = ""
+    is_due: bool = False
+    is_lost: bool = False
 
 
-def _planned(facts: Facts) -> Restart | None:
-    """Returns the restart that the rules of retries require."""
-    roles = (facts.record.get("app") or {}).get("roles") or []
-    cfg = facts.record.get("cfg") or {}
-    rules = _rules(roles, facts, requeues_of(cfg))
-    used: dict[str | int, int] = dict(used_retries(facts).items())
-    backoff = cfg.get("retry_backoff")
-    gang = Gang(
-        rules,
-        facts.fails_fast,
-        float(backoff) if isinstance(backoff, (int, float)) else 1.0,
-        used_retries=used,
-    )
-    gang.begin()
-    for rule in rules:
-        for ordinal in rule.replicas:
-            gang.started(ordinal)
-    first: tuple[Retry, End] | None = None
-    for end in sorted(_ends(facts, rules)):
-        actions: list[Action] = gang.exited(end.ordinal, end.succeeded, end.stopped, end.verdict)
-        retry = next((action for action in actions if isinstance(action, Retry)), None)
-        first = first or (None if retry is None else (retry, end))
-    if first is None or not gang.restarting:
-        return None
-    numbers = {n for n, rule in enumerate(rules) if not gang.restarting.isdisjoint(rule.replicas)}
-    mains = {role_index(main): main for main in facts.mains}
-    attempts = {number: attempt_of(mains[number]) for number in sorted(numbers) if number in mains}
-    retry, end = first
-    name = next(rule.name for rule in rules if end.ordinal in rule.replicas)
-    replica = end.ordinal - next(rule.replicas.start for rule in rules if end.ordinal in rule.replicas)
-    why = f"{name}/{replica} {end.why}"
-    scopes = {str(scope): count for scope, count in gang.used_retries.items()}
-    return Restart(attempts, scopes, why, end.at + retry.delay)
+class _Replay:
+    """The ends of the newest attempts, applied to the rules of retries and of the time limit."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        cfg = facts.record.get("cfg") or {}
+        self._causes = rules_of(cfg)
+        self._pods = {m["metadata"]["name"]: _newest_pods(facts, m) for m in facts.mains}
+        self._limits = RunLimits.of(cfg, (pod for pods in self._pods.values() for pod in pods.values()))
+        self._rules = _rules((facts.record.get("app") or {}).get("roles") or [], facts)
+        used: dict[str | int, int] = dict(used_retries(facts).items())
+        backoff = cfg.get("retry_backoff")
+        self.gang = Gang(
+            self._rules,
+            facts.fails_fast,
+            float(backoff) if isinstance(backoff, (int, float)) else 1.0,
+            used_retries=used,
+            requeues=self._limits.rule.requeues,
+        )
+        self.noticed = False
+        self._first: tuple[Retry, End] | None = None
+        self._requeue: End | None = None
+        self._run()
+
+    def restart(self) -> Restart | None:
+        """Returns the restart that the rules require."""
+        mains = {role_index(main): main for main in self._facts.mains}
+        if self._requeue is not None:
+            numbers, end, delay = set(range(len(self._rules))), self._requeue, 0.0
+        elif self._first is not None and self.gang.restarting:
+            restarting = self.gang.restarting
+            numbers = {n for n, rule in enumerate(self._rules) if not restarting.isdisjoint(rule.replicas)}
+            end, delay = self._first[1], self._first[0].delay
+        else:
+            return None
+        attempts = {number: attempt_of(mains[number]) for number in sorted(numbers) if number in mains}
+        scopes = {str(scope): count for scope, count in self.gang.used_retries.items()}
+        rule = next(rule for rule in self._rules if end.ordinal in rule.replicas)
+        why = f"{rule.name}/{end.ordinal - rule.replicas.start} {end.why}"
+        if end.is_due and self._requeue is not None:
+            why = "the time limit was reached"
+        return Restart(attempts, scopes, why, end.at + delay)
+
+    def _run(self) -> None:
+        gang = self.gang
+        gang.begin()
+        for rule in self._rules:
+            for ordinal in rule.replicas:
+                gang.started(ordinal)
+        ended = set()
+        for end in sorted(self._ends()):
+            if self._begins_run(end):
+                self._requeue = end
+                gang.used_retries[DISRUPTED] = gang.used_retries.get(DISRUPTED, 0) + 1
+                return
+            actions = self._notify(end) if end.is_due and not self.noticed else []
+            stopped = end.stopped or (end.is_due and not self._limits.rule.notice)
+            actions += gang.exited(end.ordinal, end.succeeded, stopped, end.verdict)
+            ended.add(end.ordinal)
+            self._note(actions, end)
+        if self.noticed:
+            self._end_others(ended)
+
+    def _begins_run(self, end: End) -> bool:
+        """Returns True for a disruption after which the next run begins."""
+        open_run = not self.noticed and not self.gang.over and self.gang.first_failure is None
+        return end.is_lost and self._limits.follows_disruptions and open_run
+
+    def _notify(self, end: End) -> list[Action]:
+        """Handles the begin of the notice, or the time limit without one."""
+        if self._limits.rule.notice and end.succeeded:
+            return []  # it was about to end anyway
+        self.noticed = True
+        if self._limits.rule.notice:
+            self.gang.notice()
+            return []
+        return self.gang.expire()
+
+    def _end_others(self, ended: set[int]) -> None:
+        """Ends the replicas that need not end by themselves: those that have not started, or all."""
+        left = {n for rule in self._rules for n in rule.replicas} - ended
+        if self._limits.rule.notice and not left.isdisjoint(self._started()):
+            return
+        for ordinal in left:
+            self._note(self.gang.exited(ordinal, False, stopped=True), End(0.0, ordinal, is_due=True))
+
+    def _note(self, actions: list[Action], end: End) -> None:
+        for action in actions:
+            if isinstance(action, Retry) and self._first is None:
+                self._first = action, end
+            if isinstance(action, Requeue):
+                self._requeue = end._replace(is_due=True)
+
+    def _started(self) -> set[int]:
+        """Returns the replicas whose newest pods have started."""
+        return {
+            self._rules[number].replicas.start + index
+            for main in self._facts.mains
+            if (number := role_index(main)) is not None and number < len(self._rules)
+            for index, pod in self._pods[main["metadata"]["name"]].items()
+            if started_at(pod)
+        }
+
+    def _ends(self) -> Iterator[End]:
+        """Yields the ends of replicas in the newest attempt of their roles."""
+        for main in self._facts.mains:
+            number = role_index(main)
+            if number is None or number >= len(self._rules):
+                continue
+            pods = self._pods[main["metadata"]["name"]]
+            status = main.get("status") or {}
+            completed, failed = (indexes(status.get(key)) for key in ("completedIndexes", "failedIndexes"))
+            noted = taken.noted(main)
+            by_hand = set()
+            if not (main.get("spec") or {}).get("suspend"):
+                by_hand = taken.deleted_by_hand(main, pods.values())
+            rule = self._rules[number]
+            for index, ordinal in enumerate(rule.replicas):
+                pod, notes = pods.get(index), noted.get(index)
+                counts = rule.max_retries or self._limits.follows_disruptions
+                if index in completed:
+                    yield End(0.0, ordinal, succeeded=True)
+                elif counts and taken.was_disrupted(notes, pod):
+                    at = _lost_at(pod)
+                    is_due = pod is not None and self._limits.is_due(pod, at)
+                    why = _lost_why(pod, notes)
+                    yield End(at, ordinal, verdict=FREE, why=why, is_due=is_due, is_lost=True)
+                elif pod is not None:
+                    yield from self._end_of(main, pod, ordinal, pod["metadata"]["name"] in by_hand)
+                elif index in failed:
+                    yield End(0.0, ordinal, why=f"failed: {notes[-1] if notes else taken.GONE}")
+
+    def _end_of(self, main: Object, pod: Object, ordinal: int, by_hand: bool) -> Iterator[End]:
+        """Yields the end of a pod, if it has ended."""
+        if by_hand:
+            yield End(0.0, ordinal, why=f"failed: {taken.BY_HAND}")
+            return
+        attempt = attempts_of(pod, 1)[-1]
+        at = attempt.ended_at.timestamp() if attempt.ended_at is not None else 0.0
+        is_due = self._limits.is_due(pod, at)
+        if attempt.state is AppState.SUCCEEDED:
+            yield End(at, ordinal, succeeded=True, is_due=is_due)
+        elif ended_by_us(pod):
+            if attempt.state is not AppState.RUNNING:
+                yield End(at, ordinal, stopped=True)
+        elif attempt.state is AppState.FAILED:
+            limit = (main.get("spec") or {}).get("backoffLimitPerIndex") or 0
+            if (count_of(annotation(pod, FAILURE_COUNT)) or 0) < limit:
+                return  # the Job starts it again
+            code = attempt.signal or f"exit code {attempt.exit_code}"
+            verdict = NEVER if refusal(self._causes, pod) else COUNTED
+            yield End(at, ordinal, verdict=verdict, why=f"failed: {attempt.msg or code}", is_due=is_due)
 
 
-def _rules(roles: list[Mapping[str, Any]], facts: Facts, requeues: int) -> list[RoleRules]:
-    """Returns the rules of all roles; a Job with further attempts restarts its replicas itself.
+def _newest_pods(facts: Facts, main: Object) -> dict[int, Object]:
+    """Returns the newest pods of a job by replica."""
+    own = sorted((pod for pod in facts.pods if owns(main, pod)), key=pod_order)
+    return {replica_of(pod)[1]: pod for pod in own}
 
-    Args:
-        roles: the roles in the record.
-        facts: the application.
-        requeues: the requeues after a time limit, which count as retries.
-    """
+
+def _rules(roles: list[Mapping[str, Any]], facts: Facts) -> list[RoleRules]:
+    """Returns the rules of all roles; a Job with further attempts restarts its replicas itself."""
     by_jobs = {role_index(m) for m in facts.mains if (m.get("spec") or {}).get("backoffLimitPerIndex") != 0}
     rules: list[RoleRules] = []
     first = 0
     for number, role in enumerate(roles):
         count = int(role.get("num_replicas") or 1)
         policy = str(role.get("retry_policy") or APPLICATION)
-        retries = 0 if number in by_jobs else int(role.get("max_retries") or 0) + requeues
+        retries = 0 if number in by_jobs else int(role.get("max_retries") or 0)
         rules.append(RoleRules(str(role["name"]), range(first, first + count), retries, policy))
         first += count
     return rules
-
-
-def _ends(facts: Facts, rules: list[RoleRules]) -> Iterator[End]:
-    """Yields the ends of replicas in the newest attempt of their roles."""
-    causes = rules_of(facts.record.get("cfg") or {})
-    for main in facts.mains:
-        number = role_index(main)
-        if number is None or number >= len(rules):
-            continue
-        own = sorted((pod for pod in facts.pods if owns(main, pod)), key=run_of)
-        pods = {replica_of(pod)[1]: pod for pod in own}
-        status = main.get("status") or {}
-        completed, failed = (indexes(status.get(key)) for key in ("completedIndexes", "failedIndexes"))
-        noted = taken.noted(main)
-        by_hand = set()
-        if not (main.get("spec") or {}).get("suspend"):
-            by_hand = taken.deleted_by_hand(main, pods.values())
-        rule = rules[number]
-        for index, ordinal in enumerate(rule.replicas):
-            if index in completed:
-                yield End(0.0, ordinal, succeeded=True)
-                continue
-            pod: Object | None = pods.get(index)
-            lost = rule.max_retries and (noted.get(index) or (pod is not None and _was_lost(pod)))
-            if lost:
-                yield End(_lost_at(pod), ordinal, verdict=FREE, why=_lost_why(pod, noted.get(index)))
-            elif pod is not None:
-                yield from _end_of(main, pod, ordinal, pod["metadata"]["name"] in by_hand, causes)
-            elif index in failed:
-                yield End(0.0, ordinal, why=f"failed: {taken.GONE}")
-
-
-def _was_lost(pod: Object) -> bool:
-    """Returns True if a replica was disrupted in this attempt."""
-    return not ended_by_us(pod) and bool(taken.disruption(pod) or taken.count_before(pod))
 
 
 def _lost_why(pod: Object | None, notes: list[str] | None) -> str:
@@ -242,24 +305,3 @@ def _lost_at(pod: Object | None) -> float:
     condition = {} if pod is None else true_conditions(pod).get("DisruptionTarget", {})
     at = time_of(condition.get("lastTransitionTime"))
     return at.timestamp() if at is not None else 0.0
-
-
-def _end_of(main: Object, pod: Object, ordinal: int, by_hand: bool, causes: RetryRules) -> Iterator[End]:
-    """Yields the end of a pod, if it has ended."""
-    if by_hand:
-        yield End(0.0, ordinal, why=f"failed: {taken.BY_HAND}")
-        return
-    attempt = attempts_of(pod, 1)[-1]
-    at = attempt.ended_at.timestamp() if attempt.ended_at is not None else 0.0
-    if attempt.state is AppState.SUCCEEDED:
-        yield End(at, ordinal, succeeded=True)
-    elif ended_by_us(pod):
-        if attempt.state is not AppState.RUNNING:
-            yield End(at, ordinal, stopped=True)
-    elif attempt.state is AppState.FAILED:
-        limit = (main.get("spec") or {}).get("backoffLimitPerIndex") or 0
-        if (count_of(annotation(pod, FAILURE_COUNT)) or 0) < limit:
-            return  # the Job starts it again
-        code = attempt.signal or f"exit code {attempt.exit_code}"
-        verdict = NEVER if refusal(causes, pod) else COUNTED
-        yield End(at, ordinal, verdict=verdict, why=f"failed: {attempt.msg or code}")

@@ -1,8 +1,9 @@
-"""The variables with the attempt number in a pod: ``TORCHX_ATTEMPT`` or ``TORCHX_RETRIES``.
+"""The variables that a program sets at its start in a pod: the attempt number, and the end of the run.
 
 A cluster provides the number of retries, from 0, as a field of the pod and cannot add 1 to it. So a role
 with retries gets the attempt number if it starts a program that can add: a shell or Python, which sets the
-variable and executes itself with the arguments of the role. Others get the number of retries.
+variable and executes itself with the arguments of the role. Others get the number of retries. In the same way
+it sets the end of a run with a time limit, since a pod's variables do not have the time of its start.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from torchx.settings import TORCHX_ATTEMPT
+from torchx.settings import TORCHX_ATTEMPT, TORCHX_ENDS_AT
 from torchx.specs.app import Role
 
 RETRIES = "TORCHX_RETRIES"
 """The number of previous attempts; set for a role with retries."""
+LIMIT = "TORCHX_TIME_LIMIT"
+"""The seconds of a run; set for an application with a time limit."""
 _SHELL = re.compile("(ba|da|a|k|z)?sh")
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 # an older cluster leaves the number of retries empty; doubled: for Kubernetes, `$(` begins a variable
@@ -24,6 +27,13 @@ _SHELL_COUNTS = f'[ -z "${RETRIES}" ] || export {TORCHX_ATTEMPT}=$$(( ${RETRIES}
 _PYTHON_COUNTS = (
     f"import os, sys; r = os.environ.get('{RETRIES}'); "
     f"r and os.environ.update({TORCHX_ATTEMPT}=str(int(r) + 1)); os.execvp(sys.argv[1], sys.argv[1:])"
+)
+_SHELL_STARTS = (
+    f'[ -z "${LIMIT}" ] || export {TORCHX_ENDS_AT}=$$(( $$(date +%s) + ${LIMIT} )); {_SHELL_COUNTS}'
+)
+_PYTHON_STARTS = (
+    f"import os, time; n = os.environ.get('{LIMIT}'); "
+    f"n and os.environ.update({TORCHX_ENDS_AT}=str(int(time.time()) + int(n))); {_PYTHON_COUNTS}"
 )
 _FORMER_COUNTS = f'export {TORCHX_ATTEMPT}=$$(( ${{{RETRIES}:-0}} + 1 )); exec "$0" "$@"'
 """In jobs of earlier versions."""
@@ -71,17 +81,26 @@ def variables(retries_at: str | None) -> dict[str, dict[str, Any]]:
     return {name: {"name": name, "valueFrom": {"fieldRef": {"fieldPath": retries_at}}}}
 
 
-def arguments(entrypoint: str, retries_at: str | None) -> list[str]:
-    """Returns arguments that make a shell or Python set ``TORCHX_ATTEMPT`` and then execute the program.
+def arguments(entrypoint: str, retries_at: str | None, *, limited: bool = False) -> list[str]:
+    """Returns arguments that make a shell or Python set the variables and then execute the program.
+
+    Args:
+        entrypoint: the program.
+        retries_at: the pod field with the number of retries; empty without retries, None if no field has it.
+        limited: the run has a time limit.
 
     >>> arguments("/usr/bin/python3.11", FAILURES)[::2], arguments("train", FAILURES), arguments("sh", "")
     (['-ISc', '/usr/bin/python3.11'], [], [])
+    >>> arguments("bash", "", limited=True)[::2]
+    ['-c', 'bash']
     """
     program = PurePosixPath(entrypoint).name
-    if retries_at and is_shell(program):
-        return ["-c", _SHELL_COUNTS, entrypoint]
-    if retries_at and is_python(program):
-        return ["-ISc", _PYTHON_COUNTS, entrypoint]
+    if not (retries_at or limited):
+        return []
+    if is_shell(program):
+        return ["-c", _SHELL_STARTS if limited else _SHELL_COUNTS, entrypoint]
+    if is_python(program):
+        return ["-ISc", _PYTHON_STARTS if limited else _PYTHON_COUNTS, entrypoint]
     return []
 
 
@@ -91,4 +110,7 @@ def own_arguments(args: Sequence[Any]) -> Sequence[Any]:
     >>> own_arguments([*arguments("sh", FAILURES), "-c", "true"]), own_arguments(["-c", "true"])
     (['-c', 'true'], ['-c', 'true'])
     """
-    return args[3:] if args[1:2] and args[1] in (_SHELL_COUNTS, _PYTHON_COUNTS, _FORMER_COUNTS) else args
+    return args[3:] if args[1:2] and args[1] in _OWN else args
+
+
+_OWN = (_SHELL_COUNTS, _SHELL_STARTS, _PYTHON_COUNTS, _PYTHON_STARTS, _FORMER_COUNTS)

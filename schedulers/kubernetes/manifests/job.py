@@ -14,6 +14,7 @@ from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.run_options import CfgVal
 
 with lazy_imports:
+    from torchx.schedulers.kubernetes import limits
     from torchx.schedulers.kubernetes.gang import causes
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -92,14 +93,14 @@ def restarts_as_a_whole(role: Role) -> bool:
 
 
 def restarts_by_torchx(app: AppDef, role: Role, cfg: Mapping[str, CfgVal]) -> bool:
-    """Returns True if a Job cannot retry a role: others restart too, or the cause decides.
+    """Returns True if a Job cannot restart a role: others restart too, the cause decides, or a run ends.
 
     Args:
         app: the application.
         role: the role.
         cfg: run options.
     """
-    if role.num_replicas == 1 and role.max_retries and causes.needs_lines(cfg):
+    if limits.by_torchx(cfg) or (role.num_replicas == 1 and role.max_retries and causes.needs_lines(cfg)):
         return True
     by_itself = role.retry_policy is RetryPolicy.ROLE or len(app.roles) == 1
     return restarts_as_a_whole(role) and not (role.num_replicas == 1 and by_itself)

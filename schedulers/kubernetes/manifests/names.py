@@ -35,6 +35,8 @@ RETRIES = f"{PREFIX}retries"
 """Annotation of a job after a restart: the used retries by their scope, and the reason, as JSON."""
 ENDED = f"{PREFIX}ended"
 """Annotation of pods: the time when torchx ended them by a deadline."""
+NOTICE = f"{PREFIX}notice"
+"""Annotation of pods with a notice of their time limit: its seconds."""
 DISRUPTED = f"{PREFIX}disrupted-"
 """Prefix of annotations of jobs: time and reason of each disruption of a pod that torchx observed."""
 

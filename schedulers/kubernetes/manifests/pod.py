@@ -12,7 +12,7 @@ from torchx.errors import UsageError
 from torchx.machine.ports import port_variable
 from torchx.masking import SecretValue
 from torchx.schedulers.kubernetes import options
-from torchx.schedulers.kubernetes.limits import pod_limits, variables
+from torchx.schedulers.kubernetes.limits import container_limits, pod_annotations, pod_limits, variables
 from torchx.schedulers.kubernetes.manifests import attempt_number as attempts
 from torchx.schedulers.kubernetes.manifests.escaping import INDEX_VARIABLE, MacroFiller, escaped
 from torchx.schedulers.kubernetes.manifests.hosts import address_variables
@@ -132,7 +132,7 @@ def pod_template(
         # replaces the entrypoint of the image
         "command": [escaped(checked_text(role, entrypoint))],
         "args": [
-            *attempts.arguments(escaped(entrypoint), retries_at),
+            *attempts.arguments(escaped(entrypoint), retries_at, limited=cfg.get("time_limit") is not None),
             *(filler.fill(checked_text(role, arg)) for arg in args),
         ],
         "env": _env(context, number, filler, replica, retries_at),
@@ -140,6 +140,7 @@ def pod_template(
         "volumeMounts": volumes.mounts,
         # the last lines of the log become part of the pod's status
         "terminationMessagePolicy": "FallbackToLogsOnError",
+        **container_limits(cfg),
     }
     if cfg.get("image_pull_policy"):
         container["imagePullPolicy"] = cfg["image_pull_policy"]
@@ -160,8 +161,8 @@ def pod_template(
     }
     if packed:
         add_to(spec, packed)
-    annotations = {NO_SIDECAR: "false", **options.pairs(cfg, "annotations")}
-    return {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec}
+    notes = {NO_SIDECAR: "false", **pod_annotations(cfg), **options.pairs(cfg, "annotations")}
+    return {"metadata": {"labels": labels, "annotations": notes}, "spec": spec}
 
 
 def share_processes(spec: dict[str, Any]) -> None:

@@ -12,11 +12,13 @@ from torchx.schedulers.kubernetes.api.objects import (
     Object,
     annotation,
     conditions_of,
+    count_of,
     deleted,
     short,
     time_of,
 )
 from torchx.schedulers.kubernetes.manifests.names import ENDED as ENDED_BY_US
+from torchx.schedulers.kubernetes.manifests.names import NOTICE
 from torchx.schedulers.kubernetes.state.taken import disruption, taken_away
 from torchx.specs.status import AppState, AttemptStatus
 
@@ -54,6 +56,18 @@ def live(pod: Object) -> bool:
 def ended_by_us(pod: Object) -> bool:
     """Returns True if torchx ended the pod by a deadline, which keeps pod and log."""
     return bool(annotation(pod, ENDED_BY_US))
+
+
+def finished_after_notice(pod: Object) -> bool:
+    """Returns True if the program of a pod has ended with 0 between the notice and the time limit."""
+    status, notice = pod.get("status") or {}, count_of(annotation(pod, NOTICE))
+    ended = (container_of(pod).get("state") or {}).get("terminated") or {}
+    deadline = (pod.get("spec") or {}).get("activeDeadlineSeconds")
+    begin, end = time_of(status.get("startTime")), time_of(ended.get("finishedAt"))
+    if not (notice and deadline and begin and end) or ended_by_us(pod):
+        return False
+    in_time = (end - begin).total_seconds() <= int(deadline) + notice
+    return in_time and ended.get("exitCode") == 0 and status.get("reason") == "DeadlineExceeded"
 
 
 def attempts_of(
@@ -110,7 +124,7 @@ def _ended(pod: Object, terminated: Mapping[str, Any], number: int, by_hand: boo
     named = None if never else signal_of(code)
     stopped = _stopped(pod, by_hand)
     # at its deadline a pod fails, regardless of the exit code
-    good = code == 0 and pod.get("status", {}).get("phase") != "Failed"
+    good = code == 0 and (pod.get("status", {}).get("phase") != "Failed" or finished_after_notice(pod))
     state = AppState.SUCCEEDED if good else AppState.CANCELLED if stopped else AppState.FAILED
     msg = disruption(pod) if good else ENDED if stopped else _why(pod, terminated, by_hand)
     return AttemptStatus(

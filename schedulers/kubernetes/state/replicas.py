@@ -264,9 +264,10 @@ class Replicas:
     def _state_without_attempt(self, member: Member, job: JobFacts, whole: AppState) -> AppState:
         """Returns the state of a replica that has no pod, or none that was read."""
         stopped = bool(self._marks.get(member.role_index))
+        is_noted = (member.role_index, member.replica) in self._notes
         if job.state is AppState.SUCCEEDED and not job.details.get("completedIndexes"):
             state = AppState.SUCCEEDED
-        elif member.replica in indexes(job.details.get("failedIndexes")) and not stopped:
+        elif member.replica in indexes(job.details.get("failedIndexes")) and (not stopped or is_noted):
             state = AppState.FAILED
         elif _is_over(job, whole) or stopped:
             state = AppState.CANCELLED

@@ -162,6 +162,22 @@ def noted(main: Object) -> dict[int, list[str]]:
     return {index: [why for _, why in sorted(each)] for index, each in result.items()}
 
 
+def was_disrupted(notes: Iterable[str] | None, pod: Object | None) -> bool:
+    """Returns True if a replica was disrupted, and has not failed by itself or by a deletion.
+
+    Args:
+        notes: the noted disruptions of its pods.
+        pod: its newest pod, if it exists.
+    """
+    if pod is not None and annotation(pod, ENDED):
+        return False
+    if pod is not None and (disruption(pod) or count_before(pod)):
+        return True
+    if pod is not None and (pod.get("status") or {}).get("reason") == "Evicted":
+        return False  # it has exceeded its own limit
+    return any(note != BY_HAND for note in notes or ())
+
+
 def count_before(pod: Object) -> int:
     """Returns the number of earlier disruptions of a pod's replica."""
     return count_of(annotation(pod, IGNORED_COUNT)) or 0

@@ -7,9 +7,6 @@ from typing import Protocol
 
 from torchx.services import ENDED_WHILE_NEEDED as ENDED_WHILE_NEEDED
 
-NO_LONGER_NEEDED = "no longer needed"
-"""The reason to stop services."""
-
 
 class Rules(Protocol):
     """The rules of one role, as far as its order matters."""
