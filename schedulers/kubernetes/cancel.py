@@ -29,7 +29,9 @@ from torchx.schedulers.kubernetes.contexts import Clusters, forget
 from torchx.schedulers.kubernetes.gang.restarts import due_restart, is_cancelled, is_gang
 from torchx.schedulers.kubernetes.lookup import find_own
 from torchx.schedulers.kubernetes.manifests.job import MANY, QUEUE
+from torchx.schedulers.kubernetes.manifests.names import split_run
 from torchx.schedulers.kubernetes.many import ends
+from torchx.schedulers.kubernetes.many.facts import job_with_runs
 from torchx.schedulers.kubernetes.many.view import index_of
 from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, gather, main_path, selector
 from torchx.schedulers.kubernetes.state import taken
@@ -112,10 +114,12 @@ def kill_objects(cluster: Cluster, facts: Facts) -> None:
 
 
 def delete_objects(cluster: Cluster, facts: Facts) -> None:
-    """Deletes an application with all its objects; of a run of a sweep, its pods."""
+    """Deletes an application with its objects; a run of a sweep with its pods, the last one with its Job."""
     if facts.run is not None:
-        ends.delete_run(cluster, facts)
-        return
+        job = job_with_runs(cluster, facts.namespace, split_run(facts.name)[0])
+        if job is None or not ends.delete_runs(cluster, job, [facts.run]):
+            return
+        facts = job
     for current in _with_restarts(cluster, facts):
         for main in (*current.earlier, *current.mains):
             # deletes the pods first, so that none runs without the object

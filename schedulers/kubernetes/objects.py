@@ -25,6 +25,7 @@ from torchx.schedulers.kubernetes.api.shape import MALFORMED, shaped
 from torchx.schedulers.kubernetes.gang.attempts import newest_attempts
 from torchx.schedulers.kubernetes.manifests.names import APP, APP_ID, PREFIX, ROLE_INDEX, RUNS, USER
 from torchx.schedulers.kubernetes.manifests.names import CANCELLED as CANCELLED
+from torchx.schedulers.kubernetes.many import view
 from torchx.schedulers.kubernetes.record import RecordError, read_record
 from torchx.schedulers.kubernetes.state.taken import node_of, not_ready
 
@@ -42,8 +43,6 @@ _ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 MAX_LOOKUPS = 20
 """Maximum number of troubled applications or nodes that are queried one by one."""
-
-_known_record = functools.lru_cache(maxsize=4)(read_record)  # of thousands of runs
 
 Objects = list[Object]
 
@@ -125,13 +124,11 @@ class Facts:
         if not text:
             return {}, ""
         try:
-            record = read_record(text) if self.run is None else _known_record(text)
+            return (
+                read_record(text) if self.run is None else view.run_record(text, self.mains[0], self.run)
+            ), ""
         except RecordError as error:
             return {}, error.message
-        if self.run is not None:
-            roles = [{**role, "num_replicas": 1} for role in record["app"].get("roles", [])]
-            return {**record, "app": {**record["app"], "roles": roles}}, ""
-        return record, ""
 
 
 def split_id(app_id: str, namespace: str) -> tuple[str, str]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from torchx.lazy import lazy_imports
-from torchx.schedulers.kubernetes.api.client import Object
+from torchx.schedulers.kubernetes.api.client import Cluster, Object
 from torchx.schedulers.kubernetes.api.objects import annotation, short, time_of, true_conditions
 from torchx.schedulers.kubernetes.contexts import Clusters, text_of
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of
 from torchx.schedulers.kubernetes.gang.records import Restart, used_retries
 from torchx.schedulers.kubernetes.gang.restarts import Phase, due_restart, is_gang, phase_of
 from torchx.schedulers.kubernetes.lookup import find
+from torchx.schedulers.kubernetes.many import view
+from torchx.schedulers.kubernetes.many.facts import pods_of, run_facts
 from torchx.schedulers.kubernetes.objects import (
     CANCELLED,
     HELD,
@@ -23,10 +24,10 @@ from torchx.schedulers.kubernetes.objects import (
     Facts,
     gather_namespaces,
     is_ended_by_us,
-    role_index,
 )
 from torchx.schedulers.kubernetes.state import reasons
 from torchx.schedulers.kubernetes.state.attempts import live
+from torchx.schedulers.kubernetes.state.jobs import job_facts as job_facts
 from torchx.schedulers.kubernetes.state.reasons import JobFacts, or_zero
 from torchx.schedulers.kubernetes.state.replicas import Member, Replicas, members_of
 from torchx.schedulers.shared import owner
@@ -39,6 +40,7 @@ from torchx.specs.status import AppState, FirstFailure, ReplicaStatus, RoleStatu
 with lazy_imports:
     from torchx.schedulers.kubernetes import application
     from torchx.schedulers.kubernetes.gang import causes, runs
+    from torchx.schedulers.kubernetes.many import run_arguments
 
 
 HELD_FOR = 60.0
@@ -54,6 +56,8 @@ def describe_app(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
     if facts is None:
         return None
     app = application.app_of(facts)
+    if facts.run is not None:
+        app = run_arguments.completed(clusters.of(app_id), facts, app)
     return replace(describe_safely(facts, time.time()), roles=app.roles, metadata=app.metadata)
 
 
@@ -81,9 +85,47 @@ def list_apps(clusters: Clusters, cfg: Mapping[str, CfgVal] | None) -> list[List
     namespaces = [namespace] if namespace else list(dict.fromkeys(("default", cluster.namespace)))
     now = time.time()
     return newest_first(
-        row_of(describe_safely(facts, now), is_own=owner.is_own(facts.owner))
+        row_of(each, is_own=owner.is_own(facts.owner))
         for facts in gather_namespaces(cluster, namespaces)
+        for each in _listed(cluster, facts, now)
     )
+
+
+def _listed(cluster: Cluster, facts: Facts, now: float) -> Iterator[DescribeAppResponse]:
+    """Yields the status of an application, or that of each run that shares its Job."""
+    if not facts.has_runs:
+        yield describe_safely(facts, now)
+        return
+    # the status of a Job does not name the indexes that run
+    over = is_terminal(job_facts("job", facts.mains[0]).state)
+    whole = facts if over else replace(facts, pods=pods_of(cluster, facts), partial=False)
+    yield from describe_runs(whole, range(view.count_of_runs(facts.mains[0])), now)
+
+
+def describe_runs(job: Facts, runs: Iterable[int], now: float) -> Iterator[DescribeAppResponse]:
+    """Yields the status of runs that share a Job, as :func:`describe_safely`; deleted ones are left out.
+
+    Args:
+        job: the Job with its pods.
+        runs: the indexes of the runs.
+        now: seconds since the epoch.
+    """
+    pods: dict[str, list[Object]] = {}
+    for pod in job.pods:
+        pods.setdefault(view.index_of(pod), []).append(pod)
+    alike: dict[tuple[bool, ...], DescribeAppResponse] = {}
+    for run in runs:
+        if not view.has_index(job.mains[0], run):
+            continue
+        facts = run_facts(replace(job, pods=pods.get(str(run), [])), run)
+        kind = view.kind_of(job.mains[0], run)
+        if facts.pods:
+            yield describe_safely(facts, now)
+            continue
+        if kind not in alike:  # thousands of runs wait in the same way
+            alike[kind] = describe_safely(facts, now)
+        own = own_entries((facts.record.get("app") or {}).get("metadata"))
+        yield replace(alike[kind], app_id=facts.app_id, metadata=own)
 
 
 def describe(facts: Facts, now: float) -> DescribeAppResponse:
@@ -169,71 +211,6 @@ def describe_safely(facts: Facts, now: float) -> DescribeAppResponse:
     # with the state of its objects if these are valid
     why = facts.damage if facts.malformed else f"{facts.damage}; its {facts.kind} is {response.state.name}"
     return replace(response, state=AppState.UNKNOWN, msg=short(why), first_failure=None)
-
-
-def job_facts(kind: str, main: Object) -> JobFacts:
-    """Returns the state of a submitted object."""
-    number = role_index(main)
-    role = number if kind == "job" and number is not None else -1
-    status = main.get("status") or {}
-    if kind == "volcano":
-        return _volcano_facts(role, status)
-    true = true_conditions(main)
-    for name, state in _ENDED.items():
-        if name in true:
-            # pods may succeed on TERM; a job that had ended before is not suspended and has another reason
-            cut = annotation(main, CANCELLED) and ("Suspended" in true or true[name].get("reason") == _CUT)
-            return _ended_job(role, AppState.CANCELLED if cut else state, true[name], status)
-    ending = true.get("FailureTarget") or true.get("SuccessCriteriaMet")
-    if ending is not None:
-        return JobFacts(role, AppState.RUNNING, str(ending.get("reason") or ""), ending=True, details=status)
-    spec = main.get("spec") or {}
-    if spec.get("suspend"):
-        return JobFacts(role, AppState.SUBMITTED, "Suspended", details=status)
-    state = AppState.PENDING if status.get("active") or status.get("startTime") else AppState.SUBMITTED
-    if status.get("ready") or status.get("succeeded"):
-        state = AppState.RUNNING
-    return JobFacts(role, state, details=status)
-
-
-_CUT = "FailedIndexes"
-"""The failure reason of a job whose pods were ended one by one, as no other limit applies."""
-
-
-def _ended_job(
-    role: int, state: AppState, condition: Mapping[str, Any], status: Mapping[str, Any]
-) -> JobFacts:
-    at = time_of(status.get("completionTime")) or time_of(condition.get("lastTransitionTime"))
-    return JobFacts(
-        role, state, str(condition.get("reason") or ""), short(condition.get("message")), at, details=status
-    )
-
-
-_ENDED = {"Complete": AppState.SUCCEEDED, "Completed": AppState.SUCCEEDED, "Failed": AppState.FAILED}
-
-_VOLCANO = {
-    "Completed": AppState.SUCCEEDED,
-    "Failed": AppState.FAILED,
-    "Terminated": AppState.FAILED,
-    "Aborted": AppState.CANCELLED,
-    "Running": AppState.RUNNING,
-    "Restarting": AppState.RUNNING,
-    "Completing": AppState.RUNNING,
-    "Aborting": AppState.RUNNING,
-    "Terminating": AppState.RUNNING,
-    "Pending": AppState.PENDING,
-    "Inqueue": AppState.PENDING,
-}
-
-
-def _volcano_facts(role: int, status: Mapping[str, Any]) -> JobFacts:
-    reported = status.get("state") or {}
-    state = _VOLCANO.get(str(reported.get("phase")), AppState.SUBMITTED)
-    at = time_of(reported.get("lastTransitionTime")) if is_terminal(state) else None
-    ending = str(reported.get("phase")) in ("Completing", "Aborting", "Terminating")
-    return JobFacts(
-        role, state, str(reported.get("reason") or ""), short(reported.get("message")), at, ending, status
-    )
 
 
 def _state(

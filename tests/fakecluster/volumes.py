@@ -30,8 +30,8 @@ class Volumes:
                     (folder / key).write_bytes(base64.b64decode(data))
             for source in volume.get("projected", {}).get("sources", []):
                 secrets = collection.replace("/pods", "/secrets")
-                for key, text in store.get(secrets, source["secret"]["name"])["stringData"].items():
-                    (folder / key).write_text(text, encoding="utf-8")
+                for key, data in store.get(secrets, source["secret"]["name"])["data"].items():
+                    (folder / key).write_bytes(base64.b64decode(data))
 
     def close(self) -> None:
         self._holder.cleanup()

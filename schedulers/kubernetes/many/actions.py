@@ -7,16 +7,16 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
+from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.schedulers.kubernetes.api.objects import annotation, indexes
 from torchx.schedulers.kubernetes.cancel import cancel_objects, delete_objects, kill_objects
 from torchx.schedulers.kubernetes.contexts import Clusters, forget
 from torchx.schedulers.kubernetes.manifests.names import CANCELLED, split_run
 from torchx.schedulers.kubernetes.many import ends, view
-from torchx.schedulers.kubernetes.many.facts import job_with_runs, reachable, run_facts
+from torchx.schedulers.kubernetes.many.facts import job_with_runs, pods_of, reachable
 from torchx.schedulers.kubernetes.many.manifests import parallelism
 from torchx.schedulers.kubernetes.objects import Facts, main_path, split_id
-from torchx.schedulers.kubernetes.status import describe_safely, job_facts
+from torchx.schedulers.kubernetes.status import describe_runs, job_facts
 from torchx.schedulers.shared import owner
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs.status import is_terminal
@@ -35,19 +35,8 @@ def glance_many(clusters: Clusters, app_ids: Collection[str]) -> Mapping[str, De
     now = time.time()
     with reachable():
         for cluster, job, runs in _jobs(clusters, app_ids):
-            pods: dict[str, list[Object]] = {}
-            for pod in ends.pods_of(cluster, job):
-                pods.setdefault(view.index_of(pod), []).append(pod)
-            alike: dict[tuple[bool, ...], DescribeAppResponse] = {}
-            for run in runs:
-                facts = run_facts(replace(job, pods=pods.get(str(run), [])), run)
-                if facts.pods:
-                    found[facts.app_id] = describe_safely(facts, now)
-                    continue
-                kind = view.kind_of(job.mains[0], run)  # thousands of runs wait in the same way
-                if kind not in alike:
-                    alike[kind] = describe_safely(facts, now)
-                found[facts.app_id] = replace(alike[kind], app_id=facts.app_id)
+            whole = replace(job, pods=pods_of(cluster, job))
+            found.update({each.app_id: each for each in describe_runs(whole, runs, now)})
     return found
 
 
@@ -93,14 +82,9 @@ def delete_many(clusters: Clusters, app_ids: Collection[str]) -> None:
     with reachable():
         for cluster, job, runs in _jobs(clusters, app_ids):
             owner.require_own(job.app_id, job.owner, "deleted", None)
-            if _is_all(job, runs):
+            if ends.delete_runs(cluster, job, runs):
                 delete_objects(cluster, job)
                 forget(job.app_id)
-                continue
-            path = path_of("v1", "pods", job.namespace)
-            for pod in ends.pods_of(cluster, job):
-                if view.index_of(pod) in {str(run) for run in runs}:
-                    cluster.delete(f"{path}/{pod['metadata']['name']}")
 
 
 def limit_many(clusters: Clusters, app_ids: Collection[str], at_once: int) -> None:
@@ -115,7 +99,7 @@ def limit_many(clusters: Clusters, app_ids: Collection[str], at_once: int) -> No
             owner.require_own(job.app_id, job.owner, "changed", None)
             main = job.mains[0]
             if not is_terminal(job_facts("job", main).state) and not annotation(main, CANCELLED):
-                change = {"spec": {"parallelism": parallelism(_count(job), at_once)}}
+                change = {"spec": {"parallelism": parallelism(view.count_of_runs(job.mains[0]), at_once)}}
                 cluster.patch(main_path("job", job.namespace, main["metadata"]["name"]), change)
 
 
@@ -133,10 +117,6 @@ def _jobs(clusters: Clusters, app_ids: Collection[str]) -> Iterator[tuple[Cluste
             yield cluster, job, {run for run in runs if view.has_index(job.mains[0], run)}
 
 
-def _count(job: Facts) -> int:
-    return int((job.mains[0].get("spec") or {}).get("completions") or 0)
-
-
 def _ended(job: Facts) -> frozenset[int]:
     status = job.mains[0].get("status") or {}
     return indexes(status.get("completedIndexes")) | indexes(status.get("failedIndexes"))
@@ -144,4 +124,4 @@ def _ended(job: Facts) -> frozenset[int]:
 
 def _is_all(job: Facts, runs: Collection[int]) -> bool:
     """Returns True if these are all runs of a Job."""
-    return len(runs) >= _count(job)
+    return len(runs) >= view.count_of_runs(job.mains[0])

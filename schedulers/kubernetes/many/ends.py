@@ -14,12 +14,11 @@ from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import annotation, deleted, indexes, ranges
 from torchx.schedulers.kubernetes.api.pod_ends import MAX_PARALLEL, end_pod
-from torchx.schedulers.kubernetes.api.pods import SmallPods
-from torchx.schedulers.kubernetes.manifests.names import CANCELLED, CANCELLED_RUNS, split_run
+from torchx.schedulers.kubernetes.manifests.names import CANCELLED, CANCELLED_RUNS, DELETED_RUNS, split_run
 from torchx.schedulers.kubernetes.many import launcher, view
-from torchx.schedulers.kubernetes.many.facts import created, job_with_runs, pod_selector
+from torchx.schedulers.kubernetes.many.facts import job_with_runs, pods_of
 from torchx.schedulers.kubernetes.many.manifests import cancelled_secret
-from torchx.schedulers.kubernetes.objects import Facts, main_path, selector
+from torchx.schedulers.kubernetes.objects import Facts, main_path
 from torchx.schedulers.kubernetes.state.attempts import ended_by_us, live
 
 TRIES = 20
@@ -48,12 +47,28 @@ def complete_cancel(cluster: Cluster, facts: Facts) -> None:
                 end_pod(cluster, facts.namespace, pod)
 
 
-def delete_run(cluster: Cluster, facts: Facts) -> None:
-    """Deletes the pods of a run, with their logs; its Job keeps the record until all runs are deleted."""
-    cancel_run(cluster, facts)
-    path = path_of("v1", "pods", facts.namespace)
-    for pod in cluster.items(path, pod_selector(facts.name, facts.run), read=SmallPods()):
-        cluster.delete(f"{path}/{pod['metadata']['name']}")
+def delete_runs(cluster: Cluster, job: Facts, runs: Collection[int]) -> bool:
+    """Deletes runs: ends them, deletes their pods with their logs, and notes it in their Job.
+
+    Args:
+        cluster: the cluster.
+        job: the Job.
+        runs: the indexes of the runs.
+
+    Returns:
+        True if no run of the Job is left.
+    """
+    main = job.mains[0]
+    left = [run for run in range(view.count_of_runs(main)) if view.has_index(main, run) and run not in runs]
+    if not left:
+        return True
+    cancel_runs(cluster, job, runs)
+    _mark(cluster, job, runs, DELETED_RUNS)
+    path = path_of("v1", "pods", job.namespace)
+    for pod in pods_of(cluster, job):
+        if view.index_of(pod) in {str(run) for run in runs}:
+            cluster.delete(f"{path}/{pod['metadata']['name']}")
+    return False
 
 
 def cancel_runs(cluster: Cluster, job: Facts, runs: Collection[int], *, grace: bool = True) -> None:
@@ -72,7 +87,11 @@ def cancel_runs(cluster: Cluster, job: Facts, runs: Collection[int], *, grace: b
     over = indexes(status.get("completedIndexes")) | indexes(status.get("failedIndexes"))
     due = set(runs) - over
     if due:
-        _mark(cluster, job, due)
+        current = _mark(cluster, job, due, CANCELLED_RUNS)
+        if current is None:
+            return  # deleted
+        listed = indexes(annotation(current.mains[0], CANCELLED_RUNS))
+        _write(cluster, job, " ".join(map(str, sorted(listed))))
         _end_pods(cluster, job, {str(run) for run in due}, grace)
 
 
@@ -82,22 +101,21 @@ def start_no_more(cluster: Cluster, job: Facts) -> None:
         _write(cluster, job, "all")
 
 
-def _mark(cluster: Cluster, job: Facts, runs: Collection[int]) -> None:
-    """Records runs as cancelled in their Job, then in the Secret that the pods read."""
+def _mark(cluster: Cluster, job: Facts, runs: Collection[int], key: str) -> Facts | None:
+    """Adds runs to an annotation of their Job; returns the Job, or None if it was deleted."""
     path = main_path("job", job.namespace, job.mains[0]["metadata"]["name"])
     current: Facts | None = job
     for left in reversed(range(TRIES)):
         if current is None:
-            return  # deleted
+            break
         main = current.mains[0]
-        known = indexes(annotation(main, CANCELLED_RUNS))
+        known = indexes(annotation(main, key))
         if known >= set(runs):
             break
         metadata = {
-            "annotations": {CANCELLED_RUNS: ranges(known | set(runs))},
-            "resourceVersion": main["metadata"].get(
-                "resourceVersion"
-            ),  # rejects it if another one was faster
+            "annotations": {key: ranges(known | set(runs))},
+            # rejects the change if another process was faster
+            "resourceVersion": main["metadata"].get("resourceVersion"),
         }
         try:
             cluster.patch(path, {"metadata": metadata})
@@ -105,14 +123,12 @@ def _mark(cluster: Cluster, job: Facts, runs: Collection[int]) -> None:
             if error.status != 409 or not left:
                 raise
         current = job_with_runs(cluster, job.namespace, job.name)
-    if current is not None:
-        listed = indexes(annotation(current.mains[0], CANCELLED_RUNS))
-        _write(cluster, job, " ".join(map(str, sorted(listed))))
+    return current
 
 
 def _write(cluster: Cluster, job: Facts, text: str) -> None:
     path = path_of("v1", "secrets", job.namespace, cancelled_secret(job.name))
-    cluster.patch(path, {"stringData": {launcher.CANCELLED: text}})
+    cluster.patch(path, {"data": {launcher.CANCELLED: launcher.encoded(text)}})
 
 
 def _end_pods(cluster: Cluster, job: Facts, runs: Collection[str], grace: bool) -> None:
@@ -129,9 +145,3 @@ def _end_pods(cluster: Cluster, job: Facts, runs: Collection[str], grace: bool) 
     if pods:
         with ThreadPoolExecutor(min(MAX_PARALLEL, len(pods))) as pool:
             list(pool.map(end, pods))
-
-
-def pods_of(cluster: Cluster, job: Facts) -> list[Object]:
-    """Returns the pods of all runs, oldest first."""
-    path = path_of("v1", "pods", job.namespace)
-    return sorted(cluster.items(path, selector(job.name), read=SmallPods()), key=created)

@@ -119,3 +119,9 @@ def pod_selector(name: str, run: int | None) -> dict[str, str]:
 def main_selector(name: str, run: int | None) -> dict[str, str]:
     """Returns the query for the submitted objects of an application; see :func:`pod_selector`."""
     return selector(name if run is None else split_run(name)[0])
+
+
+def pods_of(cluster: Cluster, job: Facts) -> list[Object]:
+    """Returns the pods of all runs, oldest first."""
+    path = path_of("v1", "pods", job.namespace)
+    return sorted(cluster.items(path, selector(job.name), read=SmallPods()), key=created)

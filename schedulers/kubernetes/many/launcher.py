@@ -7,15 +7,20 @@ line and then executes itself with the arguments of the run.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
+from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.manifests.attempt_number import is_python, is_shell
 from torchx.schedulers.kubernetes.manifests.escaping import INDEX_VARIABLE, escaped
 from torchx.schedulers.kubernetes.manifests.names import CANCELLED_CODE
+
+with lazy_imports:
+    import shlex
 
 FOLDER = "/torchx/runs"
 """The mounted folder."""
@@ -40,6 +45,9 @@ text = lambda name: open('{FOLDER}/' + name, encoding='utf-8').read()
 if {{str(i), 'all'}} & set(text('{CANCELLED}').split()): sys.exit({CANCELLED_CODE})
 variables, arguments = json.loads(text(str(i // {BLOCK})).split(chr(10))[i % {BLOCK}])
 os.environ.update(variables); os.execvp(sys.argv[1], sys.argv[1:] + arguments)"""
+
+_NEWLINE = "'\"$_torchx_n\"'"
+"""A line end within a quoted text."""
 
 
 class RunFields(NamedTuple):
@@ -80,6 +88,33 @@ def own_arguments(args: Sequence[Any]) -> Sequence[Any]:
     return args[3:] if args[1:2] and args[1] in (escaped(_SHELL), escaped(_PYTHON)) else args
 
 
+def encoded(text: str) -> str:
+    """Returns a file as the value of a Secret."""
+    return base64.b64encode(text.encode()).decode()
+
+
+def fields_in(data: Mapping[str, Any], entrypoint: str, index: int) -> RunFields | None:
+    r"""Returns the fields of a run in the data of a Secret, or None if it is in another one or damaged.
+
+    >>> fields = RunFields(["it's", "a\nb", ""], {"SEED": "1;"})
+    >>> [data] = [{name: encoded(text)} for name, text in files("sh", [fields])]
+    >>> fields_in(data, "sh", 0) == fields, fields_in(data, "sh", 1)
+    (True, None)
+    """
+    try:
+        text = base64.b64decode(data[str(index // BLOCK)]).decode()
+        line = text.split("\n")[index % BLOCK]
+        if is_python(PurePosixPath(entrypoint).name):
+            env, args = json.loads(line)
+            return RunFields([str(arg) for arg in args], {str(name): str(env[name]) for name in env})
+        words = shlex.split(line.replace(_NEWLINE, "\n"))
+        start = words.index("$@") + 1
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    pairs = (word.removesuffix(";").partition("=") for word in words[1 : start - 3 : 2])
+    return RunFields(words[start:], {name: value for name, _, value in pairs})
+
+
 def files(entrypoint: str, runs: Iterable[RunFields]) -> Iterator[tuple[str, str]]:
     """Yields the names and contents of the files, in which a run has the line of its index."""
     write = _python_line if is_python(PurePosixPath(entrypoint).name) else _shell_line
@@ -109,5 +144,5 @@ def _shell_line(run: RunFields) -> str:
 
 
 def _quoted(text: str) -> str:
-    quoted = text.replace("'", "'\\''").replace("\n", "'\"$_torchx_n\"'")
+    quoted = text.replace("'", "'\\''").replace("\n", _NEWLINE)
     return f"'{quoted}'"

@@ -15,7 +15,14 @@ from torchx.schedulers.kubernetes.limits import with_requeues
 from torchx.schedulers.kubernetes.manifests import job as jobs
 from torchx.schedulers.kubernetes.manifests.attempt_number import RETRIES, field_of
 from torchx.schedulers.kubernetes.manifests.escaping import INDEX, INDEX_VARIABLE, MacroFiller
-from torchx.schedulers.kubernetes.manifests.names import APP, CANCELLED_CODE, RUNS, role_names, unique_name
+from torchx.schedulers.kubernetes.manifests.names import (
+    APP,
+    CANCELLED_CODE,
+    RUN_IDS,
+    RUNS,
+    role_names,
+    unique_name,
+)
 from torchx.schedulers.kubernetes.manifests.overlays import apply_overlays
 from torchx.schedulers.kubernetes.manifests.pod import FIELD_PATH, AppContext, checked_text, pod_template
 from torchx.schedulers.kubernetes.manifests.secrets import secret_manifests, secret_name
@@ -25,15 +32,15 @@ from torchx.schedulers.kubernetes.manifests.workspace import (
     config_map,
     config_map_names,
 )
-from torchx.schedulers.kubernetes.many import launcher
+from torchx.schedulers.kubernetes.many import launcher, view
 from torchx.schedulers.kubernetes.options import JOB
 from torchx.schedulers.kubernetes.record import write_record
 from torchx.schedulers.kubernetes.request import KubernetesJob
 from torchx.specs.app import AppDef, Role
 from torchx.specs.run_options import CfgVal
 
-LARGEST_SECRET = 900_000
-"""Maximum bytes of the files in a Secret, which a cluster limits to 1 MiB."""
+LARGEST_SECRET = 1_200_000
+"""Maximum characters of a Secret, in base64; its files may have 1 MiB on a cluster."""
 MOST_SECRETS = 8
 """Maximum number of Secrets: each pod holds all of them in memory."""
 VOLUME = "runs"
@@ -111,11 +118,14 @@ def to_request(
     secrets = [*_run_secrets(context, apps, differing, FOLDER if packed else "")]
     main = _job(context, f"{name}-{part}", len(apps), at_once, secrets)
     apply_overlays(context, [main])
-    main["metadata"].setdefault("annotations", {})[RUNS] = key
+    notes = main["metadata"].setdefault("annotations", {})
+    notes[RUNS] = key
+    ids = view.packed_ids([str(app.metadata.get(settings.RUN) or "") for app in apps])
+    notes.update({RUN_IDS: ids} if ids else {})
     whole = replace(given, roles=[replace(given.roles[0], num_replicas=len(apps))])
     record = write_record(whole, cfg)
     if record is not None:
-        main["metadata"]["annotations"][APP] = record
+        notes[APP] = record
     maps = [config_map(context.metadata(packed[0], context.labels), each) for each in plans.archives.values()]
     env = secret_manifests(app, context.metadata(secret_name(name), context.labels))
     return KubernetesJob(name, context.namespace, JOB, [*maps, *env, *secrets, main], plans)
@@ -177,15 +187,16 @@ def _run_secrets(
     def secret(name: str, data: dict[str, str], immutable: bool) -> dict[str, Any]:
         metadata = context.metadata(name, context.labels)
         kind = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
-        return {**kind, **({"immutable": True} if immutable else {}), "stringData": data}
+        return {**kind, **({"immutable": True} if immutable else {}), "data": data}
 
     base = cancelled_secret(context.app_id)
-    yield secret(base, {launcher.CANCELLED: ""}, False)
+    yield secret(base, {launcher.CANCELLED: launcher.encoded("")}, False)
     runs = (_fields(context, number, app.roles[0], differing, img_root) for number, app in enumerate(apps))
     held: dict[str, str] = {}
     size = made = 0
     for file, text in launcher.files(apps[0].roles[0].entrypoint, runs):
-        length = len(text.encode())
+        text = launcher.encoded(text)
+        length = len(text)
         if held and size + length > LARGEST_SECRET:
             yield secret(f"{base}-{made}", held, True)
             held, size, made = {}, 0, made + 1

@@ -24,7 +24,7 @@ from torchx.schedulers.kubernetes.request import KubernetesJob
 from torchx.schedulers.kubernetes.submit import DEFAULT, namespace_hint, submit
 from torchx.schedulers.shared.options import progress_of
 from torchx.scheduling.base import ManyRuns, Scheduler
-from torchx.scheduling.checks import require_application
+from torchx.scheduling.checks import hosts_in, require_application
 from torchx.scheduling.preflight import OPTION as PREFLIGHT
 from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import CfgVal
@@ -65,6 +65,8 @@ def unsuitable(runs: ManyRuns) -> str:
         return "only a Job without a queue starts its indexes one after the other"
     if cfg.get(PREFLIGHT) or restarts_by_torchx(first, role, cfg):
         return "torchx checks or restarts each run"
+    if any(hosts_in(app) for app in runs.apps.values()):
+        return "the addresses of replicas differ in the runs"
     if not launcher.can_launch(role.entrypoint):
         return (
             f"the arguments of an index are read by a shell or Python, and the runs start `{role.entrypoint}`"

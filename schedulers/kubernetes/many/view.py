@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import base64
+import functools
+import zlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from torchx import settings
+from torchx.json_limits import MOST_REPLICAS
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, indexes, label, true_conditions
 from torchx.schedulers.kubernetes.manifests.names import (
     CANCELLED,
     CANCELLED_CODE,
     CANCELLED_RUNS,
+    DELETED_RUNS,
     DISRUPTED,
     JOB_COMPLETION_INDEX,
+    RUN_IDS,
     RUNS,
 )
+from torchx.schedulers.kubernetes.record import MAX_LENGTH, MAX_UNPACKED, read_record
 from torchx.schedulers.kubernetes.state.attempts import container_of, ended_by_us, live
 
 _ENDS = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
@@ -24,9 +32,55 @@ def has_runs(main: Object) -> bool:
     return bool(annotation(main, RUNS))
 
 
+def count_of_runs(main: Object) -> int:
+    """Returns the number of indexes of a Job."""
+    return min(int((main.get("spec") or {}).get("completions") or 0), MOST_REPLICAS)
+
+
 def has_index(main: Object, index: int) -> bool:
-    """Returns True if a Job has an index."""
-    return index < int((main.get("spec") or {}).get("completions") or 0)
+    """Returns True if a Job has a run that was not deleted."""
+    return index < count_of_runs(main) and index not in indexes(annotation(main, DELETED_RUNS))
+
+
+def packed_ids(ids: Sequence[str]) -> str:
+    """Returns the ids of runs in their sweep as text for an annotation; empty if there are none, or too many.
+
+    >>> run_ids(packed_ids(["a-1", "a-2"])), packed_ids(["", ""]), run_ids("x")
+    (['a-1', 'a-2'], '', [])
+    """
+    text = base64.b64encode(zlib.compress("\n".join(ids).encode())).decode() if any(ids) else ""
+    return text if len(text) <= MAX_LENGTH else ""
+
+
+@functools.lru_cache(maxsize=4)
+def run_ids(text: str) -> list[str]:
+    """Returns the ids of runs in an annotation; none if it is damaged."""
+    try:
+        return zlib.decompressobj().decompress(base64.b64decode(text), MAX_UNPACKED).decode().split("\n")
+    except (ValueError, zlib.error):
+        return []
+
+
+def run_record(text: str, main: Object, run: int) -> dict[str, Any]:
+    """Returns the record of a run, made from that of its Job.
+
+    Args:
+        text: the record of the Job.
+        main: the Job.
+        run: the index of the run.
+
+    Raises:
+        RecordError: the record is damaged, or was written by a newer version.
+    """
+    record = _known_record(text)
+    roles = [{**role, "num_replicas": 1} for role in record["app"].get("roles", [])]
+    ids = run_ids(annotation(main, RUN_IDS))
+    own = {settings.RUN: ids[run]} if run < len(ids) and ids[run] else {}
+    metadata = {**record["app"].get("metadata", {}), **own}
+    return {**record, "app": {**record["app"], "roles": roles, "metadata": metadata}}
+
+
+_known_record = functools.lru_cache(maxsize=4)(read_record)  # of thousands of runs
 
 
 def index_of(pod: Object) -> str:

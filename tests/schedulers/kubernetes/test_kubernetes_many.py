@@ -13,6 +13,7 @@ from fakecluster import FakeCluster
 from kubejobs import OPTIONS, app, role
 from support import wait_until
 
+from torchx import settings
 from torchx.schedulers.kubernetes.manifests.names import APP
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.scheduling.base import DescribeAppResponse, ManyRuns, SubmitsMany
@@ -109,16 +110,22 @@ def test_values_are_in_secrets_only(cluster: FakeCluster, scheduler: KubernetesS
     many = runs("echo hidden-1", "echo hidden-2")
     for number, each in many.apps.items():
         each.roles[0].env["TOKEN"] = f"hidden-{number}"
-    until_over(scheduler, scheduler.submit_many(many))
+    ids = scheduler.submit_many(many)
+    until_over(scheduler, ids)
     for resource in ("jobs", "pods", "services", "configmaps"):
         assert "hidden" not in repr(cluster.objects(resource)).replace(
             repr(the_job(cluster)["metadata"]["annotations"][APP]), ""
         )
-    assert "hidden-2" in repr(cluster.objects("secrets"))
+    shown = scheduler.describe(ids[2])
+    assert shown is not None and shown.roles[0].args == ["-c", "echo hidden-2"]
+    assert shown.roles[0].env["TOKEN"] == "hidden-2"
+    cluster.fault("GET", "/secrets", 403)
+    shown = scheduler.describe(ids[2])
+    assert shown is not None and shown.roles[0].args == []
 
 
 def test_more_runs_than_a_file_has_lines(scheduler: KubernetesScheduler, monkeypatch: Any) -> None:
-    monkeypatch.setattr("torchx.schedulers.kubernetes.many.manifests.LARGEST_SECRET", 4000)
+    monkeypatch.setattr("torchx.schedulers.kubernetes.many.manifests.LARGEST_SECRET", 6000)
     many = runs(*(f"echo run {number}" for number in range(203)), at_once=30)
     last = {number: each for number, each in scheduler.submit_many(many).items() if number in (1, 101, 203)}
     until_states(scheduler, last, *["SUCCEEDED"] * 3)
@@ -209,6 +216,22 @@ def test_runs_that_are_not_one_job(cluster: FakeCluster, scheduler: KubernetesSc
     assert "may not `create secrets`" in why()
 
 
+def test_deleted_runs_are_unknown(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+    many = runs("echo one", "exit 3", "sleep 300")
+    for number, each in many.apps.items():
+        each.metadata[settings.RUN] = f"sweep-{number}"
+    ids = scheduler.submit_many(many)
+    until_states(scheduler, ids, "SUCCEEDED", "FAILED", "RUNNING")
+    scheduler.delete(ids[3])
+    scheduler.delete_many([ids[1]])
+    wait_until(lambda: states(scheduler, ids) == {2: "FAILED"}, "two runs are deleted")
+    assert not scheduler.exists(ids[1]) and [row.app_id for row in scheduler.list()] == [ids[2]]
+    described = scheduler.describe(ids[2])
+    assert described is not None and described.metadata[settings.RUN] == "sweep-2"
+    scheduler.delete(ids[2])
+    wait_until(lambda: not cluster.objects("jobs"), "the Job is deleted")
+
+
 def test_a_run_is_reported_with_its_reason(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
     ids = scheduler.submit_many(runs("true", "true", image="registry.example.com/nosuch", at_once=1))
 
@@ -218,5 +241,5 @@ def test_a_run_is_reported_with_its_reason(cluster: FakeCluster, scheduler: Kube
         return found.msg
 
     wait_until(lambda: "cannot be pulled" in reason(), "why it waits")
-    (listed,) = scheduler.list()
-    assert listed.app_id == ids[1].rpartition(".")[0] and listed.state is AppState.PENDING
+    listed = {row.app_id: row for row in scheduler.list()}
+    assert [listed[ids[n]].state.name for n in ids] == ["PENDING", "SUBMITTED"]

@@ -1,0 +1,76 @@
+"""Derives the state of a submitted object from its conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torchx.schedulers.kubernetes.api.objects import Object, annotation, short, time_of, true_conditions
+from torchx.schedulers.kubernetes.objects import CANCELLED, role_index
+from torchx.schedulers.kubernetes.state.reasons import JobFacts
+from torchx.specs.status import AppState, is_terminal
+
+
+def job_facts(kind: str, main: Object) -> JobFacts:
+    """Returns the state of a submitted object."""
+    number = role_index(main)
+    role = number if kind == "job" and number is not None else -1
+    status = main.get("status") or {}
+    if kind == "volcano":
+        return _volcano_facts(role, status)
+    true = true_conditions(main)
+    for name, state in _ENDED.items():
+        if name in true:
+            # pods may succeed on TERM; a job that had ended before is not suspended and has another reason
+            cut = annotation(main, CANCELLED) and ("Suspended" in true or true[name].get("reason") == _CUT)
+            return _ended_job(role, AppState.CANCELLED if cut else state, true[name], status)
+    ending = true.get("FailureTarget") or true.get("SuccessCriteriaMet")
+    if ending is not None:
+        return JobFacts(role, AppState.RUNNING, str(ending.get("reason") or ""), ending=True, details=status)
+    spec = main.get("spec") or {}
+    if spec.get("suspend"):
+        return JobFacts(role, AppState.SUBMITTED, "Suspended", details=status)
+    state = AppState.PENDING if status.get("active") or status.get("startTime") else AppState.SUBMITTED
+    if status.get("ready") or status.get("succeeded"):
+        state = AppState.RUNNING
+    return JobFacts(role, state, details=status)
+
+
+_CUT = "FailedIndexes"
+"""The failure reason of a job whose pods were ended one by one, as no other limit applies."""
+
+
+def _ended_job(
+    role: int, state: AppState, condition: Mapping[str, Any], status: Mapping[str, Any]
+) -> JobFacts:
+    at = time_of(status.get("completionTime")) or time_of(condition.get("lastTransitionTime"))
+    return JobFacts(
+        role, state, str(condition.get("reason") or ""), short(condition.get("message")), at, details=status
+    )
+
+
+_ENDED = {"Complete": AppState.SUCCEEDED, "Completed": AppState.SUCCEEDED, "Failed": AppState.FAILED}
+
+_VOLCANO = {
+    "Completed": AppState.SUCCEEDED,
+    "Failed": AppState.FAILED,
+    "Terminated": AppState.FAILED,
+    "Aborted": AppState.CANCELLED,
+    "Running": AppState.RUNNING,
+    "Restarting": AppState.RUNNING,
+    "Completing": AppState.RUNNING,
+    "Aborting": AppState.RUNNING,
+    "Terminating": AppState.RUNNING,
+    "Pending": AppState.PENDING,
+    "Inqueue": AppState.PENDING,
+}
+
+
+def _volcano_facts(role: int, status: Mapping[str, Any]) -> JobFacts:
+    reported = status.get("state") or {}
+    state = _VOLCANO.get(str(reported.get("phase")), AppState.SUBMITTED)
+    at = time_of(reported.get("lastTransitionTime")) if is_terminal(state) else None
+    ending = str(reported.get("phase")) in ("Completing", "Aborting", "Terminating")
+    return JobFacts(
+        role, state, str(reported.get("reason") or ""), short(reported.get("message")), at, ending, status
+    )
