@@ -23,7 +23,7 @@ from torchx.machine import locks, processes, socket_names
 from torchx.specs.app import Role
 from torchx.specs.resources import Resource
 from torchx.specs.status import AppState
-from torchx.waiting import keepers
+from torchx.waiting import keepers, reasons
 from torchx.waiting.order import Waiter, Wanted
 
 
@@ -128,10 +128,14 @@ def test_an_attached_run_shows_why_it_waits(machine: fakegpus.FakeGpus, tmp_path
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment(),
     ) as run:  # fmt: skip
         assert run.stderr is not None
-        lines = iter(run.stderr.readline, "")
-        reason = "waiting for 2 GPUs: 0 of 4 are free; first in the queue\n"
-        assert next(lines) == f"note: {reason}"
-        assert next(lines) == reason
+        # without the text that a keeper without an answer in time results in
+        lines = (line for line in iter(run.stderr.readline, "") if line != f"{reasons.UNKNOWN}\n")
+        assert next(lines) == "note: waiting for 2 GPUs: 0 of 4 are free; first in the queue\n"
+        (waiting,) = wait_until(lambda: marked(home()), "it waits")
+        torchx("queue", "hold", waiting)
+        assert next(lines) == f"waiting: held in the queue; to release it: torchx queue release {waiting}\n"
+        torchx("queue", "release", waiting)
+        assert next(lines) == "waiting for 2 GPUs: 0 of 4 are free; first in the queue\n"
         cancel(first)
         assert "started\n" in "".join(lines)
         assert run.wait(120) == 0

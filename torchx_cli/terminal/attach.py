@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -101,14 +101,14 @@ class Attached:
         )
         if self._stream:
             roles = self._info.app.roles if self._info.app is not None else []
-            with report_waiting(self._runner, self.handle):
+            with report_waiting(self._runner, self.handle, self._info.notes):
                 show_logs(
                     self._runner,
                     self.handle,
                     logs.LogQuery(follow=True),
                     ((role.name, role.num_replicas) for role in roles),
                 )
-        with report_waiting(self._runner, self.handle):
+        with report_waiting(self._runner, self.handle, self._info.notes):
             self._status = self._runner.wait(self.handle)
         if self._status is None:
             note(f"{self.handle} is no longer known to its scheduler")
@@ -136,12 +136,20 @@ def app_id_of(handle: str) -> str:
     return parse_app_handle(handle).app_id
 
 
-def report_waiting(runner: Runner, handle: str) -> AbstractContextManager[object]:
-    """Returns a context that reports why an application is waiting; a no-op if no application waits there."""
+def report_waiting(
+    runner: Runner, handle: str, notes: Collection[str] = ()
+) -> AbstractContextManager[object]:
+    """Returns a context that reports why an application is waiting; a no-op if no application waits there.
+
+    Args:
+        runner: used to query the status.
+        handle: the application.
+        notes: notes about its submission, which were printed before.
+    """
     if not runner.scheduler_of(handle).may_wait(app_id_of(handle)):
         return nullcontext()
 
-    return waiting.Waiting(runner, handle)
+    return waiting.Waiting(runner, handle, notes)
 
 
 def as_data(handle: str, status: AppStatus | None) -> dict[str, Any]:

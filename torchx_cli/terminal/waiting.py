@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from torchx_cli.terminal.output import note
@@ -29,10 +30,11 @@ class Waiting:
     Args:
         runner: used to query the status.
         handle: the application.
+        notes: notes about the submission, which were printed before: a reason among them is not repeated.
     """
 
-    def __init__(self, runner: Runner, handle: str) -> None:
-        self._runner, self._handle = runner, handle
+    def __init__(self, runner: Runner, handle: str, notes: Collection[str] = ()) -> None:
+        self._runner, self._handle, self._notes = runner, handle, notes
         self._stop = threading.Event()
         self._printed = ""
         self._thread = threading.Thread(target=self._run, name="waiting", daemon=True)
@@ -57,8 +59,9 @@ class Waiting:
             message = reason(status)
             pause = min(pause * BACKOFF, longest) if message == self._printed else PATIENCE
             if message != self._printed:
+                if self._printed or status.msg not in self._notes:
+                    note(message)
                 self._printed = message
-                note(message)
 
 
 def reason(status: AppStatus) -> str:
