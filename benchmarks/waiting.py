@@ -93,7 +93,8 @@ def _copies(home: Home, app_id: str, count: int) -> list[str]:
     names = []
     for number in range(count):
         copy = home.job(f"{app_id}{number}")
-        shutil.copytree(own.folder, copy.folder)
+        # without its source, which a process of its own may still record
+        shutil.copytree(own.folder, copy.folder, ignore=shutil.ignore_patterns(own.provenance.name))
         copy.record.write_text(record.replace(app_id, copy.folder.name))
         mine._replace(app_id=copy.folder.name, at=mine.at + number).save(copy)
         ticket.mark(home, copy)
