@@ -91,6 +91,17 @@ def test_a_service_is_restarted_alone_or_with_all(tmp_path: Path) -> None:
         assert [a.state.name for a in replica.attempts] == ["FAILED", "CANCELLED"], (number, policy)
 
 
+def test_a_service_without_retries_does_not_limit_those_of_others(tmp_path: Path) -> None:
+    again = trainer('[ "$TORCHX_ATTEMPT" = 2 ]', max_retries=1)
+    given = job(tmp_path, server(f"echo is-up; {HELD}"), again)
+    assert given.run() == 0
+    assert [len(role.replicas[0].attempts) for role in given.status().roles_statuses] == [2, 2]
+    (tmp_path / "final").mkdir()
+    given = job(tmp_path / "final", server("exit 3"), again)
+    assert given.run() == 3
+    assert [len(role.replicas[0].attempts) for role in given.status().roles_statuses] == [1, 0]
+
+
 @pytest.mark.parametrize("retries", [0, 1])
 @pytest.mark.parametrize("policy", list(RetryPolicy))
 def test_an_uncritical_service_may_fail(tmp_path: Path, retries: int, policy: RetryPolicy) -> None:

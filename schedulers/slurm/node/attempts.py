@@ -78,10 +78,8 @@ def _end_of_service(
 ) -> AttemptStatus:
     """Returns the end of a service: if it was needed, a failure, whatever its exit code."""
     if facts.get("needed"):
-        msg = attempt.msg or str(facts.get("msg", "")) or ENDED_WHILE_NEEDED
-        return replace(
-            attempt, state=AppState.FAILED, msg=msg if attempt.signal != "SIGKILL" else attempt.msg
-        )
+        msg = attempt.msg or ("" if attempt.signal == "SIGKILL" else ENDED_WHILE_NEEDED)
+        return replace(attempt, state=AppState.FAILED, msg=msg)
     if outcome.state is AppState.SUCCEEDED and last:
         return replace(attempt, state=AppState.CANCELLED, msg=NO_LONGER_NEEDED)
     state, msg = _stopped(outcome, last)

@@ -56,6 +56,8 @@ begin() {  # begin NUMBER: runs a role after the roles before it, and writes its
     if [ -n "${services[$1]-}" ] && ((ended)); then
         if [ -e "$folder/.released" ]; then
             ended=0
+        elif [ -e "$folder/stopping" ]; then
+            :  # another role has failed
         elif is_ignored "$1"; then  # roles after it do not wait for it
             ended=0
             for ((replica = 0; replica < services[$1]; replica++)); do : > "$folder/.ready-$1/$replica"; done

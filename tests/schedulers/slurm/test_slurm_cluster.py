@@ -18,7 +18,7 @@ from torchx.schedulers.slurm.record import Records
 from torchx.schedulers.slurm.scheduler import SlurmScheduler
 from torchx.schedulers.slurm.wait import Watch
 from torchx.scheduling.logs import Stream
-from torchx.specs import AppDef, AppState, Resource, RetryPolicy, Role
+from torchx.specs import AppDef, AppState, Resource, RetryPolicy, Role, after, service
 
 pytestmark = pytest.mark.slurm
 
@@ -134,6 +134,26 @@ def test_another_home_and_another_folder(
         2,
         "error: local_cwd cannot list applications of other users",
     )
+
+
+def test_the_commands_show_and_await_the_readiness_of_services(
+    scheduler: SlurmScheduler, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    script = f"while [ ! -e {go} ]; do sleep 0.1; done; echo is-up; exec sleep 600"
+    server = service(role(script, "server", num_replicas=2), "log:is-up")
+    trainer = after(role("exec sleep 600", "trainer"), ["server"])
+    app_id = scheduler.submit(AppDef("served", [server, trainer]), {})
+    handle = f"slurm://torchx/{app_id}"
+    wait_until(lambda: "server  0 of 2 ready" in torchx("status", handle).stdout, "the service has started")
+    assert "trainer  1 of 1 pending" in torchx("status", handle).stdout
+    assert torchx("wait", "--for", "ready", "--timeout", "0", handle).returncode == 124
+    go.touch()
+    assert torchx("wait", "--for", "ready", handle).returncode == 0
+    assert "server  2 of 2 ready" in torchx("status", handle).stdout
+    scheduler.cancel(app_id)
+    assert scheduler.wait(app_id, 60)
+    assert "server  2 of 2 cancelled" in torchx("status", handle).stdout
 
 
 def test_a_listing_takes_one_call(
