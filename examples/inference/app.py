@@ -1,6 +1,8 @@
 """An inference server, and a trainer that starts when the server is ready and uses its answers.
 
 torchx run -s local_cwd examples/inference/app.py:distill
+cd examples/inference
+torchx run -s local_docker --workspace . app.py:distill --folder . --image IMAGE
 """
 
 from __future__ import annotations
@@ -8,25 +10,26 @@ from __future__ import annotations
 import torchx.specs as specs
 
 
-def distill(steps: int = 200, folder: str = "examples/inference") -> specs.AppDef:
+def distill(steps: int = 200, folder: str = "examples/inference", image: str = "") -> specs.AppDef:
     """Trains a model on the answers of an inference server.
 
     Args:
         steps: number of training steps
         folder: folder with server.py and trainer.py, below the working directory
+        image: image with Python, for schedulers that use images
     """
     # The server runs until the trainer has succeeded; then it is ended. The port is that of port_map, by its
     # name: on local schedulers it is a free port, in TORCHX_PORT_MODEL. The host is in TORCHX_HOSTS_TEACHER.
     teacher = specs.Role(
         name="teacher",
-        image="",
+        image=image,
         entrypoint="python",
         args=[f"{folder}/server.py"],
         port_map={"model": 8766},
     )
     student = specs.Role(
         name="student",
-        image="",
+        image=image,
         entrypoint="python",
         args=[f"{folder}/trainer.py", "--steps", str(steps)],
     )

@@ -27,6 +27,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
+    replica = int(os.environ["TORCHX_REPLICA"].rpartition("/")[2])
+    host = os.environ["TORCHX_HOSTS_TEACHER"].split(",")[replica]
     port = int(os.environ["TORCHX_PORT_MODEL"])
     print(f"serving at port {port}", flush=True)
-    ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+    ThreadingHTTPServer((host, port), Handler).serve_forever()

@@ -12,14 +12,15 @@ from functools import partial
 
 from torchx.errors import StateError
 from torchx.lazy import lazy_imports
-from torchx.schedulers.docker.containers import CANCELLED, STALLED, Container, damage_of, read
+from torchx.schedulers.docker.containers import CANCELLED, READY, STALLED, Container, damage_of, read
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.labels import APP_ID
 from torchx.schedulers.docker.lookup import entries, find_containers, owner_of
-from torchx.schedulers.docker.replay import job_of, replay
+from torchx.schedulers.docker.replay import replay
 from torchx.schedulers.docker.request import checkpoint_volume
+from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.docker.supervisor_launch import remove_folder, start_supervisor
 from torchx.schedulers.shared import owner
 
@@ -132,6 +133,13 @@ def mark(engine: Engine, containers: Sequence[Container], reason: str) -> None:
     """Marks running containers with the reason for which they are about to be ended."""
     names = [(c, f"{c.name}.{reason}") for c in containers if not c.mark]
     in_parallel(lambda each: _rename(engine, *each), names)
+
+
+def mark_ready(engine: Engine, container: Container) -> None:
+    """Records in the name of a service's container that it is ready, unless it is being ended."""
+    current = _refreshed(engine, container)
+    if current.live and not current.mark and not current.ready:
+        _rename(engine, current, f"{current.name}.{READY}")
 
 
 def _refreshed(engine: Engine, before: Container) -> Container:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -27,14 +28,20 @@ from torchx.schedulers.docker.labels import (
 )
 
 CANCELLED, STOPPED, FAILED = "cancelled", "stopped", "failed"
-EXPIRED, STALLED = "expired", "stalled"
-ENDED = (STOPPED, CANCELLED, EXPIRED)
+EXPIRED, STALLED, UNNEEDED = "expired", "stalled", "unneeded"
+ENDED = (STOPPED, CANCELLED, EXPIRED, UNNEEDED)
 """The marks of ends that are not failures."""
-MARKS = (*ENDED, FAILED, STALLED)
+READY = "ready"
+"""The suffix of the name of a service's container that is ready."""
+MARKS = (*ENDED, FAILED, STALLED, READY)
 """Suffixes of a container's name with the reason why it was stopped. The name is the only property of a
 container that can be changed, and every user of the engine sees it."""
 REFUSED = "refused-"
 """Prefix of the mark of a failed container that is not retried because of its cause, which follows."""
+UNREADY = "unready-"
+"""Prefix of the mark of a service's container that was not ready in time; its probe's last answer follows."""
+LONGEST_ANSWER = 80
+"""Maximum characters of that answer."""
 
 LIVE = ("running", "paused", "restarting")
 STATUSES = ("created", *LIVE, "exited", "dead", "removing")
@@ -47,7 +54,8 @@ class Container:
     Attributes:
         id: the engine's id.
         name: its name without the mark.
-        mark: one of MARKS, REFUSED with a cause, or empty.
+        mark: one of MARKS, REFUSED with a cause, UNREADY with an answer, or empty.
+        ready: whether it was ready, as the container of a service.
         app_id: the application.
         role: the name of its role.
         replica: its id within the role.
@@ -81,6 +89,7 @@ class Container:
     app_id: str
     role: str
     replica: int
+    ready: bool = False
     attempt: int = 1
     status: str = "created"
     exit_code: int | None = None
@@ -117,6 +126,16 @@ class Container:
         return self.mark.removeprefix(REFUSED) if self.mark.startswith(REFUSED) else ""
 
     @property
+    def unready_answer(self) -> str | None:
+        """The last answer of the probe of a service that was not ready in time; None for other ends."""
+        return decoded(self.mark.removeprefix(UNREADY)) if self.mark.startswith(UNREADY) else None
+
+    @property
+    def was_forced(self) -> bool:
+        """Whether it was ended as a failed one: it was stalled, or not ready in time."""
+        return self.mark == STALLED or self.mark.startswith(UNREADY)
+
+    @property
     def signal(self) -> str | None:
         """The name of the signal that ended it; the init process reports it as 128 + N."""
         return signal_of(self.exit_code)
@@ -148,7 +167,8 @@ def read(inspected: Mapping[str, Any]) -> Container | None:
     plain = Container(
         id=text_in(inspected, "Id"),
         name=name,
-        mark=mark,
+        mark="" if mark == READY else mark,
+        ready=mark == READY,
         app_id=id_for(labels[APP_ID], text_in(inspected, "Id")),
         role="",
         replica=0,
@@ -224,7 +244,24 @@ def split_name(name: str) -> tuple[str, str]:
     (('echo-b1-echo-0', 'cancelled'), ('echo-b1-echo-0.2', ''))
     """
     head, _, last = name.rpartition(".")
-    return (head, last) if head and (last in MARKS or last.startswith(REFUSED)) else (name, "")
+    return (head, last) if head and (last in MARKS or last.startswith((REFUSED, UNREADY))) else (name, "")
+
+
+def unready(answer: str) -> str:
+    """Returns the mark of a service's container that was not ready in time.
+
+    >>> unready("HTTP 503"), decoded(unready("no: 5 s").removeprefix(UNREADY))
+    ('unready-HTTP-503', 'no: 5 s')
+    """
+    text = answer[:LONGEST_ANSWER].replace("\n", " ").encode()
+    plain = re.sub(rb"[^A-Za-z0-9 ]", lambda found: b"_%02x" % found[0][0], text)
+    return UNREADY + plain.replace(b" ", b"-").decode()
+
+
+def decoded(text: str) -> str:
+    """Returns the answer in a mark."""
+    data = re.sub("_([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), text.replace("-", " "))
+    return data.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
 def seconds(text: str | None) -> float | None:

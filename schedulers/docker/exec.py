@@ -13,6 +13,7 @@ from torchx.errors import StateError
 from torchx.machine.port_names import resolve_port
 from torchx.machine.relay import connect
 from torchx.schedulers.docker.containers import Container
+from torchx.schedulers.docker.engine import frames
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.duplex import Duplex
 from torchx.schedulers.docker.lookup import readable
@@ -20,8 +21,6 @@ from torchx.schedulers.shared.exec import POLL_INTERVAL, Caller, not_running
 from torchx.scheduling.checks import require_replicas
 from torchx.scheduling.streams import Streams
 
-HEAD = 8
-"""Bytes of the header before each piece of output, with its stream and length; none on a terminal."""
 STDERR = 2
 
 
@@ -163,15 +162,9 @@ class _Exchange:
         if self._terminal:
             self._caller.show(data)
             return
-        data = self._data + data if self._data else data
-        at = 0
-        while at + HEAD <= len(data):
-            stop = at + HEAD + int.from_bytes(data[at + 4 : at + HEAD], "big")
-            if len(data) < stop:
-                break
-            self._caller.show(data[at + HEAD : stop], error=data[at] == STDERR)
-            at = stop
-        self._data = data[at:]
+        pieces, self._data = frames.split(self._data + data if self._data else data)
+        for stream, piece in pieces:
+            self._caller.show(piece, error=stream == STDERR)
 
 
 def _exit_code(engine: Engine, made: str, program: str) -> int:

@@ -21,7 +21,8 @@ from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.address import require_socket
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.lookup import find_containers
-from torchx.schedulers.docker.replay import is_under_way, job_of
+from torchx.schedulers.docker.replay import is_under_way
+from torchx.schedulers.docker.rules.job import job_of
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal
 from torchx.supervisor.process import continue_under_guard

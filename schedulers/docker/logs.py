@@ -15,7 +15,8 @@ from torchx.schedulers.docker.engine.frames import Frames, Line, Source, seconds
 from torchx.schedulers.docker.engine.http import receive
 from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.lookup import find_containers, readable
-from torchx.schedulers.docker.replay import job_of, replay
+from torchx.schedulers.docker.replay import replay
+from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.docker.supervisor_launch import ensure_supervisor
 from torchx.schedulers.shared.logs import TIME, chunks, line_filter, merged, select
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream

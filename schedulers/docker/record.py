@@ -25,6 +25,7 @@ from torchx.masking.data import readable_by_others
 from torchx.schedulers.docker.container_options import without_secrets
 from torchx.schedulers.docker.labels import SCHEMA, DamageError, check_job, is_app_id
 from torchx.schedulers.docker.request import OWN
+from torchx.schedulers.docker.services.labels import public_order
 from torchx.schedulers.docker.stalling import files as stall_files
 from torchx.schedulers.docker.supervisor_launch import LONGEST_NAME, usage_path
 from torchx.scheduling.preflight import without_checks
@@ -70,9 +71,10 @@ def label_data(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _label_role(role: Mapping[str, Any]) -> dict[str, Any]:
     shown = {name: value for name, value in role.items() if name not in _HIDDEN}
-    own = (role.get("metadata") or {}).get(OWN)
-    if isinstance(own, dict):
-        shown["metadata"] = {OWN: without_secrets(own)}
+    metadata = role.get("metadata") or {}
+    own, order = metadata.get(OWN), public_order(metadata)
+    if isinstance(own, dict) or order:
+        shown["metadata"] = order | ({OWN: without_secrets(own)} if isinstance(own, dict) else {})
     macros = {
         "args": {str(n): spans for n, arg in enumerate(role["args"]) if (spans := spans_of(arg))},
         "env": {name: spans for name, value in role["env"].items() if (spans := spans_of(value))},

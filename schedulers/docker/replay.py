@@ -7,106 +7,23 @@ The containers are the only record. Each query replays their history through the
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-from torchx.schedulers.docker.containers import CANCELLED, ENDED, FAILED, STALLED, Container, damage_of
+from torchx.schedulers.docker.containers import (
+    CANCELLED,
+    ENDED,
+    FAILED,
+    STOPPED,
+    UNNEEDED,
+    Container,
+    damage_of,
+)
 from torchx.schedulers.docker.limits.ends import apply_limit
-from torchx.scheduling.limits import LimitRule
+from torchx.schedulers.docker.rules.job import BY_ENGINE, Job, job_of
 from torchx.supervisor.policy import NEVER, REQUEUED, Action, End, Gang, RoleRules, Start, Stop
 
 NOT_STARTED = "it was not started before the application had ended"
 """The reason to stop a replica whose container exists, but is not needed any more."""
-
-BY_ENGINE = "ENGINE"
-"""The policy of a role whose containers the engine restarts: those of jobs of earlier versions."""
-
-
-@dataclass(frozen=True)
-class RoleFacts:
-    """The properties of a role that the rules need."""
-
-    name: str
-    replicas: int
-    max_retries: int = 0
-    policy: str = "APPLICATION"
-
-
-@dataclass(frozen=True)
-class Job:
-    """The properties of an application that the rules need.
-
-    Attributes:
-        app_id: the application.
-        roles: its roles in order.
-        cfg: the run options.
-        data: the data of the label JOB.
-    """
-
-    app_id: str
-    roles: tuple[RoleFacts, ...]
-    cfg: Mapping[str, Any]
-    data: Mapping[str, Any]
-
-    @property
-    def grace(self) -> float:
-        """Seconds between the stop signal and SIGKILL."""
-        value = self.cfg.get("grace_period")
-        return float(value) if isinstance(value, (int, float)) else 10.0
-
-    @property
-    def fail_fast(self) -> bool:
-        """Whether one permanent failure ends all replicas."""
-        return bool(self.cfg.get("fail_fast", True)) and bool(self.data)
-
-    @property
-    def backoff(self) -> float:
-        """Seconds before the first retry."""
-        value = self.cfg.get("retry_backoff")
-        return float(value) if isinstance(value, (int, float)) else 1.0
-
-    @property
-    def limits(self) -> LimitRule:
-        """The rule of its time limit."""
-        return LimitRule.of(self.cfg)
-
-    @property
-    def members(self) -> list[tuple[RoleFacts, int]]:
-        """All replicas by ordinal, as role and replica id."""
-        return [(role, replica) for role in self.roles for replica in range(role.replicas)]
-
-    @property
-    def needs_supervisor(self) -> bool:
-        """Whether the end of a replica may require an action that the engine does not take itself."""
-        retried = any(role.max_retries and role.policy != BY_ENGINE for role in self.roles)
-        watched = self.limits.limit is not None or bool(self.cfg.get("stall"))
-        return retried or watched or (self.fail_fast and len(self.members) > 1)
-
-
-def job_of(containers: Sequence[Container]) -> Job:
-    """Returns the job of some containers.
-
-    Containers created by other programs lack the label JOB: their roles are derived from their other labels.
-    """
-    data = next((c.job for c in containers if c.job), {})
-    if data:
-        job = job_from(containers[0].app_id, data)
-        restarted = {c.role for c in containers if c.allowed_restarts}
-        roles = (replace(role, policy=BY_ENGINE) if role.name in restarted else role for role in job.roles)
-        return replace(job, roles=tuple(roles))
-    counts: dict[str, int] = {}
-    for container in containers:
-        counts[container.role] = max(counts.get(container.role, 0), container.replica + 1)
-    return Job(containers[0].app_id, tuple(RoleFacts(name, n) for name, n in counts.items()), {}, {})
-
-
-def job_from(app_id: str, data: Mapping[str, Any]) -> Job:
-    """Returns the job from the data of the label JOB."""
-    roles = tuple(
-        RoleFacts(r["name"], r["num_replicas"], r["max_retries"], r["retry_policy"])
-        for r in data["app"]["roles"]
-    )
-    return Job(app_id, roles, data.get("cfg") or {}, data)
 
 
 @dataclass
@@ -125,6 +42,7 @@ class Progress:
         carried_out: the retries that have been carried out.
         expected: the current attempt of each replica.
         lost: ordinals of replicas whose container was removed.
+        needed: ordinals of replicas of services that have ended by themselves while they were needed.
     """
 
     job: Job
@@ -137,6 +55,7 @@ class Progress:
     carried_out: dict[str | int, int] = field(default_factory=dict)
     expected: list[int] = field(default_factory=list)
     lost: set[int] = field(default_factory=set)
+    needed: set[int] = field(default_factory=set)
 
     def newest(self, ordinal: int) -> Container | None:
         """Returns the newest container of a replica."""
@@ -167,6 +86,23 @@ class Progress:
         for action in self.gang.expire():
             if isinstance(action, Stop):
                 self.stops.update((n, action.why) for n in action.replicas if _runs(self.newest(n)))
+
+    def is_ready(self, ordinal: int) -> bool:
+        """Returns True for a running replica of a service that is ready."""
+        newest, service = self.newest(ordinal), self.job.members[ordinal][0].service
+        if newest is None or service is None or not newest.live:
+            return False
+        return newest.ready or not service.ready
+
+    def begin_again(self, *, next_run: bool) -> list[int]:
+        """Returns the held replicas that the next starts begin again, as their containers were used.
+
+        Args:
+            next_run: a run has ended by its time limit, so that even new containers have an old limit.
+        """
+        used = [(n, c) for n in sorted(self.gang.held) if (c := self.newest(n)) is not None]
+        current = [(n, c) for n, c in used if c.attempt >= self.expected[n]]
+        return [n for n, c in current if next_run or not _is_pending(c, held=True)]
 
     def retries_with(self, ordinals: Collection[int]) -> dict[str | int, int]:
         """Returns the retries that have been carried out once these replicas are started again.
@@ -221,7 +157,10 @@ def _rules(job: Job, used: Mapping[str | int, int]) -> Gang:
         ordinals = range(first, first + role.replicas)
         # a replica that the engine restarts has ended permanently if its container has
         retries = 0 if role.policy == BY_ENGINE else role.max_retries
-        rules.append(RoleRules(role.name, ordinals, retries, role.policy))
+        own = RoleRules(role.name, ordinals, retries, role.policy, after=role.after)
+        if role.service is not None:
+            own = own._replace(service=True, critical=role.service.critical)
+        rules.append(own)
         first = ordinals.stop
     return Gang(rules, job.fail_fast, job.backoff, used_retries=dict(used), requeues=job.limits.requeues)
 
@@ -234,6 +173,9 @@ def _apply(progress: Progress, removed: Collection[int]) -> None:
     running, ended, unstarted = _sorted_by_stage(progress, removed)
     for ordinal in [*running, *ended]:
         gang.started(ordinal)
+    for ordinal in running:
+        if progress.is_ready(ordinal):
+            actions += gang.ready(ordinal)
     # containers that ran when it was cancelled have the mark; all others ended before
     before = [n for n in ended if not _has_mark(progress.newest(n), CANCELLED)]
     after = [n for n in ended if _has_mark(progress.newest(n), CANCELLED)]
@@ -272,11 +214,18 @@ def _sorted_by_stage(progress: Progress, removed: Collection[int]) -> tuple[list
             unstarted.append(ordinal)
         elif newest.live:
             running.append(ordinal)
-        elif _is_pending(newest):
+        elif _is_pending(newest, held=bool(progress.job.members[ordinal][0].after)):
             unstarted.append(ordinal)
         else:
-            ended.append((newest.finished or newest.created, ordinal))
+            ended.append((_end_of(newest), ordinal))
     return running, [ordinal for _, ordinal in sorted(ended)], unstarted
+
+
+def _end_of(container: Container) -> float:
+    """Returns the time of an end; one that was not needed before it started has ended after all others."""
+    if container.finished or container.started or container.mark not in (STOPPED, UNNEEDED):
+        return container.finished or container.created
+    return float("inf")
 
 
 def _ended(progress: Progress, ordinal: int, removed: Collection[int]) -> list[Action]:
@@ -288,8 +237,10 @@ def _ended(progress: Progress, ordinal: int, removed: Collection[int]) -> list[A
         return progress.gang.give_up(ordinal)
     if newest.refused_cause:
         return progress.gang.exited(ordinal, succeeded=False, verdict=NEVER)
+    if progress.gang.needs(ordinal) and newest.mark not in ENDED:
+        progress.needed.add(ordinal)
     # one that was ended as it was stalled has failed, even if it ended orderly
-    succeeded = newest.exit_code == 0 and not newest.error and newest.mark != STALLED
+    succeeded = newest.exit_code == 0 and not newest.error and not newest.was_forced
     return progress.gang.exited(ordinal, succeeded, newest.mark in ENDED)
 
 
@@ -306,12 +257,17 @@ def _give_up_lost(progress: Progress, actions: Sequence[Action]) -> list[Action]
     return progress.gang.give_up(lost[0]) if lost else []
 
 
-def _is_pending(container: Container) -> bool:
-    """Returns True if a container is still to be started."""
+def _is_pending(container: Container, *, held: bool) -> bool:
+    """Returns True if a container is still to be started.
+
+    Args:
+        container: the container.
+        held: its role starts after others, so the supervisor starts it.
+    """
     if container.mark or container.started:
         return False
-    # a refused retry is removed and requested again; the mark means that it was given up
-    return container.attempt > 1 or (container.status == "created" and not container.error)
+    # a refused start is requested again; the mark means that it was given up
+    return container.attempt > 1 or held or (container.status == "created" and not container.error)
 
 
 def _collect_pending(progress: Progress, actions: Sequence[Action], unstarted: Sequence[int]) -> None:
@@ -340,7 +296,15 @@ def _collect_pending(progress: Progress, actions: Sequence[Action], unstarted: S
 def _is_startable(progress: Progress, ordinal: int) -> bool:
     """Returns True if the container of the current attempt of a replica exists and can still be started."""
     newest = progress.newest(ordinal)
-    return newest is not None and newest.attempt >= progress.expected[ordinal] and _is_pending(newest)
+    if newest is None or newest.attempt < progress.expected[ordinal]:
+        return False
+    return _is_pending(newest, held=bool(progress.job.members[ordinal][0].after))
+
+
+def first_starts(job: Job) -> frozenset[int]:
+    """Returns the ordinals of the replicas that start with the application; others start after them."""
+    begun = _rules(job, {}).begin()
+    return frozenset(n for action in begun if isinstance(action, Start) for n in action.replicas)
 
 
 def _runs(container: Container | None) -> bool:

@@ -48,7 +48,8 @@ class DockerScheduler(Scheduler["DockerJob"]):
     """
 
     shared_by = "all users of the engine"
-    attaches_by_default = on_this_machine = plans_workspaces = knows_hosts = waits_in_queue = True
+    attaches_by_default = on_this_machine = plans_workspaces = True
+    knows_hosts = waits_in_queue = runs_services = True
 
     def __init__(self, session_name: str) -> None:
         super().__init__("local_docker", session_name)

@@ -8,12 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.schedulers.docker.containers import (
     CANCELLED,
+    ENDED,
     EXPIRED,
     FAILED,
     STALLED,
     STOPPED,
+    UNNEEDED,
     Container,
     damage_of,
 )
@@ -26,15 +29,21 @@ from torchx.schedulers.docker.lookup import (
     with_late_oom,
 )
 from torchx.schedulers.docker.record import full_data
-from torchx.schedulers.docker.replay import Job, Progress, RoleFacts, job_of, replay
+from torchx.schedulers.docker.replay import Progress, replay
+from torchx.schedulers.docker.rules.job import Job, RoleFacts, job_of
 from torchx.schedulers.docker.stalling.files import history_of, stall_folder
 from torchx.schedulers.docker.supervisor_launch import lacks_supervisor
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.listing import local_time, newest_first, row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.serialize import app_from_dict
 from torchx.specs.status import AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus, is_terminal
+
+with lazy_imports:
+    from torchx.schedulers.docker.services import private
+    from torchx.supervisor.services import watch
 
 STARTED_WITHIN = 60.0
 """Seconds after which containers that have not started count as an interrupted start."""
@@ -47,6 +56,7 @@ _WHY = {
     FAILED: "it could not be restarted",
     EXPIRED: "time limit",
     STALLED: "stalled for longer than its limit",
+    UNNEEDED: NO_LONGER_NEEDED,
 }
 
 
@@ -99,7 +109,8 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
         created = local_time(min(c.created for c in containers) or None)
         app_id = containers[0].app_id
         return DescribeAppResponse(app_id, AppState.UNKNOWN, msg=damage, submitted_at=created)
-    progress = replay(job_of(containers), containers)
+    job = job_of(containers)
+    progress = replay(private.shown(job, containers) if job.has_services else job, containers)
     data = progress.job.data
     state, msg = _state(progress, containers, time.time() if now is None else now)
     stalls = history_of(progress.job.app_id, progress.job.cfg)
@@ -112,7 +123,10 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
     finished = [c.finished for c in containers if c.finished is not None]
     roles = {role.name: RoleStatus(role.name, []) for role in progress.job.roles}
     for ordinal, (role, replica) in enumerate(progress.job.members):
-        roles[role.name].replicas.append(_replica(progress, ordinal, role, replica, over))
+        shown = roles[role.name]
+        shown.replicas.append(_replica(progress, ordinal, role, replica, over))
+        if role.service is not None:
+            shown.ready = (shown.ready or 0) + progress.is_ready(ordinal)
     return DescribeAppResponse(
         app_id=progress.job.app_id,
         state=state,
@@ -194,7 +208,10 @@ def _why_failed(progress: Progress) -> str:
 
 def _replica(progress: Progress, ordinal: int, role: RoleFacts, replica: int, over: bool) -> ReplicaStatus:
     mine = progress.replicas[ordinal]
-    attempts = [_attempt(c) for c in mine if c.started or c.error or c.mark]
+    # a container that waited for other roles has had no attempt
+    attempts = [_attempt(c, role) for c in mine if c.started or c.error or (c.mark and not role.after)]
+    if attempts and ordinal in progress.needed:
+        attempts[-1] = _while_needed(attempts[-1])
     if attempts:
         state = attempts[-1].state
     elif ordinal in progress.lost:
@@ -208,13 +225,18 @@ def _replica(progress: Progress, ordinal: int, role: RoleFacts, replica: int, ov
         hostname=mine[-1].host if mine else "",
         attempts=attempts,
         max_attempts=role.max_retries + 1,
+        required=role.service is None,
     )
 
 
-def _attempt(c: Container) -> AttemptStatus:
+def _while_needed(attempt: AttemptStatus) -> AttemptStatus:
+    return replace(attempt, state=AppState.FAILED, msg=attempt.msg or ENDED_WHILE_NEEDED)
+
+
+def _attempt(c: Container, role: RoleFacts) -> AttemptStatus:
     ended = c.finished is not None or c.status not in ("running", "paused")
-    # a program that ends orderly when it is ended as stalled has failed
-    signal = c.signal or ("SIGTERM" if c.mark == STALLED and c.exit_code == 0 else None)
+    # a program that ends orderly when it is ended as a failed one has failed
+    signal = c.signal or ("SIGTERM" if c.was_forced and c.exit_code == 0 else None)
     return AttemptStatus(
         # the engine counts a restart before it happens
         number=c.attempt + c.restarts - (1 if c.status == "restarting" else 0),
@@ -223,20 +245,22 @@ def _attempt(c: Container) -> AttemptStatus:
         signal=signal,
         started_at=local_time(c.started),
         ended_at=local_time(c.finished or c.created) if ended else None,
-        msg=_message(c),
+        msg=_message(c, role),
     )
 
 
 def _state_of(c: Container) -> AppState:
     if c.status in ("running", "paused"):
         return AppState.RUNNING
-    if c.mark in (CANCELLED, STOPPED, EXPIRED):
+    if c.mark in ENDED:
         return AppState.CANCELLED
-    succeeded = c.exit_code == 0 and not c.error and c.mark != STALLED
+    succeeded = c.exit_code == 0 and not c.error and not c.was_forced
     return AppState.SUCCEEDED if succeeded else AppState.FAILED
 
 
-def _message(c: Container) -> str:
+def _message(c: Container, role: RoleFacts) -> str:
+    if c.unready_answer is not None and role.service is not None:
+        return watch.not_ready(role.service, c.unready_answer)
     if c.status == "paused":
         return "paused"
     if c.error:
@@ -259,7 +283,8 @@ def _first_failure(progress: Progress) -> FirstFailure | None:
     newest = progress.newest(ordinal)
     if newest is None:
         return FirstFailure(role.name, replica, 1, msg="its container was removed")
-    attempt = _attempt(newest)
+    attempt = _attempt(newest, role)
+    attempt = _while_needed(attempt) if ordinal in progress.needed else attempt
     return FirstFailure(role.name, replica, attempt.number, attempt.exit_code, attempt.signal, attempt.msg)
 
 

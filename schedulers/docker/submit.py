@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -28,8 +28,9 @@ from torchx.schedulers.docker.images.pull import provide
 from torchx.schedulers.docker.labels import ENDS_AT, JOB, USER
 from torchx.schedulers.docker.lookup import entries
 from torchx.schedulers.docker.record import forget, job_data, label_data, save
-from torchx.schedulers.docker.replay import Job, job_from
+from torchx.schedulers.docker.replay import first_starts
 from torchx.schedulers.docker.request import DockerContainer, DockerJob
+from torchx.schedulers.docker.rules.job import Job, job_from
 from torchx.schedulers.docker.supervisor_launch import docker_home, spawn_supervisor
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.options import progress_of, provide_checkpoint_dir
@@ -131,7 +132,7 @@ def start_containers(
     if job.cfg.get("stall"):
         stall_files.create(job.app_id, len(containers))
     try:
-        _start(engine, job.app_id, containers, lambda: supervise(job, locks, leases))
+        _start(engine, job.app_id, containers, first_starts(job), lambda: supervise(job, locks, leases))
     except BaseException:
         forget(job.app_id)
         raise
@@ -167,9 +168,13 @@ def _begin_run(bodies: list[dict[str, Any]], job: Job) -> None:
 
 
 def _start(
-    engine: Engine, app_id: str, bodies: list[tuple[str, dict[str, Any]]], then: Callable[[], None]
+    engine: Engine,
+    app_id: str,
+    bodies: list[tuple[str, dict[str, Any]]],
+    first: Collection[int],
+    then: Callable[[], None],
 ) -> None:
-    """Creates and starts containers, then calls ``then``; removes all containers if any of this fails."""
+    """Creates all containers, starts the first ones, and calls ``then``; removes all if that fails."""
 
     def create(named: tuple[str, dict[str, Any]]) -> str:
         name, body = named
@@ -187,7 +192,8 @@ def _start(
         _check(names, created)
         made = [c for c in created if isinstance(c, str)]
         _check_programs(engine, bodies, made)
-        _check(names, in_parallel(start, list(zip(names, made, strict=True))))
+        starting = [pair for n, pair in enumerate(zip(names, made, strict=True)) if n in first]
+        _check([name for name, _ in starting], in_parallel(start, starting))
         then()
     except BaseException:
         left = remove(engine, [entry["Id"] for entry in entries(engine, app_id)])

@@ -26,7 +26,15 @@ from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.schedulers.docker.cancel import KILLED_WITHIN, end_all, remove
 from torchx.schedulers.docker.container_body import next_body
-from torchx.schedulers.docker.containers import CANCELLED, EXPIRED, FAILED, STOPPED, Container, damage_of
+from torchx.schedulers.docker.containers import (
+    CANCELLED,
+    EXPIRED,
+    FAILED,
+    STOPPED,
+    UNNEEDED,
+    Container,
+    damage_of,
+)
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
@@ -35,14 +43,17 @@ from torchx.schedulers.docker.labels import ATTEMPT, ENDS_AT, RETRY
 from torchx.schedulers.docker.limits.notices import Notices
 from torchx.schedulers.docker.lookup import find_containers
 from torchx.schedulers.docker.measurement.sampling import Sampler
-from torchx.schedulers.docker.replay import Progress, job_of, replay
+from torchx.schedulers.docker.replay import Progress, replay
+from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.docker.rules.retry_causes import RetryCauses
 from torchx.schedulers.docker.supervisor_launch import usage_path
+from torchx.services import NO_LONGER_NEEDED
 from torchx.supervisor.policy import REQUEUED, Start
 from torchx.supervisor.process import report_ready, separate
 
 with lazy_imports:
     from torchx.schedulers.docker.queueing import records
+    from torchx.schedulers.docker.services import readiness
     from torchx.schedulers.docker.stalling import detection
 
 POLL_INTERVAL = 30.0
@@ -76,6 +87,7 @@ class Supervisor:
         self._sampler = Sampler(engine, usage_path(app_id))
         self._notices = Notices(engine, print_error)
         self._stalls: detection.ContainerStalls | None = None
+        self._readiness: readiness.Readiness | None = None
 
     def run(self) -> None:
         """Runs until the application has ended or was removed, or the engine is unreachable for too long."""
@@ -122,6 +134,9 @@ class Supervisor:
             if progress.job.cfg.get("stall"):
                 self._stalls = self._stalls or detection.ContainerStalls(self._engine, self._app_id)
                 self._stalls.follow(progress)
+            if progress.job.has_services:
+                self._readiness = self._readiness or readiness.Readiness(self._engine, print_error)
+                self._readiness.follow(progress)
             # once cancelled, only the end of the containers matters
             wait = partial(events.wait_for_all, containers) if progress.cancelled else events.wait
             if not self._wait(events, wait, pause):
@@ -158,8 +173,8 @@ class Supervisor:
         stopped = self._to_stop(progress)
         if stopped:
             self._stopping.update(c.id for c in stopped)
-            mark = EXPIRED if progress.gang.expired else STOPPED
-            end_all(self._engine, stopped, mark, progress.job.grace)
+            for mark, containers in self._by_mark(progress, stopped).items():
+                end_all(self._engine, containers, mark, progress.job.grace)
         pause = min(self._kill_overdue(progress), self._notices.send_due(progress))
         due: list[Sequence[int]] = []
         for start in progress.starts:
@@ -174,6 +189,16 @@ class Supervisor:
         # after a refusal one retry at a time: only one of them may be impossible
         self._start(progress, due[0] if self._tries else [n for replicas in due for n in replicas])
         return 0.0
+
+    def _by_mark(self, progress: Progress, stopped: Sequence[Container]) -> dict[str, list[Container]]:
+        """Returns the containers to stop by the mark with the reason."""
+        released = [n for n, why in progress.stops.items() if why == NO_LONGER_NEEDED]
+        unneeded = {container.id for n in released for container in progress.replicas[n]}
+        by_mark: dict[str, list[Container]] = {}
+        for container in stopped:
+            mark = UNNEEDED if container.id in unneeded else EXPIRED if progress.gang.expired else STOPPED
+            by_mark.setdefault(mark, []).append(container)
+        return by_mark
 
     def _kill_overdue(self, progress: Progress) -> float:
         """Kills cancelled containers after the grace period; returns the seconds until the next one.
@@ -221,7 +246,10 @@ class Supervisor:
                 continue
             attempts[ordinal] = max(newest.attempt + 1, progress.expected[ordinal])
             old.append((ordinal, newest))
-        used = progress.retries_with(ordinals)
+        next_run = progress.retries.get(REQUEUED, 0) > progress.carried_out.get(REQUEUED, 0)
+        again = progress.begin_again(next_run=next_run)
+        attempts = [number + (n in again) for n, number in enumerate(attempts)]
+        used = progress.retries_with([*ordinals, *again])
         retry = json.dumps({"used": used, "attempts": attempts})
         rule, run = progress.job.limits, used.get(REQUEUED, 0) + 1
         ends_at = progress.ends_at

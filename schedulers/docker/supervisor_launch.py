@@ -16,7 +16,8 @@ from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.labels import is_app_id
 from torchx.schedulers.docker.lookup import containers_of
-from torchx.schedulers.docker.replay import job_of, replay
+from torchx.schedulers.docker.replay import replay
+from torchx.schedulers.docker.rules.job import job_of
 from torchx.supervisor import process
 
 MODULE = "torchx.schedulers.docker.supervisor"

@@ -12,7 +12,8 @@ from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.engine.parallel import in_parallel
 from torchx.schedulers.docker.lookup import containers_of
 from torchx.schedulers.docker.measurement.statistics import ONCE, totals_of
-from torchx.schedulers.docker.replay import job_of, replay
+from torchx.schedulers.docker.replay import replay
+from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.docker.status import describe_all
 from torchx.schedulers.docker.supervisor_launch import usage_path
 from torchx.schedulers.shared.usage import requests_of

@@ -12,6 +12,7 @@ from torchx.testing import (
     Meaning,
     RetryCases,
     SchedulerConformance,
+    ServiceConformance,
     SweepConformance,
 )
 
@@ -51,4 +52,8 @@ class TestAbilities(InContainers, AbilityConformance):
 
 
 class TestSweeps(InContainers, SweepConformance):
+    pass
+
+
+class TestServices(InContainers, ServiceConformance):
     pass

@@ -247,6 +247,18 @@ def test_changes_between_two_descriptions_have_the_time_of_their_observation() -
     assert not stages
 
 
+def test_an_application_is_ready_when_its_services_are() -> None:
+    def stage(state: AppState, ready: int) -> DescribeAppResponse:
+        described = description(state)
+        described.roles_statuses[0].ready = ready
+        return described
+
+    stages = [stage(AppState.RUNNING, 0), stage(AppState.RUNNING, 0), stage(AppState.RUNNING, 1)]
+    events = changes(lambda: stages.pop(0) if stages else None)
+    seen = [None if event is None else event.kind for event in events]
+    assert seen == ["submitted", "started", None, None, "ready", None]
+
+
 def test_an_application_that_disappears_ends_its_events() -> None:
     stages = [description(AppState.RUNNING), None]
     assert kinds([e for e in changes(lambda: stages.pop(0)) if e is not None]) == [

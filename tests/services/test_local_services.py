@@ -243,7 +243,7 @@ def test_invalid_services_are_rejected_at_the_dry_run(roles: list[Role], message
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize("engine", ["local_docker", "kubernetes"])
+@pytest.mark.parametrize("engine", ["kubernetes"])
 @pytest.mark.parametrize("change", [lambda role: service(role), lambda role: after(role, ["w"])])
 def test_other_engines_reject_services(engine: str, change: Callable[[Role], Role]) -> None:
     roles = [change(sh("true", name="server")), sh("true")]

@@ -122,11 +122,12 @@ def _events(described: DescribeAppResponse, clock: _Clock) -> list[AppEvent]:
         steps += [(event, ordinal) for event in _of_replica(replica, first.time, clock)]
     steps.sort(key=lambda step: step[0].time)
     ready = Readiness(len(replicas))
+    unready = set() if is_terminal(state) else _unready_services(described)
     for event, ordinal in steps:
         events.append(event)
         if event.kind == "ended":
             ready.ended(ordinal, succeeded=event.details["state"] == "SUCCEEDED")
-        elif event.kind == "started" and ready.started(ordinal):
+        elif event.kind == "started" and event.role not in unready and ready.started(ordinal):
             events.append(AppEvent(event.time, "ready", message=ready.message))
     members = [(replica.role, replica.id) for replica in replicas]
     for report in described.stalls:
@@ -143,6 +144,12 @@ def _events(described: DescribeAppResponse, clock: _Clock) -> list[AppEvent]:
             events.append(clock.event("cancelled", at, last))
         events.append(clock.event("ended", at, last, message=_message(described), details=_result(described)))
     return events
+
+
+def _unready_services(described: DescribeAppResponse) -> set[str]:
+    """Returns the roles of services of which not all replicas are ready."""
+    services = [role for role in described.roles_statuses if role.ready is not None]
+    return {role.role for role in services if role.ready != len(role.replicas)}
 
 
 def _of_replica(replica: ReplicaStatus, begin: datetime, clock: _Clock) -> Iterator[AppEvent]:

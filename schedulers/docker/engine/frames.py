@@ -23,6 +23,23 @@ Line = tuple[bytes, Source, bytes]
 _seconds: dict[bytes, float] = {}
 
 
+def split(data: bytes) -> tuple[list[tuple[int, bytes]], bytes]:
+    """Splits output without timestamps into pieces, each with its stream, and the rest.
+
+    >>> split(bytes([1, 0, 0, 0, 0, 0, 0, 2]) + b"hi" + bytes([2]))
+    ([(1, b'hi')], b'\\x02')
+    """
+    pieces: list[tuple[int, bytes]] = []
+    at = 0
+    while at + HEAD <= len(data):
+        stop = at + HEAD + int.from_bytes(data[at + 4 : at + HEAD], "big")
+        if len(data) < stop:
+            break
+        pieces.append((data[at], data[at + HEAD : stop]))
+        at = stop
+    return pieces, data[at:]
+
+
 class Frames:
     """Splits the log of one container into lines.
 

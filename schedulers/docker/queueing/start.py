@@ -35,7 +35,7 @@ from torchx.schedulers.docker.images.pull import provide
 from torchx.schedulers.docker.lookup import containers_of
 from torchx.schedulers.docker.queueing import records
 from torchx.schedulers.docker.queueing.records import Request
-from torchx.schedulers.docker.replay import Job, job_from
+from torchx.schedulers.docker.rules.job import Job, job_from
 from torchx.supervisor.process import continue_under_guard, report_ready, separate
 
 with lazy_imports:

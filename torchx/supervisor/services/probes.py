@@ -29,6 +29,7 @@ LONGEST_PAUSE = 1.0
 """Maximum seconds between two checks of a replica; the first pauses are shorter."""
 
 HERE = "127.0.0.1"
+CLOSED = "the connection was closed without an answer"
 
 
 class Check(Protocol):
@@ -48,24 +49,27 @@ class Check(Protocol):
 
 
 class PortCheck:
-    """Connects to a port of this machine, and sends a request if there is a path.
+    """Connects to a port, and sends a request if there is a path.
 
     Args:
         port: the port.
         path: the path of the request; empty for none.
+        host: the address or the name of the machine.
+        stays: seconds for which the connection must stay open without a request; a proxy accepts
+            connections for a server that does not run, and then closes them.
     """
 
     interval = 0.05
 
-    def __init__(self, port: int, path: str = "") -> None:
+    def __init__(self, port: int, path: str = "", host: str = HERE, stays: float = 0.0) -> None:
         self._until = time.monotonic() + LONGEST_CHECK
         self._unsent = f"GET {path} HTTP/1.0\r\nHost: localhost:{port}\r\n\r\n".encode() if path else b""
         self._answer = b""
         self._connected = False
-        self._path = path
+        self._path, self._stays, self._open_until = path, stays, 0.0
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self._socket.setblocking(False)
-        self._error = self._socket.connect_ex((HERE, port))
+        self._error = self._socket.connect_ex((host, port))
 
     def poll(self) -> str | None:
         """Returns None until it has ended, then an empty text if the replica is ready, else the answer."""
@@ -96,8 +100,9 @@ class PortCheck:
             if self._socket.getsockname() == self._socket.getpeername():
                 return os.strerror(errno.ECONNREFUSED)
             self._connected = True
+            self._open_until = time.monotonic() + self._stays
         if not self._path:
-            return ""
+            return self._after_connecting()
         while self._unsent:
             self._unsent = self._unsent[self._socket.send(self._unsent) :]
         data = self._socket.recv(LONGEST_ANSWER)
@@ -105,6 +110,14 @@ class PortCheck:
         if data and b"\n" not in self._answer and len(self._answer) < LONGEST_ANSWER:
             return None
         return status_of(self._answer)
+
+    def _after_connecting(self) -> str | None:
+        if not self._stays:
+            return ""
+        try:
+            return "" if self._socket.recv(1, socket.MSG_PEEK) else CLOSED
+        except BlockingIOError:
+            return "" if time.monotonic() >= self._open_until else None
 
 
 def status_of(answer: bytes) -> str:
@@ -115,7 +128,7 @@ def status_of(answer: bytes) -> str:
     """
     match = re.match(rb"HTTP/\d\.\d (\d{3})\b", answer)
     if match is None:
-        return "not an HTTP answer" if answer else "the connection was closed without an answer"
+        return "not an HTTP answer" if answer else CLOSED
     return "" if 200 <= int(match[1]) < 400 else f"HTTP {int(match[1])}"
 
 

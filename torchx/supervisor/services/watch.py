@@ -22,11 +22,12 @@ class Watch:
     Args:
         rule: the rule of its role.
         start: starts a check. It may raise OSError, and is called again later.
+        age: seconds since the start of the replica.
     """
 
-    def __init__(self, rule: ServiceRule, start: Callable[[], Check | None]) -> None:
+    def __init__(self, rule: ServiceRule, start: Callable[[], Check | None], age: float = 0.0) -> None:
         self._rule, self._start = rule, start
-        self._until = time.monotonic() + rule.limit
+        self._until = time.monotonic() + rule.limit - age
         self._next_at = 0.0
         self._pause = FIRST_PAUSE
         self._check: Check | None = LineCheck(rule.probe.text) if rule.probe.kind == LOG else None
@@ -58,11 +59,14 @@ class Watch:
         answered = self._answer or self._rule.probe.kind == LOG
         return now > self._until + (0.0 if answered else 2 * LONGEST_CHECK)
 
+    @property
+    def answer(self) -> str:
+        """The last answer of a replica that is not ready."""
+        return self._answer or ("no line matched" if self._rule.probe.kind == LOG else "no answer")
+
     def reason(self) -> str:
         """Returns the message about a replica that was not ready in time."""
-        no_answer = "no line matched" if self._rule.probe.kind == LOG else "no answer"
-        answer = self._answer or no_answer
-        return f"not ready within {self._rule.within}: probe {self._rule.ready}: {answer}"
+        return not_ready(self._rule, self.answer)
 
     def feed(self, stream: int, data: bytes) -> None:
         """Handles output of the replica."""
@@ -82,3 +86,8 @@ class Watch:
         except OSError as error:
             self._answer = error.strerror or str(error)
             self._next_at = now + LONGEST_PAUSE
+
+
+def not_ready(rule: ServiceRule, answer: str) -> str:
+    """Returns the message about a replica that was not ready in time."""
+    return f"not ready within {rule.within}: probe {rule.ready}: {answer}"

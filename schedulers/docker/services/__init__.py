@@ -1,0 +1,1 @@
+"""Services in containers: their probes, and the label that describes them."""
