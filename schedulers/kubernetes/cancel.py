@@ -35,7 +35,13 @@ from torchx.schedulers.kubernetes.many.facts import job_with_runs
 from torchx.schedulers.kubernetes.many.view import index_of
 from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, gather, main_path, selector
 from torchx.schedulers.kubernetes.state import taken
-from torchx.schedulers.kubernetes.state.attempts import FAILURE_COUNT, container_of, ended_by_us, live
+from torchx.schedulers.kubernetes.state.attempts import (
+    FAILURE_COUNT,
+    container_of,
+    ended_by_us,
+    is_over,
+    live,
+)
 from torchx.schedulers.kubernetes.status import job_facts
 from torchx.specs.status import is_terminal
 
@@ -135,11 +141,6 @@ def delete_objects(cluster: Cluster, facts: Facts) -> None:
 def spec(main: Object) -> Mapping[str, Any]:
     """Returns the specification of an object."""
     return main.get("spec") or {}
-
-
-def is_over(pod: Object) -> bool:
-    """Returns True if a pod has ended."""
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def has_failed(facts: Facts, main: Object) -> bool:

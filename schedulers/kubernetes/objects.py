@@ -35,6 +35,8 @@ RESOURCES = {"job": (BATCH, "jobs"), "jobset": (JOBSET, "jobsets"), "volcano": (
 
 STOPPED = f"{PREFIX}stopped"
 """Annotation: time when it was stopped because another role failed."""
+RELEASED = f"{PREFIX}released"
+"""Annotation: time when a service was ended because all ordinary roles had succeeded."""
 HELD = f"{PREFIX}held"
 """Annotation: the submission is incomplete; the job is suspended until all objects exist."""
 
@@ -153,7 +155,7 @@ def split_id(app_id: str, namespace: str) -> tuple[str, str]:
 
 def is_ended_by_us(main: Object) -> bool:
     """Returns True if torchx has requested the end of a submitted object."""
-    return bool(annotation(main, CANCELLED) or annotation(main, STOPPED))
+    return any(annotation(main, mark) for mark in (CANCELLED, STOPPED, RELEASED))
 
 
 def role_index(main: Object) -> int | None:

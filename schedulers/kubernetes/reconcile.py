@@ -6,7 +6,7 @@ from torchx.schedulers.kubernetes.api.client import Cluster, Object
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import annotation, deleted, indexes, owns, short
 from torchx.schedulers.kubernetes.api.pod_ends import now
-from torchx.schedulers.kubernetes.cancel import cancel_objects, end_jobs, has_failed, is_over, spec
+from torchx.schedulers.kubernetes.cancel import cancel_objects, end_jobs, has_failed, spec
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.gang import actions
 from torchx.schedulers.kubernetes.gang.restarts import Phase, due_restart, is_cancelled, is_gang, phase_of
@@ -21,8 +21,10 @@ from torchx.schedulers.kubernetes.objects import (
     is_ended_by_us,
     main_path,
 )
+from torchx.schedulers.kubernetes.services.actions import coordinate
+from torchx.schedulers.kubernetes.services.roles import has_order
 from torchx.schedulers.kubernetes.state import taken
-from torchx.schedulers.kubernetes.state.attempts import ended_by_us, live
+from torchx.schedulers.kubernetes.state.attempts import ended_by_us, is_over, live
 from torchx.schedulers.kubernetes.state.replicas import replica_of
 from torchx.schedulers.kubernetes.status import job_facts
 from torchx.schedulers.shared import owner
@@ -67,6 +69,8 @@ def reconcile_objects(cluster: Cluster, facts: Facts) -> bool:
         if phase is Phase.SAVING:
             return True
         cancelled = any(annotation(main, CANCELLED) for main in begun)
+        if has_order(facts) and not facts.damage:
+            return coordinate(cluster, facts)
         fails_fast = facts.fails_fast and not facts.damage  # unknown if the record is damaged
         failed = phase is Phase.FAILED or any(has_failed(facts, m) for m in facts.mains)
         if fails_fast and not cancelled and failed:

@@ -29,11 +29,14 @@ from torchx.schedulers.kubernetes.manifests.workspace import (
 from torchx.schedulers.kubernetes.manifests.yaml_text import dump
 from torchx.schedulers.kubernetes.options import AUTO, JOB, JOBSET, VOLCANO
 from torchx.schedulers.kubernetes.record import write_record
+from torchx.scheduling.checks import has_services
 from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import CfgVal
 
 with lazy_imports:
     import json
+
+    from torchx.schedulers.kubernetes.services import checks as service_checks
 
 
 LARGEST = 1_500_000
@@ -67,11 +70,15 @@ class KubernetesJob:
 def dry_run(app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[KubernetesJob]:
     """Returns the request for an application, with notes; contacts no cluster."""
     check_roles(app, cfg)
+    if has_services(app):
+        service_checks.check_services(app, cfg)
     kind = kind_of(app, cfg)
     plans = plan_workspaces(app, cfg)
     info = AppDryRunInfo(to_request(app, unique_name(app), cfg, kind, plans), as_text)
     info.notes += plans.notes
-    info.notes += notes_of(app, cfg, kind) + notes_of_limits(cfg)
+    info.notes += [*notes_of(app, cfg, kind), *notes_of_limits(cfg)]
+    if has_services(app):
+        info.notes += service_checks.notes_of_services(app)
     info.notes += process_notes(app, templates_of(info.request))
     return info
 
@@ -91,7 +98,8 @@ def kind_of(app: AppDef, cfg: Mapping[str, CfgVal], has_jobset: bool = False) ->
         jobs.restarts_as_a_whole(role) and role.num_replicas > 1 for role in app.roles
     )
     by_cause = any(cfg.get(option) is not None for option in ("retry_on", "no_retry_on"))
-    return JOBSET if has_jobset and whole and not (by_cause or by_torchx(cfg)) else JOB
+    by_torchx_alone = by_torchx(cfg) or has_services(app)
+    return JOBSET if has_jobset and whole and not (by_cause or by_torchx_alone) else JOB
 
 
 def to_request(

@@ -57,7 +57,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         session_name: the session part of handles.
     """
 
-    plans_workspaces = knows_hosts = True
+    plans_workspaces = runs_services = knows_hosts = True
 
     def __init__(self, session_name: str) -> None:
         super().__init__("kubernetes", session_name)

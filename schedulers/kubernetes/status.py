@@ -25,6 +25,7 @@ from torchx.schedulers.kubernetes.objects import (
     gather_namespaces,
     is_ended_by_us,
 )
+from torchx.schedulers.kubernetes.services.roles import has_order
 from torchx.schedulers.kubernetes.state import reasons
 from torchx.schedulers.kubernetes.state.attempts import live
 from torchx.schedulers.kubernetes.state.jobs import job_facts as job_facts
@@ -41,6 +42,7 @@ with lazy_imports:
     from torchx.schedulers.kubernetes import application
     from torchx.schedulers.kubernetes.gang import causes, runs
     from torchx.schedulers.kubernetes.many import run_arguments
+    from torchx.schedulers.kubernetes.services import view as service_view
 
 
 HELD_FOR = 60.0
@@ -139,13 +141,15 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
     response_cfg = dict(record.get("cfg") or {})
     used = used_retries(facts) if is_gang(facts) else {}
     jobs = [runs.as_finished(facts, main, job_facts(facts.kind, main)) for main in facts.mains]
+    services = service_view.ServiceView(facts) if has_order(facts) else None
+    seen = jobs if services is None else services.jobs(jobs)
     replicas = Replicas(facts, members_of(facts, record), now)
     running = any(live(pod) for pod in facts.pods)
     if facts.partial:  # the pods that run were not read
         running = running or any(job.details.get("active") or job.details.get("terminating") for job in jobs)
     restart = due_restart(facts)
     if restart is None:
-        state, msg = _state(facts, jobs, replicas, running, now)
+        state, msg = _state(facts, seen, replicas, running, now)
     else:
         state, msg = AppState.RUNNING if running else AppState.PENDING, _restart_text(restart)
         replicas.restarting = set(restart.attempts)
@@ -155,6 +159,8 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
     created = [time_of(job["metadata"].get("creationTimestamp")) for job in (*facts.mains, *facts.earlier)]
     submitted = min(created, key=or_zero)
     statuses = [replicas.status(member, _job_of(jobs, member), state) for member in replicas.members]
+    if services is not None:
+        statuses, msg = services.replicas(statuses), msg or services.message(state)
     ended = _ended(facts, jobs, statuses, submitted) if over else None
     for at, member in enumerate(replicas.members):  # times end with the job, also if a pod is lost
         job = _job_of(jobs, member)
@@ -163,7 +169,11 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
     roles: dict[str, RoleStatus] = {}
     for status in statuses:
         roles.setdefault(status.role, RoleStatus(status.role, [])).replicas.append(status)
-    first = reasons.first_failure(facts, jobs, statuses) if state is AppState.FAILED else None
+    counting = statuses
+    if services is not None:
+        services.ready(roles)
+        counting = [status for status in statuses if services.counts(status)]
+    first = reasons.first_failure(facts, seen, counting) if state is AppState.FAILED else None
     if first is not None:
         first = runs.with_limit(_with_refusal(facts, replicas, first), response_cfg, used)
     started = min((a.started_at for s in statuses for a in s.attempts if a.started_at), default=None)

@@ -21,12 +21,13 @@ from torchx.schedulers.kubernetes.queues import require_queue
 from torchx.schedulers.kubernetes.request import KubernetesJob, kind_of, to_request
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.options import progress_of
-from torchx.scheduling.checks import require_application
+from torchx.scheduling.checks import has_services, require_application
 from torchx.specs.app import AppDef, AppDryRunInfo
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import images
     from torchx.schedulers.kubernetes.gang import rights
+    from torchx.schedulers.kubernetes.services import checks as service_checks
 
 
 _PLURALS = {
@@ -102,6 +103,8 @@ def _without_gang(
 ) -> KubernetesJob:
     """Returns the request with retries that the cluster carries out, if the caller may not restart all."""
     missing = rights.missing_right(cluster, request.namespace) if request.is_gang else ""
+    if missing and has_services(app):
+        service_checks.reject_without_right(missing, request.namespace)
     if not missing:
         return request
     info.notes.append(

@@ -12,7 +12,7 @@ from test_local_cwd import PAGE
 from torchx.schedulers.kubernetes.manifests.names import APP
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 from torchx.specs.app import AppDryRunInfo
-from torchx.testing import AbilityConformance, RetryCases, SchedulerConformance
+from torchx.testing import AbilityConformance, RetryCases, SchedulerConformance, ServiceConformance
 from torchx.testing.fields import FieldConformance, Meaning
 from torchx.testing.harness import Ability
 from torchx.testing.retries import RetryConformance
@@ -78,6 +78,10 @@ class TestJobSets(OnKubernetes, FieldConformance):
     fields = {"resource.tags": Meaning.IGNORED, "min_replicas": Meaning.WARNED}  # noqa: RUF012
     test_retries_are_counted = RetryConformance.test_retries_are_counted
     test_one_failure_ends_all = RetryConformance.test_one_failure_ends_all
+
+
+class TestServices(OnKubernetes, ServiceConformance):
+    cfg = {"grace_period": 1.0, "retry_backoff": 0.1}  # noqa: RUF012
 
 
 class TestSweeps(OnKubernetes, SweepConformance):

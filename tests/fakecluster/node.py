@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import threading
 import time
 from contextlib import suppress
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
+from fakecluster.environment import command_of, environment_of, expanded
+from fakecluster.probes import Prober
 from fakecluster.store import Object, Refused, Store, condition, now
 from fakecluster.volumes import Volumes
 
@@ -184,6 +186,9 @@ class Node:
             volumes.found(container, expanded(word, environment))
             for word in [*container.get("command", []), *container.get("args", [])]
         ]
+        prober = Prober(self._store, collection, name, container.get("readinessProbe") or {})
+        if "readinessProbe" in container:
+            prober.report(False)
         started = now()
         try:
             process = subprocess.Popen(
@@ -212,6 +217,11 @@ class Node:
                 end(process, signal.SIGKILL)
             if self.stop.is_set():
                 end(process, signal.SIGKILL)
+            if "readinessProbe" in container:
+                check = [expanded(word, environment) for word in command_of(container["readinessProbe"])]
+                env = {"PATH": os.environ["PATH"], **environment}
+                ended = partial(self._has_ended, process)
+                self._thread_for(prober.run, ended, env, check, volumes.cwd(container))
             assert process.stdout is not None
             for line in process.stdout:
                 log.add(line)
@@ -223,6 +233,9 @@ class Node:
         reason = "Completed" if code == 0 else "Error"
         over = {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now()}
         self._finish(collection, name, {**over, **({"message": reported} if reported else {})})
+
+    def _has_ended(self, process: subprocess.Popen[bytes], seconds: float) -> bool:
+        return self.stop.wait(seconds) or process.poll() is not None
 
     def _finish(self, collection: str, name: str, terminated: Object) -> None:
         while self.lost.is_set() and not self.stop.wait(0.02):
@@ -273,7 +286,8 @@ class Node:
     def _state(self, collection: str, name: str, state: Object, phase: str = "") -> None:
         def change(pod: Object) -> None:
             status = {"name": "main", "state": state, "lastState": {}, "restartCount": 0}
-            pod["status"]["containerStatuses"] = [{**status, "ready": "running" in state}]
+            probed = "readinessProbe" in pod["spec"]["containers"][0]
+            pod["status"]["containerStatuses"] = [{**status, "ready": "running" in state and not probed}]
             if phase:
                 pod["status"]["phase"] = phase
 
@@ -311,38 +325,3 @@ def unschedulable(container: Object) -> str:
         more = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
         return f"0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, {more}"
     return ""
-
-
-def environment_of(pod: Object, container: Object, secrets: dict[str, Object]) -> dict[str, str]:
-    """Returns the environment of a container, with fields of its pod and values of Secrets filled in."""
-    found: dict[str, str] = {}
-    number = pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]
-    for each in container.get("env") or []:
-        if "secretKeyRef" in each.get("valueFrom", {}):
-            reference = each["valueFrom"]["secretKeyRef"]
-            found[each["name"]] = secrets[reference["name"]]["stringData"][reference["key"]]
-        elif "valueFrom" in each:
-            found[each["name"]] = field_of(pod, each["valueFrom"]["fieldRef"]["fieldPath"])
-        else:
-            found.setdefault("JOB_COMPLETION_INDEX", number)
-            found[each["name"]] = expanded(str(each.get("value", "")), found)
-    return {**found, "JOB_COMPLETION_INDEX": number, "HOSTNAME": pod["spec"]["hostname"]}
-
-
-def field_of(pod: Object, path: str) -> str:
-    """Returns a field of a pod; empty for a label or an annotation that it does not have."""
-    match = re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path)
-    if match:
-        return str((pod["metadata"].get(match[1]) or {}).get(match[2], ""))
-    return str(pod["metadata"]["name"])
-
-
-def expanded(text: str, values: dict[str, str]) -> str:
-    """Replaces ``$(NAME)`` as Kubernetes does; ``$$`` stands for a dollar sign."""
-
-    def one(match: re.Match[str]) -> str:
-        if match[0] == "$$":
-            return "$"
-        return values.get(match[1], match[0])
-
-    return re.sub(r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)", one, text)

@@ -29,7 +29,6 @@ from support import wait_until
 
 from torchx.errors import UsageError
 from torchx.jobs.view import load
-from torchx.schedulers import get_scheduler_factories
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs import AppDef, after, service
 from torchx.specs.app import Role
@@ -243,12 +242,12 @@ def test_invalid_services_are_rejected_at_the_dry_run(roles: list[Role], message
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize("engine", ["kubernetes"])
 @pytest.mark.parametrize("change", [lambda role: service(role), lambda role: after(role, ["w"])])
-def test_other_engines_reject_services(engine: str, change: Callable[[Role], Role]) -> None:
+def test_other_engines_reject_services(change: Callable[[Role], Role]) -> None:
     roles = [change(sh("true", name="server")), sh("true")]
-    other = get_scheduler_factories()[engine](session_name="torchx")
-    with pytest.raises(UsageError, match=f"{engine} does not run services.*: server"):
+    other = scheduler()
+    other.runs_services = False
+    with pytest.raises(UsageError, match=r"local_cwd does not run services.*: server"):
         other.submit_dryrun(AppDef("app", roles), {})
 
 

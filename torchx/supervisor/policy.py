@@ -207,6 +207,15 @@ class Gang:
         """The replicas that start when the roles before theirs are ready or have succeeded."""
         return frozenset(self._order.held)
 
+    def is_service(self, replica: int) -> bool:
+        """Returns True for a replica of a service."""
+        return self._order.is_service(replica)
+
+    @property
+    def released(self) -> bool:
+        """Whether services are no longer needed, as all ordinary roles have ended."""
+        return self._order.released
+
     # --- the rules -------------------------------------------------------------------------------
 
     def _failed(self, replica: int, verdict: str) -> list[Action]:

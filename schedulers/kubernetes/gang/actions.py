@@ -16,7 +16,7 @@ from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import annotation, deleted, owns
 from torchx.schedulers.kubernetes.api.pod_ends import now
-from torchx.schedulers.kubernetes.cancel import end_jobs, is_over, suspend
+from torchx.schedulers.kubernetes.cancel import end_jobs, suspend
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of, name_of
 from torchx.schedulers.kubernetes.gang.next_job import next_job, rank0_service
 from torchx.schedulers.kubernetes.gang.records import Restart, restart_from
@@ -33,6 +33,8 @@ from torchx.schedulers.kubernetes.objects import (
     role_index,
     selector,
 )
+from torchx.schedulers.kubernetes.services.roles import awaits, before_of
+from torchx.schedulers.kubernetes.state.attempts import is_over
 from torchx.schedulers.kubernetes.status import job_facts
 from torchx.schedulers.kubernetes.submit import path_to
 from torchx.specs.status import is_terminal
@@ -116,7 +118,12 @@ def _manifests(facts: Facts, restart: Restart) -> Iterator[Object]:
     ttl = (facts.record.get("cfg") or {}).get("ttl")
     more = {"ttlSecondsAfterFinished": ttl} if ttl is not None else {}
     run = run_of(restart.used)
-    made = [next_job(main, restart.text(), now(), more, hosts, run) for main in replaced]
+    roles = (facts.record.get("app") or {}).get("roles") or []
+    before = {number: ", ".join(before_of(role)) for number, role in enumerate(roles)}
+    made = [
+        next_job(main, restart.text(), now(), more, hosts, run, before.get(_role(main), ""))
+        for main in replaced
+    ]
     yield from (rank0_service(job) for job in made if _role(job) == 0)
     yield from made
 
@@ -153,7 +160,7 @@ def _begin(cluster: Cluster, facts: Facts, restart: Restart, created: list[Objec
     for job in following:
         if annotation(job, HELD):
             queued = bool((job["metadata"].get("labels") or {}).get(QUEUE))
-            start = {} if queued else {"spec": {"suspend": False}}
+            start = {} if queued or awaits(job) else {"spec": {"suspend": False}}
             cluster.patch(_path(facts, job), {**start, "metadata": {"annotations": {HELD: None}}})
     return True
 

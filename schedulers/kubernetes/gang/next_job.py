@@ -13,6 +13,7 @@ from torchx.schedulers.kubernetes.gang.attempts import attempt_of, name_of
 from torchx.schedulers.kubernetes.manifests.names import (
     APP_ID,
     ATTEMPT,
+    AWAITS,
     DISRUPTED,
     JOB_COMPLETION_INDEX,
     PREFIX,
@@ -36,11 +37,17 @@ _FIELDS = (
 )
 """The fields of a job that the next one has, too; the cluster sets the others."""
 _OF_CLUSTER = ("batch.kubernetes.io/", "kubectl.kubernetes.io/")
-_NOT_COPIED = (CANCELLED, STOPPED, HELD, RESTARTED, RETRIES)
+_NOT_COPIED = (CANCELLED, STOPPED, HELD, RESTARTED, RETRIES, AWAITS)
 
 
 def next_job(
-    job: Object, restart: str, held_at: str, spec: Mapping[str, Any], hosts: Mapping[str, str], run: int = 1
+    job: Object,
+    restart: str,
+    held_at: str,
+    spec: Mapping[str, Any],
+    hosts: Mapping[str, str],
+    run: int = 1,
+    awaits: str = "",
 ) -> Object:
     """Returns the manifest of the job of the next attempt, which is suspended.
 
@@ -51,6 +58,7 @@ def next_job(
         spec: further fields of its specification.
         hosts: the names of the jobs of the next attempts, by those of the attempts before.
         run: the number of the run.
+        awaits: the roles that it starts after.
     """
     number = attempt_of(job) + 1
     metadata = job["metadata"]
@@ -81,7 +89,7 @@ def next_job(
             "name": name_of(metadata["name"], number - 1, number),
             "namespace": metadata["namespace"],
             "labels": _labels(metadata, number),
-            "annotations": {**kept, RETRIES: restart, HELD: held_at},
+            "annotations": {**kept, RETRIES: restart, HELD: held_at, **({AWAITS: awaits} if awaits else {})},
         },
         "spec": {**fields, **spec, "suspend": True},
     }

@@ -25,11 +25,14 @@ from torchx.schedulers.kubernetes.gang.causes import refusal, rules_of
 from torchx.schedulers.kubernetes.gang.records import Restart, restart_from, used_retries
 from torchx.schedulers.kubernetes.gang.runs import DISRUPTED, RunLimits, started_at
 from torchx.schedulers.kubernetes.manifests.names import ATTEMPT, RESTARTED, RETRIES
-from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, STOPPED, Facts, role_index
+from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, RELEASED, STOPPED, Facts, role_index
+from torchx.schedulers.kubernetes.services.readiness import ready_replicas, succeeded_at
+from torchx.schedulers.kubernetes.services.roles import has_order, is_released, with_order
 from torchx.schedulers.kubernetes.state import taken
-from torchx.schedulers.kubernetes.state.attempts import FAILURE_COUNT, attempts_of, ended_by_us
+from torchx.schedulers.kubernetes.state.attempts import FAILURE_COUNT, attempts_of, ended_by_us, is_over
 from torchx.schedulers.kubernetes.state.replicas import replica_of
 from torchx.schedulers.kubernetes.state.replicas import run_of as pod_order
+from torchx.services import ENDED_WHILE_NEEDED
 from torchx.specs.status import AppState
 from torchx.supervisor.policy import (
     APPLICATION,
@@ -58,9 +61,9 @@ def due_restart(facts: Facts) -> Restart | None:
     """Returns the restart that is due or was interrupted, or None."""
     if not is_gang(facts) or facts.damage or facts.partial or is_cancelled(facts):
         return None
-    if any(annotation(main, STOPPED) for main in facts.mains):
+    if any(annotation(main, mark) for main in facts.mains for mark in (STOPPED, RELEASED)):
         return None
-    return _begun(facts) or _Replay(facts).restart()
+    return _begun(facts) or Replay(facts).restart()
 
 
 class Phase(Enum):
@@ -81,7 +84,7 @@ def phase_of(facts: Facts) -> Phase:
     """Returns the phase of the current run of an application."""
     if not is_gang(facts) or facts.damage or facts.partial or is_cancelled(facts):
         return Phase.OPEN
-    replay = _Replay(facts)
+    replay = Replay(facts)
     if replay.gang.first_failure is not None:
         return Phase.FAILED
     return Phase.SAVING if replay.noticed and not replay.gang.over else Phase.OPEN
@@ -122,8 +125,18 @@ class End(NamedTuple):
     is_lost: bool = False
 
 
-class _Replay:
-    """The ends of the newest attempts, applied to the rules of retries and of the time limit."""
+class Replay:
+    """The ends of the newest attempts, applied to the rules of retries and of the time limit.
+
+    Args:
+        facts: the application.
+
+    Attributes:
+        rules: the rules of all roles.
+        gang: the replicas after the known ends.
+        noticed: the notice of the time limit has begun.
+        early: the replicas of services that have ended with exit code 0 while they were needed.
+    """
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -131,17 +144,19 @@ class _Replay:
         self._causes = rules_of(cfg)
         self._pods = {m["metadata"]["name"]: _newest_pods(facts, m) for m in facts.mains}
         self._limits = RunLimits.of(cfg, (pod for pods in self._pods.values() for pod in pods.values()))
-        self._rules = _rules((facts.record.get("app") or {}).get("roles") or [], facts)
+        self.rules = _rules((facts.record.get("app") or {}).get("roles") or [], facts)
         used: dict[str | int, int] = dict(used_retries(facts).items())
         backoff = cfg.get("retry_backoff")
         self.gang = Gang(
-            self._rules,
+            self.rules,
             facts.fails_fast,
             float(backoff) if isinstance(backoff, (int, float)) else 1.0,
             used_retries=used,
             requeues=self._limits.rule.requeues,
         )
         self.noticed = False
+        self.early: set[int] = set()
+        self._ordered = has_order(facts)
         self._first: tuple[Retry, End] | None = None
         self._requeue: End | None = None
         self._run()
@@ -150,16 +165,18 @@ class _Replay:
         """Returns the restart that the rules require."""
         mains = {role_index(main): main for main in self._facts.mains}
         if self._requeue is not None:
-            numbers, end, delay = set(range(len(self._rules))), self._requeue, 0.0
+            numbers, end, delay = set(range(len(self.rules))), self._requeue, 0.0
         elif self._first is not None and self.gang.restarting:
             restarting = self.gang.restarting
-            numbers = {n for n, rule in enumerate(self._rules) if not restarting.isdisjoint(rule.replicas)}
+            numbers = {n for n, rule in enumerate(self.rules) if not restarting.isdisjoint(rule.replicas)}
+            if self._first[0].scope == APPLICATION:  # also roles that have not started: the hosts change
+                numbers |= {n for n, rule in enumerate(self.rules) if rule.after}
             end, delay = self._first[1], self._first[0].delay
         else:
             return None
         attempts = {number: attempt_of(mains[number]) for number in sorted(numbers) if number in mains}
         scopes = {str(scope): count for scope, count in self.gang.used_retries.items()}
-        rule = next(rule for rule in self._rules if end.ordinal in rule.replicas)
+        rule = next(rule for rule in self.rules if end.ordinal in rule.replicas)
         why = f"{rule.name}/{end.ordinal - rule.replicas.start} {end.why}"
         if end.is_due and self._requeue is not None:
             why = "the time limit was reached"
@@ -168,11 +185,16 @@ class _Replay:
     def _run(self) -> None:
         gang = self.gang
         gang.begin()
-        for rule in self._rules:
-            for ordinal in rule.replicas:
+        for rule in self.rules:
+            for ordinal in () if rule.after else rule.replicas:
                 gang.started(ordinal)
+        for ordinal in ready_replicas(self._facts, self.rules) if self._ordered else ():
+            gang.ready(ordinal)
         ended = set()
-        for end in sorted(self._ends()):
+        for end in sorted(self._ends(), key=self._place):
+            if end.succeeded and gang.needs(end.ordinal):
+                self.early.add(end.ordinal)
+                end = end._replace(why=f"failed: {ENDED_WHILE_NEEDED}")
             if self._begins_run(end):
                 self._requeue = end
                 gang.used_retries[DISRUPTED] = gang.used_retries.get(DISRUPTED, 0) + 1
@@ -184,6 +206,14 @@ class _Replay:
             self._note(actions, end)
         if self.noticed:
             self._end_others(ended)
+
+    def _place(self, end: End) -> tuple[bool, float, bool, End]:
+        """Returns the place of an end among the others.
+
+        As for local jobs, ends of services follow those of ordinary roles at the same time; ends by torchx
+        are consequences of the others.
+        """
+        return self._ordered and end.stopped, end.at, self.gang.is_service(end.ordinal), end
 
     def _begins_run(self, end: End) -> bool:
         """Returns True for a disruption after which the next run begins."""
@@ -202,7 +232,7 @@ class _Replay:
 
     def _end_others(self, ended: set[int]) -> None:
         """Ends the replicas that need not end by themselves: those that have not started, or all."""
-        left = {n for rule in self._rules for n in rule.replicas} - ended
+        left = {n for rule in self.rules for n in rule.replicas} - ended
         if self._limits.rule.notice and not left.isdisjoint(self._started()):
             return
         for ordinal in left:
@@ -218,9 +248,9 @@ class _Replay:
     def _started(self) -> set[int]:
         """Returns the replicas whose newest pods have started."""
         return {
-            self._rules[number].replicas.start + index
+            self.rules[number].replicas.start + index
             for main in self._facts.mains
-            if (number := role_index(main)) is not None and number < len(self._rules)
+            if (number := role_index(main)) is not None and number < len(self.rules)
             for index, pod in self._pods[main["metadata"]["name"]].items()
             if started_at(pod)
         }
@@ -229,7 +259,7 @@ class _Replay:
         """Yields the ends of replicas in the newest attempt of their roles."""
         for main in self._facts.mains:
             number = role_index(main)
-            if number is None or number >= len(self._rules):
+            if number is None or number >= len(self.rules):
                 continue
             pods = self._pods[main["metadata"]["name"]]
             status = main.get("status") or {}
@@ -238,12 +268,16 @@ class _Replay:
             by_hand = set()
             if not (main.get("spec") or {}).get("suspend"):
                 by_hand = taken.deleted_by_hand(main, pods.values())
-            rule = self._rules[number]
+            rule = self.rules[number]
             for index, ordinal in enumerate(rule.replicas):
+                if is_released(main):
+                    yield End(0.0, ordinal, stopped=True)
+                    continue
                 pod, notes = pods.get(index), noted.get(index)
                 counts = rule.max_retries or self._limits.follows_disruptions
                 if index in completed:
-                    yield End(0.0, ordinal, succeeded=True)
+                    at = succeeded_at(main, pod) if self._ordered else 0.0
+                    yield End(at, ordinal, succeeded=True)
                 elif counts and taken.was_disrupted(notes, pod):
                     at = _lost_at(pod)
                     is_due = pod is not None and self._limits.is_due(pod, at)
@@ -259,6 +293,8 @@ class _Replay:
         if by_hand:
             yield End(0.0, ordinal, why=f"failed: {taken.BY_HAND}")
             return
+        if self._ordered and ended_by_us(pod) and not is_over(pod):
+            return  # only its phase shows whether it has ended by itself
         attempt = attempts_of(pod, 1)[-1]
         at = attempt.ended_at.timestamp() if attempt.ended_at is not None else 0.0
         is_due = self._limits.is_due(pod, at)
@@ -284,6 +320,7 @@ def _newest_pods(facts: Facts, main: Object) -> dict[int, Object]:
 
 def _rules(roles: list[Mapping[str, Any]], facts: Facts) -> list[RoleRules]:
     """Returns the rules of all roles; a Job with further attempts restarts its replicas itself."""
+    mains = {role_index(main): main for main in facts.mains}
     by_jobs = {role_index(m) for m in facts.mains if (m.get("spec") or {}).get("backoffLimitPerIndex") != 0}
     rules: list[RoleRules] = []
     first = 0
@@ -291,7 +328,8 @@ def _rules(roles: list[Mapping[str, Any]], facts: Facts) -> list[RoleRules]:
         count = int(role.get("num_replicas") or 1)
         policy = str(role.get("retry_policy") or APPLICATION)
         retries = 0 if number in by_jobs else int(role.get("max_retries") or 0)
-        rules.append(RoleRules(str(role["name"]), range(first, first + count), retries, policy))
+        rule = RoleRules(str(role["name"]), range(first, first + count), retries, policy)
+        rules.append(with_order(rule, role, mains.get(number)))
         first += count
     return rules
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchx.schedulers.kubernetes.api.objects import Object, indexes, owns, time_of
+from torchx.schedulers.kubernetes.api.objects import Object, annotation, indexes, owns, time_of
 from torchx.schedulers.kubernetes.limits import DISRUPTIONS, rule_of
+from torchx.schedulers.kubernetes.manifests.names import LATE
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.state.attempts import ended_by_us, finished_after_notice
 from torchx.schedulers.kubernetes.state.reasons import JobFacts
@@ -69,7 +70,7 @@ class RunLimits:
             pod: the pod.
             at: its end, seconds since the epoch.
         """
-        if ended_by_us(pod):
+        if ended_by_us(pod) or annotation(pod, LATE):
             return False
         expired = (pod.get("status") or {}).get("reason") == "DeadlineExceeded"
         return self.rule.limit is not None and (expired or at >= self.notified_at - ROUNDING)

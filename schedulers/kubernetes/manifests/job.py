@@ -8,8 +8,11 @@ from typing import Any
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.manifests.attempt_number import field_of
 from torchx.schedulers.kubernetes.manifests.hosts import is_stable
-from torchx.schedulers.kubernetes.manifests.names import APP_ID, JOB_COMPLETION_INDEX, ROLE_INDEX
+from torchx.schedulers.kubernetes.manifests.names import APP_ID, AWAITS, JOB_COMPLETION_INDEX, ROLE_INDEX
 from torchx.schedulers.kubernetes.manifests.pod import AppContext, pod_template
+from torchx.scheduling.checks import has_services
+from torchx.services.rules import after_of
+from torchx.settings import SERVICE
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.run_options import CfgVal
 
@@ -38,13 +41,18 @@ def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]
             "" if context.gang and restarts_by_torchx(context.app, role, context.cfg) else field_of(role)
         )
         labels = {**context.role_labels(number), **queue_labels(context)}
+        waits = after_of(role)
+        metadata = context.metadata(f"{context.app_id}-{name}", labels)
+        if waits:
+            metadata.setdefault("annotations", {})[AWAITS] = ", ".join(waits)
         yield {
             "apiVersion": "batch/v1",
             "kind": "Job",
-            "metadata": context.metadata(f"{context.app_id}-{name}", labels),
+            "metadata": metadata,
             "spec": {
                 **job_spec(context, number),
                 **lifetime(context),
+                **({"suspend": True} if waits else {}),
                 "template": pod_template(context, number, retries_at=retries_at),
             },
         }
@@ -100,6 +108,8 @@ def restarts_by_torchx(app: AppDef, role: Role, cfg: Mapping[str, CfgVal]) -> bo
         role: the role.
         cfg: run options.
     """
+    if SERVICE in role.metadata:
+        return True  # an end with exit code 0 is a failure, too
     if limits.by_torchx(cfg) or (role.num_replicas == 1 and role.max_retries and causes.needs_lines(cfg)):
         return True
     by_itself = role.retry_policy is RetryPolicy.ROLE or len(app.roles) == 1
@@ -107,8 +117,8 @@ def restarts_by_torchx(app: AppDef, role: Role, cfg: Mapping[str, CfgVal]) -> bo
 
 
 def is_gang(app: AppDef, cfg: Mapping[str, CfgVal]) -> bool:
-    """Returns True if an application has roles that torchx restarts as a whole."""
-    return any(restarts_by_torchx(app, role, cfg) for role in app.roles)
+    """Returns True if an application has roles that torchx restarts as a whole, or an order of starts."""
+    return has_services(app) or any(restarts_by_torchx(app, role, cfg) for role in app.roles)
 
 
 def lifetime(context: AppContext) -> dict[str, Any]:

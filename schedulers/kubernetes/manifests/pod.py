@@ -30,6 +30,7 @@ from torchx.schedulers.kubernetes.manifests.names import (
     label_value,
     slug,
 )
+from torchx.schedulers.kubernetes.manifests.probe import readiness_probe
 from torchx.schedulers.kubernetes.manifests.secrets import secret_variable
 from torchx.schedulers.kubernetes.manifests.volumes import volumes_of
 from torchx.schedulers.kubernetes.manifests.workspace import FOLDER, add_to
@@ -144,6 +145,7 @@ def pod_template(
     }
     if cfg.get("image_pull_policy"):
         container["imagePullPolicy"] = cfg["image_pull_policy"]
+    container |= readiness_probe(role, filler)
     if role.port_map:
         container["ports"] = _ports(role)
     if volumes.privileged:

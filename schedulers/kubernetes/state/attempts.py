@@ -18,7 +18,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     time_of,
 )
 from torchx.schedulers.kubernetes.manifests.names import ENDED as ENDED_BY_US
-from torchx.schedulers.kubernetes.manifests.names import NOTICE
+from torchx.schedulers.kubernetes.manifests.names import LATE, NOTICE
 from torchx.schedulers.kubernetes.state.taken import disruption, taken_away
 from torchx.specs.status import AppState, AttemptStatus
 
@@ -51,6 +51,11 @@ def live(pod: Object) -> bool:
     statuses = pod.get("status", {}).get("containerStatuses") or []
     own = container_of(pod).get("state") or {}
     return "terminated" not in own or any("running" in (status.get("state") or {}) for status in statuses)
+
+
+def is_over(pod: Object) -> bool:
+    """Returns True if a pod has ended."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def ended_by_us(pod: Object) -> bool:
@@ -103,7 +108,7 @@ def _current(
         return _never_seen(pod, number, by_hand)
     taken = taken_away(pod, by_hand=by_hand)
     if "running" in state:
-        ending = deleted(pod) or ended_by_us(pod)
+        ending = deleted(pod) or ended_by_us(pod) or annotation(pod, LATE)
         msg = f"{taken}; it is being ended" if taken else "it is being ended" if ending else ""
         return AttemptStatus(
             number, AppState.RUNNING, started_at=time_of(state["running"].get("startedAt")), msg=msg
@@ -160,6 +165,8 @@ def _why(pod: Object, terminated: Mapping[str, Any], by_hand: bool) -> str:
     reason = str(terminated.get("reason") or "")
     if taken := taken_away(pod, by_hand=by_hand):
         return taken
+    if late := annotation(pod, LATE):
+        return short(late)
     if status.get("reason") == "DeadlineExceeded":
         return "time limit reached"
     if reason == "OOMKilled":

@@ -17,7 +17,7 @@ from torchx.schedulers.kubernetes.manifests.names import (
     ROLE_INDEX,
     ROLE_NAME,
 )
-from torchx.schedulers.kubernetes.objects import CANCELLED, STOPPED, Facts, role_index
+from torchx.schedulers.kubernetes.objects import CANCELLED, RELEASED, STOPPED, Facts, role_index
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import (
     FAILURE_COUNT,
@@ -121,7 +121,7 @@ class Replicas:
         self._marks = {
             role_index(main) or 0: mark
             for main in facts.mains
-            for mark in (STOPPED, CANCELLED)
+            for mark in (RELEASED, STOPPED, CANCELLED)
             if annotation(main, mark)
         }
         self._cancelled = any(annotation(main, CANCELLED) for main in facts.mains)

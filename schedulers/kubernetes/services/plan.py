@@ -1,0 +1,66 @@
+"""Decides which roles start, and when services are no longer needed; has no side effects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from torchx.schedulers.kubernetes.api.objects import Object, annotation
+from torchx.schedulers.kubernetes.cancel import has_failed
+from torchx.schedulers.kubernetes.gang.restarts import Replay
+from torchx.schedulers.kubernetes.objects import HELD, Facts, is_ended_by_us, role_index
+from torchx.schedulers.kubernetes.services.roles import awaits, is_released, names_of, services_of
+from torchx.schedulers.kubernetes.status import job_facts
+from torchx.services.probe import ServiceRule
+from torchx.specs.status import is_terminal
+
+
+class Plan(NamedTuple):
+    """The next steps of an application with services or an order of starts.
+
+    Attributes:
+        start: the jobs to start.
+        release: the jobs that are no longer needed, and not marked as such.
+        end: the jobs to end after a failure.
+    """
+
+    start: list[Object]
+    release: list[Object]
+    end: list[Object]
+
+
+def plan_of(facts: Facts) -> Plan:
+    """Returns the next steps, if no restart is due and the application was not cancelled."""
+    if any(annotation(main, HELD) for main in facts.mains) or len(facts.mains) < len(names_of(facts)):
+        return Plan([], [], [])  # its submission, or its deletion, is not complete
+    replay = Replay(facts)
+    gang = replay.gang
+    if facts.fails_fast and (gang.first_failure is not None or _has_failed(facts)):
+        return Plan([], [], [main for main in facts.mains if not is_ended_by_us(main)])
+    services = services_of(facts)
+    if gang.released:
+        due = [main for main in facts.mains if role_index(main) in services or awaits(main)]
+        return Plan([], [m for m in due if not (is_ended_by_us(m) or _was_tolerated(m, services))], [])
+    started = {n for n, rule in enumerate(replay.rules) if all(map(gang.wants, rule.replicas))}
+    return Plan([m for m in facts.mains if awaits(m) and role_index(m) in started], [], [])
+
+
+def _was_tolerated(main: Object, services: Mapping[int, ServiceRule]) -> bool:
+    """Returns True if a service that is not critical has ended by itself."""
+    number = role_index(main)
+    rule = None if number is None else services.get(number)
+    return rule is not None and not rule.critical and is_terminal(job_facts("job", main).state)
+
+
+def _has_failed(facts: Facts) -> bool:
+    return any(has_failed(facts, main) for main in _needed(facts))
+
+
+def _needed(facts: Facts) -> Iterator[Object]:
+    """Yields the jobs whose failure is that of the application."""
+    services = services_of(facts)
+    for main in facts.mains:
+        number = role_index(main)
+        rule = None if number is None else services.get(number)
+        if (rule is None or rule.critical) and not is_released(main):
+            yield main

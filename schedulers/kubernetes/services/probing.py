@@ -1,0 +1,104 @@
+"""The part of probing that a cluster does not do: time limits, their messages, and probes of log lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+from torchx.schedulers.kubernetes.api.bulk import BulkReader
+from torchx.schedulers.kubernetes.api.client import Cluster, path_of
+from torchx.schedulers.kubernetes.api.objects import Object, annotation, owns, short
+from torchx.schedulers.kubernetes.api.pod_ends import now
+from torchx.schedulers.kubernetes.logs import SILENCE, Source, read_log
+from torchx.schedulers.kubernetes.manifests.names import LATE, READY
+from torchx.schedulers.kubernetes.objects import Facts, events_of, role_index
+from torchx.schedulers.kubernetes.services.readiness import is_active, is_late, is_ready
+from torchx.schedulers.kubernetes.services.roles import is_released, services_of
+from torchx.schedulers.kubernetes.state.replicas import Member
+from torchx.scheduling.logs import LogQuery
+from torchx.services.probe import LOG, ServiceRule
+from torchx.supervisor.services.probes import LineCheck
+
+LARGEST_LOG = 16_000_000
+"""Maximum bytes of a log that are searched for a line."""
+_FAILED = ("Readiness probe failed: ", "Readiness probe errored: ")
+_STATUS = "HTTP probe failed with statuscode: "
+
+
+def probe(cluster: Cluster, facts: Facts, at: float) -> tuple[bool, bool]:
+    """Marks pods whose log has the line that makes them ready, and ends those that are not ready in time.
+
+    Args:
+        cluster: the cluster.
+        facts: the application.
+        at: the current time, in seconds since the epoch.
+
+    Returns:
+        Whether a pod was changed, and whether one is not ready yet.
+    """
+    changed = waits = False
+    for rule, pod in _pods(facts):
+        if rule.probe.kind == LOG and _has_line(cluster, facts, pod, rule):
+            _patch(cluster, facts, pod, {"metadata": {"annotations": {READY: now()}}})
+            changed = True
+        elif is_late(pod, rule, at):
+            why = f"not ready within {rule.within}: probe {rule.ready}: {_answer(cluster, facts, pod, rule)}"
+            # its log stays, and it counts as failed
+            change = {"metadata": {"annotations": {LATE: why}}, "spec": {"activeDeadlineSeconds": 1}}
+            _patch(cluster, facts, pod, change)
+            changed = True
+        else:
+            waits = waits or not is_ready(pod, rule)
+    return changed, waits
+
+
+def _pods(facts: Facts) -> Iterator[tuple[ServiceRule, Object]]:
+    """Yields the running pods of services that are needed."""
+    services = services_of(facts)
+    for main in facts.mains:
+        rule = services.get(-1 if (number := role_index(main)) is None else number)
+        if rule is not None and not is_released(main):
+            for pod in facts.pods:
+                if owns(main, pod) and is_active(pod):
+                    yield rule, pod
+
+
+def _patch(cluster: Cluster, facts: Facts, pod: Object, change: Object) -> None:
+    cluster.patch(path_of("v1", "pods", facts.namespace, pod["metadata"]["name"]), change)
+
+
+def _has_line(cluster: Cluster, facts: Facts, pod: Object, rule: ServiceRule) -> bool:
+    """Returns True if the log of a pod that is not ready has the line."""
+    if annotation(pod, READY):
+        return False
+    check, size = LineCheck(rule.probe.text), 0
+    source = Source(str(pod["metadata"]["name"]), 0, False, Member("", 0, 0), 1, False)
+    with closing(BulkReader(cluster, SILENCE)) as reader:
+        for _, _, line in read_log(reader, facts, source, 0, LogQuery()):
+            check.feed(0, line)
+            size += len(line)
+            if check.poll() is not None or size > LARGEST_LOG:
+                break
+    return check.poll() is not None
+
+
+def _answer(cluster: Cluster, facts: Facts, pod: Object, rule: ServiceRule) -> str:
+    """Returns the last answer of a probe, from the events of the pod."""
+    if rule.probe.kind == LOG:
+        return "no line matched"
+    events = events_of(cluster, facts.namespace, str(pod["metadata"]["name"]))
+    failed = [event for event in events if event.get("reason") == "Unhealthy"]
+    newest = max(failed, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""), default=None)
+    return answer_of("" if newest is None else str(newest.get("message") or ""))
+
+
+def answer_of(message: str) -> str:
+    """Returns the answer of a probe from the message of its event.
+
+    >>> answer_of("Readiness probe failed: HTTP probe failed with statuscode: 503"), answer_of("")
+    ('HTTP 503', 'no answer')
+    """
+    for prefix in _FAILED:
+        message = message.removeprefix(prefix)
+    text = short(message)
+    return f"HTTP {text.removeprefix(_STATUS)}" if text.startswith(_STATUS) else text or "no answer"

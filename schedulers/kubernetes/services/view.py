@@ -1,0 +1,129 @@
+"""The status of an application with services, or roles that start after others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from torchx.schedulers.kubernetes.api.objects import Object, deleted, owns, true_conditions
+from torchx.schedulers.kubernetes.gang.restarts import Replay
+from torchx.schedulers.kubernetes.objects import Facts, is_ended_by_us, role_index
+from torchx.schedulers.kubernetes.services.readiness import is_ready
+from torchx.schedulers.kubernetes.services.roles import awaits, before_of, is_released, names_of, services_of
+from torchx.schedulers.kubernetes.state.attempts import ENDED, live
+from torchx.schedulers.kubernetes.state.reasons import REPLICA_FAILURES, JobFacts
+from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
+from torchx.services.probe import ServiceRule
+from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, RoleStatus, is_terminal
+
+STILL_RUN = "it has succeeded, and its services still run: `torchx wait` ends them"
+BEING_ENDED = "it has succeeded, and its services are being ended"
+
+
+class ServiceView:
+    """The services of an application, as its status shows them.
+
+    Args:
+        facts: the application.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._services = services_of(facts)
+        self._names = names_of(facts)
+        self._mains = {role_index(main): main for main in facts.mains}
+        replay = Replay(facts)
+        self._released = replay.gang.released
+        self._early = {
+            (number, ordinal - rule.replicas.start)
+            for number, rule in enumerate(replay.rules)
+            for ordinal in rule.replicas
+            if ordinal in replay.early
+        }
+
+    def jobs(self, jobs: list[JobFacts]) -> list[JobFacts]:
+        """Returns the states of jobs, as far as they count for the application."""
+        return [self._job(main, job) for main, job in zip(self._facts.mains, jobs, strict=True)]
+
+    def _job(self, main: Object, job: JobFacts) -> JobFacts:
+        if awaits(main) and not is_ended_by_us(main):
+            return replace(job, state=AppState.PENDING, reason="")
+        rule = self._services.get(job.role)
+        if rule is None or job.state is AppState.CANCELLED:
+            return job
+        if is_released(main):
+            ended = is_terminal(job.state) or "Suspended" in true_conditions(main)
+            runs = job.details.get("terminating") or any(
+                live(pod) for pod in self._facts.pods if owns(main, pod)
+            )
+            return replace(
+                job, state=AppState.SUCCEEDED if ended and not runs else AppState.RUNNING, reason=""
+            )
+        if is_terminal(job.state) and not rule.critical:
+            return replace(job, state=AppState.SUCCEEDED)
+        if job.state is AppState.SUCCEEDED and any(role == job.role for role, _ in self._early):
+            return replace(job, state=AppState.FAILED, reason=REPLICA_FAILURES[0])
+        return job
+
+    def message(self, state: AppState) -> str:
+        """Returns why an application has not ended, although its ordinary roles have succeeded."""
+        if state is not AppState.RUNNING or not self._released:
+            return ""
+        mains = [main for number, main in self._mains.items() if number in self._services]
+        return BEING_ENDED if all(map(is_released, mains)) else STILL_RUN
+
+    def replicas(self, statuses: list[ReplicaStatus]) -> list[ReplicaStatus]:
+        """Returns the status of all replicas, with the ends of services and the waits for other roles."""
+        numbers = {name: number for number, name in enumerate(self._names)}
+        return [self._replica(status, numbers.get(status.role, -1)) for status in statuses]
+
+    def _replica(self, status: ReplicaStatus, number: int) -> ReplicaStatus:
+        main = self._mains.get(number)
+        if main is not None and awaits(main) and status.state is AppState.SUBMITTED:
+            roles = (self._facts.record.get("app") or {}).get("roles") or []
+            msg = f"it starts after {', '.join(before_of(roles[number]))}"
+            waiting = AttemptStatus(1, AppState.PENDING, msg=msg)
+            return replace(status, state=AppState.PENDING, attempts=[waiting])
+        if number not in self._services:
+            return status
+        released = main is not None and is_released(main)
+        early = (number, status.id) in self._early
+        last = len(status.attempts) - 1
+        attempts = [
+            _attempt(attempt, early=early or place < last, released=released and place == last)
+            for place, attempt in enumerate(status.attempts)
+        ]
+        state = status.state
+        if state is AppState.SUCCEEDED and attempts:
+            state = attempts[-1].state
+        return replace(status, state=state, attempts=attempts, required=False)
+
+    def ready(self, roles: Mapping[str, RoleStatus]) -> None:
+        """Sets the number of ready replicas of each service."""
+        for number, rule in self._services.items():
+            role = roles.get(self._names[number])
+            if role is not None:
+                role.ready = sum(is_ready(pod, rule) for pod in self._pods(number))
+
+    def _pods(self, number: int) -> Iterator[Object]:
+        main = self._mains.get(number)
+        if main is not None:
+            yield from (pod for pod in self._facts.pods if owns(main, pod) and not deleted(pod))
+
+    def counts(self, status: ReplicaStatus) -> bool:
+        """Returns True if the failure of a replica is one of the application."""
+        rule: ServiceRule | None = None
+        if status.role in self._names:
+            rule = self._services.get(self._names.index(status.role))
+        return rule is None or rule.critical
+
+
+def _attempt(attempt: AttemptStatus, *, early: bool, released: bool) -> AttemptStatus:
+    """Returns an attempt of a service; an end by itself is a failure, also with exit code 0."""
+    if attempt.state is AppState.SUCCEEDED and early:
+        return replace(attempt, state=AppState.FAILED, msg=ENDED_WHILE_NEEDED)
+    if attempt.state is AppState.FAILED and attempt.exit_code is not None and not attempt.msg:
+        return replace(attempt, msg=ENDED_WHILE_NEEDED)
+    if attempt.state is AppState.CANCELLED and released and attempt.msg in ("", ENDED):
+        return replace(attempt, msg=NO_LONGER_NEEDED)
+    return attempt
