@@ -7,7 +7,7 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -34,7 +34,9 @@ class GpuEngine:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.path))
         self._listener.listen(256)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._sockets: set[socket.socket] = {self._listener}
+        self._threads: list[threading.Thread] = []
+        self._begin(self._accept)
 
     def hold_starts(self) -> None:
         """Holds requests that start containers until :meth:`release_starts`; sets `held` at the first one."""
@@ -46,29 +48,47 @@ class GpuEngine:
         self._open.set()
 
     def close(self) -> None:
-        """Stops listening: new clients find no engine."""
+        """Closes all connections: clients find no engine."""
         self.release_starts()
+        while self._threads:
+            for each in list(self._sockets):
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+            self._threads.pop().join(1.0)
         self._listener.close()
+
+    def _begin(self, target: Callable[..., None], *args: socket.socket) -> threading.Thread:
+        thread = threading.Thread(target=target, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        return thread
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+                self._begin(self._serve, client)
 
     def _serve(self, client: socket.socket) -> None:
-        with client, socket.socket(socket.AF_UNIX) as engine, suppress(OSError):
-            head, rest = self._head(client)
-            if b"/containers/create" in head.partition(b"\r\n")[0]:
-                head, rest = self._without_gpus(client, head, rest)
-            if b"/start" in head.partition(b"\r\n")[0]:
-                if not self._open.is_set():
-                    self.held.set()
-                self._open.wait()
-            engine.connect(self._target)
-            engine.sendall(head + rest)
-            threading.Thread(target=_pump, args=(client, engine), daemon=True).start()
-            _pump(engine, client)
+        with client, socket.socket(socket.AF_UNIX) as engine:
+            self._sockets |= {client, engine}
+            with suppress(OSError):
+                self._connect(client, engine)
+            self._sockets -= {client, engine}
+
+    def _connect(self, client: socket.socket, engine: socket.socket) -> None:
+        head, rest = self._head(client)
+        if b"/containers/create" in head.partition(b"\r\n")[0]:
+            head, rest = self._without_gpus(client, head, rest)
+        if b"/start" in head.partition(b"\r\n")[0]:
+            if not self._open.is_set():
+                self.held.set()
+            self._open.wait()
+        engine.connect(self._target)
+        engine.sendall(head + rest)
+        upwards = self._begin(_pump, client, engine)
+        _pump(engine, client)
+        upwards.join()
 
     def _head(self, client: socket.socket) -> tuple[bytes, bytes]:
         data = b""
@@ -96,6 +116,7 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
     with suppress(OSError):
         while data := source.recv(1 << 16):
             target.sendall(data)
+    with suppress(OSError):
         target.shutdown(socket.SHUT_WR)
 
 

@@ -18,17 +18,17 @@ from torchx.errors import StateError
 from torchx.jobs.paths import Home, JobPaths, state_home, user_home
 from torchx.lazy import lazy_imports
 from torchx.machine import files
-from torchx.schedulers.docker.engine.address import Address
-from torchx.schedulers.docker.labels import is_app_id
 
 with lazy_imports:
     from torchx.jobs import reconcile, record, ticket
+    from torchx.schedulers.docker import labels
     from torchx.schedulers.shared import waiting
     from torchx.supervisor import launch
 
 if TYPE_CHECKING:
     from torchx.jobs.ticket import Ticket
     from torchx.jobs.view import JobView
+    from torchx.schedulers.docker.engine.address import Address
     from torchx.specs.app import AppDef
 
 Bodies = Sequence[tuple[str, dict[str, Any]]]
@@ -158,9 +158,9 @@ def find(address: Address, app_id: str) -> Queued | None:
 
 
 def paths_of(address: Address, app_id: str) -> JobPaths | None:
-    """Returns the record of an application of an engine, None if it has none."""
+    """Returns the record of an application of an engine, None without one."""
     home = _home(address)
-    if home is None or not is_app_id(app_id):
+    if home is None or not labels.is_app_id(app_id):
         return None
     paths = home.job(app_id)
     return paths if exists(paths) and _is_of(address, paths) else None

@@ -12,9 +12,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.errors import TorchxError
 from torchx.jobs import ticket
@@ -27,19 +26,19 @@ from torchx.leases.gpus import PREFIX
 from torchx.leases.holders import Leases, inherited
 from torchx.leases.reception import answer
 from torchx.machine import processes
-from torchx.schedulers.docker import cancel, gpus, submit
-from torchx.schedulers.docker.engine import networks
-from torchx.schedulers.docker.engine.address import NoEngineError
-from torchx.schedulers.docker.engine.client import Engine
-from torchx.schedulers.docker.images.pull import provide
-from torchx.schedulers.docker.lookup import containers_of
 from torchx.schedulers.docker.queueing import records
 from torchx.schedulers.docker.queueing.records import Request
-from torchx.schedulers.docker.rules.job import Job, job_from
 from torchx.supervisor.process import continue_under_guard, report_ready, separate
 
-with lazy_imports:
+with lazy_imports:  # the keeper waits only for the others
+    from torchx.schedulers.docker import cancel, gpus, lookup, submit
+    from torchx.schedulers.docker.engine import address, client, networks
+    from torchx.schedulers.docker.images import pull
+    from torchx.schedulers.docker.rules import job as job_rules
     from torchx.waiting import ends
+
+if TYPE_CHECKING:
+    from torchx.schedulers.docker.engine.client import Engine
 
 ENGINE_BACK_WITHIN = 120.0
 """Seconds to wait for an engine that does not answer: it may be restarted just now."""
@@ -56,19 +55,19 @@ class Start(NamedTuple):
 
     Attributes:
         paths: its record.
+        app_id: the application.
         lock: the descriptor of its lock.
         leases: its leases.
-        gpus: the ids of its GPUs, in their order.
+        devices: the ids of its GPUs, in their order.
         request: its request.
-        job: its rules.
     """
 
     paths: JobPaths
+    app_id: str
     lock: int
     leases: Leases
-    gpus: list[str]
+    devices: list[str]
     request: Request
-    job: Job
 
     def run(self) -> None:
         """Starts the containers, or records why that failed."""
@@ -77,6 +76,7 @@ class Start(NamedTuple):
             return
         home, state, reason = Home(self.paths.folder.parent.parent), "", ""
         try:
+            answer(self.leases, self.app_id, self._latest_end())
             self._start()
         except CancelledError:
             state = "CANCELLED"
@@ -85,37 +85,43 @@ class Start(NamedTuple):
         except Exception as error:  # whatever its files contain: it must not be started again and again
             state, reason = "FAILED", f"it could not be started: {type(error).__name__}: {error}"
         if state and records.exists(self.paths):
-            ends.finish(home, self.paths, state, reason)
+            with contextlib.suppress(OSError, TorchxError):  # a full disk: the next command records it
+                ends.finish(home, self.paths, state, reason)
         self._cancel_if_requested()
 
+    def _latest_end(self) -> float | None:
+        """Returns the latest end of the application, seconds since the epoch; None if unknown."""
+        job = job_rules.job_from(self.app_id, self.request.data)
+        if job.limits.limit is None or job.limits.requeue:
+            return None
+        return time.time() + job.limits.limit + job.grace
+
     def _start(self) -> None:
-        engine = self._engine()
-        app_id = self.job.app_id
-        leases = self.leases.descriptors
-        present = containers_of(engine, app_id)
+        engine, leases = self._engine(), self.leases.descriptors
+        job = job_rules.job_from(self.app_id, self.request.data)
+        present = lookup.containers_of(engine, self.app_id)
         if present:  # the process before this one was killed
             if len(present) >= len(self.request.containers) and all(one.started for one in present):
-                submit.supervise(self.job, [self.lock], leases)
+                submit.supervise(job, [self.lock], leases)
                 return
-            cancel.remove_containers(engine, app_id)
+            cancel.remove_containers(engine, self.app_id)
         bodies = [body for _, body in self.request.containers]
-        gpus.assign(bodies, self.gpus)
+        gpus.assign(bodies, self.devices)
         for image in dict.fromkeys(str(body["Image"]) for body in bodies):
-            provide(engine, image, lambda _: self._check())
+            if pull.inspect_image(engine, image) is None:  # it was removed since the submission
+                pull.provide(engine, image, lambda _: self._check())
         networks.provide_for(engine, bodies)
         self._check()
-        submit.start_containers(
-            engine, self.job, self.request.containers, self.request.data, [self.lock], leases
-        )
+        submit.start_containers(engine, job, self.request.containers, self.request.data, [self.lock], leases)
 
     def _engine(self) -> Engine:
         """Returns the engine as soon as it answers."""
-        engine, end = Engine(), time.monotonic() + ENGINE_BACK_WITHIN
+        engine, end = client.Engine(), time.monotonic() + ENGINE_BACK_WITHIN
         while True:
             self._check()
             try:
                 _ = engine.version
-            except NoEngineError:
+            except address.NoEngineError:
                 if time.monotonic() > end:
                     raise
                 time.sleep(1.0)
@@ -131,7 +137,7 @@ class Start(NamedTuple):
         if self.paths.cancel.exists() and not records.exists(self.paths):
             with contextlib.suppress(TorchxError):
                 now = b"kill" in self.paths.cancel.read_bytes()
-                cancel.cancel(Engine(), self.job.app_id, now=now)
+                cancel.cancel(client.Engine(), self.app_id, now=now)
 
 
 def main(argv: list[str]) -> None:
@@ -151,9 +157,6 @@ def main(argv: list[str]) -> None:
     ticket.clear(Home(paths.folder.parent.parent), paths)
     report_ready(ready)
     continue_under_guard()
-    limit = start.job.limits
-    end = None if limit.limit is None or limit.requeue else time.time() + limit.limit + start.job.grace
-    answer(start.leases, start.job.app_id, end)
     start.run()
     for thread in threading.enumerate():  # threads that kill stopped containers
         if thread is not threading.current_thread() and not thread.daemon:
@@ -163,8 +166,7 @@ def main(argv: list[str]) -> None:
 def _prepare(paths: JobPaths, lock: int) -> Start:
     mine, request, leases = Ticket.load(paths), Request.load(paths), inherited()
     own = [lease.removeprefix(PREFIX) for lease, _, _ in mine.visible if lease in leases.names]
-    data: Mapping[str, Any] = request.data
-    return Start(paths, lock, leases, own, request, job_from(mine.app_id, data))
+    return Start(paths, mine.app_id, lock, leases, own, request)
 
 
 def _record(paths: JobPaths) -> None:

@@ -137,15 +137,19 @@ def test_a_killed_command_line_loses_nothing(
         [*run, "echo attached; exit 3"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=environment(),
     ) as attached:  # fmt: skip
-        assert attached.stdout is not None and attached.stderr is not None
-        waiting_jobs.ids.append(attached.stdout.readline().strip().rpartition("/")[2])
-        lines = iter(attached.stderr.readline, "")
-        reason = "waiting for 2 GPUs: 1 of 4 is free; second in the queue\n"
-        assert (next(lines), next(lines)) == (f"note: {reason}", reason)
-        assert state(app_id) is AppState.SUBMITTED
-        local.scheduler().kill(busy)
-        assert "attached\n" in "".join(lines)
-        assert attached.wait(120) == 3
+        try:
+            assert attached.stdout is not None and attached.stderr is not None
+            waiting_jobs.ids.append(attached.stdout.readline().strip().rpartition("/")[2])
+            lines = iter(attached.stderr.readline, "")
+            reason = "waiting for 2 GPUs: 1 of 4 is free; second in the queue\n"
+            assert f"note: {reason}" in lines  # other notes may precede it
+            assert next(lines) == reason
+            assert state(app_id) is AppState.SUBMITTED
+            local.scheduler().kill(busy)
+            assert "attached\n" in "".join(lines)
+            assert attached.wait(120) == 3
+        finally:
+            attached.kill()
     assert ended(app_id).state is AppState.SUCCEEDED
     assert text(app_id) == "on its GPUs\n"
     until_nothing_is_left(machine, *waiting_jobs.ids)
