@@ -147,7 +147,7 @@ def test_of_an_engine_elsewhere_they_are_counted() -> None:
 
 
 SUBMIT = """
-import os, sys
+import os, sys, time
 from torchx.leases.holders import holders, names_in_use
 from torchx.leases.machine import cpu_names
 from torchx.leases.waiting import wait_for
@@ -158,7 +158,7 @@ import signal
 
 docker = create_scheduler("torchx")
 role = Role("w", sys.argv[1], entrypoint="sleep", args=["600"], resource=Resource(1, 0, 64))
-app_id = docker.submit(AppDef("job", [role]), {"reserve": True, "grace_period": 0.0})
+app_id = second = docker.submit(AppDef("job", [role]), {"reserve": True, "grace_period": 0.0})
 try:
     (cpu,) = (name for name in names_in_use() if name.startswith("cpu-"))
     first = holders([cpu])[cpu]
@@ -173,19 +173,27 @@ try:
         create_scheduler("torchx").submit(AppDef("job", [role]), {"reserve": True, "no_wait": True})
     except Exception as error:
         print(error.message)
-finally:
+    second = docker.submit(AppDef("job", [role]), {"reserve": True, "grace_period": 0.0})
+    print(docker.glance(second).msg)
     docker.cancel(app_id)
-    while names_in_use():
-        wait_for([cpu], 120)
-    docker.delete(app_id)
+    while docker.glance(second).state.name != "RUNNING":
+        time.sleep(0.05)
+    assert {name for name in names_in_use() if name.startswith("cpu-")} == set(cpu_names())
+finally:
+    for each in (app_id, second):
+        docker.cancel(each)
+    while held := names_in_use():
+        wait_for(sorted(held)[:1], 120)
+    for each in (app_id, second):
+        docker.delete(each)
 """
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a network namespace with leases of its own")
-def test_the_supervisor_of_containers_holds_their_leases() -> None:
+def test_the_supervisor_of_containers_holds_their_leases_and_the_next_job_waits() -> None:
     command = ["unshare", "-n", sys.executable, "-c", SUBMIT, IMAGE]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"job requests \d+ CPUs?; this machine has (\d+), \d+ of them free\n", done.stdout), (
-        done.stdout
-    )
+    expected = r"job requests \d+ CPUs?; this machine has \d+, \d+ of them free\n"
+    expected += r"waiting for \d+ CPUs?: \d+ of \d+ (is|are) free; first in the queue\n"
+    assert re.fullmatch(expected, done.stdout), done.stdout
