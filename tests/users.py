@@ -24,6 +24,7 @@ from local import scheduler, sh
 from torchx.errors import TorchxError
 from torchx.jobs.paths import Home
 from torchx.jobs.view import load
+from torchx.leases.gpus import CUDA_VISIBLE_DEVICES
 from torchx.machine import processes
 from torchx.specs.app import AppDef
 from torchx.specs.resources import Resource
@@ -65,9 +66,20 @@ class User:
         self._process.kill()
         with self._process:  # closes its streams and waits
             pass
+        if kind is not None:  # the test has failed: end its jobs
+            for module, number in (("waiting.keeper", signal.SIGKILL), ("supervisor", signal.SIGTERM)):
+                for pid in self.processes(module):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
 
     def submit(self, script: str, gpus: int, **cfg: Any) -> str:
-        """Submits a job and returns its id."""
+        """Submits a job and returns its id.
+
+        Args:
+            script: its script.
+            gpus: the GPUs that it needs.
+            cfg: run options, and ``visible``: the indexes of the GPUs that it may use.
+        """
         return str(self._request("submit", script, gpus, cfg))
 
     def submit_and_kill(self, script: str, gpus: int, after: float, **cfg: Any) -> None:
@@ -161,6 +173,9 @@ def serve() -> None:
 def _submit(script: str, gpus: int, cfg: dict[str, Any]) -> str:
     role = sh(script)
     role.resource = Resource(1, gpus, 64)
+    os.environ.pop(CUDA_VISIBLE_DEVICES, None)
+    if visible := cfg.pop("visible", ""):
+        os.environ[CUDA_VISIBLE_DEVICES] = visible
     return scheduler().submit(AppDef("job", [role]), {"grace_period": 5.0, **cfg})
 
 

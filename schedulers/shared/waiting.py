@@ -40,7 +40,12 @@ def take_or_wait(
     Returns:
         None if it neither gets them nor may wait: too few are free, and it must not wait, or this machine
         does not have them.
+
+    Raises:
+        StateError: it must not wait, and would exceed the limits of this user.
     """
+    if cfg.get(NO_WAIT) and (excess := quotas.excess_of_caller(needs.gpus)):
+        raise StateError(excess, hint="without --no-wait, the job waits", code="insufficient_resources")
     queues = has_to_queue(needs, here, cfg)
     reservation = None if queues else here.take(needs)
     if reservation is None and (queues or (not cfg.get(NO_WAIT) and can_ever_run(needs, here))):

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from torchx.leases.holders import holders, names_in_use
 from torchx.waiting import quotas
-from torchx.waiting.order import Quota, Verdict, Waiter, decide
+from torchx.waiting.order import Verdict, Waiter, decide
 
 
 def decide_now(waiters: Collection[Waiter], blocked: Collection[str] = ()) -> list[Verdict]:
@@ -18,19 +18,14 @@ def decide_now(waiters: Collection[Waiter], blocked: Collection[str] = ()) -> li
         blocked: further leases that cannot be taken.
     """
     wanted = {name for waiter in waiters for want in waiter.wanted for name in want.names}
-    in_use = wanted & names_in_use()
+    names = names_in_use()
+    in_use = wanted & names
     limits = quotas.load()
-    held = holders(in_use) if limits or any(w.limit is not None for w in waiters) else {}
+    if limits:  # also those that no waiting job could use count
+        held = holders(names)
+    else:
+        held = holders(in_use) if any(w.limit is not None for w in waiters) else {}
     until = {name: holder.ends for name, holder in held.items() if holder.ends is not None}
-    used: dict[int, Quota] = {}
-    jobs: set[tuple[int, str]] = set()
-    for name, holder in held.items():
-        if holder.uid is not None:
-            before = used.get(holder.uid, Quota(0, 0))
-            new = (holder.uid, holder.app) not in jobs
-            jobs.add((holder.uid, holder.app))
-            gpus = (before.gpus or 0) + name.startswith("gpu-")
-            used[holder.uid] = Quota(gpus, (before.jobs or 0) + new)
     uids = {waiter.uid for waiter in waiters}
     return decide(
         waiters,
@@ -38,5 +33,5 @@ def decide_now(waiters: Collection[Waiter], blocked: Collection[str] = ()) -> li
         until,
         time.time(),
         {uid: quotas.of_user(limits, uid) for uid in uids},
-        used,
+        quotas.usage(held) if limits else None,
     )

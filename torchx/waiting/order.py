@@ -124,9 +124,9 @@ def decide(
         position = 1 + sum(count for names, count in ahead_of.items() if not mine.isdisjoint(names))
         if mine in ahead_of or len(ahead_of) < MOST_KINDS:
             ahead_of[mine] = ahead_of.get(mine, 0) + 1
-        excess = _excess(waiter, (quotas or {}).get(waiter.uid, Quota()), usage.get(waiter.uid, Quota()))
-        if excess:
-            verdicts.append(Verdict(waiter, reason=excess))
+        over = excess(waiter.gpus, (quotas or {}).get(waiter.uid, Quota()), usage.get(waiter.uid, Quota()))
+        if over:
+            verdicts.append(Verdict(waiter, reason=over))
             continue
         names = _pick(waiter.wanted, left)
         starts = [start for others, start in blocked.items() if not mine.isdisjoint(others)]
@@ -181,11 +181,23 @@ def _earliest(waiter: Waiter, free: Collection[str], ends: Mapping[str, float]) 
     return start
 
 
-def _excess(waiter: Waiter, quota: Quota, used: Quota) -> str:
-    if quota.gpus is not None and (used.gpus or 0) + waiter.gpus > quota.gpus:
-        return f"the limit of this user is {quota.gpus} GPUs, {used.gpus or 0} in use"
-    if quota.jobs is not None and (used.jobs or 0) + 1 > quota.jobs:
-        return f"the limit of this user is {quota.jobs} jobs, {used.jobs or 0} in use"
+def excess(gpus: int, quota: Quota, used: Quota) -> str:
+    """Returns why a job would exceed the limits of its user; empty if it would not.
+
+    Args:
+        gpus: the GPUs that it needs.
+        quota: the limits.
+        used: the resources that the user has.
+
+    >>> excess(1, Quota(jobs=1), Quota(2, 1)), excess(2, Quota(gpus=4), Quota(2, 1))
+    ('the limit of this user is 1 job, 1 in use', '')
+    """
+    for amount, limit, held, unit in (
+        (gpus, quota.gpus, used.gpus, "GPU"),
+        (1, quota.jobs, used.jobs, "job"),
+    ):
+        if limit is not None and (held or 0) + amount > limit:
+            return f"the limit of this user is {limit} {unit}{'s' * (limit != 1)}, {held or 0} in use"
     return ""
 
 

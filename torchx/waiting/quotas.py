@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 from torchx.lazy import lazy_imports
-from torchx.waiting.order import Quota
+from torchx.leases.holders import Holder, holders, names_in_use
+from torchx.waiting.order import Quota, excess
 
 with lazy_imports:
     import configparser
@@ -56,6 +58,38 @@ def parse(text: str) -> dict[str, Quota]:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def usage(held: Mapping[str, Holder]) -> dict[int, Quota]:
+    """Returns the resources that users have.
+
+    Args:
+        held: the holders of leases, by the names of the leases.
+
+    >>> held = {"gpu-0": Holder(3, 40), "gpu-1": Holder(3, 40), "cpu-0": Holder(3, 50)}
+    >>> usage(held)
+    {3: Quota(gpus=2, jobs=2)}
+    """
+    gpus: Counter[int] = Counter()
+    jobs: dict[int, set[int | str]] = {}
+    for name, holder in held.items():
+        if holder.uid is not None:
+            gpus[holder.uid] += name.startswith("gpu-")
+            # one process holds all leases of a job; it has no pid here in another pid namespace
+            jobs.setdefault(holder.uid, set()).add(holder.pid or holder.app)
+    return {uid: Quota(gpus[uid], len(held_by)) for uid, held_by in jobs.items()}
+
+
+def excess_of_caller(gpus: int) -> str:
+    """Returns why a job that starts now would exceed the limits of the caller; empty if it would not.
+
+    Args:
+        gpus: the GPUs that it needs.
+    """
+    limits, uid = load(), os.geteuid()
+    if not limits:
+        return ""
+    return excess(gpus, of_user(limits, uid), usage(holders(names_in_use())).get(uid, Quota()))
 
 
 def of_user(limits: Mapping[str, Quota], uid: int) -> Quota:
