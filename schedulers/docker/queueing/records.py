@@ -158,7 +158,7 @@ def find(address: Address, app_id: str) -> Queued | None:
 
 
 def paths_of(address: Address, app_id: str) -> JobPaths | None:
-    """Returns the record of an application of an engine, None without one."""
+    """Returns the record of an application of an engine, or None."""
     home = _home(address)
     if home is None or not labels.is_app_id(app_id):
         return None
