@@ -46,14 +46,14 @@ def cancel_job(job: SlurmJob) -> None:
     require_own(job, "cancelled")
     save_outcome(job.record, job.outcome)
     if not is_terminal(job.outcome.state):
-        _mark(job.record)
+        mark_cancelled(job.record)
         _scancel(job)
 
 
 def _kill_job(job: SlurmJob) -> None:
     require_own(job, "killed")
     if not is_terminal(job.outcome.state):
-        _mark(job.record)
+        mark_cancelled(job.record)
         with contextlib.suppress(client.SlurmError):  # a pending job has no processes
             _scancel(job, "--signal=KILL", "--full")
         _scancel(job)
@@ -63,25 +63,26 @@ def _delete_job(job: SlurmJob) -> None:
     require_own(job, "deleted")
     cancel_job(job)
     end = time.monotonic() + DELETE_TIMEOUT
-    app_id = f"{job.record.job_id}@{job.record.token}"
-    while (now := find(app_id)) is not None and not _has_ended(now):
+    app_id = f"{job.record.key}@{job.record.token}"
+    while (now := find(app_id)) is not None and not has_ended(now):
         if time.monotonic() > end:
             raise StateError(
-                f"job {job.record.job_id} has not ended after {DELETE_TIMEOUT:.0f} s", hint="try again later"
+                f"job {job.record.key} has not ended after {DELETE_TIMEOUT:.0f} s", hint="try again later"
             )
         time.sleep(POLL_INTERVAL)
     Records().remove(job.record)
     remove_folder(job.record)
 
 
-def _has_ended(job: SlurmJob) -> bool:
+def has_ended(job: SlurmJob) -> bool:
     """Returns True if a job has ended, or is unknown and not in the queue."""
     state = job.outcome.state
     lives = any(part.state in LIVE for part in job.queue)
     return is_terminal(state) or (state is AppState.UNKNOWN and not lives)
 
 
-def _mark(record: SlurmRecord) -> None:
+def mark_cancelled(record: SlurmRecord) -> None:
+    """Records that a job was cancelled, in its folder."""
     if record.folder and not distrust_reason(record.paths.folder, record.token):
         with contextlib.suppress(OSError):
             write(record.paths.cancelled, "")
@@ -92,7 +93,7 @@ def _scancel(job: SlurmJob, *options: str) -> None:
     if job.lost:
         return
     try:
-        client.call(["scancel", *options, str(job.record.job_id)])
+        client.call(["scancel", *options, job.record.key])
     except client.NoAnswerError:
         raise
     except client.SlurmError as error:

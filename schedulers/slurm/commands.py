@@ -62,6 +62,7 @@ def call(
     text: str | None = None,
     timeout: float = TIMEOUT,
     env: dict[str, str] | None = None,
+    held: Sequence[int] = (),
 ) -> str:
     """Runs a Slurm program and returns its output.
 
@@ -70,6 +71,7 @@ def call(
         text: its stdin.
         timeout: seconds until it is killed.
         env: its environment (default: :func:`clean_env`).
+        held: descriptors of locks that are held until it has ended, even if this process is killed.
 
     Raises:
         AbsentError: the program is not installed, or no cluster is configured.
@@ -78,7 +80,7 @@ def call(
     """
     require_slurm(argv[0])
     try:
-        done = _run(argv, text, timeout, clean_env() if env is None else env)
+        done = _run(argv, text, timeout, clean_env() if env is None else env, held)
     except OSError as error:
         raise StateError(f"cannot run `{argv[0]}`: {error.strerror}") from error
     except subprocess.TimeoutExpired:
@@ -105,7 +107,7 @@ def call(
 
 
 def _run(
-    argv: Sequence[str], text: str | None, timeout: float, env: dict[str, str]
+    argv: Sequence[str], text: str | None, timeout: float, env: dict[str, str], held: Sequence[int]
 ) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end; probes the controller if that takes long.
 
@@ -122,6 +124,7 @@ def _run(
         encoding="utf-8",
         errors="surrogateescape",
         env=env,
+        pass_fds=held,
     )
     with process:
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from torchx.errors import TorchxError
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.options import name_set
-from torchx.schedulers.slurm.record import path_exists
+from torchx.schedulers.slurm.paths import path_exists
 from torchx.schedulers.slurm.submit import NO_MEMORY
 from torchx.schedulers.slurm.workspaces import base_folder
 from torchx.scheduling.findings import Finding, Verdict

@@ -56,7 +56,7 @@ def execute(
     """
     job = require_running(app_id, role, replica)
     argument = {
-        "job": make_app_handle("slurm", job.record.session, str(job.record.job_id)),
+        "job": make_app_handle("slurm", job.record.session, job.record.key),
         "replica": f"{role}/{replica}",
         "command": list(command),
         "terminal": streams.terminal,
@@ -97,7 +97,7 @@ def require_running(app_id: str, role: str, replica: int) -> SlurmJob:
     if job.outcome.state is not AppState.RUNNING or not running_host(job.record, role, replica):
         raise not_running(app_id, role, replica)
     if any(part.state == "SUSPENDED" for part in job.queue):
-        raise StateError(f"job {app_id} is suspended", hint=f"resume it: scontrol resume {job.record.job_id}")
+        raise StateError(f"job {app_id} is suspended", hint=f"resume it: scontrol resume {job.record.key}")
     return job
 
 
@@ -108,7 +108,7 @@ def step_on_node(job: SlurmJob, role: str, replica: int) -> list[str]:
     return [
         "srun",
         "--overlap",
-        f"--jobid={job.record.job_id}",
+        f"--jobid={job.own_id}",
         *group,
         f"--nodelist={running_host(job.record, role, replica)}",
         "--nodes=1",

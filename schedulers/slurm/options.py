@@ -61,7 +61,7 @@ SBATCH = name_set(
 """Long sbatch options of Slurm 20.11 to 25.x and of its container plugin; a dry run does not call sbatch."""
 
 UNSUPPORTED: Mapping[str, str] = {
-    "array": "an application is one job: submit it several times instead",
+    "array": "an application is one job: many runs are submitted by torchx run --each",
     "ntasks": "each replica is a task: set num_replicas",
     "output": "torchx keeps the logs of replicas: torchx log",
     "error": "torchx keeps the logs of replicas: torchx log",

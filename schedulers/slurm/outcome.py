@@ -15,13 +15,24 @@ from typing import Any
 from torchx.machine import files
 from torchx.schedulers.slurm.options import name_set
 from torchx.schedulers.slurm.parse import JobFacts
-from torchx.schedulers.slurm.paths import SlurmPaths, clean, distrust_reason, parse_json, read_own, write
-from torchx.schedulers.slurm.reasons import FAILURES, why_it_failed, why_it_waits
-from torchx.schedulers.slurm.record import LATEST, SlurmRecord, path_exists
+from torchx.schedulers.slurm.paths import (
+    SlurmPaths,
+    clean,
+    distrust_reason,
+    parse_json,
+    path_exists,
+    read_own,
+    write,
+)
+from torchx.schedulers.slurm.reasons import FAILURES, why_it_failed, why_it_waits, why_it_was_cancelled
+from torchx.schedulers.slurm.record import LATEST, SlurmRecord
 from torchx.specs.status import AppState, is_terminal
 
 GAP = 60.0
 """Seconds after submission in which Slurm may not list the job yet."""
+
+TASK_GAP = 5.0
+"""Seconds after submission in which Slurm may not list a task of an array yet."""
 
 LIVE = name_set(
     "PENDING RUNNING SUSPENDED COMPLETING CONFIGURING REQUEUED REQUEUE_FED REQUEUE_HOLD RESIZING SIGNALING "
@@ -124,6 +135,19 @@ def outcome_without_slurm(record: SlurmRecord) -> Outcome:
     return Outcome(state, msg, word, record.submitted_at, _started(record))
 
 
+def outcome_unlisted(record: SlurmRecord) -> Outcome:
+    """Returns the state of a job that Slurm has answered not to know, from its files.
+
+    Slurm keeps no trace of a task of an array that is cancelled before its start.
+    """
+    outcome = outcome_without_slurm(record)
+    if record.task is None or is_terminal(outcome.state) or time.time() - record.submitted_at < TASK_GAP:
+        return outcome
+    if path_exists(record.paths.folder) and not attempts_of(record.paths):
+        return replace(outcome, state=AppState.CANCELLED, msg="cancelled before its start", word="")
+    return outcome
+
+
 def _state_without_slurm(record: SlurmRecord) -> tuple[AppState, str, str]:
     if record.damage:
         return AppState.UNKNOWN, record.damage, ""
@@ -179,8 +203,10 @@ def _ended_outcome(facts: Sequence[JobFacts], over: ScriptEnd | None, paths: Slu
     first = facts[0]
     started = min((part.started for part in facts if part.started), default=None)
     ended = max((part.ended for part in facts if part.ended), default=None)
-    if ended is not None and started is not None and ended < started:
-        started = None  # it never ran: this is the estimated start
+    if ended is not None and started is not None:
+        never = paths is not None and not attempts_of(paths)
+        if ended < started or (ended == started and never):
+            started = None  # it never ran: this is the estimated start, or the end
     code, proved = first.exit_code, False
     if over is not None:
         code, proved, ended = over.code, over.proved, ended or over.at
@@ -189,7 +215,7 @@ def _ended_outcome(facts: Sequence[JobFacts], over: ScriptEnd | None, paths: Slu
     if word == "COMPLETED":
         state, msg = AppState.SUCCEEDED, ""
     elif word == "CANCELLED" or (cancelled and word in ("FAILED", "NODE_FAIL")):
-        state, msg = AppState.CANCELLED, "cancelled"
+        state, msg = AppState.CANCELLED, why_it_was_cancelled(first)
     else:
         state, msg = AppState.FAILED, why_it_failed(word, first, over is not None)
     return Outcome(state, msg, word, first.submitted, started, ended, code, proved)

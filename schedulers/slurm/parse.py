@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torchx.lazy import lazy_imports
 from torchx.schedulers.slurm.options import name_set
@@ -43,7 +44,7 @@ class JobFacts:
     """Facts from Slurm on a job, or on one part of a heterogeneous job.
 
     Attributes:
-        job_id: id of the job; for a part, of the heterogeneous job.
+        job_id: id of the job; for a part, of the heterogeneous job; for a task, of the array.
         part: index of the part, from 0.
         state: Slurm state, in capitals.
         reason: why the job is pending, or ended.
@@ -56,6 +57,8 @@ class JobFacts:
         ended: end time; latest end of a running job.
         exit_code: exit code of the script.
         signal: signal that ended the script.
+        task: index of the task of a job array; None for other jobs.
+        own_id: the id by which srun knows the job, also a task of an array; 0 if unknown.
     """
 
     job_id: int
@@ -71,6 +74,31 @@ class JobFacts:
     ended: float | None = None
     exit_code: int | None = None
     signal: int | None = None
+    task: int | None = None
+    own_id: int = 0
+
+    @property
+    def key(self) -> str:
+        """The id of the job, with the index of its task in an array: ``7`` or ``7_3``."""
+        return key_of(self.job_id, self.task)
+
+
+def key_of(job_id: int, task: int | None) -> str:
+    """Returns the id of a job, with the index of its task in an array.
+
+    >>> key_of(7, None), key_of(7, 3)
+    ('7', '7_3')
+    """
+    return str(job_id) if task is None else f"{job_id}_{task}"
+
+
+_KEY = re.compile(r"([0-9]{1,18})(?:_([0-9]{1,9}))?", re.ASCII)
+
+
+def parse_key(number: str) -> str:
+    """Returns the id of a job or of a task of a job array without leading zeros; empty for other texts."""
+    match = _KEY.fullmatch(number)
+    return key_of(int(match[1]), int(match[2]) if match[2] else None) if match else ""
 
 
 def _number(value: str) -> int | None:
@@ -117,7 +145,7 @@ def _reason(value: str) -> str:
     return "" if text == "None" else text
 
 
-def _records(text: str, between: str) -> Iterator[tuple[tuple[int, int], list[str]]]:
+def _records(text: str, between: str) -> Iterator[tuple[_Ids, list[str]]]:
     """Yields the ids and the remaining fields of each job in an output.
 
     Names and comments may contain line breaks: a record extends until it has all its separators, and then up
@@ -135,9 +163,9 @@ def _records(text: str, between: str) -> Iterator[tuple[tuple[int, int], list[st
             left = FIELDS - 1 - count if between != "|" else 0
     for record in records:
         cells = [clean(cell[:LONGEST_TEXT]) for cell in "\n".join(record).split(between, FIELDS - 1)]
-        numbers = _ids(cells[0]) if len(cells) == FIELDS else None
-        if numbers is not None:
-            yield numbers, cells[2:]
+        ids = _ids(cells[0], cells[1]) if len(cells) == FIELDS else None
+        if ids is not None:
+            yield ids, cells[2:]
 
 
 def read_queue(text: str, between: str = "|") -> list[JobFacts]:
@@ -148,12 +176,12 @@ def read_queue(text: str, between: str = "|") -> list[JobFacts]:
         between: the field separator; with a plain bar, each line is a record.
     """
     facts = []
-    for numbers, cells in _records(text, between):
+    for ids, cells in _records(text, between):
         state, submitted, started, ended, user, nodes, reason, name, comment = cells
         facts.append(
             JobFacts(
-                *numbers, _state(state), _reason(reason), name, _text(comment), user, nodes,
-                _time(submitted), _time(started), _time(ended),
+                ids.job, ids.part, _state(state), _reason(reason), name, _text(comment), user, nodes,
+                _time(submitted), _time(started), _time(ended), task=ids.task, own_id=ids.own,
             )
         )  # fmt: skip
     return facts
@@ -167,29 +195,46 @@ def read_account(text: str, between: str = "|") -> list[JobFacts]:
         between: the field separator.
     """
     facts = []
-    for numbers, cells in _records(text, between):
+    for ids, cells in _records(text, between):
         state, submitted, started, ended, user, nodes, code, name, comment = cells
         exit_code, _, signal = code.partition(":")
         facts.append(
             JobFacts(
-                *numbers, _state(state), "", name, _text(comment), user, nodes.replace("None assigned", ""),
+                ids.job, ids.part, _state(state), "", name, _text(comment), user,
+                nodes.replace("None assigned", ""),
                 _time(submitted), _time(started), _time(ended), _number(exit_code), _number(signal) or None,
+                ids.task, ids.own,
             )
         )  # fmt: skip
     return facts
 
 
-def _ids(text: str) -> tuple[int, int] | None:
+class _Ids(NamedTuple):
+    """The ids of a job in an output: as in :class:`JobFacts`."""
+
+    job: int
+    part: int
+    task: int | None
+    own: int
+
+
+def _ids(text: str, own: str) -> _Ids | None:
     """Parses ``7``, ``7+1`` (part of a heterogeneous job) and ``7_3`` (task of an array)."""
-    match = re.fullmatch(r"([0-9]{1,18})(?:\+([0-9]{1,9})|_.*)?", text.strip())
-    return (int(match[1]), int(match[2] or 0)) if match else None
+    match = re.fullmatch(r"([0-9]{1,18})(?:\+([0-9]{1,9})|_([0-9]{1,9}))?", text.strip())
+    if match is None:
+        return None
+    own_id = int(own) if own.isdecimal() and own.isascii() and len(own) <= 18 else 0
+    return _Ids(int(match[1]), int(match[2] or 0), int(match[3]) if match[3] else None, own_id)
 
 
-def by_job(facts: Iterable[JobFacts]) -> dict[int, list[JobFacts]]:
-    """Returns the parts of each job, in order; the last one wins if a part is listed twice."""
-    jobs: dict[int, dict[int, JobFacts]] = {}
+def by_job(facts: Iterable[JobFacts]) -> dict[str, list[JobFacts]]:
+    """Returns the parts of each job, in order; the last one wins if a part is listed twice.
+
+    The keys are those of :attr:`JobFacts.key`.
+    """
+    jobs: dict[str, dict[int, JobFacts]] = {}
     for part in facts:
-        jobs.setdefault(part.job_id, {})[part.part] = part
+        jobs.setdefault(part.key, {})[part.part] = part
     return {job: [parts[number] for number in sorted(parts)] for job, parts in jobs.items()}
 
 

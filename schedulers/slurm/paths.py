@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from torchx.jobs.paths import file_name
 from torchx.lazy import lazy_imports
@@ -208,6 +211,68 @@ def clean(text: str) -> str:
     )
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, text: str, *, sync: bool = True) -> None:
     """Writes a small private file atomically and syncs it, for readers on other machines."""
-    files.write_file(path, text.encode("utf-8", "surrogateescape"), sync=True)
+    files.write_file(path, text.encode("utf-8", "surrogateescape"), sync=sync)
+
+
+def folder_of(folder: Path, job_id: int) -> Path:
+    """Returns the folder of a job: the script's for the first job of a script, else a separate one.
+
+    Args:
+        folder: the folder named by the script; must be trusted.
+        job_id: the id of the job.
+    """
+    first = (read_own(SlurmPaths(folder).id) or b"").strip()
+    return folder if first in (b"", str(job_id).encode()) else folder.with_name(f"{folder.name}-{job_id}")
+
+
+def task_folder(folder: Path, task: int) -> Path:
+    """Returns the folder of a task of a job array.
+
+    >>> str(task_folder(Path("/jobs/train-b1"), 7))
+    '/jobs/train-b1-7'
+
+    Args:
+        folder: the folder named by the script.
+        task: the index of the task.
+    """
+    return folder.with_name(f"{folder.name}-{task}")
+
+
+def tasks_in(folder: Path) -> Iterator[Path]:
+    """Yields the folders of the tasks of a job array, lazily."""
+    with contextlib.suppress(OSError), os.scandir(folder.parent) as entries:
+        for entry in entries:
+            if entry.name.startswith(f"{folder.name}-"):
+                yield Path(entry.path)
+
+
+def roles_in(folder: Path) -> list[dict[str, Any]]:
+    """Returns the roles found in the folder of a job, for a job without a record."""
+    roles: list[dict[str, Any]] = []
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.iterdir(), key=lambda path: path.lstat().st_mtime):
+            replicas = [int(name) for name in _folders(path) if _REPLICA.fullmatch(name)]
+            if replicas:
+                name = unquote(path.name, errors="surrogateescape")
+                roles.append({"name": name, "image": "", "num_replicas": max(replicas) + 1})
+    return roles
+
+
+_REPLICA = re.compile("[0-9]{1,5}")
+
+
+def _folders(path: Path) -> list[str]:
+    if path.is_symlink() or not path.is_dir():
+        return []
+    return [entry.name for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
+
+
+def path_exists(path: Path) -> bool:
+    """Returns True if a path exists and is accessible to the caller."""
+    try:
+        path.stat()
+    except OSError:
+        return False
+    return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,18 +12,19 @@ from torchx.errors import AbsentError, StateError
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.owner import is_foreign, user_name
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.outcome import Outcome, outcome_of, outcome_without_slurm
+from torchx.schedulers.slurm.outcome import Outcome, outcome_of, outcome_unlisted, outcome_without_slurm
 from torchx.schedulers.slurm.parse import (
     ACCOUNT_FORMAT,
     JobFacts,
     by_job,
+    parse_key,
     queue_format,
     read_account,
     read_queue,
     separator,
 )
-from torchx.schedulers.slurm.paths import SlurmPaths, distrust_reason
-from torchx.schedulers.slurm.record import Records, SlurmRecord, folder_of, mark_of, read_record, roles_in
+from torchx.schedulers.slurm.paths import SlurmPaths, distrust_reason, folder_of, roles_in, task_folder
+from torchx.schedulers.slurm.record import Records, SlurmRecord, mark_of, own_token, read_record
 from torchx.specs.handles import PartOfJobException
 from torchx.specs.status import is_terminal
 
@@ -52,6 +53,11 @@ class SlurmJob:
     lost: bool = False
     owner: str = ""
 
+    @property
+    def own_id(self) -> int:
+        """The id by which srun and sstat know the job, also a task of an array."""
+        return next((part.own_id for part in self.queue if not part.part and part.own_id), self.record.job_id)
+
 
 def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
     """Returns a job, or None if no job of torchx has this id.
@@ -64,13 +70,14 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
         StateError: Slurm does not respond, and the files of the job show no end.
     """
     number, _, token = app_id.partition("@")
-    if not _is_id(number):
+    key = parse_key(number)
+    if not key:
         _check_part(app_id)
         return None
     records = Records()
-    record = records.find(int(number), token)
+    record = records.find(key, token)
     try:
-        queue = query_queue(int(number))
+        queue = query_queue(key)
     except AbsentError:
         if record is None:
             raise
@@ -85,12 +92,14 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
         marked = _find_by_mark(own, records)
         record = marked if marked is not None and token in ("", marked.token) else record
     if record is None:
+        if "_" in key and not any(mark_of(part.comment) for part in queue) and queue:
+            _check_part(app_id)
         return _foreign_job(queue, token)
     mine = tuple(part for part in own if record.is_of(part))
     outcome = outcome_of(record, mine)
     if outcome is None:
         outcome = outcome_off_queue(record, query_accounting([record]), queue)
-    newest = records.find(int(number)) if token else None
+    newest = records.find(key) if token else None
     shown = number if newest is None or newest.token == record.token else f"{number}@{record.token}"
     return SlurmJob(shown, record, mine, outcome, bool(queue) and not mine)
 
@@ -105,7 +114,7 @@ def require_own(job: SlurmJob, verb: str) -> None:
     Raises:
         OwnershipError: it belongs to another user.
     """
-    number = job.record.job_id
+    number = job.record.key
     hint = f"an operator of the cluster can end it: scancel {number}" if verb != "read" else None
     owner.require_own(f"job {number}", job.owner, verb, hint)
 
@@ -113,15 +122,12 @@ def require_own(job: SlurmJob, verb: str) -> None:
 def find_record(app_id: str) -> SlurmRecord | None:
     """Returns the record of a job, or None."""
     number, _, token = app_id.partition("@")
-    return Records().find(int(number), token) if _is_id(number) else None
+    key = parse_key(number)
+    return Records().find(key, token) if key else None
 
 
 _PART = re.compile(r"([0-9]{1,18})(\+[0-9]+|_[0-9]+|\.[a-z0-9+]+)")
 _PARTS = {"+": "a part of the heterogeneous job", "_": "a task of the job array", ".": "a step of the job"}
-
-
-def _is_id(number: str) -> bool:
-    return number.isdecimal() and number.isascii() and len(number) <= 18
 
 
 def _check_part(app_id: str) -> None:
@@ -143,8 +149,8 @@ def _find_by_mark(queue: Iterable[JobFacts], records: Records) -> SlurmRecord | 
     for part in queue:
         mark = mark_of(part.comment)
         if mark is not None:
-            known = records.find(part.job_id, mark[0])
-            if known is not None or mark[0] in records.deleted_tokens():
+            known = records.find(part.key, mark[0])
+            if known is not None or own_token(mark[0], part.task) in records.deleted_tokens():
                 return known
             return _record_of_marked(part, mark, True)
     return None
@@ -156,18 +162,20 @@ def _record_of_marked(part: JobFacts, mark: tuple[str, Path], roles: bool) -> Sl
     folder = first
     why = distrust_reason(first, token)
     if not why:
-        folder = folder_of(first, part.job_id)
+        folder = folder_of(first, part.job_id) if part.task is None else task_folder(first, part.task)
         why = distrust_reason(folder, token)
     if why:
         damage = f"the folder in its comment is not trusted: {why}"
         return replace(_minimal_record(part, token, None, False), damage=damage)
     try:
-        record = read_record(SlurmPaths(first).record, token, folder)
+        holder = first if part.task is None else folder
+        record = read_record(SlurmPaths(holder).record, token, folder)
     except ValueError:
         return _minimal_record(part, token, folder, roles)
-    if record.job_id == part.job_id:
+    if record.key == part.key:
         return record
-    return replace(record, job_id=part.job_id, submitted_at=part.submitted or record.submitted_at)
+    at = part.submitted or record.submitted_at
+    return replace(record, job_id=part.job_id, task=part.task, submitted_at=at)
 
 
 def _minimal_record(part: JobFacts, token: str, folder: Path | None, roles: bool) -> SlurmRecord:
@@ -175,7 +183,7 @@ def _minimal_record(part: JobFacts, token: str, folder: Path | None, roles: bool
     name = part.name.removesuffix(f"-{token}")
     return SlurmRecord(
         part.job_id, token, name, part.name, "torchx", str(folder or ""), part.submitted or time.time(),
-        {"name": name, "roles": roles_in(folder) if roles and folder is not None else []},
+        {"name": name, "roles": roles_in(folder) if roles and folder is not None else []}, task=part.task,
     )  # fmt: skip
 
 
@@ -189,28 +197,29 @@ def _foreign_job(queue: Sequence[JobFacts], token: str) -> SlurmJob | None:
     user = queue[0].user
     outcome = replace(outcome, msg="; ".join(text for text in (outcome.msg, f"owned by {user}") if text))
     record = _minimal_record(queue[0], mark[0], None, False)
-    return SlurmJob(str(queue[0].job_id), record, tuple(queue), outcome, owner=user)
+    return SlurmJob(queue[0].key, record, tuple(queue), outcome, owner=user)
 
 
-def query_queue(job_id: int) -> list[JobFacts]:
-    """Returns the facts of squeue on a job; an empty list if the job is unknown.
+def query_queue(key: str) -> list[JobFacts]:
+    """Returns the facts of squeue on a job or a task of an array; an empty list if it is unknown.
 
     Uses the text output: older releases ignore filters for JSON and list the whole cluster.
     """
     between = separator()
-    argv = ["squeue", "--noheader", "--states=all", f"--jobs={job_id}", f"--format={queue_format(between)}"]
+    tasks = ["--array"] if "_" in key else []
+    argv = ["squeue", "--noheader", "--states=all", f"--jobs={key}", f"--format={queue_format(between)}"]
     try:
-        output = client.call(argv)
+        output = client.call([*argv, *tasks])
     except client.NoAnswerError:
         raise
     except client.SlurmError as error:
         if _NOT_KNOWN.search(error.output):
             return []
         raise
-    return by_job(read_queue(output, between)).get(job_id, [])
+    return by_job(read_queue(output, between)).get(key, [])
 
 
-def query_all_jobs(all_users: bool) -> dict[int, list[JobFacts]]:
+def query_all_jobs(all_users: bool) -> dict[str, list[JobFacts]]:
     """Returns the facts of squeue on all jobs of this user, or of all users.
 
     Uses the text output, which squeue makes in a fraction of the time of its JSON.
@@ -218,8 +227,8 @@ def query_all_jobs(all_users: bool) -> dict[int, list[JobFacts]]:
     user = user_name()
     filters = [] if all_users else [f"--user={user}"]
     between = separator()
-    argv = ["squeue", "--noheader", "--states=all", f"--format={queue_format(between)}", *filters]
-    facts = read_queue(client.call(argv, timeout=client.LIST_TIMEOUT), between)
+    argv = ["squeue", "--noheader", "--states=all", "--array", f"--format={queue_format(between)}"]
+    facts = read_queue(client.call([*argv, *filters], timeout=client.LIST_TIMEOUT), between)
     return by_job(f for f in facts if all_users or not f.user or f.user == user)
 
 
@@ -231,7 +240,7 @@ def query_accounting(records: list[SlurmRecord]) -> list[JobFacts]:
     argv.append(f"--delimiter={between}")
     argv.append(f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(max(since, 0)))}")
     if len(records) <= MAX_IDS:
-        argv.append("--jobs=" + ",".join(str(record.job_id) for record in records))
+        argv.append("--jobs=" + ",".join(record.key for record in records))
     try:
         return read_account(client.call(argv, timeout=client.LIST_TIMEOUT), between)
     except StateError:
@@ -252,7 +261,7 @@ def outcome_off_queue(record: SlurmRecord, account: Iterable[JobFacts], queue: I
     others = {part.submitted for part in queue if not record.is_of(part)} - {None}
     own = [part for part in account if record.is_of(part) and not is_foreign(part.user)]
     facts = [part for part in own if part.submitted not in others]
-    return outcome_of(record, (), facts) or outcome_without_slurm(record)
+    return outcome_of(record, (), facts) or outcome_unlisted(record)
 
 
 def list_jobs(all_users: bool) -> list[SlurmJob]:
@@ -267,26 +276,15 @@ def list_jobs(all_users: bool) -> list[SlurmJob]:
     queue = query_all_jobs(all_users)
     deleted = records.deleted_tokens()
     holders = _id_holders(known.values(), queue, deleted)
-    jobs: list[SlurmJob] = []
-    unresolved: list[tuple[str, SlurmRecord]] = []
-    recorded = {(record.job_id, record.token) for record in known.values()}
-    for record in known.values():
-        holds = holders[record.job_id] == record.token
-        app_id = str(record.job_id) if holds else f"{record.job_id}@{record.token}"
-        parts = tuple(p for p in queue.get(record.job_id, ()) if record.is_of(p) and not is_foreign(p.user))
-        outcome = outcome_of(record, parts)
-        if outcome is None:
-            unresolved.append((app_id, record))
-        else:
-            jobs.append(SlurmJob(app_id, record, parts, outcome))
-    if unresolved:
-        account = by_job(query_accounting([record for _, record in unresolved]))
-        for app_id, record in unresolved:
-            facts = account.get(record.job_id, ()), queue.get(record.job_id, ())
-            jobs.append(SlurmJob(app_id, record, (), outcome_off_queue(record, *facts)))
-    for job_id, parts_ in queue.items():
+    recorded = {(record.key, record.token) for record in known.values()}
+    named = [
+        (record.key if holders[record.key] == record.token else f"{record.key}@{record.token}", record)
+        for record in known.values()
+    ]
+    jobs = jobs_of(named, queue)
+    for key, parts_ in queue.items():
         mark = mark_of(parts_[0].comment)
-        if mark is None or (job_id, mark[0]) in recorded or mark[0] in deleted:
+        if mark is None or (key, mark[0]) in recorded or own_token(mark[0], parts_[0].task) in deleted:
             continue
         if is_foreign(parts_[0].user):
             job = _foreign_job(parts_, mark[0])
@@ -295,8 +293,38 @@ def list_jobs(all_users: bool) -> list[SlurmJob]:
         record = _record_of_marked(parts_[0], mark, False)
         outcome = outcome_of(record, parts_)
         if outcome is not None and not (is_terminal(outcome.state) and _is_deleted(record)):
-            jobs.append(SlurmJob(str(job_id), record, tuple(parts_), outcome))
-    return sorted(jobs, key=lambda job: (job.record.submitted_at, job.record.job_id), reverse=True)
+            jobs.append(SlurmJob(key, record, tuple(parts_), outcome))
+    return sorted(jobs, key=_age, reverse=True)
+
+
+def _age(job: SlurmJob) -> tuple[float, int, int]:
+    return job.record.submitted_at, job.record.job_id, job.record.task or 0
+
+
+def jobs_of(
+    named: Iterable[tuple[str, SlurmRecord]], queue: Mapping[str, Sequence[JobFacts]]
+) -> list[SlurmJob]:
+    """Returns jobs with their states; those that are not in the queue are looked up in the accounting.
+
+    Args:
+        named: their ids in handles, and their records.
+        queue: the facts of squeue on all jobs of the user.
+    """
+    jobs: list[SlurmJob] = []
+    unresolved: list[tuple[str, SlurmRecord]] = []
+    for app_id, record in named:
+        parts = tuple(p for p in queue.get(record.key, ()) if record.is_of(p) and not is_foreign(p.user))
+        outcome = outcome_of(record, parts)
+        if outcome is None:
+            unresolved.append((app_id, record))
+        else:
+            jobs.append(SlurmJob(app_id, record, parts, outcome))
+    if unresolved:
+        account = by_job(query_accounting([record for _, record in unresolved]))
+        for app_id, record in unresolved:
+            facts = account.get(record.key, ()), queue.get(record.key, ())
+            jobs.append(SlurmJob(app_id, record, (), outcome_off_queue(record, *facts)))
+    return jobs
 
 
 def _is_deleted(record: SlurmRecord) -> bool:
@@ -305,16 +333,18 @@ def _is_deleted(record: SlurmRecord) -> bool:
 
 
 def _id_holders(
-    known: Iterable[SlurmRecord], queue: dict[int, list[JobFacts]], deleted: set[str]
-) -> dict[int, str]:
+    known: Iterable[SlurmRecord], queue: Mapping[str, Sequence[JobFacts]], deleted: set[str]
+) -> dict[str, str]:
     """Returns the token of the current job of each id: Slurm reuses ids after a reset."""
-    newest: dict[int, SlurmRecord] = {}
+    newest: dict[str, SlurmRecord] = {}
     for record in known:
-        if record.job_id not in newest or newest[record.job_id].submitted_at < record.submitted_at:
-            newest[record.job_id] = record
-    holders = {job_id: record.token for job_id, record in newest.items()}
-    for job_id, parts in queue.items():
+        if record.key not in newest or newest[record.key].submitted_at < record.submitted_at:
+            newest[record.key] = record
+    holders = {key: record.token for key, record in newest.items()}
+    for key, parts in queue.items():
         mark = mark_of(parts[0].comment)
-        if mark is not None and mark[0] not in deleted and not is_foreign(parts[0].user):
-            holders[job_id] = mark[0]
+        if mark is None or is_foreign(parts[0].user):
+            continue
+        if own_token(mark[0], parts[0].task) not in deleted:
+            holders[key] = mark[0]
     return holders

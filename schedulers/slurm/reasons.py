@@ -73,6 +73,13 @@ def why_it_waits(parts: Sequence[JobFacts]) -> str:
     return msg
 
 
+def why_it_was_cancelled(part: JobFacts) -> str:
+    """Returns the message of a cancelled job, from the facts on its first part."""
+    if part.reason == "DependencyNeverSatisfied":
+        return f"{part.reason}: {_WAITS[part.reason]}"
+    return "cancelled"
+
+
 def why_it_failed(state: str, part: JobFacts, over: bool) -> str:
     """Returns the message of a failed job.
 

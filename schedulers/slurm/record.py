@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from torchx.jobs.paths import state_home, user_home
 from torchx.json_limits import MOST_REPLICAS
 from torchx.lazy import lazy_imports
 from torchx.machine import files
-from torchx.schedulers.slurm.parse import JobFacts
+from torchx.schedulers.slurm.parse import JobFacts, key_of
 from torchx.schedulers.slurm.paths import (
     LONGEST_RECORD,
     NO_FOLDER,
@@ -29,6 +29,7 @@ from torchx.schedulers.slurm.paths import (
     distrust_reason,
     parse_json,
     read_own,
+    tasks_in,
     write,
 )
 from torchx.schedulers.slurm.request import MARK
@@ -42,7 +43,12 @@ DELETED_KEPT = 30 * 24 * 3600.0
 """Seconds for which deleted jobs are remembered, as Slurm may still list them."""
 LATEST = float(1 << 33)
 """The latest valid time, in seconds since the epoch."""
-_FILE = re.compile(r"([0-9]{1,18})-([a-z0-9]{1,64})\.json")
+_FILE = re.compile(r"([0-9]{1,18})(?:_([0-9]{1,9}))?-([a-z0-9]{1,64})\.json")
+
+
+def own_token(token: str, task: int | None) -> str:
+    """Returns the name by which a deleted job is remembered: its token, with the index of its task."""
+    return token if task is None else f"{token}_{task}"
 
 
 @dataclass(frozen=True)
@@ -50,8 +56,8 @@ class SlurmRecord:
     """A submitted job.
 
     Attributes:
-        job_id: the id assigned by Slurm.
-        token: distinguishes jobs with the same id.
+        job_id: the id assigned by Slurm; for a task of a job array, of the array.
+        token: distinguishes jobs with the same id; equal for all tasks of an array.
         name: the application's name.
         job_name: the name of the job.
         session: the session part of its handle.
@@ -61,6 +67,7 @@ class SlurmRecord:
         cfg: its run options.
         cluster: the cluster it was submitted to, if named.
         schema: the version of the record format.
+        task: the index of a task of a job array; None for other jobs.
         damage: why the record cannot be used, one line, else empty. Only id and token are valid then.
     """
 
@@ -76,6 +83,7 @@ class SlurmRecord:
     cluster: str = ""
     schema: int = SCHEMA
     damage: str = ""
+    task: int | None = None
 
     @property
     def paths(self) -> SlurmPaths:
@@ -85,7 +93,17 @@ class SlurmRecord:
     @property
     def file_name(self) -> str:
         """The name of the record's file in the index."""
-        return f"{self.job_id}-{self.token}.json"
+        return f"{self.key}-{self.token}.json"
+
+    @property
+    def key(self) -> str:
+        """The id of the job, with the index of its task in an array: ``7`` or ``7_3``."""
+        return key_of(self.job_id, self.task)
+
+    @property
+    def own_token(self) -> str:
+        """The token, with the index of its task in an array."""
+        return own_token(self.token, self.task)
 
     def is_of(self, facts: JobFacts) -> bool:
         """Returns True if the facts are of this job, not of another one that now has its id."""
@@ -101,8 +119,12 @@ class Records:
     def __init__(self) -> None:
         self._index = user_home() / "slurm" / "index"
 
-    def add(self, record: SlurmRecord) -> None:
+    def add(self, record: SlurmRecord, *, sync: bool = True) -> None:
         """Writes the record of a job.
+
+        Args:
+            record: the record.
+            sync: wait until it is on the disk.
 
         Raises:
             StateError: the record cannot be written.
@@ -112,13 +134,13 @@ class Records:
             files.make_folder(self._index)
             text = _as_json(record)
             for path in (record.paths.record, self._index / record.file_name):
-                write(path, text)
+                write(path, text, sync=sync)
         except OSError as error:
             raise StateError(f"cannot write the record of job {record.job_id}: {error}") from error
 
-    def find(self, job_id: int, token: str = "") -> SlurmRecord | None:
-        """Returns the newest record with a job id, optionally of one token, or None."""
-        prefix = f"{job_id}-{token}"
+    def find(self, key: str, token: str = "") -> SlurmRecord | None:
+        """Returns the newest record with the id of a job, optionally of one token, or None."""
+        prefix = f"{key}-{token}"
         records = [self._read(name) for name in self._names() if name.startswith(prefix)]
         return max(records, key=lambda record: record.submitted_at, default=None)
 
@@ -127,21 +149,34 @@ class Records:
         for name in self._names():
             yield self._read(name)
 
-    def remove(self, record: SlurmRecord) -> None:
-        """Removes the record of a job and marks it as deleted."""
-        self.mark_deleted(record.token)
-        path = self._index / record.file_name
-        with contextlib.suppress(FileNotFoundError):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+    def of(self, keys: Collection[str]) -> dict[str, SlurmRecord]:
+        """Returns the newest record of each job that has one, by the ids of the jobs."""
+        found: dict[str, SlurmRecord] = {}
+        for name in self._names():
+            if name.partition("-")[0] in keys:
+                record = self._read(name)
+                known = found.get(record.key)
+                if known is None or known.submitted_at < record.submitted_at:
+                    found[record.key] = record
+        return found
 
-    def mark_deleted(self, token: str) -> None:
-        """Marks a job as deleted, even if Slurm still lists it; drops expired marks."""
+    def remove(self, *records: SlurmRecord) -> None:
+        """Removes the records of jobs and marks them as deleted."""
+        self.mark_deleted(*(record.own_token for record in records))
+        for record in records:
+            path = self._index / record.file_name
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+
+    def mark_deleted(self, *tokens: str) -> None:
+        """Marks jobs as deleted, even if Slurm still lists them; drops expired marks."""
         with contextlib.suppress(OSError):
             files.make_folder(self._index)
-            (self._index / f"{token}.gone").touch(mode=0o600)
+            for token in tokens:
+                (self._index / f"{token}.gone").touch(mode=0o600)
             for path in self._index.glob("*.gone"):
                 if time.time() - path.lstat().st_mtime > DELETED_KEPT:
                     path.unlink()
@@ -163,13 +198,14 @@ class Records:
         """Returns the record in a file of the index; if damaged, with only id and token."""
         match = _FILE.fullmatch(name)
         assert match is not None
-        job_id, token = int(match[1]), match[2]
+        job_id, task, token = int(match[1]), int(match[2]) if match[2] else None, match[3]
         try:
             record = read_record(self._index / name, token)
-            if record.job_id != job_id:
+            if (record.job_id, record.task) != (job_id, task):
                 raise ValueError("it belongs to another job")
         except ValueError as error:
-            return _damaged_record(job_id, token, f"its record is damaged: {error}", self._index / name)
+            damaged = _damaged_record(job_id, token, f"its record is damaged: {error}", self._index / name)
+            return replace(damaged, task=task)
         return record
 
 
@@ -184,6 +220,8 @@ def _damaged_record(job_id: int, token: str, why: str, path: Path) -> SlurmRecor
 def _as_json(record: SlurmRecord) -> str:
     data = asdict(record)
     del data["damage"]
+    if record.task is None:
+        del data["task"]
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -231,10 +269,13 @@ def _validated(data: Mapping[str, Any]) -> SlurmRecord:
         known[name] = clean(value) if isinstance(value, str) else value
     if not 0 <= known["submitted_at"] < LATEST or known["job_id"] < 0:
         raise ValueError("`submitted_at` or `job_id` is out of range")
+    task = data.get("task")
+    if task is not None and (type(task) is not int or task < 0):
+        raise ValueError("`task` is not a number")
     if not known["session"].isprintable() or "/" in known["session"]:
         raise ValueError("its session cannot be part of a handle")
     _check_roles(known["app"].get("roles", []))
-    return SlurmRecord(**known)
+    return SlurmRecord(**known, task=task)
 
 
 _TYPES: dict[str, Any] = {
@@ -257,27 +298,6 @@ def _check_roles(roles: Any) -> None:
         raise ValueError(f"it has {total:,} replicas")
 
 
-def roles_in(folder: Path) -> list[dict[str, Any]]:
-    """Returns the roles found in the folder of a job, for a job without a record."""
-    roles: list[dict[str, Any]] = []
-    with contextlib.suppress(OSError):
-        for path in sorted(folder.iterdir(), key=lambda path: path.lstat().st_mtime):
-            replicas = [int(name) for name in _folders(path) if _NUMBER.fullmatch(name)]
-            if replicas:
-                name = unquote(path.name, errors="surrogateescape")
-                roles.append({"name": name, "image": "", "num_replicas": max(replicas) + 1})
-    return roles
-
-
-_NUMBER = re.compile("[0-9]{1,5}")
-
-
-def _folders(path: Path) -> list[str]:
-    if path.is_symlink() or not path.is_dir():
-        return []
-    return [entry.name for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False)]
-
-
 @lru_cache(10_000)  # a listing reads that of each job several times
 def mark_of(comment: str) -> tuple[str, Path] | None:
     """Returns token and folder from the comment of a job of torchx; None for other jobs.
@@ -292,17 +312,6 @@ def mark_of(comment: str) -> tuple[str, Path] | None:
     return token, Path(unquote(folder, errors="surrogateescape"))
 
 
-def folder_of(folder: Path, job_id: int) -> Path:
-    """Returns the folder of a job: the script's for the first job of a script, else a separate one.
-
-    Args:
-        folder: the folder named by the script; must be trusted.
-        job_id: the id of the job.
-    """
-    first = (read_own(SlurmPaths(folder).id) or b"").strip()
-    return folder if first in (b"", str(job_id).encode()) else folder.with_name(f"{folder.name}-{job_id}")
-
-
 def remove_folder(record: SlurmRecord) -> None:
     """Removes the folder of a job.
 
@@ -313,29 +322,29 @@ def remove_folder(record: SlurmRecord) -> None:
     for folder in folders:
         why = distrust_reason(folder, record.token)
         holder = (read_own(SlurmPaths(folder).id) or b"").strip()
-        if not why and holder not in (b"", str(record.job_id).encode()):
+        if not why and holder not in (b"", record.key.encode()):
             why = "it belongs to another job"
         if why:
-            raise StateError(f"folder of job {record.job_id} not removed: {folder}: {why}")
+            raise StateError(f"folder of job {record.key} not removed: {folder}: {why}")
         for _ in range(20):  # a node may still be writing to it
             shutil.rmtree(folder, ignore_errors=True)
             if not folder.exists():
                 break
             time.sleep(0.1)
         else:
-            raise StateError(f"cannot remove the folder of job {record.job_id}: {folder}")
+            raise StateError(f"cannot remove the folder of job {record.key}: {folder}")
+        if record.task is not None:
+            _remove_array(folder, record)
+
+
+def _remove_array(folder: Path, record: SlurmRecord) -> None:
+    """Removes the folder of a job array after that of its last task."""
+    array = folder.with_name(folder.name.removesuffix(f"-{record.task}"))
+    if array != folder and not distrust_reason(array, record.token) and not any(tasks_in(array)):
+        shutil.rmtree(array, ignore_errors=True)
 
 
 def _folders_of_token(token: str) -> list[Path]:
     """Returns the trusted folders in the state home whose names contain the token of a job."""
     paths = (user_home() / "slurm" / "jobs").glob(f"*{token}*")
     return [path for path in paths if not distrust_reason(path, token)]
-
-
-def path_exists(path: Path) -> bool:
-    """Returns True if a path exists and is accessible to the caller."""
-    try:
-        path.stat()
-    except OSError:
-        return False
-    return True

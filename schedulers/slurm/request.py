@@ -63,6 +63,7 @@ def to_request(
     session: str,
     copies: Mapping[str, WorkspaceCopy],
     builds: Iterable[ImagePlan] = (),
+    token: str = "",
 ) -> SlurmRequest:
     """Returns the request for an application; has no side effects.
 
@@ -72,19 +73,35 @@ def to_request(
         session: the session part of its handle.
         copies: the copies of workspaces, by role.
         builds: the images to build for workspaces.
+        token: distinguishes the job from others (default: a random one).
 
     Raises:
         UsageError: the application is not supported on Slurm.
     """
-    token = random_id()
+    token = token or random_id()
+    context = context_of(app, cfg, session, copies, token)
+    script, files = script_of(app, cfg, context), files_of(app, cfg, context)
+    name, folder = context.name, context.folder
+    return SlurmRequest(name, token, folder, script, files, copies=dict(copies), builds=list(builds))
+
+
+def context_of(
+    app: AppDef, cfg: Mapping[str, CfgVal], session: str, copies: Mapping[str, WorkspaceCopy], token: str
+) -> ScriptContext:
+    """Returns the job that a script is generated for.
+
+    Args:
+        app: the application.
+        cfg: run options, with their defaults.
+        session: the session part of its handle.
+        copies: the copies of workspaces, by role.
+        token: distinguishes the job from others.
+    """
     readable = make_unique(app.name).rpartition("-")[0][:LONGEST_NAME].strip("-.")
     name = f"{readable or 'app'}-{token}"
     folder = str(base_folder(cfg) / "jobs" / name)
     mark = f"{MARK}{token}:{quote(folder)}"
-    roots = {role: copy.folder for role, copy in copies.items()}
-    context = ScriptContext(name, folder, session, mark, roots)
-    script, files = script_of(app, cfg, context), files_of(app, cfg, context)
-    return SlurmRequest(name, token, folder, script, files, copies=dict(copies), builds=list(builds))
+    return ScriptContext(name, folder, session, mark, {role: copy.folder for role, copy in copies.items()})
 
 
 def as_text(request: SlurmRequest) -> str:

@@ -17,6 +17,9 @@ with lazy_imports:
     from torchx.schedulers.slurm import stacks as slurm_stacks
     from torchx.schedulers.slurm import usage as slurm_usage
     from torchx.schedulers.slurm import wait as slurm_wait
+    from torchx.schedulers.slurm.arrays import cancel as array_cancel
+    from torchx.schedulers.slurm.arrays import states as array_states
+    from torchx.schedulers.slurm.arrays import submit as array_submit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
     from torchx.schedulers.slurm.options import SlurmOptions
     from torchx.schedulers.slurm.request import SlurmRequest as SlurmRequest
+    from torchx.scheduling.base import ManyRuns
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.stacks import AppStacks
@@ -134,6 +138,36 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
 
     def _delete_existing(self, app_id: str) -> None:
         slurm_cancel.delete(app_id)
+
+    # --- many runs -------------------------------------------------------------------------------
+
+    def rejects_many(self, runs: ManyRuns) -> str:
+        """Returns why runs cannot be a job array, as a clause; empty if they can."""
+        return array_submit.rejects(self, runs)
+
+    def submit_many(self, runs: ManyRuns) -> Mapping[int, str]:
+        """Submits runs as a job array, and returns the id of each by its number."""
+        return array_submit.submit(self, runs)
+
+    def glance_many(self, app_ids: Collection[str]) -> Mapping[str, DescribeAppResponse]:
+        """Returns the status of runs, without their roles."""
+        return array_states.glance_many(app_ids)
+
+    def usage_many(self, app_ids: Collection[str]) -> Mapping[str, AppUsage]:
+        """Returns the measurements of ended runs."""
+        return array_states.usage_many(app_ids)
+
+    def cancel_many(self, app_ids: Collection[str], *, now: bool = False) -> None:
+        """Cancels runs."""
+        array_cancel.cancel_many(app_ids, now=now)
+
+    def delete_many(self, app_ids: Collection[str]) -> None:
+        """Removes ended runs, with their logs and records."""
+        array_cancel.delete_many(app_ids)
+
+    def limit_many(self, app_ids: Collection[str], at_once: int) -> None:
+        """Changes the maximum number of these runs at the same time; 0 for no limit."""
+        array_cancel.limit_many(app_ids, at_once)
 
     # --- logs, checks ----------------------------------------------------------------------------
 

@@ -124,7 +124,6 @@ def files_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) -> 
     Raises:
         UsageError: an argument or a variable is invalid or too long.
     """
-    _check(app)
     files = {f"{NODE_FOLDER}/{name}": node_file(name) for name in NODE_FILES}
     setup = str(cfg.get("setup") or "")
     if setup:
@@ -137,9 +136,17 @@ def files_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) -> 
         rules = {option: cfg.get(option) for option in ("retry_on", "no_retry_on")}
         files[f"{NODE_FOLDER}/retries.py"] = judge_file()
         files[f"{NODE_FOLDER}/retry_rules.json"] = json.dumps(rules) + "\n"
-    for number, role in enumerate(app.roles):
-        files[task_file(number)] = _replica_script(number, role, app, cfg, context)
-    return files
+    return files | role_files(app, cfg, context)
+
+
+def role_files(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) -> dict[str, str]:
+    """Returns the files with the arguments and the environment of the roles, by their names.
+
+    Raises:
+        UsageError: an argument or a variable is invalid or too long.
+    """
+    _check(app)
+    return {task_file(n): _replica_script(n, role, app, cfg, context) for n, role in enumerate(app.roles)}
 
 
 def script_by_hand(script: str, files: Mapping[str, str]) -> str:

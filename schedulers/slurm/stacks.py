@@ -33,14 +33,14 @@ def stacks(
     running = [part for part in job.queue if part.state == "RUNNING"]
     if not running:
         raise StateError(f"job {app_id} is not running")
-    handle = make_app_handle("slurm", job.record.session, str(job.record.job_id))
+    handle = make_app_handle("slurm", job.record.session, job.record.key)
     argument = arguments(handle, replicas, ranks, native)
     parts = []
     for part in running:
         group = [f"--het-group={part.part}"] if len(job.queue) > 1 else []
         step = [
             "--overlap",
-            f"--jobid={part.job_id}",
+            f"--jobid={part.job_id if part.task is None else part.own_id}",
             *group,
             "--ntasks-per-node=1",
             "--cpus-per-task=1",

@@ -24,9 +24,9 @@ from torchx.schedulers.slurm.outcome import (
     run_of,
 )
 from torchx.schedulers.slurm.parse import JobFacts, hosts_of
-from torchx.schedulers.slurm.paths import ATTEMPT, SlurmPaths
+from torchx.schedulers.slurm.paths import ATTEMPT, SlurmPaths, path_exists
 from torchx.schedulers.slurm.queue import SlurmJob, find, find_record, list_jobs
-from torchx.schedulers.slurm.record import SlurmRecord, path_exists
+from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.run_options import CfgVal

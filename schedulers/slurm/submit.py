@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def schedule(info: AppDryRunInfo[SlurmRequest], session: str) -> str:
         StateError: Slurm is missing, does not respond or rejects the job, or a folder cannot be created.
     """
     app = require_application(info)
-    request, notes = _provide_workspaces(info.request, progress_of(info))
+    request, notes = provide_workspaces(info.request, progress_of(info))
     job_id, more = submit(request, app, info.cfg, session)
     info.notes += notes + more
     return str(job_id)
@@ -62,7 +62,7 @@ def submit(
         UsageError: sbatch does not support an option, or the request was already submitted.
         StateError: Slurm is missing, does not respond or rejects the job, or its folder cannot be created.
     """
-    _check_cluster()
+    check_cluster()
     check_supported(request.script, cfg)
     paths = SlurmPaths(Path(request.folder))
     try:
@@ -81,12 +81,26 @@ def submit(
         ) from error
     notes: list[str] = []
     try:
-        job_id = _sbatch(request, paths, notes)
+        job_id = sbatch(request, paths, notes)
     except BaseException:
         shutil.rmtree(paths.folder, ignore_errors=True)
         Records().mark_deleted(request.token)  # Slurm lists some jobs that it has rejected
         raise
-    record = SlurmRecord(
+    record = record_of(request, app, cfg, session, job_id)
+    try:
+        write(paths.id, str(job_id))
+        Records().add(record)
+    except BaseException:
+        client.call(["scancel", str(job_id)])
+        raise
+    return job_id, notes
+
+
+def record_of(
+    request: SlurmRequest, app: AppDef, cfg: Mapping[str, CfgVal], session: str, job_id: int
+) -> SlurmRecord:
+    """Returns the record of a job that was submitted now."""
+    return SlurmRecord(
         job_id=job_id,
         token=request.token,
         name=app.name,
@@ -97,16 +111,9 @@ def submit(
         app=app_to_dict(app, strict=False),
         cfg={key: value for key, value in cfg.items() if value is not None},
     )
-    try:
-        write(paths.id, str(job_id))
-        Records().add(record)
-    except BaseException:
-        client.call(["scancel", str(job_id)])
-        raise
-    return job_id, notes
 
 
-def _provide_workspaces(
+def provide_workspaces(
     request: SlurmRequest, report: Callable[[str], None]
 ) -> tuple[SlurmRequest, list[str]]:
     """Creates missing copies and images of the workspaces.
@@ -129,7 +136,12 @@ def _provide_workspaces(
     return replace(request, script=script), notes
 
 
-def _check_cluster() -> None:
+def check_cluster() -> None:
+    """Checks that all programs of Slurm use the same cluster.
+
+    Raises:
+        UsageError: they do not.
+    """
     if (cluster := os.environ.get("SBATCH_CLUSTERS")) and not os.environ.get("SLURM_CLUSTERS"):
         raise UsageError(
             f"SBATCH_CLUSTERS={cluster} affects only sbatch, not squeue and scancel",
@@ -137,10 +149,21 @@ def _check_cluster() -> None:
         )
 
 
-def _sbatch(request: SlurmRequest, paths: SlurmPaths, notes: list[str]) -> int:
+def sbatch(request: SlurmRequest, paths: SlurmPaths, notes: list[str], held: Sequence[int] = ()) -> int:
+    """Calls sbatch, and returns the id of the job.
+
+    Args:
+        request: the job.
+        paths: its files.
+        notes: gets a note for each change of the request.
+        held: descriptors of locks that are held until sbatch has ended.
+
+    Raises:
+        StateError: Slurm is missing, does not respond or rejects the job.
+    """
     env = client.submit_env(options_in(request.script))
     try:
-        output = client.call(request.cmd, text=request.script, env=env)
+        output = client.call(request.cmd, text=request.script, env=env, held=held)
     except client.NoAnswerError:
         raise
     except client.SlurmError as error:
@@ -154,7 +177,7 @@ def _sbatch(request: SlurmRequest, paths: SlurmPaths, notes: list[str]) -> int:
         write(paths.script, script)
         notes.append("no memory is configured for the nodes, so none is requested")
         try:
-            output = client.call(request.cmd, text=script, env=env)
+            output = client.call(request.cmd, text=script, env=env, held=held)
         except client.SlurmError as again:
             raise _rejection(again) from again
     match = re.search(r"^(\d+)(?:;.*)?$", output.strip(), re.MULTILINE)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from torchx.errors import StateError
 from torchx.schedulers.shared.usage import requests_of
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.queue import SlurmJob, find
+from torchx.schedulers.slurm.queue import MAX_IDS, SlurmJob, find
+from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.scheduling.usage import AppUsage, ReplicaUsage, Requested, Sample
 from torchx.specs import serialize
 from torchx.specs.status import is_terminal
 
-_STEP = re.compile(r"\d+(?:\+(?P<part>\d{1,4}))?\.(?P<step>\d{1,9})")
+_STEP = re.compile(r"(?P<job>\d+(?:_\d+)?)(?:\+(?P<part>\d{1,4}))?\.(?P<step>\d{1,9})")
 _TIME = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
 _COLUMNS = ("JobID", "State", "ElapsedRaw", "TotalCPU", "MaxRSS", "MaxRSSTask", "NTasks")
@@ -55,12 +56,17 @@ def usage(app_id: str) -> AppUsage | None:
     if job is None or job.lost:
         return None
     try:
-        steps = list(read_steps(_account(job)))
+        steps = list(read_steps(account([job.record])))
     except StateError:
         return None  # without accounting, the duration of a step is unknown
     if not is_terminal(job.outcome.state) and any(step.running for step in steps):
         steps = _with_nodes(job, steps)
-    app = serialize.app_from_dict(job.record.app)
+    return usage_of(job.record, steps)
+
+
+def usage_of(record: SlurmRecord, steps: Iterable[Step]) -> AppUsage | None:
+    """Returns the measurements of a job from those of its steps; None if there are none."""
+    app = serialize.app_from_dict(record.app)
     requests = requests_of(app.roles)
     measured, attempts = [], dict.fromkeys(range(len(app.roles)), 0)
     for step in sorted(steps):
@@ -83,9 +89,17 @@ def usage(app_id: str) -> AppUsage | None:
     return AppUsage(tuple(measured), "the accounting of Slurm") if measured else None
 
 
-def _account(job: SlurmJob) -> str:
-    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(max(job.record.submitted_at - 60, 0)))
-    argv = ["sacct", "--noheader", "--parsable2", f"--jobs={job.record.job_id}", f"--starttime={since}"]
+def account(records: Sequence[SlurmRecord]) -> str:
+    """Returns the output of sacct on the steps of jobs.
+
+    Raises:
+        StateError: the accounting is missing, or does not respond.
+    """
+    first = min(record.submitted_at for record in records)
+    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(max(first - 60, 0)))
+    argv = ["sacct", "--noheader", "--parsable2", f"--starttime={since}"]
+    if len(records) <= MAX_IDS:
+        argv.append("--jobs=" + ",".join(record.key for record in records))
     return client.call([*argv, f"--format={','.join(_COLUMNS)}"], timeout=client.LIST_TIMEOUT)
 
 
@@ -94,7 +108,7 @@ def _with_nodes(job: SlurmJob, steps: list[Step]) -> list[Step]:
     columns = ",".join(("JobID", "AveCPU", "MaxRSS", "MaxRSSTask", "NTasks"))
     argv = ["sstat", "--noheader", "--parsable2", "--allsteps", f"--format={columns}"]
     try:
-        output = client.call([*argv, f"--jobs={job.record.job_id}"], timeout=client.LIST_TIMEOUT)
+        output = client.call([*argv, f"--jobs={job.own_id}"], timeout=client.LIST_TIMEOUT)
     except StateError:
         return steps
     known = {(step.part, step.step): step for step in steps}
@@ -111,6 +125,19 @@ def _with_nodes(job: SlurmJob, steps: list[Step]) -> list[Step]:
                 replicas=count,
             )
     return list(known.values())
+
+
+def steps_by_job(output: str) -> dict[str, list[Step]]:
+    """Returns the steps in the output of sacct by the ids of their jobs.
+
+    >>> list(steps_by_job("7_1.0|COMPLETED|20|00:40|646696K|1|2\\n7_1|COMPLETED|20|00:40||||"))
+    ['7_1']
+    """
+    lines: dict[str, list[str]] = {}
+    for line in output.splitlines():
+        if match := _STEP.fullmatch(line.partition("|")[0]):
+            lines.setdefault(match["job"], []).append(line)
+    return {job: list(read_steps("\n".join(found))) for job, found in lines.items()}
 
 
 def read_steps(output: str) -> Iterator[Step]:

@@ -6,8 +6,9 @@ import time
 
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.outcome import read_script_end, save_outcome
+from torchx.schedulers.slurm.paths import path_exists
 from torchx.schedulers.slurm.queue import find
-from torchx.schedulers.slurm.record import SlurmRecord, path_exists
+from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.specs.status import is_terminal
 
 POLL_INTERVAL = 0.1
@@ -21,19 +22,18 @@ MAX_OUTAGE = 60.0
 def wait(app_id: str, timeout: float | None) -> bool:
     """Blocks until a job has ended or is unknown; returns False on timeout."""
     job = find(app_id)
-    return job is None or Watch(job.record.job_id, job.record).wait(timeout)
+    return job is None or Watch(job.record).wait(timeout)
 
 
 class Watch:
     """Watches for the end of a job.
 
     Args:
-        job_id: the id of the job.
         record: the record of the job.
     """
 
-    def __init__(self, job_id: int, record: SlurmRecord) -> None:
-        self._app_id = f"{job_id}@{record.token}"
+    def __init__(self, record: SlurmRecord) -> None:
+        self._app_id = f"{record.key}@{record.token}"
         self._record = record
         self._pause = MIN_QUERY_INTERVAL
         self._next = 0.0

@@ -322,6 +322,10 @@ class SubmitsMany(Protocol):
         """
         ...
 
+    def usage_many(self, app_ids: Collection[str]) -> Mapping[str, AppUsage]:
+        """Returns the measurements of ended runs, in few queries; runs without any are left out."""
+        ...
+
     def cancel_many(self, app_ids: Collection[str], *, now: bool = False) -> None:
         """Cancels runs in few calls; ``now`` gives them no grace period. Ended ones are left as they are."""
         ...

@@ -10,15 +10,23 @@
 open_folder() {  # chooses the folder of this job, and directs all further output to its log
     mask=$(umask)
     umask 077
-    for folder in "$first" "$first-$SLURM_JOB_ID"; do  # the second is for a second job of this script
+    job=$SLURM_JOB_ID
+    set -- "$first" "$first-$job"  # the second is for a second job of this script
+    if [ -n "$SLURM_ARRAY_TASK_ID" ]; then  # the number of one task is that of the array
+        job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+        set -- "$first-$SLURM_ARRAY_TASK_ID"
+    fi
+    for folder in "$@"; do
         mkdir -p "$folder" || exit 73  # shared with all nodes
         if [ ! -O "$folder" ] || [ -L "$folder" ]; then exit 73; fi  # owned by another user
-        (set -C; echo "$SLURM_JOB_ID" > "$folder/id") 2> /dev/null
-        [ "$(cat "$folder/id")" != "$SLURM_JOB_ID" ] || break
+        (set -C; echo "$job" > "$folder/id") 2> /dev/null
+        [ "$(cat "$folder/id")" != "$job" ] || break
     done
+    [ "$(cat "$folder/id")" = "$job" ] || exit 73  # a task runs in one job
     exec >> "$folder/batch.log" 2>&1
     if [ "$folder" != "$first" ]; then  # the first job may be deleted while this one runs
-        cp -R "$first"/.node "$first"/role-*.sh "$folder/" || exit 73
+        cp -R "$first"/.node "$folder/" || exit 73
+        [ -e "$folder/role-0.sh" ] || cp "$first"/role-*.sh "$folder/" || exit 73
     fi
     rm -f "$folder"/{.never,over,outcome.json,stopping,stopped,first}
 }
@@ -30,7 +38,7 @@ open_job() {  # prepares the job: its folder, the number of its attempt, the var
     echo "$attempt" > "$folder/attempt"; echo "== attempt $attempt"
     stopped= notified=
     trap 'stopped=yes' TERM  # cancelled, out of time, or preempted
-    export TORCHX_FOLDER=$folder TORCHX_APP_ID=$SLURM_JOB_ID TORCHX_SLURM_ATTEMPT=$attempt
+    export TORCHX_FOLDER=$folder TORCHX_APP_ID=$job TORCHX_SLURM_ATTEMPT=$attempt
     export PYTHONUNBUFFERED=1 SLURM_UNBUFFEREDIO=1
     [ "$attempt" -gt 1 ] || rm -f "$folder/.retried"
     retried=$(cat "$folder/.retried" 2> /dev/null || echo 0)
@@ -113,7 +121,7 @@ release_roles() { :; }
 
 end_other_roles() {
     touch "$folder/stopping"
-    timeout 20 scancel --signal=TERM "$SLURM_JOB_ID"
+    timeout 20 scancel --signal=TERM "$job"
     for _ in $(seq 100); do [ -n "$(jobs -rp)" ] || break; sleep 0.1; done
     for role in $(jobs -rp); do kill -TERM "$role"; done
     wait
@@ -169,7 +177,7 @@ run_job() {  # runs all roles, with the retries of the whole job, and ends the s
     fi
     if ((code && retried < retries)) && [ "$requeue" = yes ] && [ ! -e "$folder/.expired" ] && may_retry; then
         echo "$((retried + 1))" > "$folder/.retried"
-        timeout 60 scontrol requeue "$SLURM_JOB_ID" && exit "$code"
+        timeout 60 scontrol requeue "$job" && exit "$code"
     fi
     echo "$SLURM_JOB_ID $code $(date +%s) $roles" > "$folder/.over"
     mv "$folder/.over" "$folder/over"

@@ -22,7 +22,7 @@ begin_run() {  # sets the variables of the run
 send_notice() {  # forwards the notice: the agents of the replicas handle URG, which other programs ignore
     touch "$folder/.noticed"
     echo "== notice"
-    timeout 20 scancel --signal=URG "$SLURM_JOB_ID"
+    timeout 20 scancel --signal=URG "$job"
     notified=yes
 }
 
@@ -30,7 +30,7 @@ end_run() {  # requeues the job if the time limit or a preemption has ended the 
     local cause=
     [ ! -e "$folder/cancelled" ] || return 0
     if [ -n "$stopped" ] || [ -e "$folder/.interrupted" ]; then
-        if scontrol show job "$SLURM_JOB_ID" | grep -q 'PreemptTime=[0-9]'; then
+        if scontrol show job "$job" | grep -q 'PreemptTime=[0-9]'; then
             cause=preemption
         elif [ -e "$folder/.interrupted" ] || ((limit && $(date +%s) >= ends_at - 10)); then
             cause=limit
@@ -43,5 +43,5 @@ end_run() {  # requeues the job if the time limit or a preemption has ended the 
         [ "$cause" != limit ] || touch "$folder/.expired"
         return 0
     fi
-    timeout 60 scontrol requeue "$SLURM_JOB_ID" && exit "$((code ? code : 143))"
+    timeout 60 scontrol requeue "$job" && exit "$((code ? code : 143))"
 }

@@ -234,7 +234,7 @@ def test_a_controller_that_starts_again_while_somebody_waits(
     app_id = scheduler.submit(AppDef("waits", [role("sleep 600")]), {})
     wait_until(lambda: state(scheduler, app_id) is AppState.RUNNING, "it runs")
     record = next(iter(Records().all()))
-    watch = Watch(record.job_id, record)
+    watch = Watch(record)
     with monkeypatch.context() as gone:
         gone.setenv("SLURM_CONF", away)
         assert watch.has_ended() is False

@@ -1,0 +1,1 @@
+"""Runs of a sweep as tasks of Slurm job arrays."""

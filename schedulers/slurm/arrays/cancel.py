@@ -1,0 +1,105 @@
+"""Cancels, removes and limits the tasks of job arrays, in few calls."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from torchx.errors import StateError
+from torchx.schedulers.slurm import commands as client
+from torchx.schedulers.slurm.arrays.states import find_many
+from torchx.schedulers.slurm.cancel import DELETE_TIMEOUT, POLL_INTERVAL, has_ended, mark_cancelled
+from torchx.schedulers.slurm.queue import SlurmJob
+from torchx.schedulers.slurm.record import Records, remove_folder
+from torchx.specs.status import AppState, is_terminal
+
+PER_CALL = 500
+"""Maximum number of ids in one call of scancel."""
+
+
+def cancel_many(app_ids: Collection[str], *, now: bool = False) -> None:
+    """Cancels jobs that have not ended.
+
+    Args:
+        app_ids: the jobs.
+        now: kill the processes of running ones, without a grace period.
+
+    Raises:
+        StateError: Slurm does not respond.
+    """
+    live = [job for job in find_many(app_ids).values() if not is_terminal(job.outcome.state) and not job.lost]
+    for job in live:
+        mark_cancelled(job.record)
+    running = [job.record.key for job in live if job.outcome.state is AppState.RUNNING]
+    if now and running:
+        with contextlib.suppress(client.SlurmError):
+            _scancel(running, "--signal=KILL", "--full")
+    _scancel([job.record.key for job in live])
+
+
+def _scancel(keys: Sequence[str], *options: str) -> None:
+    for begin in range(0, len(keys), PER_CALL):
+        try:
+            client.call(["scancel", *options, *keys[begin : begin + PER_CALL]])
+        except client.NoAnswerError:
+            raise
+        except client.SlurmError as error:  # some have ended meanwhile
+            if "nvalid job" not in error.output and "already complet" not in error.output:
+                raise
+
+
+def delete_many(app_ids: Collection[str]) -> None:
+    """Removes the records and folders of jobs, which are cancelled if they have not ended.
+
+    Raises:
+        StateError: a job does not end, or a folder cannot be removed.
+    """
+    cancel_many(app_ids)
+    end = time.monotonic() + DELETE_TIMEOUT
+    found = find_many(app_ids)
+    while not all(map(has_ended, found.values())):
+        if time.monotonic() > end:
+            raise StateError(f"jobs have not ended after {DELETE_TIMEOUT:.0f} s", hint="try again later")
+        time.sleep(POLL_INTERVAL)
+        found = find_many(app_ids)
+    Records().remove(*(job.record for job in found.values()))
+    for job in found.values():
+        remove_folder(job.record)
+
+
+def limit_many(app_ids: Iterable[str], at_once: int) -> None:
+    """Changes the maximum number of tasks at the same time; 0 for no limit.
+
+    Of several arrays, each then starts after the one before.
+
+    Raises:
+        StateError: Slurm does not respond, or rejects the change.
+    """
+    live = find_many(app_ids).values()
+    arrays = list(_arrays(live))
+    for before, array in zip([0, *arrays], arrays, strict=False):
+        _update(array, f"ArrayTaskThrottle={at_once}")
+        if at_once and before and _waits(live, array):
+            _update(array, f"Dependency=afterany:{before}")
+
+
+def _waits(jobs: Iterable[SlurmJob], array: int) -> bool:
+    """Returns True if no task of an array has started."""
+    return all(job.outcome.state is AppState.PENDING for job in jobs if job.record.job_id == array)
+
+
+def _arrays(jobs: Iterable[SlurmJob]) -> Iterator[int]:
+    """Yields the ids of the arrays of jobs that have not ended, in order."""
+    live = (job for job in jobs if not is_terminal(job.outcome.state) and job.record.task is not None)
+    yield from sorted({job.record.job_id for job in live})
+
+
+def _update(job_id: int, change: str) -> None:
+    try:
+        client.call(["scontrol", "update", f"JobId={job_id}", change])
+    except client.NoAnswerError:
+        raise
+    except client.SlurmError as error:  # all tasks have ended meanwhile
+        if "already" not in error.output and "nvalid job" not in error.output:
+            raise
