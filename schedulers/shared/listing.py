@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timezone
 
+from torchx import settings
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.app_metadata import tags_of
 from torchx.specs.status import AppState
@@ -37,6 +38,7 @@ def row_of(
         needs_reconcile=status.needs_reconcile,
         is_own=is_own,
         tags=tags_of(status.metadata),
+        run=str(status.metadata.get(settings.RUN) or ""),
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from torchx.schedulers.local.scheduler import LocalScheduler, create_cwd_scheduler
 from torchx.testing import (
+    Ability,
     AbilityConformance,
     Meaning,
     RetryCases,
@@ -60,6 +61,7 @@ class TestAbilities(OnProcesses, AbilityConformance):
 
 class TestSweeps(OnProcesses, SweepConformance):
     factory = staticmethod(create)
+    lacks = (Ability.SUBMITS_MANY,)  # the queue starts the runs
 
 
 class TestServices(OnProcesses, ServiceConformance):

@@ -8,6 +8,7 @@ from test_local_cwd import PAGE
 
 from torchx.schedulers.docker.scheduler import DockerScheduler, create_scheduler
 from torchx.testing import (
+    Ability,
     AbilityConformance,
     Meaning,
     RetryCases,
@@ -52,7 +53,7 @@ class TestAbilities(InContainers, AbilityConformance):
 
 
 class TestSweeps(InContainers, SweepConformance):
-    pass
+    lacks = (Ability.SUBMITS_MANY,)  # the queue starts the runs
 
 
 class TestServices(InContainers, ServiceConformance):

@@ -19,7 +19,7 @@ from torchx.scheduling.base import (
     Scheduler,
     Selects,
 )
-from torchx.scheduling.query import Pruned
+from torchx.scheduling.query import AppQuery, Pruned
 from torchx.specs.handles import UnknownSchedulerException, make_app_handle, parse_app_handle
 from torchx.sweeps import BACKEND as SWEEPS
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from torchx.config import Config
     from torchx.schedulers import SchedulerFactory
-    from torchx.scheduling.query import AppQuery
     from torchx.scheduling.streams import Streams
     from torchx.specs.app import AppDef
     from torchx.specs.run_options import CfgVal, runopts
@@ -199,12 +198,13 @@ class Engines:
             )
         sweeps = frozenset(sweep_paths.known())
         for app in found:
-            # the runs of a sweep are listed as one row
-            if sweeps and app.app_id != query.called and sweep_paths.sweep_of_run(app.app_id)[0] in sweeps:
-                continue
+            if sweep_paths.sweep_of_run(app.run or app.app_id)[0] in sweeps and app.app_id != query.called:
+                continue  # one row for all of its runs
             if app.needs_reconcile:
                 with suppress(TorchxError):  # must not hide the others
                     engine.reconcile(app.app_id)
+                    if engine.has_runs and isinstance(engine, Selects):
+                        app = next(engine.select(AppQuery(called=app.app_id)), app)
             if app.app_handle == ListAppResponse.app_handle:
                 app.app_handle = make_app_handle(scheduler, self._name, app.app_id)
             yield app

@@ -14,6 +14,7 @@ from torchx.discovery.find.finder import find_component
 from torchx.errors import UsageError
 from torchx.runner import prepare as runner_prepare
 from torchx.runner import resolve
+from torchx.schedulers import create_scheduler
 from torchx.scheduling.base import BuildsImages, Scheduler
 from torchx.specs.app import AppDef, lay_over
 from torchx.specs.handles import make_app_handle
@@ -165,6 +166,7 @@ def submit_sweep(
         default_at_once=1 if engine.on_this_machine else 0,
         after=[list(each) for each in after],
         fresh=fresh,
+        engine_of=lambda name: engine if name == engine.backend else create_scheduler(name, session),
     )
     return submit(request), info.notes
 

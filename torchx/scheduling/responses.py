@@ -89,6 +89,7 @@ class ListAppResponse:
         needs_reconcile: whether :meth:`Scheduler.reconcile` has something to do.
         is_own: whether the caller submitted it; False if the owner on a shared engine is unknown.
         tags: its tags.
+        run: its id as a run of a sweep, from its metadata; empty for others.
     """
 
     app_id: str
@@ -103,6 +104,7 @@ class ListAppResponse:
     needs_reconcile: bool = False
     is_own: bool = True
     tags: dict[str, str] = field(default_factory=dict)
+    run: str = ""
 
     def matches(self, query: AppQuery) -> bool:
         """Returns True if a query selects the application."""

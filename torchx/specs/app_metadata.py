@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
-from torchx.settings import AFTER, NOTE, SERVICE, TAG
+from torchx.settings import AFTER, NOTE, RUN, SERVICE, TAG
 
 with lazy_imports:
     import fnmatch
@@ -143,9 +143,11 @@ def note_of(metadata: object) -> str:
 
 
 def own_entries(metadata: object) -> dict[str, str]:
-    """Returns the entries of metadata that are tags or a note, for answers without other metadata."""
+    """Returns the tags, the note and the id as a run, for answers without other metadata."""
     note = note_of(metadata)
     entries = {f"{TAG}{name}": value for name, value in tags_of(metadata).items()}
+    run = metadata.get(RUN) if isinstance(metadata, Mapping) else None
+    entries |= {RUN: run} if isinstance(run, str) else {}
     return {**entries, NOTE: note} if note else entries
 
 

@@ -18,15 +18,19 @@ from typing import Any
 
 from torchx import schedulers
 from torchx.errors import StateError, TorchxError
+from torchx.lazy import lazy_imports
 from torchx.machine import locks, processes
 from torchx.scheduling.base import Kills, Scheduler
 from torchx.specs.handles import parse_app_handle
 from torchx.supervisor.process import report_ready, separate
 from torchx.sweeps import after, environment, requests, runs
 from torchx.sweeps.paths import BACKEND, SweepPaths, open_wake, run_id
-from torchx.sweeps.plan import Plan, append_lines
+from torchx.sweeps.plan import Plan, append_lines, read_header
 from torchx.sweeps.progress import PENDING, RUNNING, Entry, load
 from torchx.sweeps.scheduler import SweepScheduler
+
+with lazy_imports:
+    from torchx.sweeps import submitter
 
 WOKEN = 0
 """In the queue of events: the requests or the plan may have changed."""
@@ -46,7 +50,10 @@ def main(argv: list[str]) -> None:
     report_ready(ready)
     threading.stack_size(LARGEST_STACK)
     try:
-        Conductor(paths, held).run()
+        if read_header(paths).native:
+            submitter.run(paths, held)
+        else:
+            Conductor(paths, held).run()
     except FileNotFoundError:
         pass  # the sweep was deleted
     except BaseException as error:
@@ -107,7 +114,9 @@ class Conductor:
 
     def _note(self, kind: str, **facts: Any) -> None:
         """Appends an entry to the journal, and applies it."""
-        entry: Entry = {"e": kind, **facts}
+        self._append({"e": kind, **facts})
+
+    def _append(self, entry: Entry) -> None:
         append_lines(self._paths.journal, [json.dumps(entry, separators=(",", ":")).encode() + b"\n"])
         self._progress.apply(entry)
 
@@ -256,13 +265,7 @@ class Conductor:
             if number < 0 and ended is not None:
                 self._has_ended(-1 - number, ended)
             elif ended is not None:
-                facts: dict[str, Any] = {"c": ended.code, "b": ended.started, "m": ended.message}
-                if ended.usage != runs.UNMEASURED:
-                    facts["u"] = list(ended.usage)
-                self._note(
-                    "end", n=number, s=ended.state, t=ended.ended or time.time(),
-                    **{key: value for key, value in facts.items() if value not in (None, "")},
-                )  # fmt: skip
+                self._append(runs.end_entry(number, ended))
             event = None if self._events.empty() else self._events.get()
 
     def _finish(self) -> bool:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 Change = list[Any]
 """A path of keys and indices, and the value there."""
+
+_FREE = ("args", "env")
+"""The fields of a role in which the runs of one object may differ."""
 
 
 def changes(template: Any, data: Any) -> list[Change]:
@@ -54,3 +58,19 @@ def apply(template: Any, found: list[Change]) -> Any:
         except (KeyError, IndexError, TypeError) as error:
             raise ValueError(f"there is no {path!r}") from error
     return data
+
+
+def is_alike(changes: Sequence[Change]) -> bool:
+    """Returns True if a run differs from the first one only in arguments, environment and metadata.
+
+    >>> is_alike([[["roles", 0, "args", 1], "x"]]), is_alike([[["roles", 0, "image"], "x"]])
+    (True, False)
+    """
+    return all(is_free(path) for path, _ in changes)
+
+
+def is_free(path: Sequence[Any]) -> bool:
+    """Returns True if the runs of one object of an engine may differ in a part of their applications."""
+    if path[:1] in (["metadata"], ["secrets"]):
+        return True
+    return len(path) > 2 and path[0] == "roles" and path[2] in _FREE

@@ -11,11 +11,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import TorchxError
+from torchx.lazy import lazy_imports
 from torchx.runner.logs import merged
 from torchx.scheduling.base import LogChunks, Scheduler
 from torchx.scheduling.logs import LogChunk, LogQuery
+from torchx.scheduling.protocols import UnavailableError
 from torchx.sweeps import view
 from torchx.sweeps.paths import paths_of
+
+with lazy_imports:
+    from torchx.sweeps import native
 
 if TYPE_CHECKING:
     from torchx.sweeps.records import Run
@@ -44,7 +49,7 @@ def read_logs(engine_of: EngineOf, app_id: str, query: LogQuery) -> Iterator[Log
     sweep = view.require(paths_of(app_id), app_id)
     engine = engine_of(sweep.header.scheduler)
     if query.follow:
-        yield from _follow(engine, app_id, query, sweep)
+        yield from _follow(engine_of, app_id, query, sweep)
         return
     chosen = _chosen(sweep, query)
     if query.tail is None:
@@ -85,13 +90,14 @@ def log_of(engine: Scheduler[Any], run: Run, query: LogQuery) -> Iterator[LogChu
 
 
 def _chosen(sweep: Sweep, query: LogQuery) -> list[Run]:
-    return [
-        run for run in sweep.runs if run.app_id and (not query.replicas or str(run.number) in query.replicas)
-    ]
+    started = [run for run in sweep.runs if run.app_id and run.state != "PENDING"]
+    return [run for run in started if not query.replicas or str(run.number) in query.replicas]
 
 
-def _follow(engine: Scheduler[Any], app_id: str, query: LogQuery, sweep: Sweep) -> Iterator[LogChunk]:
+def _follow(engine_of: EngineOf, app_id: str, query: LogQuery, sweep: Sweep) -> Iterator[LogChunk]:
     """Yields the logs of runs as they are written, until all selected ones have ended."""
+    engine = engine_of(sweep.header.scheduler)
+    observed, pause = time.monotonic(), PAUSE
     found: queue.Queue[LogChunk | None] = queue.Queue(MOST_CHUNKS)
     followed: set[str] = set()
     reading = 0
@@ -127,4 +133,8 @@ def _follow(engine: Scheduler[Any], app_id: str, query: LogQuery, sweep: Sweep) 
                 yield chunk
         if not reading and not ended:
             time.sleep(max(until - time.monotonic(), 0.0))
+        if sweep.header.native and time.monotonic() - observed > pause:
+            with suppress(UnavailableError):
+                native.reconcile(paths_of(app_id), engine_of)
+            observed, pause = time.monotonic(), min(2 * pause, native.LONGEST_PAUSE)
         sweep = view.require(paths_of(app_id), app_id)

@@ -57,6 +57,11 @@ class SweepPaths:
         return self.folder / "edit"
 
     @property
+    def observing(self) -> Path:
+        """The lock of a process that writes the journal of a sweep whose runs the engine starts."""
+        return self.folder / "observing"
+
+    @property
     def wake(self) -> Path:
         """The pipe that wakes the conductor."""
         return self.folder / "wake"

@@ -22,7 +22,7 @@ from torchx.machine import files
 from torchx.masking import SecretValue
 from torchx.specs.app import AppDef
 from torchx.specs.handles import parse_app_handle
-from torchx.sweeps.differences import apply, changes
+from torchx.sweeps.differences import Change, apply, changes
 from torchx.sweeps.paths import SweepPaths
 from torchx.sweeps.progress import parse_lines
 
@@ -50,7 +50,7 @@ class Header:
         at_once: maximum number of runs at the same time; 0 for no limit.
         after: the applications that it waits for, each with a condition.
         template: the application of the first run, as plain data with the names of its secrets.
-        engine: data of an engine that runs all of them, such as the ids of its jobs.
+        native: the engine starts the runs, which are submitted as one object; else a process of ours does.
     """
 
     sweep: str
@@ -64,6 +64,7 @@ class Header:
     at_once: int
     template: dict[str, Any]
     after: list[list[str]] = field(default_factory=list)
+    native: bool = False
     version: int = VERSION
 
 
@@ -108,8 +109,19 @@ def app_of(data: Mapping[str, Any]) -> AppDef:
 
 
 def run_line(number: int, parameters: Mapping[str, str], template: Any, data: Any) -> bytes:
-    """Returns the line of a run."""
-    line = {"n": number, "p": dict(parameters), "d": changes(template, data)}
+    """Returns the line of a run, whose application is compared with a template."""
+    return line_of(number, parameters, changes(template, data))
+
+
+def line_of(number: int, parameters: Mapping[str, str], differences: list[Change]) -> bytes:
+    """Returns the line of a run.
+
+    Args:
+        number: its number.
+        parameters: its parameters.
+        differences: the parts of its application that differ from the template.
+    """
+    line = {"n": number, "p": dict(parameters), "d": differences}
     return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
@@ -243,6 +255,7 @@ class Plan:
             shape.integer(header.at_once, "at_once")
             shape.mapping(header.template, "template")
             shape.mapping(header.cfg, "cfg")
+            header.native = header.native is True
             header.after = [[shape.text(part, "after") for part in each] for each in header.after]
             for handle, _ in header.after:
                 parse_app_handle(handle)
@@ -269,6 +282,18 @@ class Plan:
             return PlannedRun(number, parameters, shape.sequence(data["d"], "d"))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise damaged(self._path, f"a line is not a run: {error}") from error
+
+
+def read_header(paths: SweepPaths) -> Header:
+    """Returns the first line of a plan.
+
+    Raises:
+        FileNotFoundError: the sweep does not exist.
+        StateError: the plan is damaged, or cannot be read.
+    """
+    plan = Plan(paths)
+    plan.close()
+    return plan.header
 
 
 def _number(line: bytes) -> int:

@@ -38,6 +38,8 @@ class Progress:
         first_failed: the run that failed first, 0 for none.
         met: the positions of the applications of ``--after`` whose condition is met.
         reason: why the runs were cancelled, if not by a user.
+        sending: the runs of submissions as one object that have begun and not ended, by their keys.
+        sent: the number of submissions as one object that have begun.
     """
 
     def __init__(self) -> None:
@@ -53,6 +55,8 @@ class Progress:
         self.first_failed = 0
         self.met: set[int] = set()
         self.reason = ""
+        self.sending: dict[str, list[int]] = {}
+        self.sent = 0
 
     def grow(self, count: int) -> None:
         """Adds runs that wait to be started."""
@@ -82,6 +86,11 @@ class Progress:
                 raise ValueError(number)
             self.grow(number)
             (self._begin if kind == "begin" else self._end)(number, entry)
+        elif kind == "queue":
+            self._queue(entry)
+        elif kind == "send":
+            self.sending[str(entry["key"])] = [int(number) for number in entry["runs"]]
+            self.sent += 1
         elif kind == "again":
             for number in entry["runs"]:
                 self.grow(number)
@@ -92,7 +101,7 @@ class Progress:
         elif kind == "cancel":
             self.cancelled, self.reason = int(entry["runs"]), str(entry.get("m", ""))
             for at, state in enumerate(self.states[: self.cancelled]):
-                if state == PENDING:
+                if state == PENDING and at + 1 not in self.ids:
                     self.states[at] = CANCELLED
         elif kind == "at_once":
             self.at_once = int(entry["to"])
@@ -111,6 +120,20 @@ class Progress:
         if self.started is None:
             self.started = float(entry["t"])
         self.done = None
+
+    def _queue(self, entry: Entry) -> None:
+        """Records the ids of runs that an engine has and starts."""
+        for number, app_id in entry["ids"]:
+            self.grow(int(number))
+            self.states[number - 1] = PENDING
+            self.ids[number], self.begun[number] = str(app_id), float(entry["t"])
+        self.sending.pop(str(entry["key"]), None)
+        self.done = None
+
+    @property
+    def unsent(self) -> list[int]:
+        """The runs that wait and that no engine has yet."""
+        return [n for n, state in enumerate(self.states, 1) if state == PENDING and n not in self.ids]
 
     def _end(self, number: int, entry: Entry) -> None:
         state = _NUMBERS[entry["s"]]

@@ -48,8 +48,9 @@ class Run:
         Raises:
             KeyError, TypeError, ValueError: it is damaged.
         """
-        if entry["e"] == "begin":
-            self.app_id, self.started = str(entry["id"]), shape.timestamp(entry["t"], "t")
+        if entry["e"] in ("begin", "queue"):
+            self.app_id = str(entry["id"])
+            self.started = shape.timestamp(entry["t"], "t") if entry["e"] == "begin" else None
             self.ended = self.code = self.memory = self.cpu = self.gpu = None
             self.message = ""
         else:
@@ -86,6 +87,10 @@ class Runs(Sequence[Run]):
             self._ends.pop(entry["n"], None)
         elif entry["e"] == "end":
             self._ends[entry["n"]] = entry
+        elif entry["e"] == "queue":
+            for number, app_id in entry["ids"]:
+                self._begins[number] = {"e": "queue", "n": number, "id": app_id}
+                self._ends.pop(number, None)
 
     def __len__(self) -> int:
         return len(self._numbers)

@@ -11,11 +11,16 @@ from typing import Any
 
 from torchx.errors import StateError, TorchxError
 from torchx.jobs.paths import file_name
+from torchx.lazy import lazy_imports
 from torchx.machine import files, locks
-from torchx.scheduling.base import Prunes, Scheduler
+from torchx.scheduling.base import Prunes, Scheduler, SubmitsMany
 from torchx.scheduling.query import Pruned
 from torchx.sweeps import progress, requests, view
 from torchx.sweeps.paths import INDEX, SweepPaths, paths_of
+from torchx.sweeps.progress import Entry
+
+with lazy_imports:
+    from torchx.sweeps import native
 
 EngineOf = Callable[[str], Scheduler[Any]]
 
@@ -40,6 +45,8 @@ def delete(engine_of: EngineOf, app_id: str) -> None:
         return
     while not found.has_ended:
         requests.end(paths)
+        if found.header.native:
+            native.wait(paths, engine_of, None)
         locks.wait_free(paths.lock)
         found = view.require(paths, app_id)
     engine = engine_of(found.header.scheduler)
@@ -54,11 +61,22 @@ def delete(engine_of: EngineOf, app_id: str) -> None:
 def _begun(paths: SweepPaths) -> list[str]:
     """Returns the ids of all applications of a sweep, with those of runs that ran again."""
     app_ids: list[str] = []
-    progress.read(paths, lambda entry: app_ids.append(entry["id"]) if entry["e"] == "begin" else None)
+
+    def add(entry: Entry) -> None:
+        if entry["e"] == "begin":
+            app_ids.append(entry["id"])
+        elif entry["e"] == "queue":
+            app_ids.extend(app_id for _, app_id in entry["ids"])
+
+    progress.read(paths, add)
     return [app_id for app_id in dict.fromkeys(app_ids) if isinstance(app_id, str)]
 
 
 def _delete_runs(engine: Scheduler[Any], app_ids: list[str]) -> None:
+    if isinstance(engine, SubmitsMany):
+        with suppress(TorchxError):
+            engine.delete_many(app_ids)
+            return
     if isinstance(engine, Prunes):
         for _ in engine.prune(app_ids):
             pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx import settings
 from torchx.errors import StateError, TorchxError
@@ -16,6 +16,9 @@ from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState, is_terminal
+
+if TYPE_CHECKING:
+    from torchx.scheduling.usage import AppUsage
 
 SKEW = timedelta(minutes=5)
 """Maximum difference between the clocks of this machine and of an engine."""
@@ -141,8 +144,22 @@ def measured(engine: Scheduler[Any], app_id: str) -> Usage:
         with contextlib.suppress(TorchxError, OSError):
             usage = engine.usage(app_id)
             if usage is not None:
-                return usage.peak_memory, usage.mean_cpu, usage.mean_gpu
+                return usage_of(usage)
     return UNMEASURED
+
+
+def usage_of(usage: AppUsage) -> Usage:
+    """Returns the measurements of a run from those of its application."""
+    return usage.peak_memory, usage.mean_cpu, usage.mean_gpu
+
+
+def end_entry(number: int, end: Ended) -> dict[str, Any]:
+    """Returns the entry of the journal for the end of a run."""
+    facts: dict[str, Any] = {"c": end.code, "b": end.started, "m": end.message}
+    if end.usage != UNMEASURED:
+        facts["u"] = list(end.usage)
+    known = {key: value for key, value in facts.items() if value not in (None, "")}
+    return {"e": "end", "n": number, "s": end.state, "t": end.ended or time.time(), **known}
 
 
 def ended(described: DescribeAppResponse) -> Ended:

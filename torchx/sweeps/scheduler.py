@@ -22,7 +22,7 @@ from torchx.sweeps.view import local_time
 
 with lazy_imports:
     from torchx.specs import serialize
-    from torchx.sweeps import logs, removal, requests
+    from torchx.sweeps import logs, native, removal, requests
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,10 @@ class SweepScheduler(Scheduler[Any]):
 
     def __init__(self, session_name: str, engine_of: Callable[[str], Scheduler[Any]]) -> None:
         super().__init__(BACKEND, session_name)
-        self._engine_of = engine_of
+        self._other_of = engine_of
+
+    def _engine_of(self, name: str) -> Scheduler[Any]:
+        return self if name == BACKEND else self._other_of(name)
 
     def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[Any]:
         self._reject()
@@ -80,7 +83,7 @@ class SweepScheduler(Scheduler[Any]):
     def summary(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of a sweep without its runs, or None."""
         found = view.find(paths_of(app_id))
-        return None if found is None else _described(found, runs=False)
+        return None if found is None else _described(found)
 
     def sweep(self, app_id: str) -> Sweep:
         """Returns a sweep with its runs.
@@ -100,7 +103,8 @@ class SweepScheduler(Scheduler[Any]):
 
     def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
         """Yields the sweeps that match a query, newest first."""
-        rows = [row for name in known() if (row := self._row(name)) is not None]
+        names = [query.called] if query.called and self.exists(query.called) else known()
+        rows = [row for name in names if (row := self._row(name)) is not None]
         rows.sort(key=lambda row: (row.submitted_at.timestamp() if row.submitted_at else 0.0, row.app_id))
         for row in reversed(rows):
             if query.takes(row.app_id, row.name, row.state.name, row.submitted_at, row.tags):
@@ -127,19 +131,29 @@ class SweepScheduler(Scheduler[Any]):
             ended_at=local_time(found.progress.done) if found.has_ended else None,
             exit_code=0 if found.state is AppState.SUCCEEDED else code,
             msg=found.summary(),
-            needs_reconcile=not (found.has_ended or found.supervised),
+            needs_reconcile=found.needs_reconcile,
             tags=tags_of(header.template.get("metadata")),
         )
 
     def reconcile(self, app_id: str) -> None:
-        """Starts the conductor of a sweep that has not ended, unless it is alive."""
+        """Starts the conductor of a sweep that has not ended, unless it is alive.
+
+        If the engine starts the runs, it records their states instead.
+        """
         found = view.find(paths_of(app_id))
-        if found is not None and not found.has_ended:
+        if found is None or found.has_ended:
+            return
+        if found.header.native:
+            native.reconcile(paths_of(app_id), self._engine_of)
+        else:
             launch.start(paths_of(app_id), found.header.scheduler)
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
-        """Blocks until all runs have ended; the kernel wakes the caller."""
+        """Blocks until all runs have ended; the kernel wakes the caller if a conductor starts them."""
         paths = paths_of(app_id)
+        found = view.find(paths)
+        if found is not None and found.header.native:
+            return native.wait(paths, self._engine_of, timeout)
         try:
             free = locks.wait_free(paths.lock, timeout)
         except OSError as error:
@@ -192,7 +206,7 @@ def _described(found: Sweep, *, runs: bool = True) -> DescribeAppResponse:
         first_failure=found.first_failure,
         metadata=dict(header.template.get("metadata") or {}),
         cfg=dict(header.cfg),
-        needs_reconcile=not (found.has_ended or found.supervised),
+        needs_reconcile=found.needs_reconcile,
     )
 
 

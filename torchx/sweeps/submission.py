@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,14 +15,23 @@ from typing import Any, NamedTuple
 from torchx.errors import StateError
 from torchx.jobs.paths import state_home
 from torchx.jobs.shape import handle_text
+from torchx.lazy import lazy_imports
 from torchx.machine import files, locks
+from torchx.schedulers import create_scheduler
 from torchx.schedulers.ids import make_unique
+from torchx.scheduling.base import Scheduler, SubmitsMany
+from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.app import AppDef
 from torchx.sweeps import environment, launch, requests, view
+from torchx.sweeps.differences import changes, is_alike
 from torchx.sweeps.parameters import Row, key_of
-from torchx.sweeps.paths import INDEX, SweepPaths, paths_of, sweeps_folder
-from torchx.sweeps.plan import Header, Plan, app_data, append, header_line, run_line
+from torchx.sweeps.paths import BACKEND, INDEX, SweepPaths, paths_of, sweeps_folder
+from torchx.sweeps.plan import Header, Plan, app_data, append, header_line, line_of, run_line
 from torchx.sweeps.view import Sweep
+
+with lazy_imports:
+    from torchx.sweeps import native
+    from torchx.sweeps import scheduler as sweep_scheduler
 
 PlannedApp = tuple[Row, AppDef]
 
@@ -43,6 +52,7 @@ class Request:
         default_at_once: see `at_once`.
         after: the applications to wait for, each with a condition.
         fresh: make a new sweep even if this one exists.
+        engine_of: returns the scheduler of a name (default: a new one).
     """
 
     runs: Sequence[PlannedApp]
@@ -55,6 +65,13 @@ class Request:
     default_at_once: int = 0
     after: list[list[str]] = field(default_factory=list)
     fresh: bool = False
+    engine_of: Callable[[str], Scheduler[Any]] | None = None
+
+    def engine(self, name: str) -> Scheduler[Any]:
+        """Returns the scheduler of a name."""
+        if name == BACKEND:
+            return sweep_scheduler.SweepScheduler(self.session, self.engine)
+        return create_scheduler(name, self.session) if self.engine_of is None else self.engine_of(name)
 
 
 class Submitted(NamedTuple):
@@ -88,7 +105,8 @@ def submit(request: Request) -> Submitted:
     succeeded, wait or run are left as they are.
 
     Raises:
-        StateError: the state home cannot be used, or the conductor cannot be started.
+        StateError: the state home cannot be used, the conductor cannot be started, or an engine that starts
+            the runs itself rejects them.
     """
     digest = hashlib.sha256(json.dumps(request.identity, sort_keys=True, default=str).encode()).hexdigest()
     request.runs = [*{key_of(row): (row, app) for row, app in request.runs}.values()]
@@ -105,7 +123,10 @@ def submit(request: Request) -> Submitted:
         where = error.filename or "the state home"
         raise StateError(f"the sweep cannot be recorded at {where}: {error.strerror}") from error
     paths = paths_of(header.sweep)
-    launch.start(paths, request.scheduler)
+    if header.native:
+        _submit_natively(request, paths)
+    else:
+        launch.start(paths, request.scheduler)
     count = len(request.runs)
     return Submitted(header.sweep, header.session, count, count, 0, False, header.at_once)
 
@@ -155,14 +176,36 @@ def _create(request: Request, header: Header) -> None:
     files.make_folder(making.folder, exist_ok=False)
     try:
         environment.write(making)
-        lines = (
-            run_line(number, row, header.template, app_data(app))
-            for number, (row, app) in enumerate(request.runs, 1)
-        )
+        lines, alike = [], True
+        for number, (row, app) in enumerate(request.runs, 1):
+            differences = changes(header.template, app_data(app))
+            alike = alike and is_alike(differences)
+            lines.append(line_of(number, row, differences))
+        header.native = alike and _is_native(request, header)
         append(making, [header_line(header), *lines])
         making.folder.rename(paths.folder)
     except BaseException:
         shutil.rmtree(making.folder, ignore_errors=True)
+        raise
+
+
+def _is_native(request: Request, header: Header) -> bool:
+    """Returns True if the engine can start the runs, which are alike."""
+    if not isinstance(request.engine(header.scheduler), SubmitsMany):
+        return False
+    return native.suits(header, {n: app for n, (_, app) in enumerate(request.runs, 1)}, request.engine)
+
+
+def _submit_natively(request: Request, paths: SweepPaths) -> None:
+    """Submits the runs of a new sweep as one object; removes a sweep whose runs the engine rejects."""
+    try:
+        native.begin(paths, request.engine)
+    except UnavailableError as error:
+        error.hint = error.hint or f"to try again: torchx status {paths.folder.name}"
+        raise
+    except BaseException as error:
+        if isinstance(error, Exception):
+            shutil.rmtree(paths.folder, ignore_errors=True)
         raise
 
 

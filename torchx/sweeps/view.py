@@ -44,6 +44,11 @@ class Sweep:
         return self.progress.done is not None and not self.progress.active
 
     @property
+    def needs_reconcile(self) -> bool:
+        """True if a command has to start the conductor, or to record the states that the engine has."""
+        return not self.has_ended and (self.header.native or not self.supervised)
+
+    @property
     def state(self) -> AppState:
         """The state of all runs together."""
         counts = self.progress.counts()

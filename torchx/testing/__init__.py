@@ -7,7 +7,7 @@ pytest.register_assert_rewrite(
     *(
         f"torchx.testing.{name}"
         for name in (
-            *("abilities", "conformance", "fields", "harness", "limits"),
+            *("abilities", "conformance", "fields", "harness", "limits", "many"),
             *("logs", "retries", "retry_cases", "services", "sweeps"),
         )
     )
@@ -22,6 +22,7 @@ from torchx.testing.harness import Harness as Harness  # noqa: E402
 from torchx.testing.harness import Meaning as Meaning  # noqa: E402
 from torchx.testing.limits import LimitConformance as LimitConformance  # noqa: E402
 from torchx.testing.logs import LogConformance as LogConformance  # noqa: E402
+from torchx.testing.many import ManyConformance as ManyConformance  # noqa: E402
 from torchx.testing.retries import RetryConformance as RetryConformance  # noqa: E402
 from torchx.testing.retry_cases import RetryCases as RetryCases  # noqa: E402
 from torchx.testing.services import ServiceConformance as ServiceConformance  # noqa: E402

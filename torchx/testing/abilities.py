@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -21,26 +20,9 @@ from torchx.specs.status import AppState
 from torchx.testing.harness import Ability
 from torchx.testing.waiting import WaitingConformance
 
-PROTOCOLS: Mapping[Ability, type[Any]] = {
-    Ability.WAITS: Waits,
-    Ability.KILLS: Kills,
-    Ability.LOG_CHUNKS: LogChunks,
-    Ability.EXECUTES: Executes,
-}
-
 
 class AbilityConformance(WaitingConformance):
     """Tests of the optional protocols, except those declared as lacking; see :class:`Harness`."""
-
-    def without(self, scheduler: Scheduler[Any], ability: Ability) -> bool:
-        """Returns True if an ability is declared as lacking; fails if the declaration is wrong."""
-        protocol, lacking = PROTOCOLS[ability], ability in self.lacks
-        has = isinstance(scheduler, protocol)
-        assert has is not lacking, (
-            f"{type(scheduler).__name__} {'implements' if has else 'does not implement'} "
-            f"torchx.schedulers.api.{ability}, but `lacks` {'names it' if lacking else 'does not name it'}"
-        )
-        return lacking
 
     def test_waiting_ends_with_the_application(self, scheduler: Scheduler[Any]) -> None:
         if self.without(scheduler, Ability.WAITS):

@@ -12,7 +12,16 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 
 from torchx.errors import TorchxError
-from torchx.scheduling.base import DescribeAppResponse, Measures, Scheduler
+from torchx.scheduling.base import (
+    DescribeAppResponse,
+    Executes,
+    Kills,
+    LogChunks,
+    Measures,
+    Scheduler,
+    SubmitsMany,
+    Waits,
+)
 from torchx.specs.app import AppDef, Role
 from torchx.specs.resources import Resource
 from torchx.specs.run_options import CfgVal
@@ -51,9 +60,20 @@ class Ability(str, Enum):
     KILLS = "Kills"
     LOG_CHUNKS = "LogChunks"
     EXECUTES = "Executes"
+    SUBMITS_MANY = "SubmitsMany"
 
     def __str__(self) -> str:
         return self.value
+
+
+PROTOCOLS: Mapping[Ability, type[Any]] = {
+    Ability.WAITS: Waits,
+    Ability.KILLS: Kills,
+    Ability.LOG_CHUNKS: LogChunks,
+    Ability.EXECUTES: Executes,
+    Ability.SUBMITS_MANY: SubmitsMany,
+}
+"""The protocols of the abilities that have one."""
 
 
 class Meaning(str, Enum):
@@ -214,6 +234,16 @@ class Harness:
                 wrong = f"`usage` returns {sample} for {replica.name}"
                 assert all(math.isfinite(value) and value >= 0 for value in values), wrong
             assert [s.time for s in replica.samples] == sorted(s.time for s in replica.samples)
+
+    def without(self, scheduler: Scheduler[Any], ability: Ability) -> bool:
+        """Returns True if an ability is declared as lacking; fails if the declaration is wrong."""
+        protocol, lacking = PROTOCOLS[ability], ability in self.lacks
+        has = isinstance(scheduler, protocol)
+        assert has is not lacking, (
+            f"{type(scheduler).__name__} {'implements' if has else 'does not implement'} "
+            f"torchx.schedulers.api.{ability}, but `lacks` {'names it' if lacking else 'does not name it'}"
+        )
+        return lacking
 
     def refuses(self, ability: Ability, call: Callable[[], object]) -> None:
         """Checks that a call is an error, since it uses an ability that the scheduler lacks."""

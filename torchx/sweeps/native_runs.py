@@ -1,0 +1,297 @@
+"""The runs of a sweep that the engine starts: submitted, observed, cancelled."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from torchx import settings
+from torchx.errors import TorchxError
+from torchx.machine import locks
+from torchx.scheduling.base import DescribeAppResponse, ManyRuns, Scheduler, SubmitsMany
+from torchx.scheduling.protocols import UnavailableError
+from torchx.specs.app import AppDef
+from torchx.specs.handles import parse_app_handle
+from torchx.specs.status import AppState, is_started, is_terminal
+from torchx.sweeps import after, requests, runs, view
+from torchx.sweeps.differences import is_free
+from torchx.sweeps.paths import BACKEND, SweepPaths, paths_of, run_id
+from torchx.sweeps.plan import Header, Plan, append_lines
+from torchx.sweeps.progress import PENDING, Entry, Progress, load
+
+EngineOf = Callable[[str], Scheduler[Any]]
+
+GRACE = 60.0
+"""Seconds after a submission in which an engine may not know a run yet."""
+
+MOST_OTHERS = 500
+"""Maximum number of runs of another sweep to wait for by the engine."""
+
+
+def others_of(header: Header, met: Iterable[int]) -> list[tuple[str, str]] | None:
+    """Returns the applications to wait for as those of the engine; None if another one runs them."""
+    found: list[tuple[str, str]] = []
+    for number, (handle, condition) in enumerate(header.after):
+        backend, _, app_id = parse_app_handle(handle)
+        if number in met:
+            continue
+        if backend == header.scheduler:
+            found.append((app_id, condition))
+            continue
+        sweep = view.find(paths_of(app_id)) if backend == BACKEND else None
+        if sweep is None or not sweep.header.native or sweep.header.scheduler != header.scheduler:
+            return None
+        progress = sweep.progress
+        if condition == after.FAILED or progress.unsent or len(progress.ids) > MOST_OTHERS:
+            return None
+        if condition == after.OK and {*progress.counts()} & {"FAILED", "CANCELLED"}:
+            return None
+        found += [(each, condition) for each in progress.ids.values()]
+    return found
+
+
+def has_met(condition: str, state: str) -> bool:
+    """Returns True if an application that has ended meets a condition; a cancelled one counts as failed.
+
+    >>> has_met("failed", "CANCELLED"), has_met("ok", "FAILED")
+    (True, False)
+    """
+    return after.is_met(condition, state) or (condition == after.FAILED and state == "CANCELLED")
+
+
+class NativeRuns:
+    """Submits and observes the runs of a sweep; the caller holds the lock ``observing``.
+
+    Args:
+        paths: the files of the sweep.
+        engine_of: returns the scheduler of a name.
+
+    Attributes:
+        progress: the states of the runs.
+
+    Raises:
+        FileNotFoundError: the sweep does not exist.
+        StateError: its files are damaged.
+    """
+
+    def __init__(self, paths: SweepPaths, engine_of: EngineOf) -> None:
+        self._paths, self._engine_of = paths, engine_of
+        self._plan = Plan(paths)
+        self.progress: Progress = load(paths, self._plan.extend())
+        self.header = self._plan.header
+        engine = engine_of(self.header.scheduler)
+        assert isinstance(engine, SubmitsMany)
+        self._engine: SubmitsMany = engine
+        self._scheduler: Scheduler[Any] = engine_of(self.header.scheduler)
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._plan.close()
+
+    def _note(self, *entries: Entry) -> None:
+        """Appends entries to the journal, and applies them."""
+        lines = [json.dumps(entry, separators=(",", ":")).encode() + b"\n" for entry in entries]
+        if lines:
+            append_lines(self._paths.journal, lines)
+        for entry in entries:
+            self.progress.apply(entry)
+
+    # --- submissions ------------------------------------------------------------------------------------
+
+    def submit(self, *, trouble: str = "", first: bool = False) -> bool:
+        """Submits the runs that wait.
+
+        Args:
+            trouble: why no run can be submitted; they fail with it.
+            first: raise an error of the engine, instead of recording it as the end of the runs.
+
+        Returns:
+            False if runs were left, which have to wait for the end of others.
+
+        Raises:
+            UnavailableError: the engine does not answer; a later call repeats the submission.
+            TorchxError: the engine rejects the runs, and `first` is set.
+        """
+        self._check_others()
+        if trouble:
+            self._fail(self.progress.unsent, trouble)
+        for numbers in self._groups():
+            behind = [*self.progress.ids.values()] if self._limit else []
+            if behind and self._engine.rejects_many(self._many("", numbers[:1], behind)):
+                return False
+            key = f"{self.header.sweep}-s{self.progress.sent + 1}"
+            self._note({"e": "send", "key": key, "runs": numbers, "t": time.time()})
+            self._send(key, numbers, behind, first=first)
+        return True
+
+    def recover(self) -> None:
+        """Completes submissions whose process was killed.
+
+        Raises:
+            UnavailableError: the engine does not answer.
+        """
+        for key, numbers in [*self.progress.sending.items()]:
+            self._send(key, numbers, (), first=False)
+
+    @property
+    def _limit(self) -> int:
+        changed = self.progress.at_once
+        return self.header.at_once if changed is None else changed
+
+    def _groups(self) -> list[list[int]]:
+        """Returns the runs that wait, those that are alike together."""
+        found: dict[str, list[int]] = {}
+        for number in self.progress.unsent:
+            changes = self._plan.run(number).changes
+            key = json.dumps([change for change in changes if not is_free(change[0])])
+            found.setdefault(key, []).append(number)
+        return [*found.values()]
+
+    def _app(self, number: int) -> AppDef:
+        app = self._plan.app(self._plan.run(number))
+        attempt = self.progress.tries.get(number, 0) + 1
+        app.metadata = {**app.metadata, settings.RUN: run_id(self.header.sweep, number, attempt)}
+        return app
+
+    def _many(self, key: str, numbers: Sequence[int], behind: Sequence[str]) -> ManyRuns:
+        apps = {number: self._app(number) for number in numbers}
+        others = others_of(self.header, self.progress.met) or ()
+        return ManyRuns(key, apps, self.header.cfg, self._limit, others, behind)
+
+    def _send(self, key: str, numbers: Sequence[int], behind: Sequence[str], *, first: bool) -> None:
+        """Submits runs, and records their ids."""
+        try:
+            ids = self._engine.submit_many(self._many(key, numbers, behind))
+        except UnavailableError:
+            raise
+        except (TorchxError, OSError) as error:
+            if first:
+                raise
+            self._note({"e": "queue", "key": key, "ids": [], "t": time.time()})
+            self._fail(numbers, runs.message_of(error))
+            return
+        self._note({"e": "queue", "key": key, "ids": [[n, ids[n]] for n in numbers], "t": time.time()})
+
+    def _fail(self, numbers: Sequence[int], message: str) -> None:
+        at = time.time()
+        self._note(*({"e": "end", "n": number, "s": "FAILED", "t": at, "m": message} for number in numbers))
+
+    # --- requests ---------------------------------------------------------------------------------------
+
+    def act(self) -> None:
+        """Acts on the requests of commands.
+
+        Raises:
+            TorchxError: the engine does not answer or rejects a change.
+        """
+        for request, position in requests.read(self._paths, self.progress.handled):
+            self._act(request, position)
+
+    def _act(self, request: dict[str, Any], position: int) -> None:
+        kind, count = request.get("r"), len(self.progress.states)
+        if kind in ("cancel", "kill"):
+            self._engine.cancel_many([*self.progress.ids.values()], now=kind == "kill")
+            self._note({"e": "cancel", "runs": count, "upto": position})
+        elif kind == "again":
+            numbers = request.get("runs")
+            chosen = [
+                number
+                for number in (numbers if isinstance(numbers, list) else [])
+                if isinstance(number, int) and 0 < number <= count and self._has_ended(number)
+            ]
+            self._note({"e": "again", "runs": chosen, "upto": position})
+        elif kind == "at_once" and isinstance(request.get("to"), int) and request["to"] >= 0:
+            self._engine.limit_many([*self.progress.ids.values()], request["to"])
+            self._note({"e": "at_once", "to": request["to"], "upto": position})
+        else:
+            self._note({"e": "seen", "upto": position})
+
+    def _has_ended(self, number: int) -> bool:
+        return number not in self.progress.ids and self.progress.states[number - 1] != PENDING
+
+    # --- states -----------------------------------------------------------------------------------------
+
+    def observe(self) -> None:
+        """Records the states of the runs that have changed.
+
+        Raises:
+            UnavailableError: the engine does not answer.
+        """
+        known = {app_id: number for number, app_id in self.progress.ids.items()}
+        found = self._engine.glance_many([*known]) if known else {}
+        if any(one.started_at is not None for one in found.values()):
+            waited = range(len(self.header.after))
+            self._note(*({"e": "met", "i": at} for at in waited if at not in self.progress.met))
+        else:
+            self._check_others()
+        entries, ended = [], []
+        for app_id, number in known.items():
+            described = found.get(app_id)
+            if number not in self.progress.ids:
+                continue  # cancelled just now
+            if described is not None and is_terminal(described.state):
+                ended.append((number, described))
+            elif described is None or described.state is AppState.UNKNOWN:
+                entries += self._lost(number, described)
+            elif is_started(described.state) and self.progress.states[number - 1] == PENDING:
+                begun = described.started_at
+                at = time.time() if begun is None else begun.timestamp()
+                entries.append({"e": "begin", "n": number, "id": app_id, "t": at})
+        usage = self._engine.usage_many([described.app_id for _, described in ended]) if ended else {}
+        for number, described in ended:
+            end = runs.ended(described)
+            if described.app_id in usage:
+                end = end._replace(usage=runs.usage_of(usage[described.app_id]))
+            entries.append(runs.end_entry(number, end))
+        self._note(*entries)
+        self._finish()
+
+    def _lost(self, number: int, described: DescribeAppResponse | None) -> list[Entry]:
+        """Returns the end of a run that the engine no longer knows."""
+        if time.time() - self.progress.begun.get(number, 0.0) < GRACE:
+            return []
+        message = described.msg if described is not None else "its scheduler no longer knows it"
+        return [{"e": "end", "n": number, "s": "FAILED", "t": time.time(), "m": message}]
+
+    def _check_others(self) -> None:
+        """Records the ends of the applications that the runs come after."""
+        for number, (handle, condition) in enumerate(self.header.after):
+            if number in self.progress.met or self.progress.reason:
+                continue
+            state = self._state_of(handle)
+            if state is None:
+                continue
+            if has_met(condition, state):
+                self._note({"e": "met", "i": number})
+                continue
+            reason = after.unmet(handle, condition, state)
+            waiting = [*self.progress.ids.values()]
+            if waiting:
+                self._engine.cancel_many(waiting)
+            at = time.time()
+            ends = [{"e": "end", "n": n, "s": "CANCELLED", "t": at, "m": reason} for n in self.progress.ids]
+            self._note(*ends, {"e": "cancel", "runs": len(self.progress.states), "m": reason})
+
+    def _state_of(self, handle: str) -> str | None:
+        """Returns the state of an application that has ended; None for others."""
+        backend, _, app_id = parse_app_handle(handle)
+        described = runs.glance(self._engine_of(backend), app_id)
+        if described is None:
+            return AppState.UNKNOWN.name
+        return described.state.name if is_terminal(described.state) else None
+
+    def _finish(self) -> None:
+        """Records the end of the sweep if all runs have ended, and nothing was added."""
+        progress = self.progress
+        if progress.active or progress.sending or progress.done is not None:
+            return
+        with locks.exclusive(self._paths.edit):
+            if self._plan.extend() == len(progress.states) and not has_unread_requests(self._paths, progress):
+                self._note({"e": "done", "t": time.time()})
+
+
+def has_unread_requests(paths: SweepPaths, progress: Progress) -> bool:
+    """Returns True if a command has sent a request that was not acted on."""
+    return next(requests.read(paths, progress.handled), None) is not None

@@ -1,0 +1,62 @@
+"""The process that submits runs that were added to a sweep later, in the recorded environment, and ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from typing import Any
+
+from torchx import schedulers
+from torchx.errors import StateError
+from torchx.machine import locks
+from torchx.scheduling.base import Scheduler
+from torchx.sweeps import environment
+from torchx.sweeps.native_runs import NativeRuns, has_unread_requests
+from torchx.sweeps.paths import BACKEND, SweepPaths, open_wake
+from torchx.sweeps.plan import read_header
+from torchx.sweeps.scheduler import SweepScheduler
+
+PAUSE = 5.0
+"""Seconds between two queries while runs have to wait for the end of others."""
+
+
+def run(paths: SweepPaths, held: int) -> None:
+    """Acts on the requests of commands, and submits the runs that wait.
+
+    Args:
+        paths: the files of the sweep.
+        held: the descriptor of its lock, which is closed at the end.
+
+    Raises:
+        TorchxError: the engine does not answer; a later command starts this process again.
+    """
+    session = read_header(paths).session
+
+    def engine_of(name: str) -> Scheduler[Any]:
+        return sweeps if name == BACKEND else schedulers.create_scheduler(name, session)
+
+    sweeps = SweepScheduler(session, engine_of)
+
+    trouble = ""
+    try:
+        environment.enter(paths)
+    except StateError as error:
+        trouble = error.message
+    pipe = open_wake(paths)
+    while True:
+        with locks.exclusive(paths.observing), contextlib.closing(NativeRuns(paths, engine_of)) as native:
+            native.recover()
+            native.act()
+            complete = native.submit(trouble=trouble)
+            if not complete:
+                native.observe()
+            progress = native.progress
+        if not complete:
+            if select.select([pipe], [], [], PAUSE)[0]:
+                os.read(pipe, 4096)
+            continue
+        with locks.exclusive(paths.edit):
+            if not has_unread_requests(paths, progress):
+                os.close(held)  # under the lock: a later command starts another process
+                return
