@@ -48,6 +48,8 @@ DISRUPTED = f"{PREFIX}disrupted-"
 
 RUNS = f"{PREFIX}runs"
 """Annotation of a Job with the runs of a sweep: its key, see ``ManyRuns.key``."""
+CANCELLED_RUNS_AT = f"{PREFIX}cancelled-runs-at"
+"""Annotation of a Job with the runs of a sweep: the time of the last cancellation of single runs."""
 DELETED_RUNS = f"{PREFIX}deleted-runs"
 """Annotation of a Job with the runs of a sweep: the indexes of deleted runs, as ``0-2,5``."""
 RUN_IDS = f"{PREFIX}run-ids"

@@ -6,15 +6,21 @@ pod of a cancelled run ends immediately, with an exit code that the Job does not
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import annotation, deleted, indexes, ranges
-from torchx.schedulers.kubernetes.api.pod_ends import MAX_PARALLEL, end_pod
-from torchx.schedulers.kubernetes.manifests.names import CANCELLED, CANCELLED_RUNS, DELETED_RUNS, split_run
+from torchx.schedulers.kubernetes.api.pod_ends import MAX_PARALLEL, end_pod, now
+from torchx.schedulers.kubernetes.manifests.names import (
+    CANCELLED,
+    CANCELLED_RUNS,
+    CANCELLED_RUNS_AT,
+    DELETED_RUNS,
+    split_run,
+)
 from torchx.schedulers.kubernetes.many import launcher, view
 from torchx.schedulers.kubernetes.many.facts import job_with_runs, pods_of
 from torchx.schedulers.kubernetes.many.manifests import cancelled_secret
@@ -87,18 +93,19 @@ def cancel_runs(cluster: Cluster, job: Facts, runs: Collection[int], *, grace: b
     over = indexes(status.get("completedIndexes")) | indexes(status.get("failedIndexes"))
     due = set(runs) - over
     if due:
+        known = indexes(annotation(job.mains[0], CANCELLED_RUNS)) | due
+        _write(cluster, job, known)  # first: without the right, nothing is changed
         current = _mark(cluster, job, due, CANCELLED_RUNS)
-        if current is None:
-            return  # deleted
-        listed = indexes(annotation(current.mains[0], CANCELLED_RUNS))
-        _write(cluster, job, " ".join(map(str, sorted(listed))))
+        listed = known if current is None else indexes(annotation(current.mains[0], CANCELLED_RUNS))
+        if listed != known:
+            _write(cluster, job, listed)
         _end_pods(cluster, job, {str(run) for run in due}, grace)
 
 
 def start_no_more(cluster: Cluster, job: Facts) -> None:
     """Lets the runs fail that a Job starts from now on, until it is suspended."""
     with suppress(ClusterError):  # without the right, the suspension ends them
-        _write(cluster, job, "all")
+        _write(cluster, job, ["all"])
 
 
 def _mark(cluster: Cluster, job: Facts, runs: Collection[int], key: str) -> Facts | None:
@@ -113,7 +120,10 @@ def _mark(cluster: Cluster, job: Facts, runs: Collection[int], key: str) -> Fact
         if known >= set(runs):
             break
         metadata = {
-            "annotations": {key: ranges(known | set(runs))},
+            "annotations": {
+                key: ranges(known | set(runs)),
+                **({CANCELLED_RUNS_AT: now()} if key == CANCELLED_RUNS else {}),
+            },
             # rejects the change if another process was faster
             "resourceVersion": main["metadata"].get("resourceVersion"),
         }
@@ -126,7 +136,8 @@ def _mark(cluster: Cluster, job: Facts, runs: Collection[int], key: str) -> Fact
     return current
 
 
-def _write(cluster: Cluster, job: Facts, text: str) -> None:
+def _write(cluster: Cluster, job: Facts, runs: Iterable[int | str]) -> None:
+    text = " ".join(map(str, sorted(runs)))
     path = path_of("v1", "secrets", job.namespace, cancelled_secret(job.name))
     cluster.patch(path, {"data": {launcher.CANCELLED: launcher.encoded(text)}})
 

@@ -11,7 +11,6 @@ from torchx import settings
 from torchx.errors import UsageError
 from torchx.masking import SecretValue
 from torchx.schedulers.ids import FIRST, REST
-from torchx.schedulers.kubernetes.limits import with_requeues
 from torchx.schedulers.kubernetes.manifests import job as jobs
 from torchx.schedulers.kubernetes.manifests.attempt_number import RETRIES, field_of
 from torchx.schedulers.kubernetes.manifests.escaping import INDEX, INDEX_VARIABLE, MacroFiller
@@ -109,7 +108,7 @@ def to_request(
     """
     given = apps[0]
     differing = variables_of([app.roles[0] for app in apps])
-    role = with_requeues(given, cfg).roles[0]
+    role = given.roles[0]
     common = {key: value for key, value in role.env.items() if key not in differing}
     app = replace(given, roles=[replace(role, args=[], env=common)])
     packed = config_map_names(name, plans.archives)

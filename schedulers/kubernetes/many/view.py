@@ -15,6 +15,7 @@ from torchx.schedulers.kubernetes.manifests.names import (
     CANCELLED,
     CANCELLED_CODE,
     CANCELLED_RUNS,
+    CANCELLED_RUNS_AT,
     DELETED_RUNS,
     DISRUPTED,
     JOB_COMPLETION_INDEX,
@@ -110,14 +111,15 @@ def run_view(main: Object, index: int, pods: Iterable[Object]) -> tuple[Object, 
         pods: its pods, oldest first; those of other runs are left out.
     """
     mine = [pod for pod in pods if index_of(pod) == str(index)]
-    newest = mine[-1] if mine else None
-    running = any(live(pod) for pod in mine)
     status = main.get("status") or {}
     done = index in indexes(status.get("completedIndexes"))
     failed = index in indexes(status.get("failedIndexes"))
     cancelled = is_cancelled(main, index) and not done
-    if cancelled and failed and newest is not None:
-        cancelled = ended_by_us(newest) or _exit_code(newest) == CANCELLED_CODE
+    begun = [pod for pod in mine if not (cancelled and _ends_immediately(main, pod))]
+    newest = begun[-1] if begun else None
+    if cancelled and failed and newest is not None and len(begun) == len(mine):
+        cancelled = ended_by_us(newest)  # else it had failed before
+    running = any(live(pod) for pod in begun)
     conditions = [each for each in status.get("conditions") or [] if each.get("type") not in _ENDS]
     whole = true_conditions(main).get("Failed") or true_conditions(main).get("Complete")
     at = _ended_at(newest) or str((whole or {}).get("lastTransitionTime") or "")
@@ -133,18 +135,25 @@ def run_view(main: Object, index: int, pods: Iterable[Object]) -> tuple[Object, 
     own: dict[str, Any] = {"conditions": conditions, "completedIndexes": "0" if done else ""}
     own |= {"failedIndexes": "0" if failed else "", "active": int(running)}
     if newest is not None:
-        own |= {"startTime": str((mine[0].get("status") or {}).get("startTime") or "")}
+        own |= {"startTime": str((begun[0].get("status") or {}).get("startTime") or "")}
         own |= {"ready": int(running and bool((newest.get("status") or {}).get("phase") == "Running"))}
     notes = _annotations(main, index)
     if cancelled:
-        notes[CANCELLED] = annotation(main, CANCELLED) or at or str(main["metadata"].get("creationTimestamp"))
+        notes[CANCELLED] = annotation(main, CANCELLED) or at or annotation(main, CANCELLED_RUNS_AT)
     job = {
         **main,
         "metadata": {**main["metadata"], "annotations": notes},
         "spec": {**main["spec"], "completions": 1, "parallelism": 1},
         "status": own,
     }
-    return job, [_as_replica_0(pod) for pod in mine]
+    return job, [_as_replica_0(pod) for pod in begun]
+
+
+def _ends_immediately(main: Object, pod: Object) -> bool:
+    """Returns True if a pod of a cancelled run was started after the cancellation, and only reads that."""
+    at = annotation(main, CANCELLED) or annotation(main, CANCELLED_RUNS_AT)
+    later = bool(at) and str(pod["metadata"].get("creationTimestamp") or "") > at
+    return _exit_code(pod) == CANCELLED_CODE or (later and live(pod) and not ended_by_us(pod))
 
 
 def _annotations(main: Object, index: int) -> dict[str, str]:

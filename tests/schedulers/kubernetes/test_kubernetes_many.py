@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,11 +15,13 @@ from kubejobs import OPTIONS, app, role
 from support import wait_until
 
 from torchx import settings
+from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.manifests.names import APP
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.scheduling.base import DescribeAppResponse, ManyRuns, SubmitsMany
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.protocols import UnavailableError
+from torchx.scheduling.streams import Streams
 from torchx.specs.app import RetryPolicy
 from torchx.specs.status import AppState, is_terminal
 
@@ -164,7 +167,7 @@ def test_one_run_is_cancelled(cluster: FakeCluster, scheduler: KubernetesSchedul
     scheduler.cancel(ids[3])  # which waits
     scheduler.cancel(ids[1])  # which runs
     assert scheduler.wait(ids[1], 60)
-    assert states(scheduler, ids)[3] == "CANCELLED"
+    wait_until(lambda: states(scheduler, ids)[3] == "CANCELLED", "the third never begins")
     (tmp_path / "gate").touch()
     until_states(scheduler, ids, "CANCELLED", "SUCCEEDED", "CANCELLED", "SUCCEEDED")
     assert text(scheduler, ids[1]) == text(scheduler, ids[2]) == "begun\n"
@@ -214,6 +217,33 @@ def test_runs_that_are_not_one_job(cluster: FakeCluster, scheduler: KubernetesSc
     assert "variable IP" in why(apps=dict(enumerate(fields)))
     cluster.denied.add(("create", "secrets"))
     assert "may not `create secrets`" in why()
+
+
+def test_a_run_is_followed_and_runs_further_programs(scheduler: KubernetesScheduler, tmp_path: Path) -> None:
+    gate = f"until [ -e {tmp_path}/gate ]; do sleep 0.02; done"
+    ids = scheduler.submit_many(runs("echo other; sleep 300", f"echo $((6 * 7)); {gate}; echo end"))
+    lines = scheduler.log_chunks(ids[2], LogQuery(follow=True))
+    assert next(lines).data == b"42\n"
+    out = io.BytesIO()
+    assert scheduler.execute(ids[2], "worker", 0, ["hostname"], Streams(out, io.BytesIO())) == 0
+    (tmp_path / "gate").touch()
+    assert b"".join(chunk.data for chunk in lines) == b"end\n"
+    assert states(scheduler, ids)[1] == "RUNNING"
+
+
+def test_an_interrupted_cancellation_is_completed(
+    cluster: FakeCluster, scheduler: KubernetesScheduler
+) -> None:
+    ids = scheduler.submit_many(runs("sleep 300", "sleep 300"))
+    until_states(scheduler, ids, "RUNNING", "RUNNING")
+    cluster.fault("PATCH", "/pods/", 500, times=99)
+    with pytest.raises(ClusterError):
+        scheduler.cancel(ids[1])
+    assert states(scheduler, ids) == {1: "RUNNING", 2: "RUNNING"}
+    cluster.faults.clear()
+    scheduler.reconcile(ids[2])
+    scheduler.reconcile(ids[1])
+    until_states(scheduler, ids, "CANCELLED", "RUNNING")
 
 
 def test_deleted_runs_are_unknown(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
