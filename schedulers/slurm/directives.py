@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from torchx.errors import UsageError
 from torchx.schedulers.slurm.node.job_limits import limits_of
+from torchx.schedulers.slurm.node.job_services import ends_together
 from torchx.schedulers.slurm.options import WHOLE_JOB, is_option, sbatch_options
 from torchx.schedulers.slurm.quoting import directive, quote
 from torchx.specs.app import AppDef, Role
@@ -119,7 +120,7 @@ def srun_options(role: Role, cfg: Mapping[str, CfgVal], group: int | None) -> st
     if role.resource.cpu > 0 or "cpus-per-task" in sbatch_options(cfg):
         # since 22.05, srun does not inherit it from sbatch
         options["cpus-per-task"] = role_options(role, cfg)["cpus-per-task"]
-    options |= {"kill-on-bad-exit": int(bool(cfg.get("fail_fast", True))), "wait": 0, "export": "ALL"}
+    options |= {"kill-on-bad-exit": int(ends_together(role, cfg)), "wait": 0, "export": "ALL"}
     arguments = [f"--{key}={quote(str(value))}" for key, value in options.items()]
     return " ".join([*arguments, *_plugin_arguments(role, cfg)])
 

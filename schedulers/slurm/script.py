@@ -196,7 +196,7 @@ def _replica_script(
         "torchx_replica=$SLURM_PROCID torchx_app=$TORCHX_APP_ID torchx_folder=$TORCHX_FOLDER",
         f"torchx_role={quote(folder)} torchx_root={quote(root)} torchx_retries=$TORCHX_RETRIES",
         f"torchx_logs={quote(str(cfg.get('node_log_dir') or ''))}",
-        job_services.replica_variables(number, role),
+        job_services.replica_variables(number, role, cfg),
         'export TORCHELASTIC_ERROR_FILE="$torchx_folder/$torchx_role/$torchx_replica/error.json"',
         'export PET_LOG_DIR="$torchx_folder/torchelastic/$torchx_role"',
         *(

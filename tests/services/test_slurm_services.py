@@ -120,9 +120,23 @@ def test_an_uncritical_service_may_fail(tmp_path: Path, retries: int, policy: Re
 def test_the_other_replicas_continue_if_that_is_requested(tmp_path: Path) -> None:
     """Roles after a failed service never start; the job does not wait for them."""
     worker = role("worker", "sleep 1; echo done")
-    given = job(tmp_path, server("exit 5"), trainer("echo never"), worker, fail_fast=False)
+    script = f"case $TORCHX_REPLICA in */1) exit 5 ;; esac; echo is-up; {HELD}"
+    half = server(script, num_replicas=2)
+    given = job(tmp_path, half, trainer("echo never"), worker, fail_fast=False)
     assert given.run() == 5
-    assert states(given.status()) == {"server": ["FAILED"], "trainer": ["CANCELLED"], "worker": ["SUCCEEDED"]}
+    assert states(given.status()) == {
+        "server": ["CANCELLED", "FAILED"],
+        "trainer": ["CANCELLED"],
+        "worker": ["SUCCEEDED"],
+    }
+
+
+def test_all_replicas_of_a_service_are_restarted_although_the_others_continue(tmp_path: Path) -> None:
+    script = f'[ "$TORCHX_ATTEMPT $TORCHX_REPLICA" != "1 server/1" ] || exit 5; echo is-up; {HELD}'
+    half = server(script, num_replicas=2, max_retries=1, retry_policy=RetryPolicy.ROLE)
+    given = job(tmp_path, half, trainer("true"), fail_fast=False)
+    assert given.run() == 0
+    assert [len(replica.attempts) for replica in given.status().roles_statuses[0].replicas] == [2, 2]
 
 
 def test_an_ordinary_role_before_another_has_to_succeed(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def load_service(mark: str, env: Any) -> Any:
     try:
         module = importlib.import_module("readiness")
     except (ImportError, SyntaxError):
-        raise OSError(0, "the probe of a service needs Python 3.8 on its node") from None
+        raise OSError(0, "a service needs Python 3.8 on its node") from None
     return module.Service(mark, env)
 
 

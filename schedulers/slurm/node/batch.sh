@@ -151,10 +151,10 @@ run_roles() {  # runs all roles at once; returns the exit code of the first fail
     done
     [ -z "$stopped" ] || { release_roles; wait; }
     wait "${begun[@]}" 2> /dev/null  # or the first `wait -n` of a retry could return the end of a role of this try
-    if ((code)) && [ -s "$folder/first" ]; then read -r code < "$folder/first"; fi
     for ((number = 0; number < roles && code == 0; number++)); do
         read -r code < "$folder/.ended-$number" || code=1  # not ended: a failure
     done
+    if ((code)) && [ -s "$folder/first" ]; then read -r code < "$folder/first"; fi
     return "$code"
 }
 

@@ -13,6 +13,7 @@ from torchx.services.probe import ServiceRule, rule_of
 from torchx.services.rules import after_of, hosts_variable
 from torchx.settings import AFTER, SERVICE
 from torchx.specs.app import AppDef, RetryPolicy, Role
+from torchx.specs.run_options import CfgVal
 
 
 def rule(role: Role) -> ServiceRule | None:
@@ -74,11 +75,20 @@ def application_retries(app: AppDef) -> int:
     return min(counts, default=0)
 
 
-def replica_variables(number: int, role: Role) -> str:
-    """Returns the variables of a replica of a service for ``replica.sh``."""
+def ends_together(role: Role, cfg: Mapping[str, CfgVal]) -> bool:
+    """Returns True if the failure of a replica ends the step of its role.
+
+    A service with retries of the role is restarted; its other replicas would not end by themselves.
+    """
+    restarts = role.retry_policy is RetryPolicy.ROLE and role.max_retries > 0
+    return bool(cfg.get("fail_fast", True)) or (SERVICE in role.metadata and restarts)
+
+
+def replica_variables(number: int, role: Role, cfg: Mapping[str, CfgVal]) -> str:
+    """Returns the variables of a replica for ``replica.sh``."""
     own = rule(role)
     if own is None:
-        return "torchx_ready= torchx_probe= torchx_optional="
+        return "torchx_ready= torchx_probe= torchx_alone= torchx_optional="
     optional = ""
     if not own.critical:
         whole = role.max_retries > 0 and role.retry_policy is not RetryPolicy.REPLICA
@@ -86,7 +96,7 @@ def replica_variables(number: int, role: Role) -> str:
     probe = "yes" if own.ready else ""
     return (
         f'torchx_ready="$torchx_folder/.ready-{number}/$torchx_replica" torchx_probe={probe} '
-        f"torchx_optional={optional}"
+        f"torchx_alone={'' if ends_together(role, cfg) else 'yes'} torchx_optional={optional}"
     )
 
 

@@ -23,6 +23,8 @@ GRACE = 10.0
 COMMAND_INTERVAL = 0.1
 """Seconds between two checks whether the program of a probe has ended."""
 LONGEST = 60.0
+SUSPENDED = 5.0
+"""Seconds between two checks, from which on the job was suspended."""
 
 
 class Service:
@@ -46,6 +48,7 @@ class Service:
         self._kill_at = 0.0
         self._command: tuple[subprocess.Popen[bytes], CommandCheck] | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._checked_at = time.monotonic()
         self._unmark()
 
     def pause(self) -> float:
@@ -63,7 +66,10 @@ class Service:
     def check(self, process: subprocess.Popen[bytes]) -> None:
         """Checks whether the replica is ready; ends its program if it is not in time."""
         now = time.monotonic()
+        between, self._checked_at = now - self._checked_at, now
         self._reap()
+        if self._watch is not None and between > SUSPENDED:
+            self._watch.extend(between)
         if self._watch is None:
             if self._kill_at and now >= self._kill_at:
                 self._kill_at = 0.0

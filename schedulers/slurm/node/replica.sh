@@ -3,6 +3,7 @@
 # Plain sh, so that it runs in small containers. For a service, role-N.sh sets:
 #   torchx_ready     the file that exists while the replica is ready
 #   torchx_probe     not empty if it has a probe
+#   torchx_alone     not empty if the other replicas continue when it fails
 #   torchx_optional  yes: the job continues without the service; alone: or without this replica
 
 torchx_place=$torchx_folder/$torchx_role/$torchx_replica
@@ -68,6 +69,7 @@ while :; do
     torchx_code=$?
     [ -z "$torchx_ready" ] || rm -f "$torchx_ready"
     { [ "$torchx_code" = 0 ] || [ -n "$torchx_signalled" ]; } && exit "$torchx_code"
+    if [ -n "$torchx_ready" ] && [ -e "$torchx_folder/.released" ]; then exit 0; fi
     if torchx_is_ending; then  # exit 0, so that srun does not end the others, which save their state
         [ -n "$torchx_ready" ] ||
             (umask 077; set -C; echo "$torchx_code" > "$torchx_folder/.interrupted") 2> /dev/null
@@ -81,10 +83,10 @@ while :; do
     fi
     if [ "$torchx_retries" -le 0 ]; then  # the job exits with the code of its first failure
         case $torchx_optional in
-            alone) : > "$torchx_ready"; exit 0 ;;  # roles after the service do not wait for it
+            alone) (umask 077; : > "$torchx_ready"); exit 0 ;;  # roles after the service do not wait for it
             '')
                 (umask 077; set -C; echo "$torchx_code" > "$torchx_folder/first") 2> /dev/null
-                [ -z "$torchx_ready" ] || : > "${torchx_ready%/*}/failed"
+                [ -z "$torchx_alone" ] || (umask 077; : > "${torchx_ready%/*}/failed")
                 ;;
         esac
         exit "$torchx_code"

@@ -54,14 +54,12 @@ begin() {  # begin NUMBER: runs a role after the roles before it, and writes its
     fi
     "role_$1" || ended=$?
     if [ -n "${services[$1]-}" ] && ((ended)); then
-        if [ -e "$folder/.released" ]; then
-            ended=0
-        elif [ -e "$folder/stopping" ]; then
-            :  # another role has failed
-        elif is_ignored "$1"; then  # roles after it do not wait for it
+        if is_ignored "$1"; then  # roles after it do not wait for it
             ended=0
             for ((replica = 0; replica < services[$1]; replica++)); do : > "$folder/.ready-$1/$replica"; done
-        else
+        elif [ ! -e "$folder/.ready-$1/failed" ] && [ -e "$folder/.released" ]; then
+            ended=0  # it was not needed any more
+        elif [ -e "$folder/.ready-$1/failed" ] || [ ! -e "$folder/stopping" ]; then
             : > "$folder/.ready-$1/failed"
             [ "${failure[$1]-}" != final ] || : > "$folder/.never"
         fi

@@ -68,6 +68,10 @@ class Watch:
         """Returns the message about a replica that was not ready in time."""
         return not_ready(self._rule, self.answer)
 
+    def extend(self, seconds: float) -> None:
+        """Extends the time limit, as the replica was suspended."""
+        self._until += seconds
+
     def feed(self, stream: int, data: bytes) -> None:
         """Handles output of the replica."""
         if isinstance(self._check, LineCheck):
