@@ -166,13 +166,10 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
         job = _job_of(jobs, member)
         if over or is_terminal(job.state):
             statuses[at] = reasons.as_ended(statuses[at], job.ended_at or ended)
-    roles: dict[str, RoleStatus] = {}
-    for status in statuses:
-        roles.setdefault(status.role, RoleStatus(status.role, [])).replicas.append(status)
-    counting = statuses
+    roles = _by_role(statuses)
     if services is not None:
         services.ready(roles)
-        counting = [status for status in statuses if services.counts(status)]
+    counting = statuses if services is None else services.counting(statuses)
     first = reasons.first_failure(facts, seen, counting) if state is AppState.FAILED else None
     if first is not None:
         first = runs.with_limit(_with_refusal(facts, replicas, first), response_cfg, used)
@@ -180,9 +177,7 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
     if not over and not msg:
         msg = reasons.waiting(statuses, facts.events)
     if state is AppState.FAILED and not msg and first is None:
-        msg, message = "its pods no longer exist", jobs[0].message
-        if message:
-            msg = f"a replica failed, and its pod no longer exists: {message}"
+        msg = _without_pods(jobs[0].message)
     taken = replicas.taken_away(over)
     if taken and taken not in msg and (first is None or taken not in first.msg):
         msg = f"{msg}; {taken}" if msg else taken
@@ -202,6 +197,21 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
         run=runs.run_of(used),
         metadata=own_entries((record.get("app") or {}).get("metadata")),
     )
+
+
+def _by_role(statuses: Iterable[ReplicaStatus]) -> dict[str, RoleStatus]:
+    """Returns the roles of replicas, by their names."""
+    roles: dict[str, RoleStatus] = {}
+    for status in statuses:
+        roles.setdefault(status.role, RoleStatus(status.role, [])).replicas.append(status)
+    return roles
+
+
+def _without_pods(message: str) -> str:
+    """Returns the message of a failed application of which no pod exists."""
+    if message:
+        return f"a replica failed, and its pod no longer exists: {message}"
+    return "its pods no longer exist"
 
 
 def describe_safely(facts: Facts, now: float) -> DescribeAppResponse:

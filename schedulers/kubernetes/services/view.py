@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from torchx.schedulers.kubernetes.api.objects import Object, deleted, owns, true_conditions
@@ -110,8 +110,11 @@ class ServiceView:
         if main is not None:
             yield from (pod for pod in self._facts.pods if owns(main, pod) and not deleted(pod))
 
-    def counts(self, status: ReplicaStatus) -> bool:
-        """Returns True if the failure of a replica is one of the application."""
+    def counting(self, statuses: Iterable[ReplicaStatus]) -> list[ReplicaStatus]:
+        """Returns the replicas whose failure is one of the application."""
+        return [status for status in statuses if self._counts(status)]
+
+    def _counts(self, status: ReplicaStatus) -> bool:
         rule: ServiceRule | None = None
         if status.role in self._names:
             rule = self._services.get(self._names.index(status.role))
