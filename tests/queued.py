@@ -82,4 +82,4 @@ def until_nothing_is_left(machine: fakegpus.FakeGpus, *app_ids: str) -> None:
 
 def gpus_of(app_id: str) -> list[str]:
     labels = [one["Config"]["Labels"] for one in containers(app_id)]
-    return [gpu for each in labels for gpu in each[GPUS].split(",")]
+    return [gpu for each in labels for gpu in each[GPUS].split(",") if gpu]

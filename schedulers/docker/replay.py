@@ -307,5 +307,19 @@ def first_starts(job: Job) -> frozenset[int]:
     return frozenset(n for action in begun if isinstance(action, Start) for n in action.replicas)
 
 
+def has_begun(containers: Sequence[Container]) -> bool:
+    """Returns True if a submission has created all containers and started those that wait for no others.
+
+    Args:
+        containers: those of one application, possibly none.
+    """
+    if not containers or damage_of(containers):
+        return False
+    progress = replay(job_of(containers), containers)
+    newest = [progress.newest(n) for n in range(len(progress.replicas))]
+    first = first_starts(progress.job)
+    return all(c is not None and (n not in first or c.started is not None) for n, c in enumerate(newest))
+
+
 def _runs(container: Container | None) -> bool:
     return container is not None and container.live

@@ -20,6 +20,7 @@ from torchx.schedulers.docker.lookup import containers_of
 from torchx.schedulers.docker.queueing import records
 from torchx.schedulers.docker.queueing.records import Queued
 from torchx.schedulers.docker.queueing.status import INTERRUPTED
+from torchx.schedulers.docker.replay import has_begun
 from torchx.schedulers.docker.supervisor_launch import spawn_supervisor
 from torchx.scheduling.query import Pruned
 
@@ -62,9 +63,8 @@ def _repair(engine: Engine, queued: Queued) -> None:
         try:
             if not records.exists(paths) or load(paths).has_ended:
                 return  # by another process
-            app_id, count = queued.view.record.app_id, len(queued.view.replicas)
-            containers = containers_of(engine, app_id)
-            if len(containers) >= count and all(container.started for container in containers):
+            app_id = queued.view.record.app_id
+            if has_begun(containers_of(engine, app_id)):
                 spawn_supervisor(paths, app_id, [held])
             else:
                 docker_cancel.remove_containers(engine, app_id)

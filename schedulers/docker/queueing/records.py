@@ -23,13 +23,14 @@ with lazy_imports:
     from torchx.jobs import reconcile, record, ticket
     from torchx.schedulers.docker import labels
     from torchx.schedulers.shared import waiting
+    from torchx.services import rules
     from torchx.supervisor import launch
 
 if TYPE_CHECKING:
     from torchx.jobs.ticket import Ticket
     from torchx.jobs.view import JobView
     from torchx.schedulers.docker.engine.address import Address
-    from torchx.specs.app import AppDef
+    from torchx.specs.app import AppDef, Role
 
 Bodies = Sequence[tuple[str, dict[str, Any]]]
 """The name of each container, and the body of the request that creates it."""
@@ -111,16 +112,6 @@ def create(
         StateError: it cannot be recorded.
     """
     home = Home(state_home()).containers
-    roles = [
-        record.RoleRecord(
-            role.name,
-            [record.ReplicaRecord([], {}) for _ in range(role.num_replicas)],
-            {},
-            max_retries=role.max_retries,
-            retry_policy=role.retry_policy.value,
-        )
-        for role in app.roles
-    ]
     job = record.JobRecord(
         app_id=mine.app_id,
         scheduler="local_docker",
@@ -128,7 +119,7 @@ def create(
         name=app.name,
         submitted_at=data["submitted_at"],
         log_dir=str(home.logs / data["session"] / mine.app_id),
-        roles=roles,
+        roles=[_role(role) for role in app.roles],
         app=data["app"],
         cfg=dict(data["cfg"]),
     )
@@ -141,6 +132,19 @@ def create(
 
     launch.launch(home, job, fill=fill, supervise=False)
     return waiting.enqueue(home, mine.app_id)
+
+
+def _role(role: Role) -> record.RoleRecord:
+    service, after = rules.of_role(role)
+    return record.RoleRecord(
+        role.name,
+        [record.ReplicaRecord([], {}) for _ in range(role.num_replicas)],
+        {},
+        max_retries=role.max_retries,
+        retry_policy=role.retry_policy.value,
+        service=service,
+        after=after,
+    )
 
 
 def find(address: Address, app_id: str) -> Queued | None:

@@ -31,7 +31,7 @@ from torchx.schedulers.docker.queueing.records import Request
 from torchx.supervisor.process import continue_under_guard, report_ready, separate
 
 with lazy_imports:  # the keeper waits only for the others
-    from torchx.schedulers.docker import cancel, gpus, lookup, submit
+    from torchx.schedulers.docker import cancel, gpus, lookup, replay, submit
     from torchx.schedulers.docker.engine import address, client, networks
     from torchx.schedulers.docker.images import pull
     from torchx.schedulers.docker.rules import job as job_rules
@@ -101,7 +101,7 @@ class Start(NamedTuple):
         job = job_rules.job_from(self.app_id, self.request.data)
         present = lookup.containers_of(engine, self.app_id)
         if present:  # the process before this one was killed
-            if len(present) >= len(self.request.containers) and all(one.started for one in present):
+            if replay.has_begun(present):
                 submit.supervise(job, [self.lock], leases)
                 return
             cancel.remove_containers(engine, self.app_id)

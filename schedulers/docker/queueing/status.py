@@ -92,9 +92,11 @@ def status_of(queued: Queued) -> DescribeAppResponse:
                         role=role.name,
                         hostname="",
                         max_attempts=role.max_retries + 1,
+                        required=role.service is None,
                     )
                     for replica in range(len(role.replicas))
                 ],
+                None if role.service is None else 0,
             )
             for role in job.roles
         ],

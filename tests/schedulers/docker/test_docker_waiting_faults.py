@@ -18,6 +18,7 @@ from torchx.jobs.ticket import Ticket
 from torchx.leases.holders import names_in_use
 from torchx.machine import locks
 from torchx.schedulers.docker.queueing import records
+from torchx.specs import after
 from torchx.specs.status import AppState
 
 pytestmark = pytest.mark.docker
@@ -49,7 +50,8 @@ def test_they_survive_a_kill_of_their_keeper(
 def test_a_killed_start_is_completed_or_undone(
     machine: fakegpus.FakeGpus, engine: GpuEngine, waiting_jobs: Jobs, busy: str, guard_too: bool
 ) -> None:
-    app_id = waiting_jobs.submit(job(1, replicas=2))
+    """The role that starts after the others has a container, which does not start."""
+    app_id = waiting_jobs.submit(job(1, replicas=2), after(job(0, name="later"), ["w"]))
     engine.hold_starts()
     local.scheduler().kill(busy)
     assert engine.held.wait(120)
@@ -70,8 +72,8 @@ def test_a_killed_start_is_completed_or_undone(
     else:
         engine.release_starts()
     until_running(app_id)
-    assert len(containers(app_id)) == 2
-    assert len(set(gpus_of(app_id))) == 2
+    assert [one["State"]["Status"] for one in containers(app_id)].count("created") == 1
+    assert (len(containers(app_id)), len(set(gpus_of(app_id)))) == (3, 2)
     scheduler().kill(app_id)
     assert ended(app_id).state is AppState.CANCELLED
     until_nothing_is_left(machine, app_id)
