@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 ENGINE_BACK_WITHIN = 120.0
 """Seconds to wait for an engine that does not answer: it may be restarted just now."""
 
+SUPERVISED_WITHIN = 5.0
+"""Seconds to wait for a supervisor that a killed process may have started."""
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -102,7 +105,8 @@ class Start(NamedTuple):
         present = lookup.containers_of(engine, self.app_id)
         if present:  # the process before this one was killed
             if replay.has_begun(present):
-                submit.supervise(job, [self.lock], leases)
+                if not self._gets_supervisor():
+                    submit.supervise(job, [self.lock], leases)
                 return
             cancel.remove_containers(engine, self.app_id)
         bodies = [body for _, body in self.request.containers]
@@ -113,6 +117,13 @@ class Start(NamedTuple):
         networks.provide_for(engine, bodies)
         self._check()
         submit.start_containers(engine, job, self.request.containers, self.request.data, [self.lock], leases)
+
+    def _gets_supervisor(self) -> bool:
+        """Returns True if the process before this one has started the supervisor: it removes the record."""
+        end = time.monotonic() + SUPERVISED_WITHIN
+        while records.exists(self.paths) and time.monotonic() < end:
+            time.sleep(0.05)
+        return not records.exists(self.paths)
 
     def _engine(self) -> Engine:
         """Returns the engine as soon as it answers."""
