@@ -81,11 +81,16 @@ def has_ended(job: SlurmJob) -> bool:
     return is_terminal(state) or (state is AppState.UNKNOWN and not lives)
 
 
-def mark_cancelled(record: SlurmRecord) -> None:
-    """Records that a job was cancelled, in its folder."""
+def mark_cancelled(record: SlurmRecord, *, sync: bool = True) -> None:
+    """Records that a job was cancelled, in its folder.
+
+    Args:
+        record: the job.
+        sync: wait until the mark is on the disk.
+    """
     if record.folder and not distrust_reason(record.paths.folder, record.token):
         with contextlib.suppress(OSError):
-            write(record.paths.cancelled, "")
+            write(record.paths.cancelled, "", sync=sync)
 
 
 def _scancel(job: SlurmJob, *options: str) -> None:

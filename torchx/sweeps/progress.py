@@ -124,7 +124,9 @@ class Progress:
     def _queue(self, entry: Entry) -> None:
         """Records the ids of runs that an engine has and starts."""
         for number, app_id in entry["ids"]:
-            self.grow(int(number))
+            if not isinstance(number, int) or not 0 < number < 1 << 24:
+                raise ValueError(number)
+            self.grow(number)
             self.states[number - 1] = PENDING
             self.ids[number], self.begun[number] = str(app_id), float(entry["t"])
         self.sending.pop(str(entry["key"]), None)

@@ -12,6 +12,7 @@ from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import locks
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
+from torchx.scheduling.protocols import UnavailableError
 from torchx.scheduling.query import AppQuery
 from torchx.specs.app_metadata import tags_of
 from torchx.specs.handles import make_app_handle
@@ -144,7 +145,11 @@ class SweepScheduler(Scheduler[Any]):
         if found is None or found.has_ended:
             return
         if found.header.native:
-            native.reconcile(paths_of(app_id), self._engine_of)
+            try:
+                native.reconcile(paths_of(app_id), self._engine_of)
+            except UnavailableError as error:
+                error.last_known = self.glance(app_id)
+                raise
         else:
             launch.start(paths_of(app_id), found.header.scheduler)
 

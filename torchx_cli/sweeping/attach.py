@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 PAUSE = 0.1
 """Seconds between two reads of the journal."""
 
-CHECK_EVERY = 1.0
-"""Seconds between two checks that the conductor is alive."""
+CHECK_EVERY, LONGEST_CHECK = 1.0, 10.0
+"""Seconds between two checks that the conductor is alive, or of the states that the engine has; the pause
+grows until a run ends."""
 
 
 def shown(parameters: Mapping[str, str]) -> str:
@@ -90,11 +91,13 @@ class _Ends:
     def follow(self) -> None:
         """Prints lines until all runs have ended."""
         plan = Plan(self._paths)
-        checked = -math.inf
+        checked, pause, position = -math.inf, CHECK_EVERY, self._position
         try:
             while not self._print(plan):
-                if time.monotonic() - checked > CHECK_EVERY:
-                    checked = time.monotonic()
+                if self._position != position:
+                    pause, position = CHECK_EVERY, self._position
+                if time.monotonic() - checked > pause:
+                    checked, pause = time.monotonic(), min(1.2 * pause, LONGEST_CHECK)
                     if not locks.is_held(self._paths.lock):
                         status = self._runner.status(self._handle)  # starts a conductor, if needed
                         if status is None or status.is_terminal():

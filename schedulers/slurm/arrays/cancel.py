@@ -30,7 +30,7 @@ def cancel_many(app_ids: Collection[str], *, now: bool = False) -> None:
     """
     live = [job for job in find_many(app_ids).values() if not is_terminal(job.outcome.state) and not job.lost]
     for job in live:
-        mark_cancelled(job.record)
+        mark_cancelled(job.record, sync=False)
     running = [job.record.key for job in live if job.outcome.state is AppState.RUNNING]
     if now and running:
         with contextlib.suppress(client.SlurmError):
