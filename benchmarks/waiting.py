@@ -6,14 +6,21 @@ import itertools
 import os
 import shutil
 import statistics
+import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from measure import CANNOT, Place, Row, limited, main, until
+from measure import CANNOT, ROOT, Place, Row, limited, main, until
 from replicas import cpu_time
+
+sys.path.append(str(ROOT / "tests"))
+
+from chaos import Chaos, Sampler, longest_gap  # modules of the tests, as the next two
+from fakegpus import FakeGpus
+from users import UIDS, User, shared_folder
 
 from torchx.jobs import ticket
 from torchx.jobs.paths import Home
@@ -27,7 +34,7 @@ MOST_MEMORY = 30
 MOST_CPU = 1
 """Percent of a processor, with 1,000 waiting jobs and no change."""
 LONGEST_GAP = 500
-"""Milliseconds from the end of a job to the start of the next one."""
+"""Milliseconds from the end of a job to the start of the next one, and of a fitting one beside free GPUs."""
 
 SMI = '#!/bin/sh\ntest "$1" = -L && cat "$0.list"\nexit 0\n'
 """A program `nvidia-smi` with two GPUs that no program uses."""
@@ -38,6 +45,7 @@ def rows(place: Place) -> Iterator[Row]:
     with gpus(place):
         yield from idle(place, place.size(1000, 10))
         yield gap(place, place.size(10, 2))
+    yield several_users(place, place.size(200, 6))
 
 
 @contextmanager
@@ -78,6 +86,7 @@ def idle(place: Place, count: int) -> Iterator[Row]:
     share = 100 * (sum(map(cpu_time, pids)) - used) / (time.monotonic() - began)
     for name in copies:  # as if they had been deleted
         shutil.rmtree(home.jobs / name)
+    _wake(home, copies)
     place.run(place.torchx("cancel", first))
     until(lambda: not _keeper(home), "the keeper ends")
     what = f"keeper of {count} waiting jobs, with its guard"
@@ -89,7 +98,6 @@ def _copies(home: Home, app_id: str, count: int) -> list[str]:
     """Adds copies of a waiting job to the queue: a thousand command lines would take minutes."""
     own = home.job(app_id)
     mine, record = Ticket.load(own), own.record.read_text()
-    name = keepers.name_of(home.path)
     names = []
     for number in range(count):
         copy = home.job(f"{app_id}{number}")
@@ -98,14 +106,21 @@ def _copies(home: Home, app_id: str, count: int) -> list[str]:
         copy.record.write_text(record.replace(app_id, copy.folder.name))
         mine._replace(app_id=copy.folder.name, at=mine.at + number).save(copy)
         ticket.mark(home, copy)
-        connection = keepers.connect(name)
-        if connection is None:
-            raise SystemExit("the keeper has ended")
-        with connection:
-            connection.sendall(keepers.WAKE + copy.folder.name.encode() + b"\n")
-            connection.recv(16)
         names.append(copy.folder.name)
+    _wake(home, names)
     return names
+
+
+def _wake(home: Home, names: list[str]) -> None:
+    """Notifies the keeper of all jobs in one connection, so that it decides few times."""
+    connection = keepers.connect(keepers.name_of(home.path), 60.0)
+    if connection is None:
+        raise SystemExit("the keeper has ended")
+    with connection:
+        connection.sendall(b"".join(keepers.WAKE + name.encode() + b"\n" for name in names))
+        left = len(keepers.OK) * len(names)
+        while left > 0:
+            left -= len(connection.recv(1 << 16)) or left
 
 
 def gap(place: Place, rounds: int) -> Row:
@@ -120,6 +135,25 @@ def gap(place: Place, rounds: int) -> Row:
     gaps = [1000 * ((after.started_at or 0.0) - (before.ended_at or 0.0)) for before, after in pairs]
     what = "time from the end of a job to the start of the next one in the queue"
     return limited(what, statistics.median(gaps), "ms", LONGEST_GAP, floor="", peer=CANNOT)
+
+
+def several_users(place: Place, count: int) -> Row:
+    """Measures for how long the first job waits although it fits, with random kills."""
+    before = dict(os.environ)
+    with shared_folder() as folder, ExitStack() as running:
+        machine = FakeGpus(folder / "driver", 8)
+        os.environ.update(PATH=machine.path, DOCKER_HOST=place.env["DOCKER_HOST"], TORCHX_PROVENANCE="0")
+        try:
+            users = [running.enter_context(User(uid, folder / f"home{n}")) for n, uid in enumerate(UIDS)]
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        chaos, sampler = Chaos(users, folder, guards=False), running.enter_context(Sampler(machine.ids))
+        chaos.submit(count)
+        until(chaos.all_have_ended, "all jobs end", 600)
+        longest = 1000 * longest_gap(chaos, sampler)
+    what = f"longest time of a fitting first job beside free GPUs, {count} jobs of 3 users with random kills"
+    return limited(what, longest, "ms", LONGEST_GAP, floor="", peer=CANNOT)
 
 
 def _keeper(home: Home) -> list[int]:
