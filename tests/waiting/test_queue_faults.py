@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -10,6 +11,7 @@ import select
 import shutil
 import signal
 import socket
+import threading
 from pathlib import Path
 
 import fakegpus
@@ -20,12 +22,13 @@ from support import wait_until
 
 from torchx.jobs.paths import Home
 from torchx.jobs.ticket import Ticket, mark, marked
-from torchx.leases.holders import names_in_use
+from torchx.leases.holders import names_in_use, take
 from torchx.machine import socket_names
 from torchx.specs.app import Role
 from torchx.specs.resources import Resource
 from torchx.specs.status import AppState
 from torchx.waiting import keepers, launch
+from torchx.waiting.keeper import Keeper
 from torchx.waiting.order import decide
 
 
@@ -171,6 +174,32 @@ def test_commands_for_a_waiting_job(machine: fakegpus.FakeGpus, tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     cancel(third, second)
     until_no_keeper()
+
+
+def test_a_lease_that_is_released_after_a_decision_is_noticed(machine: fakegpus.FakeGpus) -> None:
+    """The keeper would sleep forever: nothing else reports the end of a holder."""
+    leases = take([f"gpu-{gpu}" for gpu in machine.ids])
+    assert leases is not None
+    app_id = submit(job())
+    for pid in sorted(_keeper_pids()):
+        os.kill(pid, signal.SIGKILL)
+    until_no_keeper()
+    with contextlib.ExitStack() as opened:
+        # a name that no other process connects to, which would wake the keeper too
+        listener = socket_names.hold(f"alone-{app_id}")
+        assert listener is not None
+        listener.listen()
+        keeper = Keeper(home(), opened.enter_context(listener))
+        keeper._look_at(app_id)
+        verdicts = keeper._start()
+        assert [verdict.starts for verdict in verdicts] == [False]
+        leases.close()
+        waiting = threading.Thread(target=keeper._wait, args=(verdicts,), daemon=True)
+        waiting.start()
+        waiting.join(60)
+        assert not waiting.is_alive()
+        os.close(keeper._own[app_id].lock)
+    cancel(app_id)
 
 
 def test_a_job_whose_lock_is_held_for_a_moment_is_not_forgotten(machine: fakegpus.FakeGpus) -> None:

@@ -80,6 +80,7 @@ class Keeper:
         self._clients: dict[int, Link] = {}
         self._peers: dict[str, Link] = {}
         self._blocked: dict[str, float] = {}  # GPUs that other programs use, and when to check again
+        self._in_use: set[str] = set()  # the leases that were held at the last decision
         self._overdue: dict[tuple[int, str], float] = {}
         self._reported = b""
 
@@ -172,6 +173,7 @@ class Keeper:
             *(waiter for waiter in others if (waiter.uid, waiter.app_id) not in passed),
         ]
         self._blocked = {name: until for name, until in self._blocked.items() if until > now}
+        self._in_use = names_in_use()  # before the decision: one that is released meanwhile is noticed later
         verdicts = decide_now(waiters, self._blocked)
         stalled = {(v.waiter.uid, v.waiter.app_id) for v in verdicts if v.starts and not self._is_mine(v)}
         self._overdue = {key: at for key, at in self._overdue.items() if key in stalled or key in passed} | {
@@ -275,7 +277,7 @@ class Keeper:
     def _wait(self, verdicts: Collection[Verdict]) -> None:
         """Blocks until there is a reason to decide again."""
         wanted = {name for own in self._own.values() for want in own.waiter.wanted for name in want.names}
-        held = sorted(wanted & names_in_use())
+        held = sorted(wanted & self._in_use)
         pauses = [CHECK_INTERVAL] if len(held) > MOST_WATCHED else []
         pauses += [until - time.time() for until in self._blocked.values()]
         pauses += [STUCK_AFTER for v in verdicts if v.starts]
@@ -285,7 +287,7 @@ class Keeper:
                 pauses.append(CHECK_INTERVAL)
             pauses = [pause for pause in pauses if pause > 0] or pauses
             if wanted & names_in_use() != set(held):
-                return  # one has ended meanwhile
+                return  # one has ended since the decision
             poll = select.poll()
             for descriptor in (
                 watch.fileno(),
