@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+import subprocess
 from pathlib import Path
 
 import pytest
-from program import answer, torchx
+from program import COMMAND, answer, environment, torchx
 from support import wait_until
 from sweeping import conductor, entries, kill_conductor, parameters, paths, write_component
 
@@ -160,12 +162,13 @@ def test_a_killed_conductor_is_continued_by_any_command(folder: Path) -> None:
     assert sorted((folder / "seen").read_text().split()) == ["1", "2", "3"]
 
 
+@pytest.mark.timeout(600)
 def test_each_run_ends_once_under_random_kills(folder: Path) -> None:
-    """Conductors are killed at random moments; each run is started once, and has one end."""
+    """Conductors and command lines are killed at random; each run is started once, and has one end."""
     count = 24
-    handle = sweep(
-        "--each", f"seed=1..{count}", "--each", "lr=1", "--at-once", "4", script="echo $SEED >> seen"
-    )
+    words = ["--each", f"seed=1..{count}", "--each", "lr=1", "--at-once", "4"]
+    handle = sweep(*words, script="echo $SEED >> seen")
+    same = ["run", "-d", *words, "train.py:train", "--script", "echo $SEED >> seen"]
     chance, kills = random.Random(7), 0
     with get_runner() as runner:
         while kills < 8 and (status := runner.status(handle)) and not status.is_terminal():
@@ -176,12 +179,23 @@ def test_each_run_ends_once_under_random_kills(folder: Path) -> None:
                 "more runs have begun",
             )
             kills += kill_conductor(handle)
+            _kill_a_command_line(chance, ["wait", handle] if kills % 2 else same)
         status = runner.wait(handle)
         assert status is not None
         assert status.state is AppState.SUCCEEDED
-    assert kills > 2
+    assert kills
     assert sorted(map(int, (folder / "seen").read_text().split())) == [*range(1, count + 1)]
     assert sorted(entry["n"] for entry in entries(handle, "end")) == [*range(1, count + 1)]
+
+
+def _kill_a_command_line(chance: random.Random, words: list[str]) -> None:
+    """Kills a command line that starts the conductor again, at any point."""
+    with subprocess.Popen(
+        [*COMMAND, *words], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as command:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            command.wait(chance.uniform(0.05, 0.5))
+        command.kill()
 
 
 def test_a_sweep_from_python(folder: Path) -> None:
