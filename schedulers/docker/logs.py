@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import Any
 
 from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import PATIENCE, Engine, EngineError
+from torchx.schedulers.docker.engine.following import Following, follow
 from torchx.schedulers.docker.engine.frames import Frames, Line, Source, seconds_of, stamp, time_of
 from torchx.schedulers.docker.engine.http import receive
 from torchx.schedulers.docker.events import Events
@@ -123,7 +123,7 @@ class _Follower:
     def __init__(self, engine: Engine, app_id: str, query: LogQuery, keep: Filter | None) -> None:
         self._engine, self._app_id, self._query, self._keep = engine, app_id, query, keep
         self._containers: dict[str, Container] = {}
-        self._open: dict[int, tuple[socket.socket, Frames]] = {}
+        self._open: dict[int, tuple[Following, Frames]] = {}
         self._frames: dict[str, Frames] = {}
         # the last run of each container that was read, and whether it was live when reading began
         self._runs: dict[str, tuple[float | None, bool]] = {}
@@ -218,10 +218,7 @@ class _Follower:
         frames.resume()
         with suppress(EngineError):
             parameters = _parameters(self._query, follow=True, since=since)
-            connection, data = self._engine.stream(
-                f"/containers/{container.id}/logs", {**parameters, "tail": "all"}
-            )
-            connection.setblocking(False)
+            connection, data = follow(self._engine, container.id, {**parameters, "tail": "all"})
             frames.held_back = data
             self._open[connection.fileno()] = (connection, frames)
             self._poll.register(connection, POLLIN)
@@ -255,7 +252,10 @@ class _Follower:
         connection, frames = self._open[descriptor]
         data, frames.held_back = frames.held_back, b""
         lines = frames.feed(data) if data else []
-        received, closed = receive(connection, READ_SIZE)
+        try:
+            received, closed = receive(connection, READ_SIZE)
+        except EngineError:  # it was removed
+            received, closed = b"", True
         lines += frames.feed(received)
         if closed:
             container = frames.container.id

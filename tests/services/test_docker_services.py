@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -197,3 +198,15 @@ def test_a_trainer_learns_from_an_inference_server(jobs: Jobs) -> None:
     jobs.ids.append(done.stdout.strip().rpartition("/")[2])
     assert done.returncode == 0, done.stderr
     assert "learned 3.00 x -1.00" in done.stderr
+
+
+def test_a_service_without_output_does_not_hold_up_the_log(jobs: Jobs) -> None:
+    """Podman answers a request for a log only when there is output."""
+    server = service(sh(HELD, name="server"))
+    trainer = sh(waiting("echo done", "/go"), name="trainer")
+    app_id = jobs.submit(server, trainer)
+    running(app_id, 2)
+    with ThreadPoolExecutor(1) as pool:
+        followed = pool.submit(text, app_id, follow=True)
+        touch(app_id, "trainer", "/go")
+        assert followed.result(50) == "done\n"

@@ -18,8 +18,6 @@ from urllib.parse import urlencode
 from torchx.errors import StateError
 from torchx.lazy import lazy_imports
 from torchx.schedulers.docker.engine.address import (
-    NO_SOCKET,
-    START,
     Address,
     NoEngineError,
     encrypted,
@@ -37,7 +35,7 @@ from torchx.schedulers.docker.engine.http import (
 from torchx.schedulers.docker.engine.versions import choose_version, parse_version
 
 with lazy_imports:
-    from torchx.schedulers.docker.engine import duplex, ssh
+    from torchx.schedulers.docker.engine import duplex, ssh, unreachable
 
 PATIENCE = 60.0
 """Default timeout of a request in seconds."""
@@ -180,9 +178,8 @@ class Engine:
 
     def _answered(self, request: bytes) -> tuple[socket.socket, bytes, bytes]:
         """Sends a request; returns its connection, the head of the response, and the data after it."""
-        connection = self._connect(PATIENCE)
+        connection = self._sent(request)
         with closed_on_error(connection):
-            connection.sendall(request)
             data = b""
             while b"\r\n\r\n" not in data:
                 more = connection.recv(1 << 16)
@@ -191,6 +188,25 @@ class Engine:
                 data += more
         head, _, rest = data.partition(b"\r\n\r\n")
         return connection, head, rest
+
+    def send(self, path: str, query: Mapping[str, Any]) -> socket.socket:
+        """Sends a GET request; returns the connection on which the response arrives.
+
+        Raises:
+            NoEngineError: the engine does not answer.
+        """
+        request = plain_request("GET", self._url(path, query), {})
+        try:
+            with self._tunnels.slots if self._tunnels is not None else nullcontext():
+                return self._sent(request)
+        except OSError as error:
+            raise self.unreachable(error) from error
+
+    def _sent(self, request: bytes) -> socket.socket:
+        connection = self._connect(PATIENCE)
+        with closed_on_error(connection):
+            connection.sendall(request)
+        return connection
 
     def exchange(self, path: str, body: Any) -> tuple[duplex.Duplex, bytes]:
         """Returns a two-way connection, and the bytes received so far.
@@ -309,34 +325,4 @@ class Engine:
 
     def unreachable(self, error: Exception) -> NoEngineError:
         """Converts a connection error to a NoEngineError with the reason and a hint."""
-        if self._tunnels is not None:
-            if isinstance(error, FileNotFoundError):
-                why, hint = "no program `ssh`", "install an ssh client"
-            else:
-                why = self._tunnels.reason() or _first_line(error)
-                hint = f"this has to work without a password: {self._tunnels.shown}"
-        elif isinstance(error, socket.gaierror):
-            why, hint = "no such host", "check the address"
-        elif isinstance(error, PermissionError):
-            why, hint = "permission denied", "add yourself to the group `docker`, or set DOCKER_HOST"
-        elif isinstance(error, FileNotFoundError):
-            why, hint = NO_SOCKET, START
-        elif isinstance(error, TimeoutError):
-            why, hint = "timed out", "check the engine: docker info"
-        elif isinstance(error, ConnectionRefusedError):
-            why, hint = "connection refused", START
-        elif type(error).__name__ == "SSLCertVerificationError":  # by name, to not import ssl
-            why = f"its certificate is not trusted: {getattr(error, 'verify_message', error)}"
-            context = self.address.origin.startswith("context")
-            any_certificate = "SkipTLSVerify in the context" if context else "DOCKER_TLS_VERIFY=0"
-            hint = (
-                f"save its CA certificate as {self.address.certificates}/ca.pem, "
-                f"or accept any certificate: {any_certificate}"
-            )
-        else:
-            why, hint = _first_line(error), START
-        return no_engine(self.address, why, hint)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+        return unreachable.explain(self.address, self._tunnels, error)

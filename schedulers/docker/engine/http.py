@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 
 
 @contextmanager
@@ -63,7 +63,14 @@ def read_all(response: http.client.HTTPResponse, patience: float | None) -> byte
     return b"".join(pieces)
 
 
-def receive(connection: socket.socket, size: int) -> tuple[bytes, bool]:
+class Receives(Protocol):
+    """A connection that data is received on."""
+
+    def recv(self, size: int, /) -> bytes:
+        """Returns received data, or nothing at its end."""
+
+
+def receive(connection: Receives, size: int) -> tuple[bytes, bool]:
     """Returns the data received on a non-blocking connection, and True if the peer has closed it."""
     data = b""
     # polling the socket does not report data that TLS has already decrypted

@@ -24,8 +24,8 @@ LONGEST_OUTPUT = 4096
 """Bytes that are kept of the output of a program."""
 
 NOT_STARTED = (126, 127)
-NOT_RUN = b"OCI runtime exec failed"
-"""The output of a program that Docker could not start, with one of these exit codes."""
+NOT_RUN = b"exec failed: unable to start container process"
+"""In the output of a program that the engine could not start, with one of these exit codes."""
 
 
 class ExecCheck:

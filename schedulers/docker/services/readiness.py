@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import select
-import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -18,6 +17,7 @@ from torchx.schedulers.docker.cancel import end_all, mark_ready
 from torchx.schedulers.docker.containers import Container, unready
 from torchx.schedulers.docker.engine import frames
 from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.engine.following import Following, follow
 from torchx.schedulers.docker.engine.http import receive
 from torchx.schedulers.docker.replay import Progress
 from torchx.schedulers.docker.services.checks import Checks
@@ -47,7 +47,7 @@ class Watched:
         known = container.started if engine.address.path else None
         age = 0.0 if known is None else max(time.time() - known, 0.0)
         self.watch = Watch(rule, Checks(engine, container, rule.probe).start, age)
-        self.log: socket.socket | None = None
+        self.log: Following | None = None
         self._rest = b""
         self._open_at = 0.0
 
@@ -61,17 +61,18 @@ class Watched:
         if not self._reads or self.log is not None or now < self._open_at:
             return
         self._open_at = now + REOPEN_AFTER
-        parameters = {"stdout": 1, "stderr": 1, "follow": 1}
         with suppress(TorchxError):
-            self.log, self._rest = self._engine.stream(f"/containers/{self.container.id}/logs", parameters)
-            self.log.setblocking(False)
+            self.log, self._rest = follow(self._engine, self.container.id, {"stdout": 1, "stderr": 1})
             self._feed(b"")
 
     def read(self) -> None:
         """Reads the new output."""
         if self.log is None:
             return
-        data, closed = receive(self.log, READ_SIZE)
+        try:
+            data, closed = receive(self.log, READ_SIZE)
+        except TorchxError:  # it was removed
+            data, closed = b"", True
         self._feed(data)
         if closed:
             self.close_log()
