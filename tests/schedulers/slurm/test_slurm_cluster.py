@@ -156,6 +156,16 @@ def test_the_commands_show_and_await_the_readiness_of_services(
     assert "server  2 of 2 cancelled" in torchx("status", handle).stdout
 
 
+def test_the_hosts_of_a_role_are_those_of_its_replicas_in_order(scheduler: SlurmScheduler) -> None:
+    script = "echo $$SLURMD_NODENAME ${hosts.b-c} $$TORCHX_HOSTS_B_C"
+    app_id = scheduler.submit(AppDef("hosts", [role("true", "a"), role(script, "b-c", num_replicas=3)]), {})
+    assert scheduler.wait(app_id, 60)
+    lines = [output(scheduler, app_id, replicas={"b-c": frozenset([k])}).split() for k in range(3)]
+    hosts = b",".join(line[0] for line in lines)
+    assert [line[1:] for line in lines] == [[hosts, hosts]] * 3
+    assert len(set(hosts.split(b","))) > 1, "a node has two processors"
+
+
 def test_a_listing_takes_one_call(
     scheduler: SlurmScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
