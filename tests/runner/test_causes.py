@@ -108,6 +108,7 @@ def test_every_disruption_of_kubernetes_has_a_cause() -> None:
         ("it could not be started: permission denied on /data", None, "not_started"),
         ("nope: No such file or directory", 127, "missing_program"),
         ("its supervisor was killed", None, "supervisor_lost"),
+        ("not ready within 2s: probe tcp:9: Connection refused", 143, "not_ready"),
         ("the machine was restarted while it ran", None, "node_lost"),
         ("9 bytes of its output were lost: disk full", 3, "exit_code"),
     ],

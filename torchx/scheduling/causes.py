@@ -45,6 +45,7 @@ ADVICE = {
     "preempted": "submit it again, or allow retries; save checkpoints and continue from them",
     "node_lost": "submit it again, or allow retries: the program did not cause this",
     "supervisor_lost": "another process ended the supervisor of the application: submit it again",
+    "not_ready": "check the service and its probe, or allow it more time with `within`",
     "image": "check the name of the image, and the access to its registry",
     "preflight": "check the host, or exclude it; torchx doctor --gpus checks the GPUs of this machine",
     "missing_program": "check the program, its interpreter, and PATH in the image or on the node",
