@@ -144,17 +144,7 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
     services = service_view.ServiceView(facts) if has_order(facts) else None
     seen = jobs if services is None else services.jobs(jobs)
     replicas = Replicas(facts, members_of(facts, record), now)
-    running = any(live(pod) for pod in facts.pods)
-    if facts.partial:  # the pods that run were not read
-        running = running or any(job.details.get("active") or job.details.get("terminating") for job in jobs)
-    restart = due_restart(facts)
-    if restart is None:
-        state, msg = _state(facts, seen, replicas, running, now)
-    else:
-        state, msg = AppState.RUNNING if running else AppState.PENDING, _restart_text(restart)
-        replicas.restarting = set(restart.attempts)
-    if restart is None and not is_terminal(state) and phase_of(facts) is Phase.SAVING:
-        msg = SAVING
+    state, msg = _current_state(facts, seen, replicas, now)
     over = is_terminal(state)
     created = [time_of(job["metadata"].get("creationTimestamp")) for job in (*facts.mains, *facts.earlier)]
     submitted = min(created, key=or_zero)
@@ -231,6 +221,22 @@ def describe_safely(facts: Facts, now: float) -> DescribeAppResponse:
     # with the state of its objects if these are valid
     why = facts.damage if facts.malformed else f"{facts.damage}; its {facts.kind} is {response.state.name}"
     return replace(response, state=AppState.UNKNOWN, msg=short(why), first_failure=None)
+
+
+def _current_state(
+    facts: Facts, jobs: list[JobFacts], replicas: Replicas, now: float
+) -> tuple[AppState, str]:
+    """Returns the state of the application and a reason; marks the roles that are about to start again."""
+    running = any(live(pod) for pod in facts.pods)
+    if facts.partial:  # the pods that run were not read
+        running = running or any(job.details.get("active") or job.details.get("terminating") for job in jobs)
+    restart = due_restart(facts)
+    if restart is not None:
+        replicas.restarting = set(restart.attempts)
+        return AppState.RUNNING if running else AppState.PENDING, _restart_text(restart)
+    state, msg = _state(facts, jobs, replicas, running, now)
+    saving = not is_terminal(state) and phase_of(facts) is Phase.SAVING
+    return state, SAVING if saving else msg
 
 
 def _state(

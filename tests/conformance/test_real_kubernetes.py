@@ -17,7 +17,7 @@ from test_kubernetes import FIELDS_OF_JOBS, OnKubernetes
 from torchx.errors import StateError
 from torchx.schedulers.kubernetes.api.client import Cluster, path_of
 from torchx.schedulers.kubernetes.objects import JOBSET
-from torchx.testing import AbilityConformance, SchedulerConformance
+from torchx.testing import AbilityConformance, SchedulerConformance, ServiceConformance
 from torchx.testing.fields import Meaning
 from torchx.testing.retries import RetryConformance
 
@@ -65,6 +65,10 @@ class TestJobs(OnACluster, SchedulerConformance):
 
 
 class TestAbilities(OnACluster, AbilityConformance):
+    pass
+
+
+class TestServices(OnACluster, ServiceConformance):
     pass
 
 

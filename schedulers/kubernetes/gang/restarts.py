@@ -305,7 +305,8 @@ class Replay:
                 yield End(at, ordinal, stopped=True)
         elif attempt.state is AppState.FAILED:
             limit = (main.get("spec") or {}).get("backoffLimitPerIndex") or 0
-            if (count_of(annotation(pod, FAILURE_COUNT)) or 0) < limit:
+            disrupted = taken.disruption(pod) and taken.spares_disrupted(main)
+            if disrupted or (count_of(annotation(pod, FAILURE_COUNT)) or 0) < limit:
                 return  # the Job starts it again
             code = attempt.signal or f"exit code {attempt.exit_code}"
             verdict = NEVER if refusal(self._causes, pod) else COUNTED

@@ -58,7 +58,8 @@ def test_all_start_again_at_another_rendezvous(cluster: FakeCluster, scheduler: 
     services = [service["metadata"]["name"] for service in cluster.objects("services")]
     assert set(hosts) <= set(services), "each attempt has a rank 0 of its own"
     assert jobs(cluster) == ["done", "done-r2", "w", "w-r2"]
-    old, new = (job for job in cluster.objects("jobs") if "-w" in job["metadata"]["name"])
+    ours = (job for job in cluster.objects("jobs") if f"{name}-w" in job["metadata"]["name"])
+    old, new = sorted(ours, key=lambda job: str(job["metadata"]["name"]))
     assert [owner["name"] for owner in old["metadata"]["ownerReferences"]] == [new["metadata"]["name"]]
     kept = [job["spec"].get("ttlSecondsAfterFinished") for job in (old, new)]
     assert kept == [None, 3600], "the cluster removes the logs of all attempts together"

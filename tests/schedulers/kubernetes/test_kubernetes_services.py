@@ -16,6 +16,7 @@ from program import answer, torchx
 from support import wait_until
 
 from torchx.errors import StateError, UsageError
+from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs import RetryPolicy, Role, after, service
@@ -240,6 +241,27 @@ def test_a_role_before_fails(scheduler: KubernetesScheduler, cluster: FakeCluste
         assert status.state is AppState.FAILED
         assert status.first_failure is not None and status.first_failure.role == "prepare"
         assert states(status) == {"prepare": ["FAILED"], "server": ["CANCELLED"], "trainer": ["CANCELLED"]}
+
+
+def test_an_evicted_service_is_started_again_by_its_job(
+    scheduler: KubernetesScheduler, cluster: FakeCluster, waited: Any, tmp_path: Path
+) -> None:
+    """An eviction is no failure, also without retries; the trainer continues."""
+    go, up = tmp_path / "go", tmp_path / "up"
+    server = service(role(f"echo >> {up}; exec sleep 600", name="server"), f"cmd:test -e {up}")
+    app_id = submit(scheduler, server, after(role(until_file(go, "true"), name="trainer"), ["server"]))
+    waited(app_id)
+    until(scheduler, app_id, lambda s: states(s)["trainer"] == ["RUNNING"], "the trainer runs")
+    (pod,) = (p["metadata"]["name"] for p in cluster.objects("pods") if "-server-" in p["metadata"]["name"])
+    path = f"/api/v1/namespaces/default/pods/{pod}"
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+    Cluster().create(f"{path}/eviction", eviction)
+    wait_until(lambda: len(up.read_text().splitlines()) == 2, "the service has started again")
+    until(scheduler, app_id, lambda s: ready_of(s) == 1, "the service is ready again")
+    go.touch()
+    status = until_ended(scheduler, app_id)
+    assert status.state is AppState.SUCCEEDED, status
+    assert states(status) == {"server": ["CANCELLED"], "trainer": ["SUCCEEDED"]}
 
 
 @pytest.mark.parametrize("verb", ["cancel", "kill", "delete"])
