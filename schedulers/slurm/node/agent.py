@@ -270,9 +270,10 @@ def follow(process: Any, output: Output, gathered: Any, service: Any = None) -> 
     selector.register(process.stdout, selectors.EVENT_READ, 1)
     selector.register(process.stderr, selectors.EVENT_READ, 2)
     quiet_since = time.monotonic()
+    ended = False
     while selector.get_map():
         waits = any(output.held.values())
-        pause = 0.1 if waits or process.poll() is not None else 0.5
+        pause = 0.1 if waits or ended else 0.5
         ready = selector.select(pause if service is None else min(pause, service.pause()))
         now = time.monotonic()
         for key, _ in ready:
@@ -290,11 +291,11 @@ def follow(process: Any, output: Output, gathered: Any, service: Any = None) -> 
                 output.flush(stream)
         if gathered and now > gathered.next:
             gathered.copy()
-        if process.poll() is None:
-            quiet_since = now
-            if service is not None:
+        if not ended:  # its last output is read later, even if this process was suspended meanwhile
+            quiet_since, ended = now, process.poll() is not None
+            if service is not None and not ended:
                 service.check(process)
-        elif now - quiet_since > DRAIN:
+        elif not ready and now - quiet_since > DRAIN:
             break  # a process left behind by the program holds its output open
     output.flush(1)
     output.flush(2)
