@@ -27,7 +27,7 @@ torchx_children() {
 } 2> /dev/null
 torchx_notify() {
     if torchx_handles "$3" "$2"; then
-        kill -s "$1" "$3"
+        kill -s "$1" "$3" && torchx_sent=yes
         return
     fi
     for torchx_child in $(torchx_children "$3"); do
@@ -56,7 +56,13 @@ torchx_is_at_limit "$3" "$4" || exit 0
 """
     + NOTICE_SCRIPT
     + """\
-sleep "$5"  # ends with the program
+torchx_left=$5
+until [ -n "$torchx_sent" ] || [ "$torchx_left" -le 0 ]; do  # programs that have not set up a handler yet
+    sleep 1
+    torchx_left=$((torchx_left - 1))
+    torchx_notify "$1" "$2" "$3"
+done
+sleep "$torchx_left"  # ends with the program
 """
 )
 """Plain sh for the ``preStop`` hook of a pod. The kubelet sends TERM when it has ended."""
