@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from program import torchx
-from slurms import output, role, slurm, what_is_missing
+from slurms import begin_again, output, role, sixth_node, slurm, what_is_missing
 from support import wait_until
 
 from torchx.errors import UsageError
@@ -111,8 +111,9 @@ def states(job: str) -> str:
 @pytest.mark.slurm
 def test_a_preempted_job_returns(cluster: SlurmScheduler, tmp_path: Path) -> None:
     """The next run after PreemptMode=REQUEUE uses up no retry; after SUSPEND the same run continues."""
-    preempt(cluster, tmp_path / "a", "requeued", "PENDING", runs=2)
-    preempt(cluster, tmp_path / "b", "suspended", "SUSPENDED", runs=1)
+    with sixth_node():
+        preempt(cluster, tmp_path / "a", "requeued", "PENDING", runs=2)
+        preempt(cluster, tmp_path / "b", "suspended", "SUSPENDED", runs=1)
 
 
 def preempt(cluster: SlurmScheduler, folder: Path, partition: str, preempted: str, runs: int) -> None:
@@ -129,7 +130,7 @@ def preempt(cluster: SlurmScheduler, folder: Path, partition: str, preempted: st
         (folder / "end").touch()
     wait_until(lambda: "RUNNING" not in states(first), "the other job has ended")
     if runs > 1:
-        slurm("scontrol", "update", f"JobId={app_id}", "StartTime=now")
+        begin_again(app_id)
         wait_until(lambda: b"run 2" in output(cluster, app_id), "the next run begins")
     (folder / "go").touch()
     assert cluster.wait(app_id, 400.0)
