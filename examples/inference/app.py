@@ -10,13 +10,16 @@ from __future__ import annotations
 import torchx.specs as specs
 
 
-def distill(steps: int = 200, folder: str = "examples/inference", image: str = "") -> specs.AppDef:
+def distill(
+    steps: int = 200, folder: str = "examples/inference", image: str = "", port: int = 8766
+) -> specs.AppDef:
     """Trains a model on the answers of an inference server.
 
     Args:
         steps: number of training steps
         folder: folder with server.py and trainer.py, below the working directory
         image: image with Python, for schedulers that use images
+        port: port of the server; local schedulers assign a free one
     """
     # The server runs until the trainer has succeeded; then it is ended. The port is that of port_map, by its
     # name: on local schedulers it is a free port, in TORCHX_PORT_MODEL. The host is in TORCHX_HOSTS_TEACHER.
@@ -25,7 +28,7 @@ def distill(steps: int = 200, folder: str = "examples/inference", image: str = "
         image=image,
         entrypoint="python",
         args=[f"{folder}/server.py"],
-        port_map={"model": 8766},
+        port_map={"model": port},
     )
     student = specs.Role(
         name="student",

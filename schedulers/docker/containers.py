@@ -116,6 +116,11 @@ class Container:
     inspected: bool = True
 
     @property
+    def full_name(self) -> str:
+        """Its name on the engine, with the mark."""
+        return ".".join(filter(None, (self.name, self.mark or (READY if self.ready else ""))))
+
+    @property
     def live(self) -> bool:
         """Whether it runs, is paused, or waits for a restart by the engine."""
         return self.status in LIVE

@@ -49,10 +49,9 @@ def container_of(containers: Sequence[Container], app_id: str, role: str, replic
     mine = [c for c in containers if (c.role, c.replica) == (role, replica)]
     paused = [c for c in mine if c.status == "paused"]
     if paused:
-        name = ".".join(filter(None, (paused[0].name, paused[0].mark)))
         raise StateError(
             f"{role}/{replica} of {app_id} is paused",
-            hint=f"resume it: docker unpause {name}",
+            hint=f"resume it: docker unpause {paused[0].full_name}",
             code="not_running",
             facts={"replica": f"{role}/{replica}"},
         )

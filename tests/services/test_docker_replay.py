@@ -174,3 +174,9 @@ def test_forged_metadata_are_harmless(metadata: dict[str, Any]) -> None:
     data["app"]["roles"][1]["metadata"] = metadata
     assert isinstance(shown(server(data), trainer(data)).state, AppState)
     assert isinstance(shown(server(data, exit_code=0), trainer(data, exit_code=0)).state, AppState)
+
+
+def test_the_full_name_has_the_mark() -> None:
+    data = job()
+    names = [one.full_name for one in (server(data), server(data, ready=True), server(data, mark=STOPPED))]
+    assert names == ["app-server-0", "app-server-0.ready", "app-server-0.stopped"]

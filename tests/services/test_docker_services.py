@@ -31,6 +31,7 @@ from torchx.schedulers.docker.labels import JOB
 from torchx.scheduling.streams import Streams
 from torchx.specs import AppState, after, macros, service
 from torchx.specs.app import Role
+from torchx.testing.services import free_port
 
 pytestmark = pytest.mark.docker
 
@@ -194,7 +195,8 @@ def test_the_commands_show_and_await_readiness(jobs: Jobs) -> None:
 
 def test_a_trainer_learns_from_an_inference_server(jobs: Jobs) -> None:
     flags = ["--workspace", "examples/inference", "examples/inference/app.py:distill", "--folder", "."]
-    done = torchx("run", "-s", "local_docker", *flags, "--image", IMAGE)
+    # its port is published on this machine
+    done = torchx("run", "-s", "local_docker", *flags, "--image", IMAGE, "--port", str(free_port()))
     jobs.ids.append(done.stdout.strip().rpartition("/")[2])
     assert done.returncode == 0, done.stderr
     assert "learned 3.00 x -1.00" in done.stderr
