@@ -84,7 +84,7 @@ class SweepScheduler(Scheduler[Any]):
     def summary(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of a sweep without its runs, or None."""
         found = view.find(paths_of(app_id))
-        return None if found is None else _described(found)
+        return None if found is None else _described(found, runs=False)
 
     def sweep(self, app_id: str) -> Sweep:
         """Returns a sweep with its runs.
