@@ -28,7 +28,6 @@ with lazy_imports:
     from torchx.schedulers.local import stacks as local_stacks
     from torchx.schedulers.local import usage as local_usage
     from torchx.schedulers.local import wait as local_wait
-    from torchx.schedulers.shared import waiting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -167,7 +166,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
     def may_wait(self, app_id: str) -> bool:
         """Returns True if a job is in the queue of this machine."""
-        return waiting.is_queued(self._jobs.home, app_id)
+        return self._jobs.home.job(app_id).is_waiting()
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Blocks until a job has ended; without a timeout, the kernel wakes the caller immediately."""

@@ -7,17 +7,16 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchx.jobs.paths import Home, JobPaths, state_home
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
-from torchx.jobs.ticket import Ticket
 from torchx.lazy import lazy_imports
 from torchx.schedulers.local.checks import require_system
 from torchx.schedulers.local.images import ImageProvider
 from torchx.schedulers.local.request import PopenRequest
 from torchx.schedulers.local.request_checks import check_limits, check_places, check_programs, check_texts
 from torchx.schedulers.shared.options import NO_WAIT, provide_checkpoint_dir
-from torchx.schedulers.shared.reservation import Reservation, capacity, needs_of, require
 from torchx.scheduling.checks import require_application
 from torchx.settings import AFTER, SERVICE
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
@@ -27,12 +26,18 @@ from torchx.supervisor.launch import launch
 from torchx.workspace.options import limit_of
 
 with lazy_imports:
+    from torchx.jobs import ticket as tickets
     from torchx.leases import gpus as machine_gpus
     from torchx.machine import ports as machine_ports
     from torchx.notifications import store
     from torchx.schedulers.local import copies
+    from torchx.schedulers.shared import reservation as reservations
     from torchx.schedulers.shared import waiting
     from torchx.services import rules
+
+if TYPE_CHECKING:
+    from torchx.jobs.ticket import Ticket
+    from torchx.schedulers.shared.reservation import Reservation
 
 
 def schedule(
@@ -66,25 +71,21 @@ def schedule(
         if request.workspaces:
             copies.fill(request, final, folder, info.on_progress, limit_of(cfg))
             copies.check(app, request, final, folder)
-        if isinstance(reservation, Ticket):
-            waiting.fill(folder, reservation, os.environ)
+        if ticket is not None:
+            waiting.fill(folder, ticket, os.environ)
 
     submitted_at = datetime.now().timestamp()
     with ExitStack() as held:
-        reservation, notes = _reserve(app, request, cfg, submitted_at)
-        descriptors = []
+        reservation, ticket, notes = _reserve(app, request, cfg, submitted_at)
+        descriptors = [] if reservation is None else [*held.enter_context(reservation).descriptors]
         names = {name for role in app.roles for name in role.port_map}
-        if isinstance(reservation, Ticket):
-            names = set()  # ports are leased when it starts
-        else:
-            descriptors += held.enter_context(reservation).descriptors
-        if names:
+        if names and ticket is None:  # else they are leased when it starts
             ports = held.enter_context(machine_ports.PortLeases(names))
             descriptors += ports.descriptors
             for param in (param for params in request.role_params.values() for param in params):
                 param.env = {**ports.env, **param.env}
         record = _record(app, request, cfg, backend, session, submitted_at)
-        if isinstance(reservation, Ticket):
+        if ticket is not None:
             launch(home, record, fill=fill, supervise=False)
             notes += waiting.enqueue(home, request.app_id)
         else:
@@ -137,43 +138,47 @@ def _record(
 
 def _reserve(
     app: AppDef, request: PopenRequest, cfg: Mapping[str, CfgVal], at: float
-) -> tuple[Reservation | Ticket, list[str]]:
+) -> tuple[Reservation | None, Ticket | None, list[str]]:
     """Leases the resources of the replicas, and passes the GPUs to those that request them.
 
     Returns:
-        The reservation, or a ticket if the job has to wait; and notes for the user.
+        The reservation, None without leases; the ticket if the job has to wait; and notes for the user.
 
     Raises:
         StateError: they are required, and not free.
     """
+    if not cfg.get("reserve") and all(role.resource.gpu <= 0 for role in app.roles):
+        return None, None, []
     requesting = [
         role
         for role in app.roles
         if role.resource.gpu > 0 and machine_gpus.CUDA_VISIBLE_DEVICES not in role.env
     ]
-    needs = needs_of(app.roles, sum(role.resource.gpu * role.num_replicas for role in requesting), cfg)
+    needs = reservations.needs_of(
+        app.roles, sum(role.resource.gpu * role.num_replicas for role in requesting), cfg
+    )
     if not any(needs):
-        return Reservation.of_nothing(), []
-    here = capacity(needs, os.environ)
+        return None, None, []
+    here = reservations.capacity(needs, os.environ)
     per_role = [(role.name, role.resource.gpu) for role in requesting]
     ports = [name for role in app.roles for name in role.port_map]
     reservation = waiting.take_or_wait(request.app_id, at, needs, here, cfg, per_role, ports)
-    if isinstance(reservation, Ticket):
-        return reservation, []
+    if isinstance(reservation, tickets.Ticket):
+        return None, reservation, []
     if reservation is None:
         if cfg.get(NO_WAIT) or cfg.get("reserve") or cfg.get("auto_set_cuda_visible_devices"):
-            reservation = require(needs, here, app.name)
+            reservation = reservations.require(needs, here, app.name)
         elif not here.gpus:
-            return Reservation.of_nothing(), [f"{app.name} requests {needs}; none is visible"]
+            return None, None, [f"{app.name} requests {needs}; none is visible"]
         else:
             short = here.shortage(needs) or f"{needs}; other jobs have just taken some"
             note = f"{app.name} requests {short}: none is reserved, all replicas see all of them"
-            return Reservation.of_nothing(), [note]
+            return None, None, [note]
     left = iter(reservation.gpus)
     for role in requesting:
         for param in request.role_params[role.name]:
             param.env.update(machine_gpus.variables_of([next(left) for _ in range(role.resource.gpu)]))
-    return reservation, []
+    return reservation, None, []
 
 
 def _role_record(role: Role, request: PopenRequest) -> RoleRecord:

@@ -7,7 +7,6 @@ import time
 
 from torchx.errors import StateError
 from torchx.jobs.catalog import paths_of
-from torchx.jobs.ticket import is_waiting
 from torchx.jobs.view import load
 from torchx.machine import locks, processes
 from torchx.schedulers.local.status import LocalJobs
@@ -20,7 +19,7 @@ def wait(jobs: LocalJobs, app_id: str, timeout: float | None) -> bool:
     """Blocks until a job has ended, for at most `timeout` seconds; returns False if it timed out."""
     paths = paths_of(jobs.home, app_id)
     if timeout is None:
-        while locks.wait_free(paths.lock) and is_waiting(paths):
+        while locks.wait_free(paths.lock) and paths.is_waiting():
             time.sleep(STARTS_WITHIN)  # its keeper was killed, or takes the lock now
             jobs.reconcile(app_id)
         return True
@@ -32,7 +31,7 @@ def wait(jobs: LocalJobs, app_id: str, timeout: float | None) -> bool:
             if holder is not None and not view.has_ended:
                 processes.wait_end(holder, end - time.monotonic())
     while locks.wait_free(paths.lock, max(0.0, end - time.monotonic())):
-        if not is_waiting(paths):
+        if not paths.is_waiting():
             return True
         if time.monotonic() > end:
             return False

@@ -46,8 +46,9 @@ def run_child(
     Raises:
         StateError: it cannot be started.
     """
-    ends = _Ends(streams, stderr_apart)
+    ends, caller = _Ends(streams, stderr_apart), Caller(streams)
     try:
+        ends.resize(caller)  # first: the program reads the size when it starts
         try:
             process = subprocess.Popen(
                 list(argv),
@@ -64,7 +65,7 @@ def run_child(
         finally:
             ends.close_theirs()
         try:
-            _relay(process, ends, Caller(streams))
+            _relay(process, ends, caller)
         except BaseException:
             _end(process)
             raise
@@ -121,6 +122,11 @@ class _Ends:
         for descriptor in {*self.outputs, *([] if self.sink is None else [self.sink])}:
             os.set_blocking(descriptor, False)
 
+    def resize(self, caller: Caller) -> None:
+        """Gives the terminal of the program the size of that of the caller, if it is new."""
+        if self.terminal is not None and (size := caller.new_size()) is not None:
+            fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+
     def close_theirs(self) -> None:
         """Closes the ends that the program has inherited."""
         for descriptor in set(self.theirs):
@@ -153,8 +159,7 @@ def _relay(process: subprocess.Popen[bytes], ends: _Ends, caller: Caller) -> Non
     watch = _watch(process)
     try:
         while process.poll() is None:
-            if ends.terminal is not None and (size := caller.new_size()) is not None:
-                fcntl.ioctl(ends.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+            ends.resize(caller)
             poll = select.poll()
             for descriptor in ends.outputs:
                 poll.register(descriptor, select.POLLIN)

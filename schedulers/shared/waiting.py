@@ -127,11 +127,6 @@ def fill(folder: Path, mine: Ticket, env: Mapping[str, str]) -> None:
     ticket.save_origin(JobPaths(folder).origin, dict(env))
 
 
-def is_queued(home: Home, app_id: str) -> bool:
-    """Returns True if a job waits in the queue."""
-    return ticket.is_waiting(home.job(app_id))
-
-
 def enqueue(home: Home, app_id: str) -> list[str]:
     """Notifies the keeper of a recorded job.
 

@@ -6,7 +6,6 @@ import os
 import signal
 
 from torchx.errors import StateError
-from torchx.jobs import ticket
 from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.view import load
 from torchx.lazy import lazy_imports
@@ -36,7 +35,7 @@ def request(paths: JobPaths, *, now: bool = False) -> None:
         view = load(paths)
     except FileNotFoundError:
         return  # deleted in the meantime
-    if view.supervisor is None and not view.has_ended and ticket.is_waiting(paths):
+    if view.supervisor is None and not view.has_ended and paths.is_waiting():
         waiting.cancel(Home(paths.folder.parent.parent), paths)
         return
     delivered = view.has_ended

@@ -213,6 +213,10 @@ class JobPaths(NamedTuple):
         """The needs of a job that waits for resources; exists until its supervisor starts."""
         return self.folder / "ticket.json"
 
+    def is_waiting(self) -> bool:
+        """Returns True if the job has a ticket; one that has a supervisor too is just starting."""
+        return self.ticket.exists()
+
     @property
     def origin(self) -> Path:
         """The environment of the submission of a waiting job."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 
-from torchx.jobs import ticket
 from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.record import damaged
 from torchx.jobs.view import JobView, load
@@ -14,7 +13,7 @@ from torchx.machine import files
 from torchx.machine import locks as lock
 
 with lazy_imports:
-    from torchx.jobs import recovery
+    from torchx.jobs import recovery, ticket
     from torchx.notifications import launch
     from torchx.waiting import launch as waiting
 
@@ -93,7 +92,7 @@ def _load(paths: JobPaths) -> JobView:
 
 def _waits(view: JobView, paths: JobPaths) -> bool:
     """Returns True if a job without a supervisor waits for one."""
-    return view.supervisor is None and ticket.is_waiting(paths)
+    return view.supervisor is None and paths.is_waiting()
 
 
 def _is_held(paths: JobPaths) -> bool:
@@ -112,7 +111,7 @@ def reconcile(paths: JobPaths) -> JobView:
     """
     view = load(paths)
     if view.has_ended:
-        if ticket.is_waiting(paths):  # its keeper was killed before it removed the ticket
+        if paths.is_waiting():  # its keeper was killed before it removed the ticket
             ticket.clear(Home(paths.folder.parent.parent), paths)
         return view
     try:

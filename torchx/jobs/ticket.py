@@ -135,11 +135,6 @@ def folder_of(app_id: str) -> str:
     return file_name(app_id)
 
 
-def is_waiting(paths: JobPaths) -> bool:
-    """Returns True if a job has a ticket; one that has a supervisor too is just starting."""
-    return paths.ticket.exists()
-
-
 def marked(home: Home) -> list[str]:
     """Returns the names of the folders of jobs that may wait."""
     try:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from torchx.errors import StateError
 from torchx.jobs.paths import Home, JobPaths, user_home
-from torchx.jobs.ticket import Ticket, folder_of, is_waiting, marked
+from torchx.jobs.ticket import Ticket, folder_of, marked
 from torchx.leases import gpus as machine_gpus
 from torchx.waiting import launch, reasons
 
@@ -157,7 +157,7 @@ def change(app_id: str, action: str) -> None:
         StateError: it does not wait, or the queue cannot be reached.
     """
     homes = Home(user_home()).queues
-    home = next((home for home in homes if is_waiting(home.job(app_id))), homes[0])
+    home = next((home for home in homes if home.job(app_id).is_waiting()), homes[0])
     paths = home.job(app_id)
     try:
         if action == FIRST:

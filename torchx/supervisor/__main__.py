@@ -62,7 +62,7 @@ def supervise(paths: JobPaths, ready: int) -> None:
         boot=processes.boot_id(),
         guard=[parent.pid, parent.start],
     )
-    if ticket.is_waiting(paths):  # the keeper may be killed before it does this
+    if paths.is_waiting():  # the keeper may be killed before it does this
         ticket.clear(Home(paths.folder.parent.parent), paths)
     report_ready(ready)
     supervisor.run()

@@ -15,7 +15,6 @@ from torchx.schedulers.shared.listing import newest_first
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 
 with lazy_imports:
-    from torchx.jobs import ticket
     from torchx.schedulers.docker import cancel as docker_cancel
     from torchx.schedulers.docker import logs as docker_logs
     from torchx.schedulers.docker import prune as docker_prune
@@ -54,7 +53,7 @@ def exists(engine: Engine, app_id: str) -> bool:
 def may_wait(engine: Engine, app_id: str) -> bool:
     """Returns True if an application is in the queue of this machine."""
     paths = records.paths_of(engine.address, app_id)
-    return paths is not None and ticket.is_waiting(paths)
+    return paths is not None and paths.is_waiting()
 
 
 def reconcile(engine: Engine, app_id: str) -> None:

@@ -46,7 +46,7 @@ def reconcile(engine: Engine, app_id: str) -> bool:
         return False
     if queued.view.orphaned:
         _repair(engine, queued)
-    elif queued.view.has_ended and ticket.is_waiting(queued.paths):
+    elif queued.view.has_ended and queued.paths.is_waiting():
         ticket.clear(_home_of(queued), queued.paths)  # its keeper was killed before it removed the ticket
     return records.exists(queued.paths)
 

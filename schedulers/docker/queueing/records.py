@@ -195,7 +195,7 @@ def images(address: Address) -> set[str]:
     """Returns the images of the applications of an engine that wait."""
     found = set()
     for _, queued in find_all(address):
-        if isinstance(queued, Queued) and ticket.is_waiting(queued.paths):
+        if isinstance(queued, Queued) and queued.paths.is_waiting():
             with suppress(OSError, StateError):
                 found |= {str(body.get("Image")) for _, body in Request.load(queued.paths).containers}
     return found

@@ -7,6 +7,7 @@ import io
 import os
 import random
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,14 @@ from torchx.errors import StateError
 from torchx.machine import enter
 from torchx.schedulers.shared.child import run_child
 from torchx.scheduling.streams import Streams
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left() -> Iterator[None]:
+    """Cancels the jobs of a test at its end."""
+    yield
+    for app in scheduler().list():
+        scheduler().cancel(app.app_id)
 
 
 def until_up(app_id: str, replicas: int = 1) -> None:
