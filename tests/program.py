@@ -18,6 +18,8 @@ from typing import Any
 import outputs
 from forks import fork
 
+from torchx.machine import processes
+
 ROOT = Path(__file__).parent.parent
 COMMAND = [sys.executable, "-m", "torchx_cli"]
 
@@ -124,6 +126,19 @@ def on_terminal(*words: str, columns: int = 80, env: Mapping[str, str] | None = 
         shown += data
     os.close(master)
     return shown.decode().replace("\r\n", "\n"), process.wait(60)
+
+
+def pids_of(module: str, folder: Path) -> list[int]:
+    """Returns the pids of the processes of a module for a folder, the oldest first."""
+    found = []
+    for entry in processes.table():
+        try:
+            words = processes.read_proc(f"/proc/{entry.process.pid}/cmdline").split(b"\0")
+        except OSError:
+            continue
+        if os.fsencode(folder) in words and any(module.encode() in word for word in words):
+            found.append((entry.process.start, entry.process.pid))
+    return [pid for _, pid in sorted(found)]
 
 
 def delete_all() -> None:

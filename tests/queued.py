@@ -9,12 +9,12 @@ from typing import Any
 import fakegpus
 from containers import containers, scheduler, sh
 from gpu_engine import GPUS
+from program import pids_of
 from support import wait_until
 
 from torchx.jobs.paths import Home
 from torchx.jobs.ticket import marked
 from torchx.leases.holders import names_in_use
-from torchx.machine import processes
 from torchx.specs.app import Role
 from torchx.specs.resources import Resource
 from torchx.specs.status import AppState
@@ -47,19 +47,6 @@ def message(app_id: str) -> str:
 
 def until_running(app_id: str) -> None:
     wait_until(lambda: state(app_id) is AppState.RUNNING, f"{app_id} runs")
-
-
-def pids_of(module: str, folder: Path) -> list[int]:
-    """Returns the pids of the processes of a module for a folder, the oldest first."""
-    found = []
-    for entry in processes.table():
-        try:
-            words = processes.read_proc(f"/proc/{entry.process.pid}/cmdline").split(b"\0")
-        except OSError:
-            continue
-        if os.fsencode(folder) in words and any(module.encode() in word for word in words):
-            found.append((entry.process.start, entry.process.pid))
-    return [pid for _, pid in sorted(found)]
 
 
 def keepers() -> list[int]:

@@ -12,13 +12,13 @@ from typing import Any
 import fakegpus
 import pytest
 from local import ended, scheduler, sh, submit, text
-from program import COMMAND, environment, torchx
+from program import COMMAND, environment, pids_of, torchx
 from support import wait_until
 
 from torchx.jobs.paths import Home
 from torchx.jobs.ticket import Ticket, marked
 from torchx.leases.holders import names_in_use
-from torchx.machine import locks, processes, socket_names
+from torchx.machine import locks, socket_names
 from torchx.specs.app import Role
 from torchx.specs.resources import Resource
 from torchx.specs.status import AppState
@@ -64,15 +64,7 @@ def home() -> Home:
 
 def keeper_processes() -> list[int]:
     """Returns the pids of the keepers of this test's state home."""
-    found = []
-    for entry in processes.table():
-        try:
-            words = processes.read_proc(f"/proc/{entry.process.pid}/cmdline").split(b"\0")
-        except OSError:
-            continue
-        if os.fsencode(home().path) in words and any(b"waiting.keeper" in word for word in words):
-            found.append(entry.process.pid)
-    return found
+    return pids_of("waiting.keeper", home().path)
 
 
 def until_no_keeper() -> None:

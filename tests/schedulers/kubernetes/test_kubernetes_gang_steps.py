@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,12 @@ import pytest
 from fakecluster import FakeCluster
 from fakecluster.objects import pod_of
 from kubejobs import OPTIONS, app, role
+from kubesteps import PODS, Disturbance, Disturbed, Killed, check_the_end_wins, of
 
-from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of
 from torchx.schedulers.kubernetes.manifests.names import RESTARTED
-from torchx.schedulers.kubernetes.objects import CANCELLED, HELD
+from torchx.schedulers.kubernetes.objects import HELD
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
-
-PODS = "/api/v1/namespaces/default/pods"
-
-
-class Killed(BaseException):
-    """The process of a restart is killed."""
 
 
 @pytest.fixture
@@ -63,54 +56,6 @@ def failing(cluster: FakeCluster, scheduler: KubernetesScheduler) -> str:
 
             cluster.store.update(PODS, pod["metadata"]["name"], change)
     return app_id
-
-
-def end_pods(cluster: FakeCluster) -> None:
-    """Ends the pods that are due, as a node does."""
-    for pod in cluster.objects("pods"):
-        if pod["spec"].get("activeDeadlineSeconds") and pod["status"]["phase"] == "Running":
-            over = {"exitCode": 143, "reason": "Error", "finishedAt": "2026-11-23T01:00:02Z"}
-            ended = {"phase": "Failed", "reason": "DeadlineExceeded"}
-            ended["containerStatuses"] = [{"name": "main", "state": {"terminated": over}, "restartCount": 0}]  # type: ignore[assignment]
-            cluster.store.update(PODS, pod["metadata"]["name"], lambda p, e=ended: p["status"].update(e))
-
-
-class Disturbed:
-    """Does something before a certain write of a scheduler."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster) -> None:
-        self.at, self.action, self.busy, self.count = -1, lambda: None, False, 0
-        self.happened = False
-        call = Cluster.call
-
-        def disturbed(own: Cluster, method: str, *args: Any, **more: Any) -> Any:
-            if method != "GET" and not self.busy:
-                if self.count == self.at:
-                    self.busy = self.happened = True
-                    try:
-                        self.action()
-                    finally:
-                        self.busy = False
-                self.count += 1
-            answer = call(own, method, *args, **more)
-            end_pods(cluster)
-            return answer
-
-        monkeypatch.setattr(Cluster, "call", disturbed)
-
-    def run(self, at: int, action: Callable[[], Any], restart: Callable[[], Any]) -> bool:
-        """Runs a restart that is disturbed before write ``at``; returns False if it has fewer writes."""
-        self.at, self.action, self.count, self.happened = at, action, 0, False
-        with suppress(Killed):
-            restart()
-        self.at = -1
-        return self.happened
-
-
-def of(cluster: FakeCluster, app_id: str) -> list[dict[str, Any]]:
-    name = app_id.partition(":")[2]
-    found = [job for job in cluster.objects("jobs") if job["metadata"]["name"].startswith(name)]
-    return sorted(found, key=lambda job: str(job["metadata"]["name"]))
 
 
 def check_restarted_once(cluster: FakeCluster, app_id: str, at: int) -> None:
@@ -165,21 +110,10 @@ def test_an_end_wins_against_a_restart(
     verb: str,
     killed: bool,
 ) -> None:
-    disturbed = Disturbed(monkeypatch, cluster)
-    at, more = 0, True
-    while more:
-        app_id = failing(cluster, scheduler)
-
-        def act(app_id: str = app_id) -> None:
-            getattr(other, verb)(app_id)
-            if killed:
-                raise Killed
-
-        more = disturbed.run(at, act, lambda app_id=app_id: scheduler.reconcile(app_id))
-        for _ in range(2 if more else 0):
-            scheduler.reconcile(app_id)
-        for job in of(cluster, app_id) if more else ():
-            where = f"{job['metadata']['name']} after {verb} before write {at}"
-            ended = job["spec"].get("suspend") or CANCELLED in job["metadata"]["annotations"]
-            assert ended or job["metadata"].get("deletionTimestamp") or attempt_of(job) == 1, where
-        at += 1
+    check_the_end_wins(
+        Disturbed(monkeypatch, cluster),
+        lambda: failing(cluster, scheduler),
+        scheduler.reconcile,
+        Disturbance(getattr(other, verb), killed),
+        lambda job: attempt_of(job) == 1,
+    )

@@ -10,7 +10,7 @@ import pytest
 from fakecluster import FakeCluster
 from fakecluster.objects import pod_of
 from kubejobs import OPTIONS, app, role
-from test_kubernetes_gang_steps import PODS, Disturbed, Killed, end_pods, of
+from kubesteps import PODS, Disturbance, Disturbed, Killed, check_the_end_wins, end_pods, of
 
 from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.schedulers.kubernetes.manifests.names import AWAITS, LATE
@@ -216,25 +216,14 @@ def test_an_end_wins_against_a_start(
     verb: str,
     killed: bool,
 ) -> None:
-    disturbed = Disturbed(monkeypatch, cluster)
-    at, more = 0, True
-    while more:
-        app_id = due_start(cluster, scheduler)
-
-        def act(app_id: str = app_id) -> None:
-            getattr(other, verb)(app_id)
-            if killed:
-                raise Killed
-
-        more = disturbed.run(at, act, lambda app_id=app_id: scheduler.reconcile(app_id))
-        for _ in range(2 if more else 0):
-            scheduler.reconcile(app_id)
-        for job in of(cluster, app_id) if more else ():
-            where = f"{job['metadata']['name']} after {verb} before write {at}"
-            over = job["spec"].get("suspend") or CANCELLED in job["metadata"]["annotations"]
-            assert over or job["metadata"].get("deletionTimestamp") or job["status"].get("succeeded"), where
-        at += 1
-    assert at > 2
+    writes = check_the_end_wins(
+        Disturbed(monkeypatch, cluster),
+        lambda: due_start(cluster, scheduler),
+        scheduler.reconcile,
+        Disturbance(getattr(other, verb), killed),
+        lambda job: job["status"].get("succeeded"),
+    )
+    assert writes > 2
 
 
 def test_an_interrupted_cancellation_is_completed(

@@ -1,0 +1,115 @@
+"""Steps of a scheduler of Kubernetes that are interrupted, or disturbed by another process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import pytest
+from fakecluster import FakeCluster
+
+from torchx.schedulers.kubernetes.api.client import Cluster
+from torchx.schedulers.kubernetes.objects import CANCELLED
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class Killed(BaseException):
+    """The process of a restart is killed."""
+
+
+def end_pods(cluster: FakeCluster) -> None:
+    """Ends the pods that are due, as a node does."""
+    for pod in cluster.objects("pods"):
+        if pod["spec"].get("activeDeadlineSeconds") and pod["status"]["phase"] == "Running":
+            over = {"exitCode": 143, "reason": "Error", "finishedAt": "2026-11-23T01:00:02Z"}
+            ended = {"phase": "Failed", "reason": "DeadlineExceeded"}
+            ended["containerStatuses"] = [{"name": "main", "state": {"terminated": over}, "restartCount": 0}]  # type: ignore[assignment]
+            cluster.store.update(PODS, pod["metadata"]["name"], lambda p, e=ended: p["status"].update(e))
+
+
+class Disturbed:
+    """Does something before a certain write of a scheduler."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster) -> None:
+        self.at, self.action, self.busy, self.count = -1, lambda: None, False, 0
+        self.happened, self.cluster = False, cluster
+        call = Cluster.call
+
+        def disturbed(own: Cluster, method: str, *args: Any, **more: Any) -> Any:
+            if method != "GET" and not self.busy:
+                if self.count == self.at:
+                    self.busy = self.happened = True
+                    try:
+                        self.action()
+                    finally:
+                        self.busy = False
+                self.count += 1
+            answer = call(own, method, *args, **more)
+            end_pods(cluster)
+            return answer
+
+        monkeypatch.setattr(Cluster, "call", disturbed)
+
+    def run(self, at: int, action: Callable[[], Any], restart: Callable[[], Any]) -> bool:
+        """Runs a restart that is disturbed before write ``at``; returns False if it has fewer writes."""
+        self.at, self.action, self.count, self.happened = at, action, 0, False
+        with suppress(Killed):
+            restart()
+        self.at = -1
+        return self.happened
+
+
+def of(cluster: FakeCluster, app_id: str) -> list[dict[str, Any]]:
+    name = app_id.partition(":")[2]
+    found = [job for job in cluster.objects("jobs") if job["metadata"]["name"].startswith(name)]
+    return sorted(found, key=lambda job: str(job["metadata"]["name"]))
+
+
+class Disturbance(NamedTuple):
+    """An end of an application while a step of it is carried out.
+
+    Attributes:
+        end: ends the application, in another process.
+        killed: whether the process of the step is killed then.
+    """
+
+    end: Callable[[str], object]
+    killed: bool
+
+
+def check_the_end_wins(
+    disturbed: Disturbed,
+    prepare: Callable[[], str],
+    step: Callable[[str], object],
+    disturbance: Disturbance,
+    may_stay: Callable[[dict[str, Any]], object],
+) -> int:
+    """Checks that nothing runs after an end before each write of a step; returns the number of writes.
+
+    Args:
+        disturbed: runs the steps.
+        prepare: submits an application of which the step is due, and returns its id.
+        step: carries out the step.
+        disturbance: the end.
+        may_stay: returns True for a job that need not be ended.
+    """
+    at, more = 0, True
+    while more:
+        app_id = prepare()
+
+        def act(app_id: str = app_id) -> None:
+            disturbance.end(app_id)
+            if disturbance.killed:
+                raise Killed
+
+        more = disturbed.run(at, act, lambda app_id=app_id: step(app_id))
+        for _ in range(2 if more else 0):
+            step(app_id)
+        for job in of(disturbed.cluster, app_id) if more else ():
+            where = f"{job['metadata']['name']} before write {at}"
+            over = job["spec"].get("suspend") or CANCELLED in job["metadata"]["annotations"]
+            assert over or job["metadata"].get("deletionTimestamp") or may_stay(job), where
+        at += 1
+    return at
