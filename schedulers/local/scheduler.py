@@ -166,7 +166,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
     def may_wait(self, app_id: str) -> bool:
         """Returns True if a job is in the queue of this machine."""
-        return self._jobs.home.job(app_id).is_waiting()
+        return local_wait.may_wait(self._jobs, app_id)
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Blocks until a job has ended; without a timeout, the kernel wakes the caller immediately."""

@@ -15,6 +15,11 @@ STARTS_WITHIN = 0.2
 """Seconds between two checks of a waiting job without a keeper."""
 
 
+def may_wait(jobs: LocalJobs, app_id: str) -> bool:
+    """Returns True if a job is in the queue of this machine."""
+    return paths_of(jobs.home, app_id).is_waiting()
+
+
 def wait(jobs: LocalJobs, app_id: str, timeout: float | None) -> bool:
     """Blocks until a job has ended, for at most `timeout` seconds; returns False if it timed out."""
     paths = paths_of(jobs.home, app_id)

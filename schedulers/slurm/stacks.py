@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from torchx.errors import StateError
 from torchx.schedulers.slurm import commands as client
+from torchx.schedulers.slurm.parse import hosts_of
 from torchx.schedulers.slurm.queue import find, require_own
 from torchx.scheduling.checks import unknown_application
 from torchx.scheduling.stack_program import TIMEOUT, answer, arguments, command, program
@@ -38,10 +39,13 @@ def stacks(
     parts = []
     for part in running:
         group = [f"--het-group={part.part}"] if len(job.queue) > 1 else []
+        nodes = max(1, len(list(hosts_of(part.nodes))))
         step = [
             "--overlap",
             f"--jobid={part.job_id if part.task is None else part.own_id}",
             *group,
+            f"--nodes={nodes}",
+            f"--ntasks={nodes}",
             "--ntasks-per-node=1",
             "--cpus-per-task=1",
             "--mem=0",

@@ -194,7 +194,7 @@ def test_no_scheduler_is_imported_by_the_core() -> None:
 
 @pytest.mark.parametrize("what", ["print", "exit", "signal handler"])
 def test_only_the_command_line_does_this(what: str) -> None:
-    """Supervisor, conductor, keeper and replica agent are programs: they exit and handle signals.
+    """Supervisor, conductor, keeper, replica agent and others are programs: they exit and handle signals.
 
     A program that calls `ending` requests that its signals are handled. A notebook cell prints.
     """
@@ -205,6 +205,7 @@ def test_only_the_command_line_does_this(what: str) -> None:
         "torchx.schedulers.docker.queueing.start",
         "torchx.schedulers.slurm.node.agent",
         "torchx.distributed.notice",
+        "torchx.machine.enter",
         "torchx.scheduling.preflight_program",
     )
     hosts = ("torchx_cli", *(("torchx.notebook",) if what == "print" else programs))

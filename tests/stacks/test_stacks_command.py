@@ -151,6 +151,7 @@ def test_stacks_on_the_nodes_of_a_cluster(tmp_path: Path) -> None:
         role = slurms.role("", name, num_replicas=2, env={"RANK": "${replica_id}"})
         role.entrypoint, role.args = sys.executable, ["-c", CODE]
         roles.append(role)
+    roles[1].metadata = {"slurm": {"nodes": "2"}}
     app_id = slurm.submit(AppDef("job", roles), {"job_dir": str(tmp_path), "time": "5"})
     try:
         full = f"slurm://torchx/{app_id}"
@@ -158,6 +159,7 @@ def test_stacks_on_the_nodes_of_a_cluster(tmp_path: Path) -> None:
         found = until_settled(full, 4)
         assert [(p.role, p.replica, p.rank) for p in found] == [(n, r, r) for n in "ab" for r in (0, 1)]
         assert {p.host for p in found} <= {f"node{n}" for n in range(1, slurms.NODES + 1)}
+        assert len({p.host for p in found if p.role == "b"}) == 2
         lines = torchx("stacks", f"{full}/b").stdout.splitlines()
         assert lines[0].startswith("rank 0  (1 of 2, pid ")
         assert "    read_data <string>:4 <- <module> <string>:5" in lines

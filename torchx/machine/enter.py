@@ -6,6 +6,7 @@ It also runs on the nodes of clusters, with any Python 3, where torchx is not in
 import json
 import os
 import shutil
+import signal
 import sys
 from typing import Any
 
@@ -108,7 +109,7 @@ def in_namespaces(pid: int, command: Any) -> Any:
 
 
 def main() -> None:
-    """Becomes the requested program.
+    """Runs the requested program and exits with its exit code.
 
     A mark is written before it; earlier output is an error message.
     """
@@ -131,11 +132,30 @@ def main() -> None:
     (sys.stdout if request["terminal"] else sys.stderr).write(request["mark"] + "\n")
     sys.stdout.flush()
     sys.stderr.flush()
+    child = os.fork()
+    if child:
+        raise SystemExit(wait(child))
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and programs would inherit that
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.execve(program, command, env)  # noqa: S606
     except OSError as error:
         sys.stderr.write("torchx: " + command[0] + ": " + str(error.strerror) + "\n")
-        raise SystemExit(126) from None
+        sys.stderr.flush()
+        os._exit(126)
+
+
+def wait(child: int) -> int:
+    """Returns the exit code of the program, 128 + N if signal N ended it.
+
+    Slurm drops the last output of a task that a signal has ended, so this process ends with an exit code.
+    """
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP):  # of a terminal: they are for the program
+        signal.signal(number, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: os.kill(child, number))
+    status = os.waitpid(child, 0)[1]
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 if __name__ == "__main__":

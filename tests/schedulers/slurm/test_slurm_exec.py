@@ -42,6 +42,7 @@ def test_it_runs_on_the_node_of_the_replica(scheduler: SlurmScheduler, tmp_path:
         digest = f"{hashlib.sha256(data).hexdigest()}  -\n".encode()
         assert run("sha256sum", source=file.fileno()) == (0, digest, b"")
     assert run("sh", "-c", "head -c 300000 /dev/zero; kill -9 $$")[:2] == (137, bytes(300_000))
+    assert run("sh", "-c", "yes | head -n 1") == (0, b"y\n", b""), "SIGPIPE has its usual effect"
     handle = f"slurm://torchx/{app_id}/two/1"
     shown, code = on_terminal("exec", handle, "sh", "-c", "stty size; test -t 2 && echo terminal; exit 6")
     assert (shown.split(), code) == (["40", "80", "terminal"], 6)

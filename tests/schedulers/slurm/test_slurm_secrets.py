@@ -215,7 +215,7 @@ def test_a_comment_that_names_another_folder_is_not_believed(
     assert job not in [app.app_id for app in scheduler.list()]
 
 
-@pytest.mark.parametrize("end", ["+1", ".0", ".batch", "_3"])
+@pytest.mark.parametrize("end", ["+1", ".0", ".batch"])
 def test_the_id_of_a_part_is_told_as_such(end: str) -> None:
     for words in (["status", f"slurm://torchx/157{end}"], ["status", f"157{end}"], ["cancel", f"157{end}"]):
         done = torchx(*words)

@@ -94,7 +94,7 @@ def test_without_accounting_there_are_no_measurements(
 ) -> None:
     scheduler = create_scheduler("torchx")
     app_id = scheduler.submit(AppDef("job", [slurms.role("true")]), {"job_dir": str(tmp_path)})
-    monkeypatch.setattr(slurm_usage, "_account", _fail)
+    monkeypatch.setattr(slurm_usage, "account", _fail)
     try:
         assert scheduler.usage(app_id) is None
     finally:
