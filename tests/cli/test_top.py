@@ -79,6 +79,7 @@ def test_columns_of_gpus_are_shown_if_one_is_measured() -> None:
 def test_a_table_without_a_terminal() -> None:
     assert torchx("top", "-s", "local_cwd").stderr == "no running applications\n"
     app_id = leave("echo from-${replica_id}; sleep 600", replicas=2)
+    assert torchx("wait", "--for", "running", app_id).returncode == 0
     done = torchx("top", "-s", "local_cwd")
     head, first, *rest = done.stdout.splitlines()
     assert head.split() == ["REPLICA", "STATE", "CPU", "MEMORY", "OUTPUT", "LAST", "LINE"]

@@ -157,13 +157,14 @@ def test_the_limit_is_the_named_cause(scheduler: KubernetesScheduler) -> None:
 
 def test_a_cancellation_is_not_delayed_by_the_notice(scheduler: KubernetesScheduler) -> None:
     """The hook of a pod notifies nobody before the time limit, and TERM follows immediately."""
-    script = "trap 'echo noticed' USR1; trap 'echo cancelled; exit 143' TERM; while :; do sleep 0.05; done"
+    traps = "trap 'echo noticed' USR1; trap 'echo cancelled; exit 143' TERM"
+    script = f"{traps}; echo up; while :; do sleep 0.05; done"
     app_id = submit(scheduler, role(script), time_limit="10h", notice="5h", requeue_on="time-limit")
-    until_all_run(scheduler, app_id)
+    wait_until(lambda: lines(scheduler, app_id) == ["up"], "it handles the signals")
     scheduler.cancel(app_id)
     assert scheduler.wait(app_id, 240.0)
     done = until_ended(scheduler, app_id)
-    assert (done.state, lines(scheduler, app_id)) == (AppState.CANCELLED, ["cancelled"])
+    assert (done.state, lines(scheduler, app_id)) == (AppState.CANCELLED, ["up", "cancelled"])
 
 
 @pytest.mark.parametrize("program", ["sh", "python3"])

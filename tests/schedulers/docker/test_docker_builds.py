@@ -106,7 +106,8 @@ def test_steps_are_reported_in_lines_when_they_take_long(runs: Runs, folder: Pat
     runs.run(folder, sh("true"))  # so that of the next build nothing but the slow step takes long
     dockerfile(folder, above, SLOW)
     runs.run(folder, sh("true"))
-    first, *_, last = runs.told
+    # on a slow machine, the context may take long too
+    first, *_, last = [line for line in runs.told if not re.match("building .*, sending", line)]
     name = runs.dryrun(folder, sh("true")).request.builds[0].name
     assert re.match(rf"building {name}, step [34] of \d: RUN for i in", first)
     assert re.fullmatch(rf"built {name} from {IMAGE} with workspace {folder} by its .* in \d\.\d s", last)
