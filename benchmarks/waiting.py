@@ -18,15 +18,15 @@ from replicas import cpu_time
 
 sys.path.append(str(ROOT / "tests"))
 
-from chaos import Chaos, Sampler, longest_gap  # modules of the tests, as the next two
+from chaos import Chaos, Sampler, longest_gap  # modules of the tests, as the next three
 from fakegpus import FakeGpus
+from program import pids_of
 from users import UIDS, User, shared_folder
 
 from torchx.jobs import ticket
 from torchx.jobs.paths import Home
 from torchx.jobs.ticket import Ticket
 from torchx.jobs.view import load
-from torchx.machine import processes
 from torchx.waiting import keepers
 
 MOST_MEMORY = 30
@@ -158,15 +158,7 @@ def several_users(place: Place, count: int) -> Row:
 
 def _keeper(home: Home) -> list[int]:
     """Returns the pids of the keeper and its guard."""
-    found = []
-    for entry in processes.table():
-        try:
-            words = processes.read_proc(f"/proc/{entry.process.pid}/cmdline").split(b"\0")
-        except OSError:
-            continue
-        if os.fsencode(home.path) in words and any(b"waiting.keeper" in word for word in words):
-            found.append(entry.process.pid)
-    return found
+    return pids_of("waiting.keeper", home.path)
 
 
 def _megabytes(pid: int) -> float:

@@ -49,7 +49,7 @@ def take_or_wait(
     queues = has_to_queue(needs, here, cfg)
     reservation = None if queues else here.take(needs)
     if reservation is None and (queues or (not cfg.get(NO_WAIT) and can_ever_run(needs, here))):
-        return ticket_of(app_id, at, needs, here, cfg, per_role, ports)
+        return _ticket(app_id, at, needs, here, cfg, per_role, ports)
     return reservation
 
 
@@ -85,21 +85,11 @@ def can_ever_run(needs: Needs, here: Capacity) -> bool:
     )
 
 
-def ticket_of(
+def _ticket(
     app_id: str, at: float, needs: Needs, here: Capacity, cfg: Mapping[str, CfgVal],
-    per_role: Iterable[tuple[str, int]] = (), ports: Iterable[str] = (),
+    per_role: Iterable[tuple[str, int]], ports: Iterable[str],
 ) -> Ticket:  # fmt: skip
-    """Returns the ticket of a job.
-
-    Args:
-        app_id: the job.
-        at: the time of its submission, seconds since the epoch.
-        needs: the resources that it reserves.
-        here: the resources that it may use.
-        cfg: the run options.
-        per_role: the GPUs of each replica, by role.
-        ports: the names of the ports to lease at its start.
-    """
+    """Returns the ticket of a job, from the arguments of :func:`take_or_wait`."""
     limit = limits_of(cfg)
     priority = cfg.get(PRIORITY)
     umask = os.umask(0o077)

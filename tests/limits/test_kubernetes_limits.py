@@ -156,7 +156,7 @@ def test_the_limit_is_the_named_cause(scheduler: KubernetesScheduler) -> None:
 
 
 def test_a_cancellation_is_not_delayed_by_the_notice(scheduler: KubernetesScheduler) -> None:
-    """The hook of a pod notifies nobody before the time limit, and TERM follows immediately."""
+    """The hook of a pod sends no notice before the time limit, and TERM follows immediately."""
     traps = "trap 'echo noticed' USR1; trap 'echo cancelled; exit 143' TERM"
     script = f"{traps}; echo up; while :; do sleep 0.05; done"
     app_id = submit(scheduler, role(script), time_limit="10h", notice="5h", requeue_on="time-limit")

@@ -62,8 +62,7 @@ def cancel_many(clusters: Clusters, app_ids: Collection[str], *, now: bool) -> N
         UnavailableError: the cluster does not respond.
     """
     with reachable():
-        for cluster, job, runs in _jobs(clusters, app_ids):
-            owner.require_own(job.app_id, job.owner, "cancelled", None)
+        for cluster, job, runs in _own_jobs(clusters, app_ids, "cancelled"):
             if not _is_all(job, runs | _ended(job)):
                 ends.cancel_runs(cluster, job, runs, grace=not now)
             elif now:
@@ -80,8 +79,7 @@ def delete_many(clusters: Clusters, app_ids: Collection[str]) -> None:
         UnavailableError: the cluster does not respond.
     """
     with reachable():
-        for cluster, job, runs in _jobs(clusters, app_ids):
-            owner.require_own(job.app_id, job.owner, "deleted", None)
+        for cluster, job, runs in _own_jobs(clusters, app_ids, "deleted"):
             if ends.delete_runs(cluster, job, runs):
                 delete_objects(cluster, job)
                 forget(job.app_id)
@@ -95,12 +93,24 @@ def limit_many(clusters: Clusters, app_ids: Collection[str], at_once: int) -> No
         UnavailableError: the cluster does not respond.
     """
     with reachable():
-        for cluster, job, _ in _jobs(clusters, app_ids):
-            owner.require_own(job.app_id, job.owner, "changed", None)
+        for cluster, job, _ in _own_jobs(clusters, app_ids, "changed"):
             main = job.mains[0]
             if not is_terminal(job_facts("job", main).state) and not annotation(main, CANCELLED):
                 change = {"spec": {"parallelism": parallelism(view.count_of_runs(job.mains[0]), at_once)}}
                 cluster.patch(main_path("job", job.namespace, main["metadata"]["name"]), change)
+
+
+def _own_jobs(
+    clusters: Clusters, app_ids: Collection[str], verb: str
+) -> Iterator[tuple[Cluster, Facts, set[int]]]:
+    """Yields the Jobs as :func:`_jobs` does.
+
+    Raises:
+        OwnershipError: a Job belongs to another user, and cannot be cancelled, deleted or changed.
+    """
+    for cluster, job, runs in _jobs(clusters, app_ids):
+        owner.require_own(job.app_id, job.owner, verb, None)
+        yield cluster, job, runs
 
 
 def _jobs(clusters: Clusters, app_ids: Collection[str]) -> Iterator[tuple[Cluster, Facts, set[int]]]:

@@ -130,10 +130,14 @@ class Gathered:
 
     def finish(self) -> None:
         """Copies the rest, and removes the files from the node's disk if all of them are copied."""
-        if self.copy() and self.folder != self.target:
+        if not self.copy() or self.folder == self.target:
+            return
+        try:
             for name in self.FILES:
                 os.unlink(os.path.join(self.folder, name))
             os.rmdir(self.folder)
+        except OSError as error:  # the end of the replica is recorded all the same
+            warn("cannot remove " + self.folder + ": " + str(error.strerror))
 
 
 def write(descriptor: int, data: bytes) -> bool:

@@ -246,7 +246,7 @@ def test_a_role_before_fails(scheduler: KubernetesScheduler, cluster: FakeCluste
 def test_an_evicted_service_is_started_again_by_its_job(
     scheduler: KubernetesScheduler, cluster: FakeCluster, waited: Any, tmp_path: Path
 ) -> None:
-    """An eviction is no failure, also without retries; the trainer continues."""
+    """An eviction is not a failure, also without retries; the trainer continues."""
     go, up = tmp_path / "go", tmp_path / "up"
     server = service(role(f"echo >> {up}; exec sleep 600", name="server"), f"cmd:test -e {up}")
     app_id = submit(scheduler, server, after(role(until_file(go, "true"), name="trainer"), ["server"]))

@@ -61,6 +61,15 @@ def test_output_that_cannot_be_gathered_stays_on_the_node(
     assert "torchx: cannot gather the logs: Is a directory" in capfd.readouterr().err
 
 
+def test_a_file_of_others_in_the_folder_does_not_hide_the_end(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    attempt = run(tmp_path, str(tmp_path / "disk"), f"echo here; cd {tmp_path}/disk/torchx-*; touch mine")
+    assert (attempt / "stdout.log").read_text() == "here\n"
+    assert (attempt / "end.json").exists()
+    assert "Directory not empty" in capfd.readouterr().err
+
+
 def test_a_program_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     missing = Role("r", "", entrypoint="/nonexistent/program")
     attempt = run_task(AppDef("a", [missing]), tmp_path / "job", cfg={"node_log_dir": str(tmp_path / "disk")})
