@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
+from pathlib import Path
 
 from torchx.errors import StateError
+from torchx.jobs.paths import user_home
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.outcome import LIVE, save_outcome
-from torchx.schedulers.slurm.paths import distrust_reason, write
+from torchx.schedulers.slurm.paths import SlurmPaths, distrust_reason, read_own, tasks_in, write
 from torchx.schedulers.slurm.queue import SlurmJob, find, require_own
-from torchx.schedulers.slurm.record import Records, SlurmRecord, remove_folder
+from torchx.schedulers.slurm.record import Records, SlurmRecord
 from torchx.specs.status import AppState, is_terminal
 
 POLL_INTERVAL = 0.1
@@ -71,7 +74,44 @@ def _delete_job(job: SlurmJob) -> None:
             )
         time.sleep(POLL_INTERVAL)
     Records().remove(job.record)
-    remove_folder(job.record)
+    remove_folders(job.record)
+
+
+def remove_folders(record: SlurmRecord) -> None:
+    """Removes the folders of a job.
+
+    Raises:
+        StateError: a folder is not trusted, belongs to another job, or cannot be removed.
+    """
+    for folder in record.folders or _folders_of_token(record.token):
+        why = distrust_reason(folder, record.token)
+        holder = (read_own(SlurmPaths(folder).id) or b"").strip()
+        if not why and holder not in (b"", record.key.encode()):
+            why = "it belongs to another job"
+        if why:
+            raise StateError(f"folder of job {record.key} not removed: {folder}: {why}")
+        for _ in range(20):  # a node may still be writing to it
+            shutil.rmtree(folder, ignore_errors=True)
+            if not folder.exists():
+                break
+            time.sleep(0.1)
+        else:
+            raise StateError(f"cannot remove the folder of job {record.key}: {folder}")
+        if record.task is not None:
+            _remove_array(folder, record)
+
+
+def _remove_array(folder: Path, record: SlurmRecord) -> None:
+    """Removes the folder of a job array after that of its last task."""
+    array = folder.with_name(folder.name.removesuffix(f"-{record.task}"))
+    if array != folder and not distrust_reason(array, record.token) and not any(tasks_in(array)):
+        shutil.rmtree(array, ignore_errors=True)
+
+
+def _folders_of_token(token: str) -> list[Path]:
+    """Returns the trusted folders in the state home whose names contain the token of a job."""
+    paths = (user_home() / "slurm" / "jobs").glob(f"*{token}*")
+    return [path for path in paths if not distrust_reason(path, token)]
 
 
 def has_ended(job: SlurmJob) -> bool:
@@ -82,15 +122,16 @@ def has_ended(job: SlurmJob) -> bool:
 
 
 def mark_cancelled(record: SlurmRecord, *, sync: bool = True) -> None:
-    """Records that a job was cancelled, in its folder.
+    """Records that a job was cancelled, in its folders: its script may not have chosen one yet.
 
     Args:
         record: the job.
         sync: wait until the mark is on the disk.
     """
-    if record.folder and not distrust_reason(record.paths.folder, record.token):
-        with contextlib.suppress(OSError):
-            write(record.paths.cancelled, "", sync=sync)
+    for folder in record.folders:
+        if not distrust_reason(folder, record.token):
+            with contextlib.suppress(OSError):
+                write(SlurmPaths(folder).cancelled, "", sync=sync)
 
 
 def _scancel(job: SlurmJob, *options: str) -> None:

@@ -153,12 +153,12 @@ def apptainer_command(role: Role, cfg: Mapping[str, CfgVal], root: str) -> str:
     Args:
         role: the role.
         cfg: run options.
-        root: its working directory, or an empty string.
+        root: its working directory, quoted for a shell, or an empty string.
     """
     if cfg.get("containers") != "apptainer":
         return ""
     gpus = ["--nv"] if role.resource.gpu > 0 else []
-    binds = [f"--bind {quote(text)}" for text in (*([root] if root else []), *_binds(role))]
+    binds = [f"--bind {text}" for text in (*([root] if root else []), *map(quote, _binds(role)))]
     image = role.image if is_image_file(role.image) else f"docker://{role.image}"
     return " ".join(["apptainer exec", *gpus, '--bind "$folder"', *binds, quote(image)]) + " "
 

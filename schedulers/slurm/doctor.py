@@ -10,17 +10,13 @@ from pathlib import Path
 
 from torchx.errors import TorchxError
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.options import name_set
-from torchx.schedulers.slurm.paths import path_exists
+from torchx.schedulers.slurm.filesystems import LOCAL, existing_parent, type_of
 from torchx.schedulers.slurm.submit import NO_MEMORY
 from torchx.schedulers.slurm.workspaces import base_folder
 from torchx.scheduling.findings import Finding, Verdict
 
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
 OLDEST = (20, 11)
-_LOCAL_FILESYSTEMS = name_set(
-    "ext2 ext3 ext4 xfs btrfs zfs tmpfs overlay ramfs f2fs jfs reiserfs bcachefs squashfs"
-)
 
 
 def diagnose() -> Iterator[Finding]:
@@ -128,24 +124,12 @@ def folder(path: Path) -> Finding:
         path: the folder, which need not exist.
     """
     hint = "set -cfg job_dir=… to a folder shared with all nodes"
-    parent = next(folder for folder in (path, *path.parents) if path_exists(folder))
+    parent = existing_parent(path)
     if not os.access(parent, os.W_OK | os.X_OK) or not parent.is_dir():
         return Finding("folder", Verdict.WRONG, f"{path} cannot be created or is not writable", hint)
-    kind = _filesystem(parent)
-    if kind in _LOCAL_FILESYSTEMS:
+    kind = type_of(parent)
+    if kind in LOCAL:
         return Finding(
             "folder", Verdict.ABSENT, f"{path} is on {kind}, but must be shared with all nodes", hint
         )
     return Finding("folder", Verdict.GOOD, f"{path}, on {kind or 'an unknown file system'}")
-
-
-def _filesystem(path: Path) -> str:
-    """Returns the type of the file system of a folder, or an empty string if unknown."""
-    try:
-        text = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return ""
-    mounts = [line.split(" ")[1:3] for line in text.splitlines()]
-    real = path.resolve()
-    containing = [(place, kind) for place, kind in mounts if real.is_relative_to(place.replace("\\040", " "))]
-    return max(enumerate(containing), key=lambda item: (len(item[1][0]), item[0]))[1][1] if containing else ""

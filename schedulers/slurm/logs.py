@@ -12,7 +12,7 @@ from torchx.errors import StateError
 from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode, is_plausible
 from torchx.jobs.log_lines import LONGEST_LINE, Lines, Member, Span, TailStart, with_unfinished
 from torchx.machine import files
-from torchx.schedulers.slurm.paths import ATTEMPT, SlurmPaths
+from torchx.schedulers.slurm.paths import SlurmPaths
 from torchx.schedulers.slurm.queue import find, require_own
 from torchx.schedulers.slurm.wait import Watch
 from torchx.scheduling.checks import unknown_application
@@ -122,19 +122,21 @@ def log_chunks(app_id: str, query: LogQuery) -> Iterator[LogChunk]:
     roles = job.record.app.get("roles", ())
     members = [Member(role["name"], k) for role in roles for k in range(int(role.get("num_replicas", 1)))]
     watch = Watch(job.record)
-    return SlurmLog(job.record.paths, members, lambda: not watch.has_ended()).read(query)
+    return SlurmLog(lambda: job.record.paths, members, lambda: not watch.has_ended()).read(query)
 
 
 class SlurmLog:
     """The log of one job.
 
     Args:
-        paths: the files of the job.
+        paths: returns the files of the job, which may begin to run in another folder.
         members: its replicas.
         is_live: returns True while more output may be written.
     """
 
-    def __init__(self, paths: SlurmPaths, members: list[Member], is_live: Callable[[], bool]) -> None:
+    def __init__(
+        self, paths: Callable[[], SlurmPaths], members: list[Member], is_live: Callable[[], bool]
+    ) -> None:
         self._paths = paths
         self._members = members
         self._is_live = is_live
@@ -181,22 +183,17 @@ class SlurmLog:
     def _new(self, wanted: list[int]) -> list[Piece]:
         """Returns all pieces added since the last call, ordered by time."""
         pieces: list[Piece] = []
+        paths = self._paths()
         for ordinal in wanted:
-            for source in self._attempts(ordinal):
+            for source in self._attempts(paths, ordinal):
                 pieces += source.pieces()
         return sorted(pieces, key=_age)
 
-    def _attempts(self, ordinal: int) -> Iterator[_Source]:
+    def _attempts(self, paths: SlurmPaths, ordinal: int) -> Iterator[_Source]:
         """Yields the attempts of a replica, in order."""
-        folder = self._paths.replica(*self._members[ordinal])
-        try:
-            names = os.listdir(folder)  # noqa: PTH208
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        for attempt in sorted(int(match[1]) for name in names if (match := ATTEMPT.fullmatch(name))):
+        for attempt, path in paths.attempts(*self._members[ordinal]):
             key = (ordinal, attempt)
             if key not in self._sources:
-                path = folder / f"attempt-{attempt}"
                 if (path / "log.index").exists():
                     self._sources[key] = _Source(path, ordinal, attempt)
                 elif (path / "stdout.log").exists() and not (path / "combined.log").exists():

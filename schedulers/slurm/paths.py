@@ -60,9 +60,23 @@ class SlurmPaths:
 
     Attributes:
         folder: the folder of the job.
+        earlier: the folder of its earlier runs, if their nodes shared another one.
     """
 
     folder: Path
+    earlier: Path | None = None
+
+    @classmethod
+    def of(cls, folder: Path, fallback: Path | None) -> SlurmPaths:
+        """Returns the files of a job that may have run in its fallback folder.
+
+        Args:
+            folder: the folder of the job.
+            fallback: the one that its script uses if its nodes do not share the first; None without.
+        """
+        if fallback is None or not path_exists(cls(fallback).id):
+            return cls(folder)
+        return cls(fallback, folder)
 
     @property
     def script(self) -> Path:
@@ -131,6 +145,26 @@ class SlurmPaths:
     def replica(self, role: str, replica: int) -> Path:
         """The folder of a replica, with a folder for each attempt."""
         return self.folder / role_folder(role) / str(replica)
+
+    def attempts(self, role: str, replica: int) -> list[tuple[int, Path]]:
+        """Returns the numbers and folders of the attempts of a replica, in order.
+
+        Those of later runs in another folder continue the numbers of earlier ones.
+        """
+        attempts = _attempts_in(self.replica(role, replica))
+        if self.earlier is None:
+            return attempts
+        before = _attempts_in(self.earlier / role_folder(role) / str(replica))
+        shift = max(before[-1][0] + 1 - attempts[0][0], 0) if before and attempts else 0
+        return before + [(number + shift, path) for number, path in attempts]
+
+
+def _attempts_in(folder: Path) -> list[tuple[int, Path]]:
+    try:
+        names = os.listdir(folder)  # noqa: PTH208
+    except OSError:
+        return []
+    return sorted((int(match[1]), folder / name) for name in names if (match := ATTEMPT.fullmatch(name)))
 
 
 NO_FOLDER = Path("/dev/null/no-folder")

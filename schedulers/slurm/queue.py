@@ -6,12 +6,13 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from torchx.errors import AbsentError, StateError
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.owner import is_foreign, user_name
 from torchx.schedulers.slurm import commands as client
+from torchx.schedulers.slurm.marked import minimal_record, record_of_marked
+from torchx.schedulers.slurm.marks import mark_of
 from torchx.schedulers.slurm.outcome import Outcome, outcome_of, outcome_unlisted, outcome_without_slurm
 from torchx.schedulers.slurm.parse import (
     ACCOUNT_FORMAT,
@@ -23,8 +24,8 @@ from torchx.schedulers.slurm.parse import (
     read_queue,
     separator,
 )
-from torchx.schedulers.slurm.paths import SlurmPaths, distrust_reason, folder_of, roles_in, task_folder
-from torchx.schedulers.slurm.record import Records, SlurmRecord, mark_of, own_token, read_record
+from torchx.schedulers.slurm.paths import path_exists
+from torchx.schedulers.slurm.record import Records, SlurmRecord, own_token
 from torchx.specs.handles import PartOfJobException
 from torchx.specs.status import is_terminal
 
@@ -152,39 +153,8 @@ def _find_by_mark(queue: Iterable[JobFacts], records: Records) -> SlurmRecord | 
             known = records.find(part.key, mark[0])
             if known is not None or own_token(mark[0], part.task) in records.deleted_tokens():
                 return known
-            return _record_of_marked(part, mark, True)
+            return record_of_marked(part, mark, True)
     return None
-
-
-def _record_of_marked(part: JobFacts, mark: tuple[str, Path], roles: bool) -> SlurmRecord:
-    """Returns the record of a job of the caller by its mark; its script may be shared with an earlier job."""
-    token, first = mark
-    folder = first
-    why = distrust_reason(first, token)
-    if not why:
-        folder = folder_of(first, part.job_id) if part.task is None else task_folder(first, part.task)
-        why = distrust_reason(folder, token)
-    if why:
-        damage = f"the folder in its comment is not trusted: {why}"
-        return replace(_minimal_record(part, token, None, False), damage=damage)
-    try:
-        holder = first if part.task is None else folder
-        record = read_record(SlurmPaths(holder).record, token, folder)
-    except ValueError:
-        return _minimal_record(part, token, folder, roles)
-    if record.key == part.key:
-        return record
-    at = part.submitted or record.submitted_at
-    return replace(record, job_id=part.job_id, task=part.task, submitted_at=at)
-
-
-def _minimal_record(part: JobFacts, token: str, folder: Path | None, roles: bool) -> SlurmRecord:
-    """Returns a record for a job without one: of another user, or submitted by hand."""
-    name = part.name.removesuffix(f"-{token}")
-    return SlurmRecord(
-        part.job_id, token, name, part.name, "torchx", str(folder or ""), part.submitted or time.time(),
-        {"name": name, "roles": roles_in(folder) if roles and folder is not None else []}, task=part.task,
-    )  # fmt: skip
 
 
 def _foreign_job(queue: Sequence[JobFacts], token: str) -> SlurmJob | None:
@@ -196,7 +166,7 @@ def _foreign_job(queue: Sequence[JobFacts], token: str) -> SlurmJob | None:
     assert outcome is not None
     user = queue[0].user
     outcome = replace(outcome, msg="; ".join(text for text in (outcome.msg, f"owned by {user}") if text))
-    record = _minimal_record(queue[0], mark[0], None, False)
+    record = minimal_record(queue[0], mark[0], [], False)
     return SlurmJob(queue[0].key, record, tuple(queue), outcome, owner=user)
 
 
@@ -290,7 +260,7 @@ def list_jobs(all_users: bool) -> list[SlurmJob]:
             job = _foreign_job(parts_, mark[0])
             jobs += [job] if job is not None else []
             continue
-        record = _record_of_marked(parts_[0], mark, False)
+        record = record_of_marked(parts_[0], mark, False)
         outcome = outcome_of(record, parts_)
         if outcome is not None and not (is_terminal(outcome.state) and _is_deleted(record)):
             jobs.append(SlurmJob(key, record, tuple(parts_), outcome))
@@ -328,8 +298,8 @@ def jobs_of(
 
 
 def _is_deleted(record: SlurmRecord) -> bool:
-    """Returns True if the folder of an ended job does not exist: deleted from another state home."""
-    return bool(record.folder) and not record.paths.folder.exists()
+    """Returns True if no folder of an ended job exists: deleted from another state home."""
+    return bool(record.folders) and not any(map(path_exists, record.folders))
 
 
 def _id_holders(

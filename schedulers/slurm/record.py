@@ -9,30 +9,26 @@ import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from torchx.errors import StateError
 from torchx.jobs.paths import state_home, user_home
 from torchx.json_limits import MOST_REPLICAS
 from torchx.lazy import lazy_imports
 from torchx.machine import files
+from torchx.schedulers.slurm.marks import mark_of
 from torchx.schedulers.slurm.parse import JobFacts, key_of
 from torchx.schedulers.slurm.paths import (
     LONGEST_RECORD,
     NO_FOLDER,
-    TOKEN,
     SlurmPaths,
     clean,
     distrust_reason,
     parse_json,
     read_own,
-    tasks_in,
     write,
 )
-from torchx.schedulers.slurm.request import MARK
 
 with lazy_imports:
     import json
@@ -69,6 +65,7 @@ class SlurmRecord:
         schema: the version of the record format.
         task: the index of a task of a job array; None for other jobs.
         damage: why the record cannot be used, one line, else empty. Only id and token are valid then.
+        fallback: the folder that its script uses if its nodes do not share the first one; empty without.
     """
 
     job_id: int
@@ -84,11 +81,18 @@ class SlurmRecord:
     schema: int = SCHEMA
     damage: str = ""
     task: int | None = None
+    fallback: str = ""
 
     @property
     def paths(self) -> SlurmPaths:
-        """The files of the job."""
-        return SlurmPaths(Path(self.folder) if self.folder else NO_FOLDER)
+        """The files of the job, in the folder that its nodes share; it may change until its last run."""
+        fallback = Path(self.fallback) if self.fallback else None
+        return SlurmPaths.of(Path(self.folder) if self.folder else NO_FOLDER, fallback)
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders that may have files of the job."""
+        return [Path(folder) for folder in (self.folder, self.fallback) if folder]
 
     @property
     def file_name(self) -> str:
@@ -133,7 +137,8 @@ class Records:
         try:
             files.make_folder(self._index)
             text = _as_json(record)
-            for path in (record.paths.record, self._index / record.file_name):
+            copies = [SlurmPaths(folder).record for folder in record.folders]
+            for path in (*copies, self._index / record.file_name):
                 write(path, text, sync=sync)
         except OSError as error:
             raise StateError(f"cannot write the record of job {record.job_id}: {error}") from error
@@ -222,16 +227,21 @@ def _as_json(record: SlurmRecord) -> str:
     del data["damage"]
     if record.task is None:
         del data["task"]
+    if not record.fallback:
+        del data["fallback"]
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
-def read_record(path: Path, token: str, folder: Path | None = None) -> SlurmRecord:
+def read_record(
+    path: Path, token: str, folder: Path | None = None, fallback: Path | None = None
+) -> SlurmRecord:
     """Returns the record in a file.
 
     Args:
         path: the file.
         token: the token of the expected job.
-        folder: the folder of the job (default: the one in the record).
+        folder: the folder of the job (default: those in the record).
+        fallback: the one that its script uses if its nodes do not share the first.
 
     Raises:
         ValueError: the record is missing or damaged, or belongs to another job or a newer version.
@@ -247,11 +257,12 @@ def read_record(path: Path, token: str, folder: Path | None = None) -> SlurmReco
         raise ValueError(f"it was written by a newer version of torchx (schema {schema}, known: {SCHEMA})")
     record = _validated(content)
     if folder is not None:
-        record = replace(record, folder=str(folder))
+        record = replace(record, folder=str(folder), fallback=str(fallback or ""))
     if record.token != token:
         raise ValueError("it belongs to another job")
-    if why := distrust_reason(Path(record.folder), token):
-        raise ValueError(f"its folder is not trusted: {why}")
+    for each in record.folders or [Path()]:
+        if why := distrust_reason(each, token):
+            raise ValueError(f"its folder is not trusted: {why}")
     return record
 
 
@@ -280,9 +291,9 @@ def _validated(data: Mapping[str, Any]) -> SlurmRecord:
 
 _TYPES: dict[str, Any] = {
     "job_id": int, "token": str, "name": str, "job_name": str, "session": str, "folder": str,
-    "submitted_at": (int, float), "app": dict, "cfg": dict, "cluster": str,
+    "submitted_at": (int, float), "app": dict, "cfg": dict, "cluster": str, "fallback": str,
 }  # fmt: skip
-_OPTIONAL: dict[str, Any] = {"cfg": {}, "cluster": ""}
+_OPTIONAL: dict[str, Any] = {"cfg": {}, "cluster": "", "fallback": ""}
 
 
 def _check_roles(roles: Any) -> None:
@@ -296,55 +307,3 @@ def _check_roles(roles: Any) -> None:
         total += numbers[0]
     if total > MOST_REPLICAS:
         raise ValueError(f"it has {total:,} replicas")
-
-
-@lru_cache(10_000)  # a listing reads that of each job several times
-def mark_of(comment: str) -> tuple[str, Path] | None:
-    """Returns token and folder from the comment of a job of torchx; None for other jobs.
-
-    >>> mark_of("my text torchx:b1c2:/home/a%20b/slurm/jobs/x")
-    ('b1c2', PosixPath('/home/a b/slurm/jobs/x'))
-    """
-    _, mark, rest = comment.rpartition(MARK)
-    token, colon, folder = rest.strip().partition(":")
-    if not mark or not colon or not TOKEN.fullmatch(token):
-        return None
-    return token, Path(unquote(folder, errors="surrogateescape"))
-
-
-def remove_folder(record: SlurmRecord) -> None:
-    """Removes the folder of a job.
-
-    Raises:
-        StateError: the folder is not trusted, belongs to another job, or cannot be removed.
-    """
-    folders = [Path(record.folder)] if record.folder else _folders_of_token(record.token)
-    for folder in folders:
-        why = distrust_reason(folder, record.token)
-        holder = (read_own(SlurmPaths(folder).id) or b"").strip()
-        if not why and holder not in (b"", record.key.encode()):
-            why = "it belongs to another job"
-        if why:
-            raise StateError(f"folder of job {record.key} not removed: {folder}: {why}")
-        for _ in range(20):  # a node may still be writing to it
-            shutil.rmtree(folder, ignore_errors=True)
-            if not folder.exists():
-                break
-            time.sleep(0.1)
-        else:
-            raise StateError(f"cannot remove the folder of job {record.key}: {folder}")
-        if record.task is not None:
-            _remove_array(folder, record)
-
-
-def _remove_array(folder: Path, record: SlurmRecord) -> None:
-    """Removes the folder of a job array after that of its last task."""
-    array = folder.with_name(folder.name.removesuffix(f"-{record.task}"))
-    if array != folder and not distrust_reason(array, record.token) and not any(tasks_in(array)):
-        shutil.rmtree(array, ignore_errors=True)
-
-
-def _folders_of_token(token: str) -> list[Path]:
-    """Returns the trusted folders in the state home whose names contain the token of a job."""
-    paths = (user_home() / "slurm" / "jobs").glob(f"*{token}*")
-    return [path for path in paths if not distrust_reason(path, token)]

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from torchx.schedulers.ids import make_unique, random_id
 from torchx.schedulers.slurm.checks import notes_of
+from torchx.schedulers.slurm.marks import Mark
 from torchx.schedulers.slurm.node.job_limits import notes_of_limits
 from torchx.schedulers.slurm.script import ScriptContext, files_of, script_by_hand, script_of
-from torchx.schedulers.slurm.workspaces import WorkspaceCopy, base_folder, plan_workspaces
+from torchx.schedulers.slurm.workspaces import WorkspaceCopy, base_folder, fallback_folder, plan_workspaces
 from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import CfgVal
 
 if TYPE_CHECKING:
     from torchx.schedulers.docker.images.plan import ImagePlan
 
-MARK = "torchx:"
-"""Prefix of the mark in a job's comment, which contains its token and the folder of its logs."""
 LONGEST_NAME = 120
 
 
@@ -37,6 +36,7 @@ class SlurmRequest:
         cmd: the sbatch command.
         copies: the copy of the workspace that a role starts in, by role.
         builds: the images to build for the other workspaces.
+        fallback: a folder with the same files, for nodes that do not share the first one; empty without.
     """
 
     name: str
@@ -47,6 +47,12 @@ class SlurmRequest:
     cmd: tuple[str, ...] = ("sbatch", "--parsable")
     copies: dict[str, WorkspaceCopy] = field(default_factory=dict)
     builds: list[ImagePlan] = field(default_factory=list)
+    fallback: str = ""
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders for the files of the job."""
+        return [Path(folder) for folder in (self.folder, self.fallback) if folder]
 
 
 def dry_run(app: AppDef, cfg: Mapping[str, CfgVal], session: str) -> AppDryRunInfo[SlurmRequest]:
@@ -81,8 +87,10 @@ def to_request(
     token = token or random_id()
     context = context_of(app, cfg, session, copies, token)
     script, files = script_of(app, cfg, context), files_of(app, cfg, context)
-    name, folder = context.name, context.folder
-    return SlurmRequest(name, token, folder, script, files, copies=dict(copies), builds=list(builds))
+    return SlurmRequest(
+        context.name, token, context.folder, script, files,
+        copies=dict(copies), builds=list(builds), fallback=context.fallback,
+    )  # fmt: skip
 
 
 def context_of(
@@ -99,9 +107,11 @@ def context_of(
     """
     readable = make_unique(app.name).rpartition("-")[0][:LONGEST_NAME].strip("-.")
     name = f"{readable or 'app'}-{token}"
-    folder = str(base_folder(cfg) / "jobs" / name)
-    mark = f"{MARK}{token}:{quote(folder)}"
-    return ScriptContext(name, folder, session, mark, {role: copy.folder for role, copy in copies.items()})
+    folder, other = base_folder(cfg) / "jobs" / name, fallback_folder(cfg)
+    fallback = other / "jobs" / name if other is not None else None
+    mark = str(Mark(token, folder, fallback))
+    roots = {role: copy.folder for role, copy in copies.items()}
+    return ScriptContext(name, str(folder), session, mark, roots, str(fallback or ""))
 
 
 def as_text(request: SlurmRequest) -> str:

@@ -14,7 +14,7 @@ from torchx.lazy import lazy_imports
 from torchx.schedulers.shared.listing import local_time, row_of
 from torchx.schedulers.slurm.commands import NoAnswerError
 from torchx.schedulers.slurm.node import job_services
-from torchx.schedulers.slurm.node.attempts import attempts_in, read_facts
+from torchx.schedulers.slurm.node.attempts import read_facts, statuses_of
 from torchx.schedulers.slurm.node.job_limits import rule_of
 from torchx.schedulers.slurm.outcome import (
     Outcome,
@@ -24,7 +24,7 @@ from torchx.schedulers.slurm.outcome import (
     run_of,
 )
 from torchx.schedulers.slurm.parse import JobFacts, hosts_of
-from torchx.schedulers.slurm.paths import ATTEMPT, SlurmPaths, path_exists
+from torchx.schedulers.slurm.paths import SlurmPaths, path_exists
 from torchx.schedulers.slurm.queue import SlurmJob, find, find_record, list_jobs
 from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
@@ -75,7 +75,8 @@ def describe_native(app_id: str) -> list[JobFacts] | None:
 def provenance_folder(app_id: str) -> Path | None:
     """Returns the folder for the source of a job, None without a folder of the job."""
     record = find_record(app_id)
-    return record.paths.provenance if record is not None and record.paths.folder.is_dir() else None
+    folders = record.folders if record is not None else []
+    return next((SlurmPaths(folder).provenance for folder in folders if folder.is_dir()), None)
 
 
 def exists(app_id: str) -> bool:
@@ -140,7 +141,7 @@ def describe(
         started_at=local_time(_start(outcome, record, begun)),
         ended_at=local_time(_end(outcome, record, last)) if is_terminal(outcome.state) else None,
         first_failure=first,
-        log_dir=record.folder or None,
+        log_dir=str(paths.folder) if record.folder else None,
         cfg=record.cfg,
         metadata=own_entries(record.app.get("metadata")),
     )
@@ -190,7 +191,7 @@ def _replica(
     paths: SlurmPaths, outcome: Outcome, role: Mapping[str, Any], replica: int, service: bool
 ) -> ReplicaStatus:
     name = role["name"]
-    attempts = attempts_in(paths.replica(name, replica), outcome, service=service)
+    attempts = statuses_of(paths.attempts(name, replica), outcome, service=service)
     waits = outcome.state is AppState.RUNNING and job_services.waits_for_others(role)
     unstarted = AppState.PENDING if waits else outcome.state
     if attempts:
@@ -223,11 +224,11 @@ def _count_ready(folder: Path, replicas: Sequence[ReplicaStatus]) -> int:
 def running_host(record: SlurmRecord, role: str, replica: int) -> str:
     """Returns the node on which a replica of a running job runs; empty if it does not, or not yet."""
     paths = record.paths
-    numbers = [
-        int(match[1]) for name in _names(paths.replica(role, replica)) if (match := ATTEMPT.fullmatch(name))
-    ]
-    latest = paths.replica(role, replica) / f"attempt-{max(numbers, default=0)}"
-    if read_facts(latest / "end.json") is not None or attempts_of(paths) > max(numbers, default=0):
+    attempts = paths.attempts(role, replica)
+    if not attempts:
+        return ""
+    number, latest = attempts[-1]
+    if read_facts(latest / "end.json") is not None or attempts_of(paths) > number:
         return ""
     start = read_facts(latest / "start.json") or {}
     return str(start.get("host", ""))

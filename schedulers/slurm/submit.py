@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,25 +65,18 @@ def submit(
     check_cluster()
     check_supported(request.script, cfg)
     paths = SlurmPaths(Path(request.folder))
-    try:
-        files.make_folder(paths.folder.parent)
-        paths.folder.mkdir(mode=0o700)
-        write(paths.script, request.script)
-        for name, text in request.files.items():
-            files.make_folder((paths.folder / name).parent)
-            write(paths.folder / name, text)
-    except FileExistsError:
-        raise UsageError(f"request already submitted as {request.name}", hint="create a new one") from None
-    except OSError as error:
-        raise StateError(
-            f"cannot create the folder of the job: {paths.folder}: {error.strerror}",
-            hint="set -cfg job_dir=… to another folder shared with all nodes",
-        ) from error
+    made: list[Path] = []
     notes: list[str] = []
+    try:
+        for folder in request.folders:
+            _write_files(request, folder, made)
+    except BaseException:
+        _remove(made)
+        raise
     try:
         job_id = sbatch(request, paths, notes)
     except BaseException:
-        shutil.rmtree(paths.folder, ignore_errors=True)
+        _remove(made)
         Records().mark_deleted(request.token)  # Slurm lists some jobs that it has rejected
         raise
     record = record_of(request, app, cfg, session, job_id)
@@ -94,6 +87,46 @@ def submit(
         client.call(["scancel", str(job_id)])
         raise
     return job_id, notes
+
+
+def _write_files(request: SlurmRequest, folder: Path, made: list[Path]) -> None:
+    """Creates a folder of a job, with its script and the files that this reads.
+
+    Args:
+        request: the job.
+        folder: one of its folders.
+        made: gets the folder.
+
+    Raises:
+        UsageError: the request was already submitted.
+        StateError: the folder cannot be created.
+    """
+    first = not made  # the fallback need not be on the disk before sbatch is called
+    try:
+        files.make_folder(folder.parent)
+        folder.mkdir(mode=0o700)
+        made.append(folder)
+        write(SlurmPaths(folder).script, request.script, sync=first)
+        for name, text in request.files.items():
+            files.make_folder((folder / name).parent)
+            write(folder / name, text, sync=first)
+    except FileExistsError:
+        raise UsageError(f"request already submitted as {request.name}", hint="create a new one") from None
+    except OSError as error:
+        raise no_folder(folder, error) from error
+
+
+def _remove(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def no_folder(folder: Path, error: OSError) -> StateError:
+    """Returns the error for a folder of a job that cannot be created."""
+    return StateError(
+        f"cannot create the folder of the job: {folder}: {error.strerror}",
+        hint="set -cfg job_dir=… to another folder shared with all nodes; for disks of nodes: node_log_dir=…",
+    )
 
 
 def record_of(
@@ -110,6 +143,7 @@ def record_of(
         submitted_at=time.time(),
         app=app_to_dict(app, strict=False),
         cfg={key: value for key, value in cfg.items() if value is not None},
+        fallback=request.fallback,
     )
 
 
@@ -124,8 +158,9 @@ def provide_workspaces(
     Raises:
         StateError: a copy cannot be created, or an image cannot be built or pushed.
     """
-    for folder, tree in request.copies.values():
-        copy(tree, Path(folder), report)
+    for folder, tree, fallback in request.copies.values():
+        for each in filter(None, (folder, fallback)):
+            copy(tree, Path(each), report)
     if not request.builds:
         return request, []
     script = request.script

@@ -13,6 +13,7 @@ from torchx.jobs.paths import user_home
 from torchx.lazy import lazy_imports
 from torchx.machine.files import make_folder, move_folder
 from torchx.schedulers.slurm.directives import in_containers
+from torchx.schedulers.slurm.filesystems import LOCAL, existing_parent, type_of
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal
 
@@ -25,22 +26,43 @@ if TYPE_CHECKING:
     from torchx.workspace.tree import Tree
 
 
+WORKSPACES = "workspaces"
+"""The name of the folder of copies, beside that of jobs."""
+
+
 class WorkspaceCopy(NamedTuple):
     """A copy of a workspace in a folder shared with all nodes.
 
     Attributes:
         folder: the folder; it is named after the content, so that equal workspaces share a copy.
         tree: the files.
+        fallback: a second copy in the state home, for nodes that may not share the first; empty without.
     """
 
     folder: str
     tree: Tree
+    fallback: str = ""
 
 
 def base_folder(cfg: Mapping[str, CfgVal]) -> Path:
     """Returns the folder shared with all nodes: ``job_dir``, or ``slurm`` in the state home."""
     job_dir = cfg.get("job_dir")
     return Path(str(job_dir)).expanduser().absolute() if job_dir else user_home() / "slurm"
+
+
+def fallback_folder(cfg: Mapping[str, CfgVal]) -> Path | None:
+    """Returns the folder for a job whose nodes do not share its ``job_dir``; None if that is the same."""
+    default = user_home() / "slurm"
+    return None if base_folder(cfg).resolve() == default.resolve() else default
+
+
+def _plan_copy(cfg: Mapping[str, CfgVal], tree: Tree) -> WorkspaceCopy:
+    """Returns the copy of a workspace; there is a second one if the first is on a disk of this machine."""
+    base, fallback, name = base_folder(cfg), fallback_folder(cfg), tree.digest[:24]
+    second = ""
+    if fallback is not None and type_of(existing_parent(base)) in LOCAL:
+        second = str(fallback / WORKSPACES / name)
+    return WorkspaceCopy(str(base / WORKSPACES / name), tree, second)
 
 
 def plan_workspaces(
@@ -77,7 +99,7 @@ def plan_workspaces(
             role.image = plan.name
             notes[plan.why] = None
         else:
-            copies[role.name] = WorkspaceCopy(str(base_folder(cfg) / "workspaces" / tree.digest[:24]), tree)
+            copies[role.name] = _plan_copy(cfg, tree)
     return copies, list(builds.values()), list(notes)
 
 

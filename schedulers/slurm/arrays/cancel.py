@@ -9,9 +9,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from torchx.errors import StateError
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.arrays.states import find_many
-from torchx.schedulers.slurm.cancel import DELETE_TIMEOUT, POLL_INTERVAL, has_ended, mark_cancelled
+from torchx.schedulers.slurm.cancel import (
+    DELETE_TIMEOUT,
+    POLL_INTERVAL,
+    has_ended,
+    mark_cancelled,
+    remove_folders,
+)
 from torchx.schedulers.slurm.queue import SlurmJob
-from torchx.schedulers.slurm.record import Records, remove_folder
+from torchx.schedulers.slurm.record import Records
 from torchx.specs.status import AppState, is_terminal
 
 PER_CALL = 500
@@ -65,7 +71,7 @@ def delete_many(app_ids: Collection[str]) -> None:
         found = find_many(app_ids)
     Records().remove(*(job.record for job in found.values()))
     for job in found.values():
-        remove_folder(job.record)
+        remove_folders(job.record)
 
 
 def limit_many(app_ids: Iterable[str], at_once: int) -> None:

@@ -19,10 +19,11 @@ from torchx.machine import files
 from torchx.schedulers.shared.options import progress_of
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm import submit as single
+from torchx.schedulers.slurm.marks import mark_of
 from torchx.schedulers.slurm.options import sbatch_options
 from torchx.schedulers.slurm.paths import SlurmPaths, distrust_reason, read_own, task_folder, tasks_in, write
 from torchx.schedulers.slurm.queue import query_all_jobs
-from torchx.schedulers.slurm.record import Records, mark_of
+from torchx.schedulers.slurm.record import Records
 from torchx.schedulers.slurm.request import SlurmRequest, context_of, to_request
 from torchx.schedulers.slurm.script import role_files
 from torchx.scheduling.checks import hosts_in, require_application, require_hosts
@@ -209,12 +210,13 @@ class _Array:
             job_id = self._known_id(paths)
             if job_id is None:
                 try:
-                    self._write(paths)
+                    for folder in reversed(self.request.folders):
+                        self._write(SlurmPaths(folder))
                     job_id = single.sbatch(self.request, paths, [], [lock])
                 except client.NoAnswerError:
                     raise
                 except BaseException:
-                    self._remove(paths)
+                    self._remove()
                     raise
                 write(paths.id, str(job_id))
             self._record(job_id)
@@ -228,7 +230,7 @@ class _Array:
             client.call(["scancel", job_id])
         records = Records().of({f"{job_id}_{task}" for task in self.tasks})
         Records().remove(*records.values())
-        self._remove(paths)
+        self._remove()
 
     @contextmanager
     def _alone(self, paths: SlurmPaths) -> Iterator[int]:
@@ -245,7 +247,7 @@ class _Array:
                 raise StateError(f"cannot use the folder of the job: {paths.folder}: {why}")
             lock = files.open_file(paths.folder / _SUBMITTING, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            raise _no_folder(paths, error) from error
+            raise single.no_folder(paths.folder, error) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield lock
@@ -254,8 +256,8 @@ class _Array:
 
     def _known_id(self, paths: SlurmPaths) -> int | None:
         """Returns the id of the array, if an earlier call has submitted it."""
-        holders = [paths.id, *(SlurmPaths(folder).id for folder in tasks_in(paths.folder))]
-        for path in holders:
+        folders = [task for folder in self.request.folders for task in tasks_in(folder)]
+        for path in [paths.id, *(SlurmPaths(folder).id for folder in folders)]:
             match = re.match(rb"(\d{1,18})", read_own(path) or b"")
             if match:
                 return int(match[1])
@@ -277,8 +279,9 @@ class _Array:
         return str(sbatch_options(self.cfg).get("job-name") or self.request.name)
 
     def _write(self, paths: SlurmPaths) -> None:
-        """Writes the script, the files of all tasks, and those of each task."""
+        """Writes the script, the files of all tasks, and those of each task, into one of the folders."""
         try:
+            files.make_folder(paths.folder)
             for name, text in self.request.files.items():
                 if name.startswith("role-"):
                     continue  # each task has its own
@@ -294,29 +297,23 @@ class _Array:
                     write(folder / name, text, sync=False)
             write(paths.script, self.request.script)  # last: it shows that sbatch may have been called
         except OSError as error:
-            raise _no_folder(paths, error) from error
+            raise single.no_folder(paths.folder, error) from error
 
     def _record(self, job_id: int) -> None:
         """Writes the records of the tasks."""
         records = Records()
         known = records.of({f"{job_id}_{task}" for task in self.tasks})
         for task, app in self.tasks.items():
-            folder = task_folder(Path(self.request.folder), task)
-            if f"{job_id}_{task}" in known or not folder.is_dir():
+            folder, fallback = ([str(task_folder(each, task)) for each in self.request.folders] + [""])[:2]
+            if f"{job_id}_{task}" in known or not Path(folder).is_dir():
                 continue  # of an earlier call, or deleted since
             record = single.record_of(self.request, app, self.cfg, self.session, job_id)
-            records.add(replace(record, task=task, folder=str(folder)), sync=False)
+            records.add(replace(record, task=task, folder=folder, fallback=fallback), sync=False)
 
-    def _remove(self, paths: SlurmPaths) -> None:
+    def _remove(self) -> None:
         """Removes the folders of an array that was not submitted."""
-        for task in self.tasks:
-            shutil.rmtree(task_folder(paths.folder, task), ignore_errors=True)
-        shutil.rmtree(paths.folder, ignore_errors=True)
+        for folder in self.request.folders:
+            for task in self.tasks:
+                shutil.rmtree(task_folder(folder, task), ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
         Records().mark_deleted(self.request.token)
-
-
-def _no_folder(paths: SlurmPaths, error: OSError) -> StateError:
-    return StateError(
-        f"cannot create the folder of the job: {paths.folder}: {error.strerror}",
-        hint="set -cfg job_dir=… to another folder shared with all nodes",
-    )

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torchx.schedulers.shared.listing import local_time
 from torchx.schedulers.slurm.outcome import Outcome, is_time
-from torchx.schedulers.slurm.paths import ATTEMPT, clean, parse_json, read_own
+from torchx.schedulers.slurm.paths import clean, parse_json, read_own
 from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
 from torchx.specs.status import AppState, AttemptStatus, is_terminal
 
 
-def attempts_in(folder: Path, outcome: Outcome, *, service: bool = False) -> list[tuple[AttemptStatus, str]]:
+def statuses_of(
+    numbered: Sequence[tuple[int, Path]], outcome: Outcome, *, service: bool = False
+) -> list[tuple[AttemptStatus, str]]:
     """Returns the attempts of a replica, in order, each with its node.
 
     Args:
-        folder: the folder of the replica.
+        numbered: the numbers and folders of its attempts.
         outcome: the state of its job.
         service: it belongs to a service.
     """
-    try:
-        numbered = sorted(
-            (int(match[1]), path) for path in folder.iterdir() if (match := ATTEMPT.fullmatch(path.name))
-        )
-    except OSError:
-        return []
     attempts = []
     for number, path in numbered:
         end, start = read_facts(path / "end.json"), read_facts(path / "start.json")

@@ -11,11 +11,11 @@ open_folder() {  # chooses the folder of this job, and directs all further outpu
     mask=$(umask)
     umask 077
     job=$SLURM_JOB_ID
-    set -- "$first" "$first-$job"  # the second is for a second job of this script
-    if [ -n "$SLURM_ARRAY_TASK_ID" ]; then  # the number of one task is that of the array
-        job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
-        set -- "$first-$SLURM_ARRAY_TASK_ID"
-    fi
+    # the number of one task is that of the array
+    [ -z "$SLURM_ARRAY_TASK_ID" ] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+    find_folder
+    set -- "$first" "$first-$SLURM_JOB_ID"  # the second is for a second job of this script
+    [ -z "$SLURM_ARRAY_TASK_ID" ] || set -- "$first-$SLURM_ARRAY_TASK_ID"
     for folder in "$@"; do
         mkdir -p "$folder" || exit 73  # shared with all nodes
         if [ ! -O "$folder" ] || [ -L "$folder" ]; then exit 73; fi  # owned by another user
@@ -24,11 +24,25 @@ open_folder() {  # chooses the folder of this job, and directs all further outpu
     done
     [ "$(cat "$folder/id")" = "$job" ] || exit 73  # a task runs in one job
     exec >> "$folder/batch.log" 2>&1
+    printf '%s' "$notes"
     if [ "$folder" != "$first" ]; then  # the first job may be deleted while this one runs
         cp -R "$first"/.node "$folder/" || exit 73
         [ -e "$folder/role-0.sh" ] || cp "$first"/role-*.sh "$folder/" || exit 73
     fi
     rm -f "$folder"/{.never,over,outcome.json,stopping,stopped,first}
+    if [ -n "$problem" ]; then
+        echo "torchx: error: $problem"
+        write_end 73
+        exit 73
+    fi
+}
+
+problem= notes=  # why the job cannot run, one line; further lines for the log
+find_folder() { :; }  # for jobs with `job_dir`, folders.sh replaces this function
+
+write_end() {  # write_end CODE: reports the end of the script
+    echo "$SLURM_JOB_ID $1 $(date +%s) $roles" > "$folder/.over"
+    mv "$folder/.over" "$folder/over"
 }
 
 open_job() {  # prepares the job: its folder, the number of its attempt, the variables of all replicas
@@ -179,7 +193,6 @@ run_job() {  # runs all roles, with the retries of the whole job, and ends the s
         echo "$((retried + 1))" > "$folder/.retried"
         timeout 60 scontrol requeue "$job" && exit "$code"
     fi
-    echo "$SLURM_JOB_ID $code $(date +%s) $roles" > "$folder/.over"
-    mv "$folder/.over" "$folder/over"
+    write_end "$code"
     exit "$code"
 }

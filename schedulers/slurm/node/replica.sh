@@ -8,7 +8,7 @@
 
 torchx_place=$torchx_folder/$torchx_role/$torchx_replica
 torchx_attempt=$TORCHX_SLURM_ATTEMPT torchx_signalled=
-unset TORCHX_FOLDER TORCHX_SLURM_ATTEMPT TORCHX_RETRIES TORCHX_APP_ID
+unset TORCHX_FOLDER TORCHX_SLURM_ATTEMPT TORCHX_RETRIES TORCHX_APP_ID TORCHX_NODE_LOGS TORCHX_JOB_DIR
 torchx_noticed=
 trap 'torchx_signalled=yes' TERM
 trap 'torchx_noticed=yes' URG

@@ -1,5 +1,5 @@
-unpack() (  # writes the files at the end of this script, which is submitted by hand, to the folder of the job
-    LC_ALL=C
+unpack() (  # unpack FOLDER: writes the files at the end of this script, which is submitted by hand, to a folder of the job
+    LC_ALL=C first=$1
     umask 077
     mkdir -p "$first" || exit
     if [ ! -O "$first" ] || [ -L "$first" ]; then exit 73; fi  # owned by another user
@@ -18,4 +18,8 @@ unpack() (  # writes the files at the end of this script, which is submitted by 
         esac
     done < "$0"
 )
-unpack || exit 73
+unpacked=
+for folder in "$first" ${fallback:+"$fallback"}; do
+    ! unpack "$folder" || unpacked=yes
+done
+[ -n "$unpacked" ] || exit 73

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from torchx.errors import StateError
 from torchx.schedulers.slurm import queue as slurm_jobs
+from torchx.schedulers.slurm.marks import mark_of
 from torchx.schedulers.slurm.outcome import attempts_of, outcome_of, outcome_without_slurm, read_script_end
 from torchx.schedulers.slurm.parse import (
     ACCOUNT_FORMAT,
@@ -27,7 +28,7 @@ from torchx.schedulers.slurm.parse import (
     separator,
 )
 from torchx.schedulers.slurm.paths import SlurmPaths
-from torchx.schedulers.slurm.record import Records, SlurmRecord, mark_of, read_record
+from torchx.schedulers.slurm.record import Records, SlurmRecord, read_record
 from torchx.schedulers.slurm.scheduler import create_scheduler
 from torchx.schedulers.slurm.status import describe, listed
 from torchx.specs.status import AppState

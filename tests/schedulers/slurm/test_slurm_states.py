@@ -274,7 +274,7 @@ def test_logs_of_nodes_without_python(tmp_path: Path) -> None:
     place.mkdir(parents=True)
     (place / "stdout.log").write_text("a\nb\n")
     (place / "stderr.log").write_text("c\n")
-    log = SlurmLog(mine.paths, [Member("r", 0), Member("r", 1)], lambda: False)
+    log = SlurmLog(lambda: mine.paths, [Member("r", 0), Member("r", 1)], lambda: False)
     assert b"".join(chunk.data for chunk in log.read(LogQuery())) == b"a\nb\nc\n"
     assert [chunk.data for chunk in log.read(LogQuery(stream=Stream.STDERR))] == [b"c\n"]
     assert [chunk.data for chunk in log.read(LogQuery(tail=1, stream=Stream.STDOUT))] == [b"b\n"]
@@ -293,6 +293,6 @@ def test_the_last_lines_that_match_of_lines_in_pieces_and_a_damaged_index(tmp_pa
     wrong = [pieces[0]._replace(offset=(1 << 64) - 1), pieces[0]._replace(stream=9)]
     (place / "log.index").write_bytes(b"".join(map(encode, [*wrong, *pieces])))
     os.truncate(place / "log.index", 1 << 40)
-    log = SlurmLog(record(tmp_path).paths, [Member("r", 0)], lambda: False)
+    log = SlurmLog(lambda: record(tmp_path).paths, [Member("r", 0)], lambda: False)
     assert [chunk.data for chunk in log.read(LogQuery(tail=1, regex="^yes"))] == [b"yes 1\n"]
     assert [chunk.data for chunk in log.read(LogQuery(tail=1))] == [b"not yes\n"]

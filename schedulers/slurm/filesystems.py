@@ -1,0 +1,28 @@
+"""The types of file systems: whether other machines can share a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torchx.schedulers.slurm.options import name_set
+from torchx.schedulers.slurm.paths import path_exists
+
+LOCAL = name_set("ext2 ext3 ext4 xfs btrfs zfs tmpfs overlay ramfs f2fs jfs reiserfs bcachefs squashfs")
+"""Types of file systems on a disk of this machine, which it may still export to others."""
+
+
+def existing_parent(path: Path) -> Path:
+    """Returns a folder, or its first parent that exists."""
+    return next(folder for folder in (path, *path.parents) if path_exists(folder))
+
+
+def type_of(path: Path) -> str:
+    """Returns the type of the file system of a folder, or an empty string if unknown."""
+    try:
+        text = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+    mounts = [line.split(" ")[1:3] for line in text.splitlines()]
+    real = path.resolve()
+    containing = [(place, kind) for place, kind in mounts if real.is_relative_to(place.replace("\\040", " "))]
+    return max(enumerate(containing), key=lambda item: (len(item[1][0]), item[0]))[1][1] if containing else ""

@@ -1,0 +1,45 @@
+"""The mark of torchx in the comment of a Slurm job: its token, and the folders of its files."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from torchx.schedulers.slurm.paths import TOKEN
+
+PREFIX = "torchx:"
+
+
+class Mark(NamedTuple):
+    """The mark of a job.
+
+    Attributes:
+        token: distinguishes the job from others with the same id.
+        folder: the folder of its files.
+        fallback: the one that its script uses if its nodes do not share the first; None without.
+    """
+
+    token: str
+    folder: Path
+    fallback: Path | None = None
+
+    def __str__(self) -> str:
+        folders = [self.folder] if self.fallback is None else [self.folder, self.fallback]
+        return PREFIX + ":".join([self.token, *(quote(str(folder)) for folder in folders)])
+
+
+@lru_cache(10_000)  # a listing reads that of each job several times
+def mark_of(comment: str) -> Mark | None:
+    """Returns the mark in the comment of a job of torchx; None for other jobs.
+
+    >>> mark_of("my text torchx:b1c2:/home/a%20b/slurm/jobs/x")
+    Mark(token='b1c2', folder=PosixPath('/home/a b/slurm/jobs/x'), fallback=None)
+    """
+    _, prefix, rest = comment.rpartition(PREFIX)
+    token, colon, text = rest.strip().partition(":")
+    if not prefix or not colon or not TOKEN.fullmatch(token):
+        return None
+    folder, colon, fallback = (unquote(part, errors="surrogateescape") for part in text.partition(":"))
+    return Mark(token, Path(folder), Path(fallback) if colon else None)
