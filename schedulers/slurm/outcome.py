@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import time
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torchx.machine import files
+from torchx.schedulers.slurm.batch_log import log_tail
 from torchx.schedulers.slurm.options import name_set
 from torchx.schedulers.slurm.parse import JobFacts
 from torchx.schedulers.slurm.paths import (
@@ -24,7 +23,14 @@ from torchx.schedulers.slurm.paths import (
     read_own,
     write,
 )
-from torchx.schedulers.slurm.reasons import FAILURES, why_it_failed, why_it_waits, why_it_was_cancelled
+from torchx.schedulers.slurm.reasons import (
+    FAILURES,
+    NO_FOLDER,
+    why_it_failed,
+    why_it_waits,
+    why_it_was_cancelled,
+    why_no_folder,
+)
 from torchx.schedulers.slurm.record import LATEST, SlurmRecord
 from torchx.specs.status import AppState, is_terminal
 
@@ -106,6 +112,8 @@ def outcome_of(
         return saved
     if facts := queue or account:
         outcome = _check_out_of_memory(_outcome_of_facts(facts, over, paths), paths)
+        if over is None and record is not None:
+            outcome = _check_folder(outcome, record, facts[0].nodes)
         if record is not None and record.damage:
             outcome = replace(outcome, msg="; ".join(text for text in (outcome.msg, record.damage) if text))
         return outcome
@@ -127,6 +135,17 @@ def _check_out_of_memory(outcome: Outcome, paths: SlurmPaths | None) -> Outcome:
     if not re.search("|".join(_MEMORY), log_tail(paths, 1 << 20), re.IGNORECASE):
         return outcome
     return replace(outcome, msg=FAILURES["OUT_OF_MEMORY"], word="OUT_OF_MEMORY")
+
+
+def _check_folder(outcome: Outcome, record: SlurmRecord, nodes: str) -> Outcome:
+    """Adds the message about a script that has found no folder of its job, and so has written no files."""
+    if outcome.state is not AppState.FAILED or outcome.msg or not record.folders:
+        return outcome
+    paths, code = record.paths, outcome.exit_code
+    unknown = code is None and path_exists(paths.folder) and not attempts_of(paths)  # without accounting
+    if code != NO_FOLDER and not unknown:
+        return outcome
+    return replace(outcome, msg=why_no_folder(record.folders, nodes))
 
 
 def outcome_without_slurm(record: SlurmRecord) -> Outcome:
@@ -217,7 +236,7 @@ def _ended_outcome(facts: Sequence[JobFacts], over: ScriptEnd | None, paths: Slu
     elif word == "CANCELLED" or (cancelled and word in ("FAILED", "NODE_FAIL")):
         state, msg = AppState.CANCELLED, why_it_was_cancelled(first)
     else:
-        state, msg = AppState.FAILED, why_it_failed(word, first, over is not None)
+        state, msg = AppState.FAILED, why_it_failed(word, first)
     return Outcome(state, msg, word, first.submitted, started, ended, code, proved)
 
 
@@ -257,10 +276,6 @@ def read_script_end(paths: SlurmPaths) -> ScriptEnd | None:
 _SCRIPT_END = re.compile(rb"\s*[0-9]{1,18} ([0-9]{1,3}) ([0-9]{1,12})(?: ([0-9]{1,6}))?\s*")
 
 
-BEGINS = "== attempt "
-"""Prefix of the line in ``batch.log`` that begins an attempt."""
-
-
 def attempts_of(paths: SlurmPaths) -> int:
     """Returns the number of the current attempt of the job, or 0 before its start."""
     return _number_in(paths.attempt)
@@ -274,23 +289,6 @@ def run_of(paths: SlurmPaths) -> int:
 def _number_in(path: Path) -> int:
     match = re.fullmatch(rb"\s*([0-9]{1,9})\s*", read_own(path) or b"")
     return int(match[1]) if match else 0
-
-
-def log_tail(paths: SlurmPaths, size: int = 1 << 14) -> str:
-    """Returns the last bytes of ``batch.log``, limited to the last attempt."""
-    try:
-        with os.fdopen(files.open_file(paths.batch_log), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
-            text = file.read().decode("utf-8", "replace")
-            return text[max(text.rfind(BEGINS), 0) :]
-    except (OSError, ValueError):
-        return ""
-
-
-def last_error_line(paths: SlurmPaths) -> str:
-    """Returns the last error line of ``batch.log``."""
-    lines = [line for line in log_tail(paths).splitlines() if re.search(r"error|cannot|fatal", line)]
-    return re.sub(r"^\S+: (error|fatal): ", "", lines[-1])[:300] if lines else ""
 
 
 def _started(record: SlurmRecord) -> float | None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from torchx.lazy import lazy_imports
-from torchx.schedulers.slurm.parse import JobFacts
+from torchx.schedulers.slurm.parse import JobFacts, hosts_of
 
 with lazy_imports:
     import datetime
 
 
-_NO_FOLDER = 73
-"""Exit code of a script that cannot create its folder."""
+NO_FOLDER = 73
+"""Exit code of a script without a folder of the job that it can use."""
 
 FAILURES = {
     "FAILED": "",
@@ -80,16 +81,26 @@ def why_it_was_cancelled(part: JobFacts) -> str:
     return "cancelled"
 
 
-def why_it_failed(state: str, part: JobFacts, over: bool) -> str:
+def why_no_folder(folders: Sequence[Path], nodes: str) -> str:
+    """Returns the message of a job whose script has found none of its folders.
+
+    Args:
+        folders: the folders of the job.
+        nodes: its nodes, as a Slurm node list.
+    """
+    node = next(hosts_of(nodes), "its node")
+    which = " nor ".join(str(folder.parent.parent) for folder in folders)
+    one = f"neither {which} is" if len(folders) > 1 else f"{which} is not"
+    return f"{one} shared with {node}; set -cfg job_dir=FOLDER shared with all nodes"
+
+
+def why_it_failed(state: str, part: JobFacts) -> str:
     """Returns the message of a failed job.
 
     Args:
         state: Slurm's state of the job.
         part: its first part.
-        over: whether its script has written its end.
     """
-    if part.exit_code == _NO_FOLDER and not over:
-        return "its folder cannot be created on its node; job_dir must be shared with all nodes"
     if state == "FAILED" and part.reason in _WAITS:
         return f"{part.reason}: {_WAITS[part.reason]}"
     return FAILURES.get(state, state.lower().replace("_", " "))

@@ -16,6 +16,7 @@ from torchx.lazy import lazy_imports
 from torchx.scheduling.logs import LogQuery, Stream, whole_characters
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.handles import parse_log_target, parse_numbers
+from torchx.specs.status import AppState
 from torchx_cli.applications import find
 from torchx_cli.flags import Json, count, lines_option, option, since_option, until_option
 from torchx_cli.flags import LogTarget as Target
@@ -88,7 +89,7 @@ def log_(
         if ranks is not None:
             roles = [role.role for role in described.roles_statuses]
             query = dataclasses.replace(query, regex=torchrun.lines_of_ranks(ranks, roles, query.regex))
-        chunks = runner.log_chunks(handle, query)
+        chunks = _noting_failure(runner.log_chunks(handle, query), runner, handle)
         if ranks is not None:
             chunks = _noting_absence(chunks, rank)
 
@@ -136,6 +137,20 @@ def _find(runner: Runner, text: str, *, follow: bool) -> tuple[str, DescribeAppR
         if follow or error.last_known is None:
             raise
         return runner.resolve_handle(text), error.last_known
+
+
+def _noting_failure(chunks: Iterable[LogChunk], runner: Runner, handle: str) -> Iterator[LogChunk]:
+    """Yields chunks; if there are none since no replica was started, says why."""
+    empty = True
+    for chunk in chunks:
+        empty = False
+        yield chunk
+    if not empty:
+        return
+    _, described = _find(runner, handle, follow=False)
+    started = any(replica.attempts for role in described.roles_statuses for replica in role.replicas)
+    if described.state is AppState.FAILED and described.msg and not started:
+        note(f"no replica was started: {described.msg}")
 
 
 def _noting_absence(chunks: Iterable[LogChunk], ranks: str) -> Iterator[LogChunk]:

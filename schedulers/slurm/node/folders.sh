@@ -17,7 +17,7 @@ find_folder() {  # sets `first` to the folder that all nodes of the job share, o
             "silent "*) silent+=", $node" ;;
             *) notes+="$in_own $in_fallback $node"$'\n' ;;  # a message of srun
         esac
-    done < <(check_nodes "$own" "$fallback")
+    done < <(check_nodes "$own" "$fallback" | sort -k 3)
     export TORCHX_NODE_LOGS=
     if [ -n "$silent" ]; then
         problem="cannot check whether $job_dir is shared: no answer from ${silent:2}"
@@ -30,7 +30,7 @@ find_folder() {  # sets `first` to the folder that all nodes of the job share, o
                 problem="$job_dir, with the workspace, is not shared with ${not_own:2}$advice"
         done
     else
-        problem="neither $job_dir nor ${fallback%/jobs/*} is shared with ${not_own:2}$advice"
+        problem="$job_dir is not shared with ${not_own:2}, nor ${fallback%/jobs/*} with ${not_fallback:2}$advice"
     fi
     export TORCHX_JOB_DIR=${first%/jobs/*}
 }
