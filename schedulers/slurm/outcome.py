@@ -113,7 +113,7 @@ def outcome_of(
     if facts := queue or account:
         outcome = _check_out_of_memory(_outcome_of_facts(facts, over, paths), paths)
         if over is None and record is not None:
-            outcome = _check_folder(outcome, record, facts[0].nodes)
+            outcome = _check_folder(outcome, record, facts[0])
         if record is not None and record.damage:
             outcome = replace(outcome, msg="; ".join(text for text in (outcome.msg, record.damage) if text))
         return outcome
@@ -137,15 +137,16 @@ def _check_out_of_memory(outcome: Outcome, paths: SlurmPaths | None) -> Outcome:
     return replace(outcome, msg=FAILURES["OUT_OF_MEMORY"], word="OUT_OF_MEMORY")
 
 
-def _check_folder(outcome: Outcome, record: SlurmRecord, nodes: str) -> Outcome:
+def _check_folder(outcome: Outcome, record: SlurmRecord, part: JobFacts) -> Outcome:
     """Adds the message about a script that has found no folder of its job, and so has written no files."""
     if outcome.state is not AppState.FAILED or outcome.msg or not record.folders:
         return outcome
-    paths, code = record.paths, outcome.exit_code
-    unknown = code is None and path_exists(paths.folder) and not attempts_of(paths)  # without accounting
-    if code != NO_FOLDER and not unknown:
-        return outcome
-    return replace(outcome, msg=why_no_folder(record.folders, nodes))
+    if outcome.exit_code is None:  # without accounting
+        paths = record.paths
+        exited = part.reason == "NonZeroExitCode" and path_exists(paths.folder) and not attempts_of(paths)
+    else:
+        exited = outcome.exit_code == NO_FOLDER
+    return replace(outcome, msg=why_no_folder(record.folders, part.nodes)) if exited else outcome
 
 
 def outcome_without_slurm(record: SlurmRecord) -> Outcome:

@@ -38,8 +38,6 @@ NODE_FILES = ("batch.sh", "replica.sh", "agent.py")
 """The files that are the same for all jobs."""
 SETUP_FILE = f"{NODE_FOLDER}/setup.sh"
 """The run option `setup`, as a program that becomes that of the replica."""
-FALLBACK_FILE = f"{NODE_FOLDER}/folders.sh"
-"""The functions for a job that may run in its fallback folder."""
 _FIRST = f'[ -O "$first/{NODE_FOLDER}/batch.sh" ] || first=$fallback'
 _GUARD = 'if [ ! -O "$first" ] || [ -L "$first" ]; then exit 73; fi  # owned by another user'
 
@@ -93,6 +91,7 @@ def script_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) ->
         "# arguments and environment of the replicas in role-*.sh, which only the owner can read.",
         f"first={quote(context.folder)}",
         *_fallback_lines(context),
+        *([f"node_logs={quote(str(cfg.get('node_log_dir') or ''))}"] if _folder_files(cfg, context) else []),
         f"roles={len(app.roles)} fail_fast={fail_fast}",
         f"retries={retries} requeue={'no' if cfg.get('requeue') is False else 'yes'}",
         *([_FIRST] if context.fallback else []),
@@ -123,7 +122,14 @@ def _fallback_lines(context: ScriptContext) -> list[str]:
     base = context.folder.rpartition("/jobs/")[0]
     lines = [f"job_dir={quote(base)} fallback={quote(context.fallback)}"]
     names = sorted({root.rpartition("/")[2] for root in context.roots.values()})
-    return [*lines, f"workspaces=({' '.join(map(quote, names))})"] if names else lines
+    return [*lines, f"workspaces=({' '.join(map(quote, names))})"]
+
+
+def _folder_files(cfg: Mapping[str, CfgVal], context: ScriptContext) -> list[str]:
+    """Returns the files with the functions for output on the disks of nodes, and for a fallback folder."""
+    if context.fallback:
+        return ["gather.sh", "folders.sh"]
+    return ["gather.sh"] if cfg.get("node_log_dir") else []
 
 
 def _limit_lines(cfg: Mapping[str, CfgVal], context: ScriptContext) -> list[str]:
@@ -131,8 +137,7 @@ def _limit_lines(cfg: Mapping[str, CfgVal], context: ScriptContext) -> list[str]
     limits, folder = limits_of(cfg), cfg.get("checkpoint_dir")
     lines = [f"checkpoints={quote(str(folder))}"] if folder else []
     lines.append(f'. "$first/{NODE_FOLDER}/batch.sh" || exit 73')
-    if context.fallback:
-        lines.append(f'. "$first/{FALLBACK_FILE}" || exit 73')
+    lines += [f'. "$first/{NODE_FOLDER}/{name}" || exit 73' for name in _folder_files(cfg, context)]
     if not limits.is_empty:
         lines.append(limits.assignments())
         lines.append(f'. "$first/{NODE_FOLDER}/limits.sh" || exit 73')
@@ -158,8 +163,8 @@ def files_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) -> 
     if not limits_of(cfg).is_empty:
         files[f"{NODE_FOLDER}/limits.sh"] = node_file("limits.sh")
         files[f"{NODE_FOLDER}/notice.sh"] = NOTICE_SCRIPT
-    if context.fallback:
-        files[FALLBACK_FILE] = node_file("folders.sh")
+    if names := _folder_files(cfg, context):
+        files |= {f"{NODE_FOLDER}/{name}": node_file(name) for name in ("gather.py", *names)}
     files |= {f"{NODE_FOLDER}/{name}": text for name, text in job_services.files(app).items()}
     if any(role.max_retries for role in app.roles):
         rules = {option: cfg.get(option) for option in ("retry_on", "no_retry_on")}
@@ -251,7 +256,7 @@ def _replica_script(
 def _node_logs(cfg: Mapping[str, CfgVal], context: ScriptContext) -> str:
     """Returns the folder on the disk of a node for the output of a replica, quoted for a shell."""
     folder = str(cfg.get("node_log_dir") or "")
-    return "$TORCHX_NODE_LOGS" if context.fallback and not folder else quote(folder)
+    return quote(folder) if folder or not context.fallback else "$TORCHX_NODE_LOGS"
 
 
 def _check_length(role: Role, texts: Sequence[str]) -> None:

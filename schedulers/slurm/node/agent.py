@@ -23,7 +23,6 @@ PARTIAL_AFTER = 0.3  # seconds after which an unfinished line is written
 LONGEST_HELD = 1 << 16
 children = []  # type: list[Any]  # the programs that deliver notices
 DRAIN = 1.0  # seconds to wait for further output after the program has ended
-GATHER_EVERY = 5.0  # seconds after which logs on the node's disk are copied again
 
 
 class Output:
@@ -73,73 +72,6 @@ class Output:
         self.offset += len(data)
 
 
-class Gathered:
-    """The logs of one attempt on the disk of this node, and their copy in the folder of the job.
-
-    Args:
-        root: the folder on the node; variables such as ``$TMPDIR`` are replaced.
-        target: the folder of the attempt, which gets the copy.
-    """
-
-    FILES = tuple(NAMES.values()) + ("combined.log", "log.index")  # the index last: it refers to the log
-
-    def __init__(self, root: str, target: str) -> None:
-        self.folder, self.target = target, target
-        self.copied = {}  # type: dict[str, int]
-        self.next = time.monotonic() + GATHER_EVERY
-        try:
-            root = os.path.expandvars(root)
-            if not os.path.isabs(root):
-                raise OSError(0, "not the absolute path of a folder", root)
-            os.makedirs(root, 0o700, exist_ok=True)
-            folder = os.path.join(root, "torchx-" + str(os.getpid()) + "-" + str(time.time()))
-            os.mkdir(folder, 0o700)
-            self.folder = folder
-        except OSError as error:
-            warn("cannot write logs to " + root + ": " + str(error.strerror))
-
-    def copy(self) -> bool:
-        """Appends new output to the files in the folder of the job; returns True if all is there."""
-        self.next = time.monotonic() + GATHER_EVERY
-        if self.folder == self.target:
-            return True
-        try:
-            # sizes first, in this order, so that the copied index never refers to output that is not copied
-            ends = {name: os.path.getsize(os.path.join(self.folder, name)) for name in reversed(self.FILES)}
-            for name in self.FILES:
-                self.copy_file(name, ends[name])
-        except OSError as error:
-            warn("cannot gather the logs: " + str(error.strerror) + ": " + self.target)
-            return False
-        return True
-
-    def copy_file(self, name: str, end: int) -> None:
-        """Appends the bytes that the copy of a file lacks, up to a size."""
-        if self.copied.get(name) == end:
-            return
-        source = os.open(os.path.join(self.folder, name), os.O_RDONLY)
-        target = os.open(os.path.join(self.target, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            at = os.fstat(target).st_size
-            while at < end:
-                at += os.write(target, os.pread(source, min(1 << 20, end - at), at))
-            self.copied[name] = end
-        finally:
-            os.close(source)
-            os.close(target)
-
-    def finish(self) -> None:
-        """Copies the rest, and removes the files from the node's disk if all of them are copied."""
-        if not self.copy() or self.folder == self.target:
-            return
-        try:
-            for name in self.FILES:
-                os.unlink(os.path.join(self.folder, name))
-            os.rmdir(self.folder)
-        except OSError as error:  # the end of the replica is recorded all the same
-            warn("cannot remove " + self.folder + ": " + str(error.strerror))
-
-
 def write(descriptor: int, data: bytes) -> bool:
     """Writes all data; returns False on errors, as a full disk must not end the program."""
     try:
@@ -182,12 +114,19 @@ def new_attempt(folder: str, least: int) -> Any:
     return attempt, path
 
 
+def load(name: str) -> Any:
+    """Returns a module beside this file."""
+    sys.dont_write_bytecode = True
+    folder = os.path.dirname(os.path.abspath(__file__))
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return importlib.import_module(name)
+
+
 def load_service(mark: str, env: Any) -> Any:
     """Returns the checks of a replica of a service; see readiness.py."""
-    sys.dont_write_bytecode = True
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     try:
-        module = importlib.import_module("readiness")
+        module = load("readiness")
     except (ImportError, SyntaxError):
         raise OSError(0, "a service needs Python 3.8 on its node") from None
     return module.Service(mark, env)
@@ -212,7 +151,7 @@ def main(folder: str, least: int, logs: str, mark: str, variables: Any, command:
         os.unlink(os.path.join(folder, "error.json"))
     except OSError:
         pass
-    gathered = Gathered(logs, path) if logs else None
+    gathered = load("gather").on_node(logs, path) if logs else None
     output = Output(gathered.folder if gathered else path, attempt)
     begun = time.time()
     host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
@@ -244,7 +183,7 @@ def main(folder: str, least: int, logs: str, mark: str, variables: Any, command:
         return code
     signal.signal(signal.SIGURG, lambda number, frame: notify(process.pid))
     record(os.path.join(path, "start.json"), pid=process.pid, **facts)
-    status = follow(process, output, gathered, service)
+    status = follow(process, output, gathered, received, service)
     end = {"exit_code": status} if status >= 0 else {"signal": name_of(-status)}  # type: dict[str, Any]
     if service is not None:
         end.update(service.end(status, bool(received)))
@@ -268,8 +207,16 @@ def notify(pid: int) -> None:
         children.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
 
 
-def follow(process: Any, output: Output, gathered: Any, service: Any = None) -> int:
-    """Reads output until the program has ended and its output is closed; checks a service meanwhile."""
+def follow(process: Any, output: Output, gathered: Any, received: Any, service: Any = None) -> int:
+    """Reads output until the program has ended and its output is closed; checks a service meanwhile.
+
+    Args:
+        process: the program.
+        output: gets its output.
+        gathered: the logs on the disk of this node; None without.
+        received: the signals received so far.
+        service: the checks of a service; None without.
+    """
     selector = selectors.DefaultSelector()
     selector.register(process.stdout, selectors.EVENT_READ, 1)
     selector.register(process.stderr, selectors.EVENT_READ, 2)
@@ -293,7 +240,7 @@ def follow(process: Any, output: Output, gathered: Any, service: Any = None) -> 
         for stream in (1, 2):
             if output.held[stream] and now - output.since[stream] > PARTIAL_AFTER:
                 output.flush(stream)
-        if gathered and now > gathered.next:
+        if gathered and gathered.is_due(now, bool(received)):
             gathered.copy()
         if not ended:  # its last output is read later, even if this process was suspended meanwhile
             quiet_since, ended = now, process.poll() is not None

@@ -129,6 +129,7 @@ begin() {  # begin NUMBER: runs a role and writes its exit code
     return "$ended"
 }
 
+gather_logs() { :; }  # for jobs with output on the disks of nodes, gather.sh replaces this function
 prepare_roles() { :; }  # for jobs with services, services.sh replaces `begin` and these three functions
 is_done() { false; }
 release_roles() { :; }
@@ -189,6 +190,7 @@ run_job() {  # runs all roles, with the retries of the whole job, and ends the s
     if ((code)) && tail -n 4 "$folder/batch.log" | grep -qE 'has expired|already complet'; then
         exit "$code"  # Slurm has ended the job: keep its state
     fi
+    ((code == 0)) || gather_logs
     if ((code && retried < retries)) && [ "$requeue" = yes ] && [ ! -e "$folder/.expired" ] && may_retry; then
         echo "$((retried + 1))" > "$folder/.retried"
         timeout 60 scontrol requeue "$job" && exit "$code"

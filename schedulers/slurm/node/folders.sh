@@ -1,8 +1,9 @@
-# Functions for jobs with the option `job_dir`; read after batch.sh, whose function find_folder they replace.
-# The script sets:
+# Functions for jobs with the option `job_dir`; read after gather.sh, and after batch.sh, whose function find_folder
+# they replace. The script sets:
 #   job_dir     the folder of the option, which may be on a disk of each node
 #   fallback    the folder of the job in the state home, for its files if not all nodes share job_dir
 #   workspaces  the names of the copies of workspaces
+#   node_logs   the folder on the disk of each node for output; empty for one below job_dir, if it is not shared
 
 advice="; set -cfg job_dir=FOLDER shared with all nodes"
 
@@ -18,13 +19,12 @@ find_folder() {  # sets `first` to the folder that all nodes of the job share, o
             *) notes+="$in_own $in_fallback $node"$'\n' ;;  # a message of srun
         esac
     done < <(check_nodes "$own" "$fallback" | sort -k 3)
-    export TORCHX_NODE_LOGS=
     if [ -n "$silent" ]; then
         problem="cannot check whether $job_dir is shared: no answer from ${silent:2}"
     elif [ -z "$not_own" ] && { [ -n "$not_fallback" ] || ! has_run_in "$fallback"; }; then
         first=$own
     elif [ -z "$not_fallback" ]; then
-        first=$fallback TORCHX_NODE_LOGS=$job_dir
+        first=$fallback node_logs=${node_logs:-$job_dir}
         for workspace in "${workspaces[@]}"; do
             [ -d "${fallback%/jobs/*}/workspaces/$workspace" ] || [ -z "$not_own" ] ||
                 problem="$job_dir, with the workspace, is not shared with ${not_own:2}$advice"
@@ -32,7 +32,7 @@ find_folder() {  # sets `first` to the folder that all nodes of the job share, o
     else
         problem="$job_dir is not shared with ${not_own:2}, nor ${fallback%/jobs/*} with ${not_fallback:2}$advice"
     fi
-    export TORCHX_JOB_DIR=${first%/jobs/*}
+    export TORCHX_NODE_LOGS=$node_logs TORCHX_JOB_DIR=${first%/jobs/*}
 }
 
 has_run_in() {  # has_run_in FOLDER: succeeds if an earlier run of this job has, or of one that shares its script
@@ -41,7 +41,7 @@ has_run_in() {  # has_run_in FOLDER: succeeds if an earlier run of this job has,
 }
 
 check_nodes() {  # check_nodes FOLDER FOLDER: prints for each node whether it shares them, as `yes no NODE`
-    local mark="$SLURM_JOB_ID $RANDOM $(date +%s%N)" file=.node/check-$SLURM_JOB_ID lists=() answers folder number node
+    local mark="$SLURM_JOB_ID $RANDOM $(date +%s%N)" file=.node/check-$SLURM_JOB_ID answers folder node
     local check='
         for file in "$1" "$2"; do
             answer=no
@@ -53,31 +53,15 @@ check_nodes() {  # check_nodes FOLDER FOLDER: prints for each node whether it sh
         if [ -O "$folder/.node/batch.sh" ] && [ ! -L "$folder" ]; then echo "$mark" > "$folder/$file"; fi
     done
     set -- "$1/$file" "$2/$file"
-    for ((number = 0; number < roles; number++)); do
-        node=SLURM_JOB_NODELIST_HET_GROUP_$number
-        [ -z "${!node}" ] || lists+=("${!node}")
-    done
-    [ ${#lists[@]} -gt 0 ] || lists=("$SLURM_JOB_NODELIST")
-    mapfile -t nodes < <(for node in "${lists[@]}"; do scontrol show hostnames "$node"; done | sort -u)
+    list_nodes
     if [ ${#nodes[@]} -le 1 ]; then
         sh -c "$check" sh "$@" "$mark"
     else
-        answers=$(step_on_all_nodes sh -c "$check" sh "$@" "$mark" 2>&1 < /dev/null)
+        answers=$(step_on_all_nodes sh -c "$check" sh "$@" "$mark" 2>&1)
         echo "$answers"
         for node in "${nodes[@]}"; do
             grep -q " $node$" <<< "$answers" || echo "silent - $node"
         done
     fi
     rm -f "$@"
-}
-
-step_on_all_nodes() {  # step_on_all_nodes COMMAND...: runs a command once on each node, of each part of the job
-    local number count group=()
-    for number in "${!lists[@]}"; do
-        [ ${#lists[@]} -eq 1 ] || group=("--het-group=$number")
-        count=$(scontrol show hostnames "${lists[number]}" | wc -l)
-        srun "${group[@]}" --nodes="$count" --ntasks="$count" --ntasks-per-node=1 --cpus-per-task=1 --mpi=none \
-            --kill-on-bad-exit=0 "$@" &
-    done
-    wait
 }

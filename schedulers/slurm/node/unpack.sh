@@ -1,4 +1,4 @@
-unpack() (  # unpack FOLDER: writes the files at the end of this script, which is submitted by hand, to a folder of the job
+unpack() (  # unpack FOLDER: writes the files at the end of this script, which is submitted by hand, to a folder
     LC_ALL=C first=$1
     umask 077
     mkdir -p "$first" || exit

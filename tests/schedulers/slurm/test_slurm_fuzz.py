@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from torchx.errors import StateError
 from torchx.schedulers.slurm import queue as slurm_jobs
+from torchx.schedulers.slurm.marked import minimal_record
 from torchx.schedulers.slurm.marks import mark_of
 from torchx.schedulers.slurm.outcome import attempts_of, outcome_of, outcome_without_slurm, read_script_end
 from torchx.schedulers.slurm.parse import (
@@ -75,7 +76,7 @@ def everything_works(queue: list[JobFacts]) -> None:
         for part in parts:
             assert len(list(islice(hosts_of(part.nodes), 200_000))) <= 100_000
             part.name.encode("utf-8", "surrogateescape")
-        result = slurm_jobs._minimal_record(parts[0], "b1", None, True)
+        result = minimal_record(parts[0], "b1", [], True)
         describe(result, "7", outcome, parts)
         listed(result, "7", outcome)
 
