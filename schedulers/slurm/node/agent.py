@@ -183,7 +183,7 @@ def main(folder: str, least: int, logs: str, mark: str, variables: Any, command:
         return code
     signal.signal(signal.SIGURG, lambda number, frame: notify(process.pid))
     record(os.path.join(path, "start.json"), pid=process.pid, **facts)
-    status = follow(process, output, gathered, received, service)
+    status = follow(process, output, gathered, service, received)
     end = {"exit_code": status} if status >= 0 else {"signal": name_of(-status)}  # type: dict[str, Any]
     if service is not None:
         end.update(service.end(status, bool(received)))
@@ -207,15 +207,15 @@ def notify(pid: int) -> None:
         children.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
 
 
-def follow(process: Any, output: Output, gathered: Any, received: Any, service: Any = None) -> int:
+def follow(process: Any, output: Output, gathered: Any, service: Any = None, received: Any = ()) -> int:
     """Reads output until the program has ended and its output is closed; checks a service meanwhile.
 
     Args:
         process: the program.
         output: gets its output.
         gathered: the logs on the disk of this node; None without.
-        received: the signals received so far.
         service: the checks of a service; None without.
+        received: the signals received so far.
     """
     selector = selectors.DefaultSelector()
     selector.register(process.stdout, selectors.EVENT_READ, 1)
