@@ -9,11 +9,14 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from torchx.schedulers.slurm.scheduler import SlurmScheduler
 from torchx.scheduling.logs import LogQuery
 from torchx.specs import AppState, Resource, Role
 
+PAIR = {"nodelist": "node[1-2]", "nodes": "2", "ntasks-per-node": "1"}
+"""Run options for one replica on each of the first two nodes."""
 HOW = "start one on this machine with: .ci/slurm"
 NODES = 6
 
@@ -29,6 +32,17 @@ def what_is_missing() -> str:
         return f"no Slurm controller answers; {HOW}"
     nodes = set(output.split())
     return "" if len(nodes) >= NODES else f"Slurm has {len(nodes)} nodes that work, expected {NODES}; {HOW}"
+
+
+def state_folder() -> Path:
+    """Returns the folder of the cluster; its nodes have own disks at `disk`, all but the first at `part`."""
+    return Path(os.environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")).resolve().parent
+
+
+def on_node(node: str, path: Path) -> Path:
+    """Returns the path by which this machine reaches a path of a node."""
+    pid = (state_folder() / "run" / f"slurmd.{node}.pid").read_text().strip()
+    return Path(f"/proc/{pid}/root") / path.relative_to("/")
 
 
 @contextmanager

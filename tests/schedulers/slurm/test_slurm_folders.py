@@ -1,0 +1,216 @@
+"""The two folders of a job with `job_dir`: the files of the job are in the one that its nodes share."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurmscripts import run_script, write_files
+
+from torchx.errors import StateError
+from torchx.schedulers.slurm.marks import Mark, mark_of
+from torchx.schedulers.slurm.outcome import outcome_of
+from torchx.schedulers.slurm.parse import JobFacts
+from torchx.schedulers.slurm.paths import SlurmPaths
+from torchx.schedulers.slurm.record import Records, SlurmRecord
+from torchx.schedulers.slurm.request import to_request
+from torchx.schedulers.slurm.script import script_by_hand
+from torchx.schedulers.slurm.status import describe
+from torchx.schedulers.slurm.submit import submit
+from torchx.schedulers.slurm.workspaces import WorkspaceCopy, fallback_folder
+from torchx.specs import AppDef, AppState, Role
+
+ADVICE = "set -cfg job_dir=FOLDER shared with all nodes"
+
+
+def echo(command: str = "echo here", **settings: Any) -> AppDef:
+    return AppDef("a", [Role("r", "", entrypoint="sh", args=["-c", command.replace("$", "$$")], **settings)])
+
+
+def record(folder: Path, fallback: Path | None = None) -> SlurmRecord:
+    other = str(fallback or "")
+    return SlurmRecord(7, "b1", "a", "a-b1", "torchx", str(folder), 1e9, {"name": "a"}, fallback=other)
+
+
+def test_the_mark_has_both_folders() -> None:
+    marks = [Mark("b1", Path("/a b/jobs/x-b1")), Mark("b1", Path("/a:b/jobs/x-b1"), Path("/ü/jobs/x-b1"))]
+    for mark in marks:
+        assert mark_of(f"my comment {mark}") == mark
+
+
+def test_a_record_without_job_dir_is_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "jobs" / "a-b1"
+    folder.mkdir(parents=True)
+    Records().add(record(folder))
+    assert "fallback" not in json.loads((folder / "job.json").read_text())
+    (found,) = Records().all()
+
+    def no_call(*args: object, **options: object) -> None:
+        raise AssertionError("a system call")
+
+    with monkeypatch.context() as patch:
+        for name in ("stat", "lstat", "open", "access"):
+            patch.setattr(os, name, no_call)
+        assert found.paths == SlurmPaths(folder)
+
+
+def test_the_files_are_in_the_fallback_folder_once_the_job_has_run_there(tmp_path: Path) -> None:
+    folders = [tmp_path / name / "jobs" / "a-b1" for name in ("own", "home")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    Records().add(record(*folders))
+    (found,) = Records().all()
+    assert found.paths.folder == folders[0]
+    assert all((folder / "job.json").exists() for folder in folders)
+    (folders[1] / "id").write_text("7\n")
+    assert found.paths == SlurmPaths(folders[1], folders[0])
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "numbers"),
+    [([], [2], [2]), ([1], [2], [1, 2]), ([1, 2, 3], [2, 3], [1, 2, 3, 4, 5]), ([1, 2], [], [1, 2])],
+)
+def test_attempts_continue_those_in_the_other_folder(
+    tmp_path: Path, before: list[int], now: list[int], numbers: list[int]
+) -> None:
+    paths = SlurmPaths(tmp_path / "home", tmp_path / "own")
+    for folder, attempts in ((tmp_path / "own", before), (tmp_path / "home", now)):
+        for number in attempts:
+            (folder / "r" / "0" / f"attempt-{number}").mkdir(parents=True)
+    found = paths.attempts("r", 0)
+    assert [number for number, _ in found] == numbers
+    assert [int(path.name[8:]) for _, path in found] == before + now
+
+
+def test_the_default_and_a_link_to_it_need_no_second_folder(tmp_path: Path) -> None:
+    default = Path(os.environ["TORCHX_HOME"]) / "slurm"
+    default.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(default)
+    assert [fallback_folder({"job_dir": str(path)}) for path in (default, tmp_path / "link")] == [None] * 2
+    assert fallback_folder({"job_dir": str(tmp_path / "other")}) == default
+    assert "fallback" not in to_request(echo(), {}, "torchx", {}).script
+
+
+class TwoFolders:
+    """A submitted job whose script runs on this machine, as on its only node."""
+
+    def __init__(self, home: Path, app: AppDef, copies: dict[str, WorkspaceCopy] | None = None) -> None:
+        self.home = home
+        self.job_dir = home / "disk"
+        self.request = to_request(app, {"job_dir": str(self.job_dir)}, "torchx", copies or {})
+        self.own, self.fallback = self.request.folders
+        for folder in self.request.folders:
+            write_files(self.request.files, folder)
+
+    def run(self, script: str = "", **env: str) -> int:
+        return run_script(script or self.request.script, self.own, self.home / "bin", **env).returncode
+
+    def outputs(self, folder: Path) -> list[str]:
+        return [path.read_text() for path in sorted(folder.glob("r/0/attempt-*/combined.log"))]
+
+
+def test_a_node_that_shares_job_dir_writes_only_there(tmp_path: Path) -> None:
+    job = TwoFolders(tmp_path, echo())
+    assert job.run() == 0
+    assert job.outputs(job.own) == ["here\n"]
+    assert not (job.fallback / "id").exists()
+    assert not list(job.own.rglob(".node/check-*"))
+
+
+def test_a_node_that_does_not_share_job_dir_uses_the_state_home(tmp_path: Path) -> None:
+    job = TwoFolders(tmp_path, echo("ls -d $0/torchx-*/combined.log".replace("$0", str(tmp_path / "disk"))))
+    shutil.rmtree(job.own)
+    assert job.run() == 0
+    (text,) = job.outputs(job.fallback)
+    assert text.startswith(f"{job.job_dir}/torchx-")
+    assert list(job.job_dir.glob("torchx-*")) == []
+    assert not job.own.exists()
+
+
+def test_a_folder_of_another_user_is_not_used(tmp_path: Path) -> None:
+    job = TwoFolders(tmp_path, echo())
+    if os.geteuid() == 0:
+        os.chown(job.own / ".node" / "batch.sh", 12345, 12345)
+    else:
+        shutil.move(job.own, tmp_path / "elsewhere")
+        job.own.symlink_to(tmp_path / "elsewhere")
+    assert job.run() == 0
+    assert job.outputs(job.own) == []
+    assert job.outputs(job.fallback) == ["here\n"]
+
+
+def test_a_requeued_job_stays_in_the_state_home(tmp_path: Path) -> None:
+    """Its files and checkpoints are there, although its next node shares the other folder."""
+    job = TwoFolders(tmp_path, echo())
+    shutil.move(job.own, tmp_path / "hidden")
+    assert job.run() == 0
+    shutil.move(tmp_path / "hidden", job.own)
+    assert job.run(SLURM_RESTART_COUNT="1") == 0
+    assert job.outputs(job.fallback) == ["here\n"] * 2
+    assert job.outputs(job.own) == []
+
+
+def test_a_script_by_hand_writes_both_folders(tmp_path: Path) -> None:
+    job = TwoFolders(tmp_path, echo())
+    for folder in job.request.folders:
+        shutil.rmtree(folder)
+    assert job.run(script_by_hand(job.request.script, job.request.files)) == 0
+    assert job.outputs(job.own) == ["here\n"]
+    assert (job.fallback / "role-0.sh").read_bytes() == (job.own / "role-0.sh").read_bytes()
+
+
+@pytest.mark.parametrize("second", [True, False])
+def test_the_workspace_has_to_reach_the_node(tmp_path: Path, second: bool) -> None:
+    digest, home = "0123456789abcdef", Path(os.environ["TORCHX_HOME"]) / "slurm"
+    (tmp_path / "empty").mkdir()
+    tree = scan_unfiltered(str(tmp_path / "empty"))
+    copied = WorkspaceCopy(str(tmp_path / "disk" / "workspaces" / digest), tree)
+    job = TwoFolders(tmp_path, echo("pwd"), {"r": copied})
+    shutil.rmtree(job.own)
+    if second:
+        (home / "workspaces" / digest).mkdir(parents=True)
+        assert job.run() == 0
+        assert job.outputs(job.fallback) == [f"{home}/workspaces/{digest}\n"]
+        return
+    assert job.run() == 73
+    made = SlurmRecord(
+        77, job.request.token, "a", job.request.name, "torchx", str(job.own), 1e9,
+        {"name": "a", "roles": [{"name": "r", "num_replicas": 1}]}, fallback=str(job.fallback),
+    )  # fmt: skip
+    outcome = outcome_of(made, ())
+    assert outcome is not None
+    assert outcome.state is AppState.FAILED
+    expected = f"{job.job_dir}, with the workspace, is not shared with n; {ADVICE}"
+    assert describe(made, "77", outcome, ()).msg == expected
+
+
+def failed(record: SlurmRecord, code: int | None, reason: str = "NonZeroExitCode") -> str:
+    outcome = outcome_of(
+        record, [JobFacts(7, 0, "FAILED", reason, "a-b1", "", "me", "node[2-3]", exit_code=code)]
+    )
+    assert outcome is not None
+    return outcome.msg
+
+
+def test_a_script_that_finds_no_folder_is_explained(tmp_path: Path) -> None:
+    folder, other = tmp_path / "a" / "jobs" / "a-b1", tmp_path / "b" / "jobs" / "a-b1"
+    folder.mkdir(parents=True)
+    end = f"shared with node2; {ADVICE}"
+    assert failed(record(folder, other), 73) == f"neither {tmp_path}/a nor {tmp_path}/b is {end}"
+    assert failed(record(folder), 73) == f"{tmp_path}/a is not {end}"
+    assert failed(record(folder), None) == f"{tmp_path}/a is not {end}", "without accounting"
+    assert failed(record(folder), 1) == ""
+    (folder / "attempt").write_text("1\n")
+    assert failed(record(folder), None) == ""
+
+
+def test_a_job_that_is_not_submitted_leaves_no_folder(tmp_path: Path) -> None:
+    request = to_request(echo(), {"job_dir": str(tmp_path / "disk")}, "torchx", {})
+    with pytest.raises(StateError, match="Slurm"):
+        submit(request, echo(), {}, "torchx")
+    assert [folder.parent.exists() for folder in request.folders] == [True, True]
+    assert [folder.exists() for folder in request.folders] == [False, False]
