@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torchx.errors import TorchxError
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.filesystems import LOCAL, existing_parent, type_of
+from torchx.schedulers.slurm.folders.filesystems import LOCAL, existing_parent, type_of
 from torchx.schedulers.slurm.submit import NO_MEMORY
 from torchx.schedulers.slurm.workspaces import base_folder
 from torchx.scheduling.findings import Finding, Verdict

@@ -205,7 +205,8 @@ def run_options() -> SlurmOptions:
     opts.add(
         "job_dir",
         type_=str,
-        help="folder shared with all nodes, for logs and workspaces (default: slurm in the state home)",
+        help="folder for logs and workspaces, shared with all nodes (default: slurm in the state home); if "
+        "it is not, output is gathered from it into the state home",
     )
     opts.add(
         "node_log_dir",

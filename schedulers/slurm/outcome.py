@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torchx.schedulers.slurm.batch_log import log_tail
+from torchx.schedulers.slurm.folders.batch_log import log_tail
 from torchx.schedulers.slurm.options import name_set
 from torchx.schedulers.slurm.parse import JobFacts
 from torchx.schedulers.slurm.paths import (

@@ -11,8 +11,8 @@ from torchx.errors import AbsentError, StateError
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.owner import is_foreign, user_name
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.marked import minimal_record, record_of_marked
-from torchx.schedulers.slurm.marks import mark_of
+from torchx.schedulers.slurm.folders.marked import minimal_record, record_of_marked
+from torchx.schedulers.slurm.folders.marks import mark_of
 from torchx.schedulers.slurm.outcome import Outcome, outcome_of, outcome_unlisted, outcome_without_slurm
 from torchx.schedulers.slurm.parse import (
     ACCOUNT_FORMAT,

@@ -17,7 +17,7 @@ from torchx.jobs.paths import state_home, user_home
 from torchx.json_limits import MOST_REPLICAS
 from torchx.lazy import lazy_imports
 from torchx.machine import files
-from torchx.schedulers.slurm.marks import mark_of
+from torchx.schedulers.slurm.folders.marks import mark_of
 from torchx.schedulers.slurm.parse import JobFacts, key_of
 from torchx.schedulers.slurm.paths import (
     LONGEST_RECORD,

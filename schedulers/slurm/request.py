@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchx.schedulers.ids import make_unique, random_id
 from torchx.schedulers.slurm.checks import notes_of
-from torchx.schedulers.slurm.marks import Mark
+from torchx.schedulers.slurm.folders.marks import Mark
 from torchx.schedulers.slurm.node.job_limits import notes_of_limits
 from torchx.schedulers.slurm.script import ScriptContext, files_of, script_by_hand, script_of
 from torchx.schedulers.slurm.workspaces import WorkspaceCopy, base_folder, fallback_folder, plan_workspaces

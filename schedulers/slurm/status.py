@@ -12,8 +12,8 @@ from torchx.errors import UsageError
 from torchx.exit_codes import KILLED, read_error_file
 from torchx.lazy import lazy_imports
 from torchx.schedulers.shared.listing import local_time, row_of
-from torchx.schedulers.slurm.batch_log import last_error_line
 from torchx.schedulers.slurm.commands import NoAnswerError
+from torchx.schedulers.slurm.folders.batch_log import last_error_line
 from torchx.schedulers.slurm.node import job_services
 from torchx.schedulers.slurm.node.attempts import read_facts, statuses_of
 from torchx.schedulers.slurm.node.job_limits import rule_of

@@ -13,7 +13,7 @@ from torchx.jobs.paths import user_home
 from torchx.lazy import lazy_imports
 from torchx.machine.files import make_folder, move_folder
 from torchx.schedulers.slurm.directives import in_containers
-from torchx.schedulers.slurm.filesystems import LOCAL, existing_parent, type_of
+from torchx.schedulers.slurm.folders.filesystems import LOCAL, existing_parent, type_of
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal
 

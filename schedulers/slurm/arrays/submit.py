@@ -19,7 +19,7 @@ from torchx.machine import files
 from torchx.schedulers.shared.options import progress_of
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm import submit as single
-from torchx.schedulers.slurm.marks import mark_of
+from torchx.schedulers.slurm.folders.marks import mark_of
 from torchx.schedulers.slurm.options import sbatch_options
 from torchx.schedulers.slurm.paths import SlurmPaths, distrust_reason, read_own, task_folder, tasks_in, write
 from torchx.schedulers.slurm.queue import query_all_jobs

@@ -12,7 +12,7 @@ import pytest
 from slurmscripts import run_script, write_files
 
 from torchx.errors import StateError
-from torchx.schedulers.slurm.marks import Mark, mark_of
+from torchx.schedulers.slurm.folders.marks import Mark, mark_of
 from torchx.schedulers.slurm.outcome import outcome_of
 from torchx.schedulers.slurm.parse import JobFacts
 from torchx.schedulers.slurm.paths import SlurmPaths
@@ -23,6 +23,7 @@ from torchx.schedulers.slurm.status import describe
 from torchx.schedulers.slurm.submit import submit
 from torchx.schedulers.slurm.workspaces import WorkspaceCopy, fallback_folder
 from torchx.specs import AppDef, AppState, Role
+from torchx.workspace.tree import scan_unfiltered
 
 ADVICE = "set -cfg job_dir=FOLDER shared with all nodes"
 

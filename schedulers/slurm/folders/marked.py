@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from torchx.schedulers.slurm.marks import Mark
+from torchx.schedulers.slurm.folders.marks import Mark
 from torchx.schedulers.slurm.parse import JobFacts
 from torchx.schedulers.slurm.paths import (
     SlurmPaths,

@@ -1,0 +1,1 @@
+"""The folders of a Slurm job: how they are found, and the files in them."""
