@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slurms import state_folder
 
 from torchx.schedulers.slurm.scheduler import create_scheduler
 from torchx.specs.app import AppDryRunInfo
@@ -55,6 +56,12 @@ class TestRetries(RetryCases):
     begins_within = 1.0
     patience = 120.0
     retry_cases = few(1)
+
+
+class TestRetriesOnDisksOfNodes(TestRetries):
+    """The nodes do not share `job_dir`."""
+
+    cfg = {"requeue": False, "job_dir": str(state_folder() / "disk" / "retries")}  # noqa: RUF012
 
 
 class TestServices(ServiceConformance):
