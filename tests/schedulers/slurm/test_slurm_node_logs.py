@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from slurms import output, role, state
 from slurmscripts import run_task
 
 from torchx.errors import UsageError
+from torchx.schedulers.slurm.node import gather
 from torchx.schedulers.slurm.options import check_options
 from torchx.schedulers.slurm.scheduler import SlurmScheduler
 from torchx.scheduling.logs import Stream
@@ -75,6 +78,32 @@ def test_a_program_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     attempt = run_task(AppDef("a", [missing]), tmp_path / "job", cfg={"node_log_dir": str(tmp_path / "disk")})
     assert "cannot be started" in (attempt / "stderr.log").read_text()
     assert list((tmp_path / "disk").iterdir()) == []
+
+
+def test_output_of_an_agent_that_was_killed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The script runs the same file at the end of the job; output of other jobs stays."""
+    job, disk = tmp_path / "job", tmp_path / "disk"
+    folders = {}
+    for name in ("job", "job-2"):
+        attempt = tmp_path / name / "r" / "0" / "attempt-1"
+        attempt.mkdir(parents=True)
+        logs = gather.on_node(str(disk), str(attempt))
+        folders[name] = Path(logs.folder)
+        for file in gather.Gathered.FILES:
+            (folders[name] / file).write_bytes(b"first\n")
+        assert logs.copy()
+        (folders[name] / "combined.log").write_bytes(b"first\nlast\n")
+    assert folders["job"].stat().st_mode & 0o777 == 0o700
+    (disk / "torchx-link").symlink_to(folders["job-2"])
+    subprocess.run([sys.executable, "-I", "-S", gather.__file__, job, disk], check=True)
+    assert (job / "r" / "0" / "attempt-1" / "combined.log").read_text() == "first\nlast\n"
+    assert [folder.exists() for folder in folders.values()] == [False, True]
+    assert capfd.readouterr().err == ""
+
+
+def test_output_is_copied_soon_after_a_signal() -> None:
+    logs = gather.Gathered("/disk", "/job")
+    assert [logs.is_due(logs.at + 1, ending) for ending in (False, True)] == [False, True]
 
 
 def test_a_relative_folder_is_rejected() -> None:
