@@ -151,7 +151,8 @@ def test_several_roles_and_the_first_failure(scheduler: SlurmScheduler, disk: Pa
     first = described.first_failure
     assert first is not None
     assert (first.role, first.replica, first.exit_code) == ("failing", 0, 7)
-    assert set(output(scheduler, app_id).split()) == {b"failing", b"later", b"up"}
+    lines = output(scheduler, app_id, stream=Stream.STDOUT).split()
+    assert set(lines) == {b"failing", b"later", b"up"}
     assert left(disk) == []
     home_folder(scheduler, app_id)
 
