@@ -191,7 +191,9 @@ run_job() {  # runs all roles, with the retries of the whole job, and ends the s
         exit "$code"  # Slurm has ended the job: keep its state
     fi
     ((code == 0)) || gather_logs
-    if ((code && retried < retries)) && [ "$requeue" = yes ] && [ ! -e "$folder/.expired" ] && may_retry; then
+    if ((code && retried < retries)) && [ "$requeue" = yes ] && [ -z "$stopped" ] &&
+        [ ! -e "$folder/.expired" ] && may_retry
+    then
         echo "$((retried + 1))" > "$folder/.retried"
         timeout 60 scontrol requeue "$job" && exit "$code"
     fi
