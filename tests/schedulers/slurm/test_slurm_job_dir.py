@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from program import answer, torchx
-from slurms import PAIR, begin_again, on_node, output, role, state, state_folder
+from slurms import NODES, PAIR, begin_again, on_node, output, role, state, state_folder
 from support import wait_until
 
 from torchx.runner import get_runner
@@ -24,7 +24,7 @@ from torchx.sweeps.paths import known
 pytestmark = pytest.mark.slurm
 
 ADVICE = "set -cfg job_dir=FOLDER shared with all nodes"
-NODES = ("node1", "node2")
+FIRST_NODES = {"nodelist": "node[1-2]", **PAIR}
 
 
 @pytest.fixture
@@ -47,7 +47,8 @@ def _folder(name: str) -> Iterator[Path]:
 
 def left(folder: Path) -> list[Path]:
     """Returns the output that is left on the disks of the nodes."""
-    return [path for node in NODES for path in on_node(node, folder).glob("torchx-*")]
+    nodes = (f"node{number + 1}" for number in range(NODES))
+    return [path for node in nodes for path in on_node(node, folder).glob("torchx-*")]
 
 
 def shell(command: str, name: str = "r", **settings: Any) -> Role:
@@ -59,8 +60,9 @@ def one_each(command: str, **settings: Any) -> AppDef:
     return AppDef("disks", [shell(command, num_replicas=2, **settings)])
 
 
-def on(node: str) -> dict[str, Any]:
-    return {"slurm": {"nodelist": node}}
+def alone() -> dict[str, Any]:
+    """Metadata of a role with a node of its own."""
+    return {"slurm": {"exclusive": True}}
 
 
 def home_folder(scheduler: SlurmScheduler, app_id: str) -> Path:
@@ -120,7 +122,10 @@ def test_commands_find_the_job_from_any_state_home(
     app_id = scheduler.submit(one_each("echo up; exec sleep 600"), {"job_dir": str(disk), **PAIR})
     handle = f"slurm://torchx/{app_id}"
     wait_until(lambda: output(scheduler, app_id) == b"up\n" * 2, "its output was gathered", 60)
-    assert torchx("exec", f"{handle}/r/1", "sh", "-c", "echo $SLURMD_NODENAME").stdout == "node2\n"
+    described = scheduler.describe(app_id)
+    assert described is not None
+    node = described.roles_statuses[0].replicas[1].hostname
+    assert torchx("exec", f"{handle}/r/1", "sh", "-c", "echo $SLURMD_NODENAME").stdout == f"{node}\n"
     assert app_id in torchx("list", "-s", "slurm").stdout
     folder = home_folder(scheduler, app_id)
     shutil.move(disk, tmp_path / "hidden")  # as on another login node
@@ -140,9 +145,9 @@ def test_commands_find_the_job_from_any_state_home(
 def test_several_roles_and_the_first_failure(scheduler: SlurmScheduler, disk: Path, tmp_path: Path) -> None:
     """The output of a replica that is killed is gathered after its end."""
     command = f"trap 'echo later' TERM; echo up; touch {tmp_path}/up; while :; do sleep 0.1; done"
-    stubborn = shell(command, "stubborn", metadata=on("node1"))
+    stubborn = shell(command, "stubborn", metadata=alone())
     command = f"until [ -e {tmp_path}/up ]; do sleep 0.1; done; echo failing; exit 7"
-    failing = shell(command, "failing", metadata=on("node2"))
+    failing = shell(command, "failing", metadata=alone())
     app_id = scheduler.submit(AppDef("roles", [stubborn, failing]), {"job_dir": str(disk)})
     assert scheduler.wait(app_id, 120)
     described = scheduler.describe(app_id)
@@ -200,11 +205,11 @@ def test_a_retry_on_another_node_decides_again(scheduler: SlurmScheduler, part: 
 
 
 def test_a_folder_that_only_the_first_node_shares(scheduler: SlurmScheduler, part: Path) -> None:
-    app_id = succeeded(scheduler, one_each("echo $SLURMD_NODENAME"), {"job_dir": str(part), **PAIR})
+    app_id = succeeded(scheduler, one_each("echo $SLURMD_NODENAME"), {"job_dir": str(part), **FIRST_NODES})
     assert sorted(output(scheduler, app_id).split()) == [b"node1", b"node2"]
     home_folder(scheduler, app_id)
-    alone = AppDef("alone", [shell("echo here")])
-    app_id = succeeded(scheduler, alone, {"job_dir": str(part), "nodelist": "node1"})
+    single = AppDef("alone", [shell("echo here")])
+    app_id = succeeded(scheduler, single, {"job_dir": str(part), "nodelist": "node1"})
     described = scheduler.describe(app_id)
     assert described is not None
     assert Path(described.log_dir or "").parent == part / "jobs"
@@ -232,8 +237,8 @@ def test_a_cancelled_job_shows_its_last_lines(scheduler: SlurmScheduler, disk: P
 
 
 def test_a_service(scheduler: SlurmScheduler, disk: Path) -> None:
-    server = shell("echo is-up; exec sleep 600", "server", metadata=on("node1"))
-    trainer = shell("echo trained", "trainer", metadata=on("node2"))
+    server = shell("echo is-up; exec sleep 600", "server", metadata=alone())
+    trainer = shell("echo trained", "trainer", metadata=alone())
     roles = [service(server, "log:is-up"), after(trainer, ["server"])]
     app_id = succeeded(scheduler, AppDef("served", roles), {"job_dir": str(disk)})
     assert sorted(output(scheduler, app_id).split()) == [b"is-up", b"trained"]
@@ -255,7 +260,7 @@ def test_a_workspace(scheduler: SlurmScheduler, disk: Path, tmp_path: Path) -> N
 
 def test_a_sweep(disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    cfg = f"job_dir={disk},nodelist=node2"
+    cfg = f"job_dir={disk}"
     done = torchx("run", "-s", "slurm", "-d", "-cfg", cfg, "--each", "msg=a,b", "utils.echo")
     assert done.returncode == 0, done.stderr
     handle = done.stdout.strip()
@@ -272,7 +277,8 @@ def test_a_sweep(disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("where", "default"), [({"nodelist": "node2"}, True), ({"nodelist": "node2"}, False), (PAIR, False)]
+    ("where", "default"),
+    [({"nodelist": "node2"}, True), ({"nodelist": "node2"}, False), (FIRST_NODES, False)],
 )
 def test_neither_folder_is_shared(
     scheduler: SlurmScheduler,
@@ -286,15 +292,17 @@ def test_neither_folder_is_shared(
     monkeypatch.setenv("TORCHX_HOME", str(part))
     cfg = where if default else {"job_dir": str(disk), **where}
     app_id = scheduler.submit(one_each("echo never"), cfg)
-    assert scheduler.wait(app_id, 60)
-    described = scheduler.describe(app_id)
-    assert described is not None
-    assert described.state is AppState.FAILED
-    assert ADVICE in described.msg
-    assert "node2" in described.msg
-    for folder in [part] if default else [disk, part]:
-        assert str(folder) in described.msg
-    assert described.msg.count("\n") == 0
-    for command in ("log", "attach"):
-        assert described.msg in " ".join(torchx(command, f"slurm://torchx/{app_id}").stderr.split())
-    scheduler.delete(app_id)
+    try:
+        assert scheduler.wait(app_id, 60)
+        described = scheduler.describe(app_id)
+        assert described is not None
+        assert described.state is AppState.FAILED
+        assert ADVICE in described.msg
+        assert "node2" in described.msg
+        for folder in [part] if default else [disk, part]:
+            assert str(folder) in described.msg
+        assert described.msg.count("\n") == 0
+        for command in ("log", "attach"):
+            assert described.msg in " ".join(torchx(command, f"slurm://torchx/{app_id}").stderr.split())
+    finally:
+        scheduler.delete(app_id)
