@@ -12,6 +12,7 @@ import pytest
 from slurmscripts import run_script, write_files
 
 from torchx.errors import StateError
+from torchx.schedulers.slurm.cancel import mark_cancelled, remove_folders
 from torchx.schedulers.slurm.folders.marks import Mark, mark_of
 from torchx.schedulers.slurm.outcome import outcome_of
 from torchx.schedulers.slurm.parse import JobFacts
@@ -19,7 +20,7 @@ from torchx.schedulers.slurm.paths import SlurmPaths
 from torchx.schedulers.slurm.record import Records, SlurmRecord
 from torchx.schedulers.slurm.request import to_request
 from torchx.schedulers.slurm.script import script_by_hand
-from torchx.schedulers.slurm.status import describe
+from torchx.schedulers.slurm.status import describe, provenance_folder
 from torchx.schedulers.slurm.submit import submit
 from torchx.schedulers.slurm.workspaces import WorkspaceCopy, fallback_folder
 from torchx.specs import AppDef, AppState, Role
@@ -69,6 +70,22 @@ def test_the_files_are_in_the_fallback_folder_once_the_job_has_run_there(tmp_pat
     assert all((folder / "job.json").exists() for folder in folders)
     (folders[1] / "id").write_text("7\n")
     assert found.paths == SlurmPaths(folders[1], folders[0])
+
+
+def test_a_job_is_cancelled_and_removed_in_both_folders(tmp_path: Path) -> None:
+    """Before its start, the folder that its nodes share is not known yet."""
+    folders = [tmp_path / name / "jobs" / "a-b1" for name in ("own", "home")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    both = record(*folders)
+    mark_cancelled(both)
+    assert [(folder / "cancelled").exists() for folder in folders] == [True, True]
+    Records().add(both)
+    assert provenance_folder("7") == folders[0] / ".provenance"
+    shutil.rmtree(folders[0])  # as on another login node
+    assert provenance_folder("7") == folders[1] / ".provenance"
+    remove_folders(both)
+    assert [folder.exists() for folder in folders] == [False, False]
 
 
 @pytest.mark.parametrize(
