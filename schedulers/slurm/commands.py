@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -64,25 +64,56 @@ def call(
     env: dict[str, str] | None = None,
     held: Sequence[int] = (),
 ) -> str:
-    """Runs a Slurm program and returns its output.
+    """Runs a Slurm program and returns its output; see :func:`begin`."""
+    return begin(argv, text=text, timeout=timeout, env=env, held=held)()
+
+
+def begin(
+    argv: Sequence[str],
+    *,
+    text: str | None = None,
+    timeout: float = TIMEOUT,
+    env: dict[str, str] | None = None,
+    held: Sequence[int] = (),
+) -> Callable[[], str]:
+    """Starts a Slurm program, so that the caller can work while it runs.
 
     Args:
         argv: the program and its arguments.
         text: its stdin.
-        timeout: seconds until it is killed.
+        timeout: seconds until it is killed, from the call of the result.
         env: its environment (default: :func:`clean_env`).
         held: descriptors of locks that are held until it has ended, even if this process is killed.
 
+    Returns:
+        A function that waits for its end and returns its output. It must be called once.
+
     Raises:
-        AbsentError: the program is not installed, or no cluster is configured.
-        NoAnswerError: the controller does not respond in time.
-        SlurmError: the program fails.
+        AbsentError: the program is not installed, or no cluster is configured (the latter by the function).
+        NoAnswerError: the controller does not respond in time (by the function).
+        SlurmError: the program fails (by the function).
     """
     require_slurm(argv[0])
     try:
-        done = _run(argv, text, timeout, clean_env() if env is None else env, held)
+        process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="surrogateescape",
+            env=clean_env() if env is None else env,
+            pass_fds=held,
+        )
     except OSError as error:
         raise StateError(f"cannot run `{argv[0]}`: {error.strerror}") from error
+    return lambda: _output(process, argv, text, timeout)
+
+
+def _output(process: subprocess.Popen[str], argv: Sequence[str], text: str | None, timeout: float) -> str:
+    """Returns the output of a program after its end; see :func:`begin`."""
+    try:
+        done = _wait(process, argv, text, timeout)
     except subprocess.TimeoutExpired:
         raise NoAnswerError(
             f"the Slurm controller does not answer: `{argv[0]}` timed out after {timeout:.0f} s",
@@ -106,26 +137,15 @@ def call(
     raise SlurmError(f"{argv[0]}: {error_line(output) or f'exit code {done.returncode}'}", output=output)
 
 
-def _run(
-    argv: Sequence[str], text: str | None, timeout: float, env: dict[str, str], held: Sequence[int]
+def _wait(
+    process: subprocess.Popen[str], argv: Sequence[str], text: str | None, timeout: float
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end; probes the controller if that takes long.
+    """Waits for the end of a program; probes the controller if that takes long.
 
     Raises:
         NoAnswerError: the controller refuses connections.
         subprocess.TimeoutExpired: the program timed out.
-        OSError: the program cannot be run.
     """
-    process = subprocess.Popen(
-        list(argv),
-        stdin=subprocess.DEVNULL if text is None else subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="surrogateescape",
-        env=env,
-        pass_fds=held,
-    )
     with process:
         try:
             try:

@@ -10,6 +10,7 @@ from typing import Any
 
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx.masking.names import name_set
 from torchx.pairs import to_dict
 from torchx.schedulers.shared.options import (
     LIMITS,
@@ -34,11 +35,6 @@ WORKSPACE_TYPES = ("dir", "docker")
 CONTAINER_TYPES = ("pyxis", "apptainer")
 _CONTAINERS = {"true": "pyxis", "false": None, "none": None}
 """Values of the option `containers` of earlier versions, which was a bool."""
-
-
-def name_set(text: str) -> frozenset[str]:
-    """Returns the set of names in a text."""
-    return frozenset(text.split())
 
 
 SBATCH = name_set(

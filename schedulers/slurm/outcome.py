@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torchx.masking.names import name_set
 from torchx.schedulers.slurm.folders.batch_log import log_tail
-from torchx.schedulers.slurm.options import name_set
 from torchx.schedulers.slurm.parse import JobFacts
 from torchx.schedulers.slurm.paths import (
     SlurmPaths,
@@ -106,7 +106,8 @@ def outcome_of(
         account: its facts from sacct.
     """
     paths = record.paths if record is not None else None
-    over = read_script_end(paths) if paths is not None else None
+    waits = bool(queue) and all(part.state in _QUEUED for part in queue)
+    over = None if paths is None or waits else read_script_end(paths)
     saved = None if queue or paths is None else _read_outcome(paths)
     if saved is not None:
         return saved

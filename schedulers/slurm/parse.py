@@ -7,15 +7,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
-from torchx.lazy import lazy_imports
-from torchx.schedulers.slurm.options import name_set
+from torchx.masking.names import name_set
 from torchx.schedulers.slurm.paths import clean
-
-with lazy_imports:
-    pass
-
+from torchx.specs.handles import PartOfJobException
 
 _QUEUE_FIELDS = ("%i", "%A", "%T", "%V", "%S", "%e", "%u", "%N", "%r", "%j", "%k")
 ACCOUNT_FORMAT = "JobID,JobIDRaw,State,Submit,Start,End,User,NodeList,ExitCode,JobName,Comment"
@@ -101,6 +98,24 @@ def parse_key(number: str) -> str:
     return key_of(int(match[1]), int(match[2]) if match[2] else None) if match else ""
 
 
+_PART = re.compile(r"([0-9]{1,18})(\+[0-9]+|_[0-9]+|\.[a-z0-9+]+)")
+_PARTS = {"+": "a part of the heterogeneous job", "_": "a task of the job array", ".": "a step of the job"}
+
+
+def check_not_part(app_id: str) -> None:
+    """Checks that an id is not that of a part of a job.
+
+    Raises:
+        PartOfJobException: it is.
+    """
+    if match := _PART.fullmatch(app_id):
+        job = match[1]
+        raise PartOfJobException(
+            f"`{app_id}` is {_PARTS[match[2][0]]} {job}, not an application",
+            hint=f"use the id of the job: slurm://torchx/{job}",
+        )
+
+
 def _number(value: str) -> int | None:
     """Parses a number."""
     try:
@@ -121,6 +136,7 @@ def _text(value: str) -> str:
     return clean(value[:LONGEST_TEXT])
 
 
+@lru_cache(1000)  # the jobs of a listing have few states
 def _state(value: str) -> str:
     """Parses a state, or a state and flags such as ``PENDING REQUEUED``.
 
@@ -153,7 +169,7 @@ def _records(text: str, between: str) -> Iterator[tuple[_Ids, list[str]]]:
     """
     records: list[list[str]] = []
     left = 0
-    for line in text.removesuffix("\n").split("\n"):
+    for line in clean(text).removesuffix("\n").split("\n"):
         count = line.count(between)
         if left > 0 or (records and not count and between != "|"):
             records[-1].append(line)
@@ -162,7 +178,7 @@ def _records(text: str, between: str) -> Iterator[tuple[_Ids, list[str]]]:
             records.append([line])
             left = FIELDS - 1 - count if between != "|" else 0
     for record in records:
-        cells = [clean(cell[:LONGEST_TEXT]) for cell in "\n".join(record).split(between, FIELDS - 1)]
+        cells = [cell[:LONGEST_TEXT] for cell in "\n".join(record).split(between, FIELDS - 1)]
         ids = _ids(cells[0], cells[1]) if len(cells) == FIELDS else None
         if ids is not None:
             yield ids, cells[2:]

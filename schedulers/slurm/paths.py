@@ -171,19 +171,21 @@ NO_FOLDER = Path("/dev/null/no-folder")
 """Path used for a job without a trusted folder; no file below it can exist."""
 
 
-def distrust_reason(folder: Path, token: str) -> str:
+def distrust_reason(folder: str | os.PathLike[str], token: str) -> str:
     """Returns why a folder is not trusted, or an empty string if it is, or does not exist yet.
 
     Args:
         folder: the folder named by a record or a job comment.
         token: the token of the job.
     """
-    if "\0" in str(folder) or not folder.is_absolute() or ".." in folder.parts:
+    path = os.fspath(folder)  # as text: a listing checks many folders
+    if "\0" in path or not path.startswith("/") or ".." in path.split("/"):
         return "it is not an absolute path"
-    if folder.parent.name != "jobs" or not TOKEN.fullmatch(token) or not _is_named_after(folder.name, token):
+    parent, name = os.path.split(path)
+    if not parent.endswith("/jobs") or not TOKEN.fullmatch(token) or not _is_named_after(name, token):
         return "it is not named like the folder of this job"
     try:
-        status = folder.lstat()
+        status = os.lstat(path)
     except FileNotFoundError:
         return ""
     except OSError as error:
@@ -212,7 +214,7 @@ def _is_named_after(name: str, token: str) -> bool:
 _PREFIX, _NUMBER = re.compile(r"[A-Za-z0-9_.-]+-"), re.compile(r"[0-9]+")
 
 
-def read_own(path: Path, limit: int = LONGEST_FILE) -> bytes | None:
+def read_own(path: str | os.PathLike[str], limit: int = LONGEST_FILE) -> bytes | None:
     """Returns the content of a small file of the caller, or None if it is missing or too large."""
     try:
         return files.read_file(path, limit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torchx.errors import AbsentError, StateError
@@ -18,6 +18,7 @@ from torchx.schedulers.slurm.parse import (
     ACCOUNT_FORMAT,
     JobFacts,
     by_job,
+    check_not_part,
     parse_key,
     queue_format,
     read_account,
@@ -26,7 +27,6 @@ from torchx.schedulers.slurm.parse import (
 )
 from torchx.schedulers.slurm.paths import path_exists
 from torchx.schedulers.slurm.record import Records, SlurmRecord, own_token
-from torchx.specs.handles import PartOfJobException
 from torchx.specs.status import is_terminal
 
 _NOT_KNOWN = re.compile(r"invalid job ?id", re.IGNORECASE)
@@ -73,7 +73,7 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
     number, _, token = app_id.partition("@")
     key = parse_key(number)
     if not key:
-        _check_part(app_id)
+        check_not_part(app_id)
         return None
     records = Records()
     record = records.find(key, token)
@@ -94,7 +94,7 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
         record = marked if marked is not None and token in ("", marked.token) else record
     if record is None:
         if "_" in key and not any(mark_of(part.comment) for part in queue) and queue:
-            _check_part(app_id)
+            check_not_part(app_id)
         return _foreign_job(queue, token)
     mine = tuple(part for part in own if record.is_of(part))
     outcome = outcome_of(record, mine)
@@ -125,24 +125,6 @@ def find_record(app_id: str) -> SlurmRecord | None:
     number, _, token = app_id.partition("@")
     key = parse_key(number)
     return Records().find(key, token) if key else None
-
-
-_PART = re.compile(r"([0-9]{1,18})(\+[0-9]+|_[0-9]+|\.[a-z0-9+]+)")
-_PARTS = {"+": "a part of the heterogeneous job", "_": "a task of the job array", ".": "a step of the job"}
-
-
-def _check_part(app_id: str) -> None:
-    """Checks that an id is not that of a part of a job.
-
-    Raises:
-        PartOfJobException: it is.
-    """
-    if match := _PART.fullmatch(app_id):
-        job = match[1]
-        raise PartOfJobException(
-            f"`{app_id}` is {_PARTS[match[2][0]]} {job}, not an application",
-            hint=f"use the id of the job: slurm://torchx/{job}",
-        )
 
 
 def _find_by_mark(queue: Iterable[JobFacts], records: Records) -> SlurmRecord | None:
@@ -189,17 +171,25 @@ def query_queue(key: str) -> list[JobFacts]:
     return by_job(read_queue(output, between)).get(key, [])
 
 
-def query_all_jobs(all_users: bool) -> dict[str, list[JobFacts]]:
-    """Returns the facts of squeue on all jobs of this user, or of all users.
+def query_all_jobs(all_users: bool) -> Callable[[], dict[str, list[JobFacts]]]:
+    """Starts a query of squeue for all jobs of this user, or of all users.
 
     Uses the text output, which squeue makes in a fraction of the time of its JSON.
+
+    Returns:
+        A function that waits for the answer and returns the facts on each job. It must be called once.
     """
     user = user_name()
     filters = [] if all_users else [f"--user={user}"]
     between = separator()
     argv = ["squeue", "--noheader", "--states=all", "--array", f"--format={queue_format(between)}"]
-    facts = read_queue(client.call([*argv, *filters], timeout=client.LIST_TIMEOUT), between)
-    return by_job(f for f in facts if all_users or not f.user or f.user == user)
+    output = client.begin([*argv, *filters], timeout=client.LIST_TIMEOUT)
+
+    def answer() -> dict[str, list[JobFacts]]:
+        facts = read_queue(output(), between)
+        return by_job(f for f in facts if all_users or not f.user or f.user == user)
+
+    return answer
 
 
 def query_accounting(records: list[SlurmRecord]) -> list[JobFacts]:
@@ -242,8 +232,9 @@ def list_jobs(all_users: bool) -> list[SlurmJob]:
         StateError: Slurm does not respond.
     """
     records = Records()
-    known = {record.file_name: record for record in records.all()}
-    queue = query_all_jobs(all_users)
+    answer = query_all_jobs(all_users)
+    known = {record.file_name: record for record in records.all()}  # while squeue runs
+    queue = answer()
     deleted = records.deleted_tokens()
     holders = _id_holders(known.values(), queue, deleted)
     recorded = {(record.key, record.token) for record in known.values()}

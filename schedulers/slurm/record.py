@@ -205,7 +205,7 @@ class Records:
         assert match is not None
         job_id, task, token = int(match[1]), int(match[2]) if match[2] else None, match[3]
         try:
-            record = read_record(self._index / name, token)
+            record = read_record(f"{self._index}/{name}", token)
             if (record.job_id, record.task) != (job_id, task):
                 raise ValueError("it belongs to another job")
         except ValueError as error:
@@ -233,7 +233,7 @@ def _as_json(record: SlurmRecord) -> str:
 
 
 def read_record(
-    path: Path, token: str, folder: Path | None = None, fallback: Path | None = None
+    path: str | Path, token: str, folder: Path | None = None, fallback: Path | None = None
 ) -> SlurmRecord:
     """Returns the record in a file.
 
@@ -260,7 +260,7 @@ def read_record(
         record = replace(record, folder=str(folder), fallback=str(fallback or ""))
     if record.token != token:
         raise ValueError("it belongs to another job")
-    for each in record.folders or [Path()]:
+    for each in filter(None, (record.folder or ".", record.fallback)):  # as text: a listing reads many
         if why := distrust_reason(each, token):
             raise ValueError(f"its folder is not trusted: {why}")
     return record

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.compat.subclasses import NO_OPTIONS
 from torchx.lazy import lazy_imports
-from torchx.schedulers.slurm.options import check_options, run_options
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 
 with lazy_imports:
     from torchx.schedulers.slurm import cancel as slurm_cancel
-    from torchx.schedulers.slurm import checks, commands, doctor, logs, request, status, submit
+    from torchx.schedulers.slurm import checks, commands, doctor, logs, options, request, status, submit
     from torchx.schedulers.slurm import exec as slurm_exec
     from torchx.schedulers.slurm import stacks as slurm_stacks
     from torchx.schedulers.slurm import usage as slurm_usage
@@ -61,10 +60,10 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
     # --- submit ----------------------------------------------------------------------------------
 
     def _run_opts(self) -> SlurmOptions:
-        return run_options()
+        return options.run_options()
 
     def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
-        check_options(cfg)
+        options.check_options(cfg)
 
     def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] = NO_OPTIONS) -> None:
         checks.check(app, cfg)

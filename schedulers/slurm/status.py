@@ -14,9 +14,6 @@ from torchx.lazy import lazy_imports
 from torchx.schedulers.shared.listing import local_time, row_of
 from torchx.schedulers.slurm.commands import NoAnswerError
 from torchx.schedulers.slurm.folders.batch_log import last_error_line
-from torchx.schedulers.slurm.node import job_services
-from torchx.schedulers.slurm.node.attempts import read_facts, statuses_of
-from torchx.schedulers.slurm.node.job_limits import rule_of
 from torchx.schedulers.slurm.outcome import (
     Outcome,
     attempts_of,
@@ -40,6 +37,8 @@ from torchx.specs.status import (
 )
 
 with lazy_imports:
+    from torchx.schedulers.slurm.node import attempts as node_attempts
+    from torchx.schedulers.slurm.node import job_limits, job_services
     from torchx.specs import serialize
 
 
@@ -191,7 +190,7 @@ def _replica(
     paths: SlurmPaths, outcome: Outcome, role: Mapping[str, Any], replica: int, service: bool
 ) -> ReplicaStatus:
     name = role["name"]
-    attempts = statuses_of(paths.attempts(name, replica), outcome, service=service)
+    attempts = node_attempts.statuses_of(paths.attempts(name, replica), outcome, service=service)
     waits = outcome.state is AppState.RUNNING and job_services.waits_for_others(role)
     unstarted = AppState.PENDING if waits else outcome.state
     if attempts:
@@ -228,9 +227,9 @@ def running_host(record: SlurmRecord, role: str, replica: int) -> str:
     if not attempts:
         return ""
     number, latest = attempts[-1]
-    if read_facts(latest / "end.json") is not None or attempts_of(paths) > number:
+    if node_attempts.read_facts(latest / "end.json") is not None or attempts_of(paths) > number:
         return ""
-    start = read_facts(latest / "start.json") or {}
+    start = node_attempts.read_facts(latest / "start.json") or {}
     return str(start.get("host", ""))
 
 
@@ -247,7 +246,7 @@ def _limit_message(record: SlurmRecord, outcome: Outcome) -> str:
     if outcome.state is not AppState.FAILED or not (outcome.word == "TIMEOUT" or path_exists(paths.expired)):
         return ""
     try:
-        rule = rule_of(record.cfg)
+        rule = job_limits.rule_of(record.cfg)
     except ValueError:
         return ""
     return rule.reached(run_of(paths)) if rule.limit else ""

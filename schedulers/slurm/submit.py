@@ -13,10 +13,11 @@ from pathlib import Path
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import files
+from torchx.masking.names import name_set
 from torchx.schedulers.shared.options import progress_of
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.directives import in_containers, plugin_image_name
-from torchx.schedulers.slurm.options import name_set, sbatch_options
+from torchx.schedulers.slurm.options import sbatch_options
 from torchx.schedulers.slurm.paths import SlurmPaths, write
 from torchx.schedulers.slurm.record import Records, SlurmRecord
 from torchx.schedulers.slurm.request import SlurmRequest

@@ -101,11 +101,21 @@ def read_file(path: str | os.PathLike[str], limit: int, *, own: bool = True, fol
     Raises:
         OSError: it is larger, or :func:`open_file` fails.
     """
-    with open(open_file(path, own=own, follow=follow), "rb") as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
+    descriptor = open_file(path, own=own, follow=follow)
+    pieces, left = [], limit + 1
+    try:  # a file object costs more than the read of a small file
+        while left and (piece := os.read(descriptor, min(left, _PIECE))):
+            pieces.append(piece)
+            left -= len(piece)
+    finally:
+        os.close(descriptor)
+    if not left:
         raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes", os.fspath(path))
-    return data
+    return b"".join(pieces)
+
+
+_PIECE = 1 << 16
+"""Maximum bytes of one read."""
 
 
 def write_file(path: Path, data: bytes, *, sync: bool = False) -> None:

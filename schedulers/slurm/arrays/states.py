@@ -26,7 +26,7 @@ def find_many(app_ids: Iterable[str]) -> dict[str, SlurmJob]:
     keys = {parse_key(app_id.partition("@")[0]): app_id for app_id in app_ids}
     records = Records().of(keys)
     named = [(keys[key], record) for key, record in records.items()]
-    return {job.app_id: job for job in jobs_of(named, query_all_jobs(False))}
+    return {job.app_id: job for job in jobs_of(named, query_all_jobs(False)())}
 
 
 def glance_many(app_ids: Collection[str]) -> dict[str, DescribeAppResponse]:

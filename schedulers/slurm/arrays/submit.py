@@ -263,7 +263,7 @@ class _Array:
                 return int(match[1])
         if not paths.script.exists():
             return None
-        for parts in query_all_jobs(False).values():
+        for parts in query_all_jobs(False)().values():
             mark = mark_of(parts[0].comment)
             if mark is not None and mark[0] == self.request.token:
                 return parts[0].job_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchx.schedulers.slurm.options import name_set
+from torchx.masking.names import name_set
 from torchx.schedulers.slurm.paths import path_exists
 
 LOCAL = name_set("ext2 ext3 ext4 xfs btrfs zfs tmpfs overlay ramfs f2fs jfs reiserfs bcachefs squashfs")
