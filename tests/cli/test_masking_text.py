@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from torchx.masking import MASK, add_values, forget_values, mask, mask_arguments, mask_text
+from torchx.masking import text as masking_text
 from torchx.masking.names import LONGEST
 
 QUOTED = [
@@ -167,3 +170,13 @@ def test_data_keeps_its_form() -> None:
         "torchx.pytorch.org/app": MASK,
     }
     assert mask({"name": "n", "value": "a"}, ["b", "a"]) == {"name": "n", "value": MASK}
+
+
+@given(st.from_regex(masking_text._TOKENS))
+def test_each_form_of_a_token_has_a_part_that_is_searched_first(token: str) -> None:
+    assert any(part in token for part in masking_text._TOKEN_PARTS)
+
+
+def test_letters_that_match_without_case_only_are_masked() -> None:
+    assert mask_text("API_\u212aEY=a") == f"API_\u212aEY={MASK}"
+    assert mask_text("API_KEY=a \u212a") == f"API_KEY={MASK} \u212a"
