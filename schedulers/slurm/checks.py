@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from torchx.schedulers.slurm.directives import in_containers
 from torchx.scheduling.checks import require_images, require_roles
-from torchx.settings import SERVICE
-from torchx.specs.app import AppDef, RetryPolicy
+from torchx.specs.app import AppDef
 from torchx.specs.mounts import BindMount
 from torchx.specs.run_options import CfgVal
 
@@ -47,11 +46,4 @@ def notes_of(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
     ):
         if roles:
             notes.append(f"{note} (role {', '.join(role.name for role in roles)})")
-    whole = {
-        role.max_retries
-        for role in app.roles
-        if role.retry_policy is RetryPolicy.APPLICATION and (role.max_retries or SERVICE not in role.metadata)
-    }
-    if len(whole) > 1:
-        notes.append(f"the job is retried at most {min(whole)} times, the minimum of its roles")
     return notes

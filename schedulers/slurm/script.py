@@ -80,7 +80,8 @@ def script_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) ->
     Raises:
         UsageError: an sbatch option of a role is invalid.
     """
-    retries = job_services.application_retries(app)
+    whole = (role.max_retries if role.retry_policy is RetryPolicy.APPLICATION else 0 for role in app.roles)
+    retries = " ".join(map(str, whole))
     fail_fast = "yes" if cfg.get("fail_fast", True) else "no"
     lines = [
         "#!/bin/bash",
@@ -93,7 +94,7 @@ def script_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) ->
         *_fallback_lines(context),
         *([f"node_logs={quote(str(cfg.get('node_log_dir') or ''))}"] if _folder_files(cfg, context) else []),
         f"roles={len(app.roles)} fail_fast={fail_fast}",
-        f"retries={retries} requeue={'no' if cfg.get('requeue') is False else 'yes'}",
+        f"retries=({retries}) requeue={'no' if cfg.get('requeue') is False else 'yes'}",
         *([_FIRST] if context.fallback else []),
         _GUARD,
         *_limit_lines(cfg, context),
@@ -241,6 +242,10 @@ def _replica_script(
         *(f"export {name}={quote(value)}" for name, value in env.items()),
     ]
     once = {RetryPolicy.ROLE: f"judged-{folder}", RetryPolicy.APPLICATION: "judged"}.get(role.retry_policy)
+    alone = role.retry_policy is RetryPolicy.ROLE and role.max_retries > 0  # a failure may be retried
+    lines.append(
+        f'torchx_number={number} torchx_first="$torchx_folder/{f".first-{number}" if alone else "first"}"'
+    )
     lines.append(f'torchx_once="$torchx_folder/{NODE_FOLDER}/"{quote(once)}' if once else "torchx_once=")
     if root:
         lines.append('cd "$torchx_root" || exit 74')
@@ -274,7 +279,7 @@ def _role_function(
     """Yields the function that runs a role."""
     replica_retries = role.max_retries if role.retry_policy is RetryPolicy.REPLICA else 0
     role_retries = role.max_retries if role.retry_policy is RetryPolicy.ROLE else 0
-    again = f"again {role_retries} " if role_retries else ""
+    again = f"again {number} {role_retries} " if role_retries else ""
     step = f"service_step {number}" if SERVICE in role.metadata else "step"
     yield f"role_{number}() {{  # {role.num_replicas} x {_printable(role.name)}"
     yield f"    TORCHX_RETRIES={replica_retries} {again}{step} \\"

@@ -3,7 +3,7 @@
 #   first      the folder of the job, or of the first job of this script
 #   roles      the number of roles; the script has a function for each: role_0, role_1, ...
 #   fail_fast  yes: when a role fails, the others are ended
-#   retries    the retries of the whole job
+#   retries    the retries of the whole job after a failure of each role, by its number
 #   checkpoints  the folder for checkpoints; empty for one in the folder of the job
 #   requeue    yes: retry by a requeue of the job; no: retry immediately, on the same nodes
 
@@ -54,16 +54,22 @@ open_job() {  # prepares the job: its folder, the number of its attempt, the var
     trap 'stopped=yes' TERM  # cancelled, out of time, or preempted
     export TORCHX_FOLDER=$folder TORCHX_APP_ID=$job TORCHX_SLURM_ATTEMPT=$attempt
     export PYTHONUNBUFFERED=1 SLURM_UNBUFFEREDIO=1
-    [ "$attempt" -gt 1 ] || rm -f "$folder/.retried"
-    retried=$(cat "$folder/.retried" 2> /dev/null || echo 0)
+    [ "$attempt" -gt 1 ] || rm -f "$folder"/.retried*
+    retried=$(number_in .retried)
     unset TORCHX_ENDS_AT TORCHX_NOTICE
-    export TORCHX_RUN=$((attempt - retried)) TORCHX_CHECKPOINT_DIR=${checkpoints:-$folder/.checkpoints}
+    TORCHX_RUN=$attempt
+    [ "$requeue" != yes ] || TORCHX_RUN=$((attempt - retried))
+    export TORCHX_RUN TORCHX_CHECKPOINT_DIR=${checkpoints:-$folder/.checkpoints}
     echo "$TORCHX_RUN" > "$folder/.run"
     mkdir -p "$TORCHX_CHECKPOINT_DIR"
     begin_run
     nodes=${SLURM_JOB_NODELIST_HET_GROUP_0:-$SLURM_JOB_NODELIST}
     TORCHX_RANK0_HOST=$(scontrol show hostnames "$nodes" | head -n 1)
     export TORCHX_RANK0_HOST=${TORCHX_RANK0_HOST:-$SLURMD_NODENAME}
+}
+
+number_in() {  # number_in FILE: prints a count in the folder of the job, 0 without the file
+    cat "$folder/$1" 2> /dev/null || echo 0
 }
 
 begin_run() { :; }  # for jobs with a time limit or requeues, limits.sh replaces these two functions
@@ -111,20 +117,33 @@ may_retry() {  # fails if a replica has failed because of a cause that is not re
     [ ! -e "$folder/.never" ]
 }
 
-again() {  # again TIMES COMMAND...: repeats a failed command immediately, on the same nodes
-    local code tries=$1
-    shift
+may_restart() {  # fails if the role that has failed first has no retries of the whole job left
+    local number
+    may_retry && read -r _ number 2> /dev/null < "$folder/first" && ((retried < retries[number]))
+}
+
+again() {  # again NUMBER TIMES COMMAND...: repeats a failed role immediately, on the same nodes; counts for the whole job
+    local code used number=$1 times=$2
+    shift 2
     until "$@"; do
-        code=$?
-        [ -z "$stopped" ] && [ ! -e "$folder/stopping" ] && may_retry && ((tries-- > 0)) || return "$code"
-        rm -f "$folder/first"
+        code=$? used=$(number_in ".retried-$number")
+        [ -z "$stopped" ] && [ ! -e "$folder/stopping" ] && may_retry && ((used < times)) || return "$code"
+        echo "$((used + 1))" > "$folder/.retried-$number"
+        rm -f "$folder/.first-$number"
     done
+}
+
+note_failure() {  # note_failure NUMBER CODE: writes the first failure of the job, unless a replica has done so
+    local code=$2
+    [ ! -s "$folder/.first-$1" ] || read -r code _ < "$folder/.first-$1"
+    (set -C; echo "$code $1" > "$folder/first") 2> /dev/null
 }
 
 begin() {  # begin NUMBER: runs a role and writes its exit code
     local ended=0
     rm -f "$folder/.ended-$1"
     "role_$1" || ended=$?
+    ((ended == 0)) || note_failure "$1" "$ended"
     echo "$ended" > "$folder/.ended-$1"
     return "$ended"
 }
@@ -144,7 +163,7 @@ end_other_roles() {
 
 run_roles() {  # runs all roles at once; returns the exit code of the first failure
     local code=0 left=0 result number begun=()
-    rm -f "$folder"/{first,stopping}
+    rm -f "$folder"/{first,stopping} "$folder"/.first-*
     prepare_roles
     for ((number = 0; number < roles; number++)); do
         begin "$number" & left=$((left + 1)) begun+=("$!")
@@ -169,15 +188,17 @@ run_roles() {  # runs all roles at once; returns the exit code of the first fail
     for ((number = 0; number < roles && code == 0; number++)); do
         read -r code < "$folder/.ended-$number" || code=1  # not ended: a failure
     done
-    if ((code)) && [ -s "$folder/first" ]; then read -r code < "$folder/first"; fi
+    if ((code)) && [ -s "$folder/first" ]; then read -r code _ < "$folder/first"; fi
     return "$code"
 }
 
 run_job() {  # runs all roles, with the retries of the whole job, and ends the script
-    local code=0 left=$retries
+    local code=0
     until run_roles; do
         code=$?
-        { [ "$requeue" != yes ] && [ -z "$stopped" ] && may_retry && ((left-- > 0)); } || break
+        { [ "$requeue" != yes ] && [ -z "$stopped" ] && may_restart; } || break
+        retried=$((retried + 1))
+        echo "$retried" > "$folder/.retried"
         export TORCHX_SLURM_ATTEMPT=$((TORCHX_SLURM_ATTEMPT + 1))
         echo "$TORCHX_SLURM_ATTEMPT" > "$folder/attempt"; echo "== attempt $TORCHX_SLURM_ATTEMPT"
         code=0
@@ -191,9 +212,7 @@ run_job() {  # runs all roles, with the retries of the whole job, and ends the s
         exit "$code"  # Slurm has ended the job: keep its state
     fi
     ((code == 0)) || gather_logs
-    if ((code && retried < retries)) && [ "$requeue" = yes ] && [ -z "$stopped" ] &&
-        [ ! -e "$folder/.expired" ] && may_retry
-    then
+    if ((code)) && [ "$requeue" = yes ] && [ -z "$stopped" ] && [ ! -e "$folder/.expired" ] && may_restart; then
         echo "$((retried + 1))" > "$folder/.retried"
         timeout 60 scontrol requeue "$job" && exit "$code"
     fi

@@ -56,23 +56,10 @@ def assignments(app: AppDef) -> str:
 
 def _effect_of_failure(role: Role, own: ServiceRule) -> str:
     """Returns the effect of the permanent failure of a service on its job; empty for that of other roles."""
-    whole = role.retry_policy is RetryPolicy.APPLICATION
     if own.critical:
-        return "final" if whole and not role.max_retries else ""
+        return ""
+    whole = role.retry_policy is RetryPolicy.APPLICATION
     return "ignored-last" if whole and role.max_retries else "ignored"
-
-
-def application_retries(app: AppDef) -> int:
-    """Returns the number of retries of the whole application: the minimum of its roles.
-
-    The failure of a service without retries is final; it does not limit the retries of others.
-    """
-    counts = [
-        role.max_retries
-        for role in app.roles
-        if role.retry_policy is RetryPolicy.APPLICATION and (role.max_retries or SERVICE not in role.metadata)
-    ]
-    return min(counts, default=0)
 
 
 def ends_together(role: Role, cfg: Mapping[str, CfgVal]) -> bool:

@@ -9,7 +9,7 @@ begin_run() {  # sets the variables of the run
     local now
     rm -f "$folder"/{.noticed,.interrupted,.expired}
     [ "$attempt" -gt 1 ] || rm -f "$folder/.requeued"
-    requeued=$(cat "$folder/.requeued" 2> /dev/null || echo 0)
+    requeued=$(number_in .requeued)
     now=$(date +%s) ends_at=${SLURM_JOB_END_TIME:-0}
     ((ends_at > now)) || ends_at=$((now + limit))
     ((limit)) && export TORCHX_ENDS_AT=$ends_at

@@ -1,13 +1,17 @@
 # Runs the attempts of one replica, each with its output and exit status in a folder of its own.
 # Read by role-N.sh, which sets the variables torchx_* and the arguments: NAME=VALUE... -- PROGRAM ARGUMENT...
 # Plain sh, so that it runs in small containers. For a service, role-N.sh sets:
+#   torchx_first     the file for the exit code of the first failure, and the number of the role, torchx_number
 #   torchx_ready     the file that exists while the replica is ready
 #   torchx_probe     not empty if it has a probe
 #   torchx_alone     not empty if the other replicas continue when it fails
 #   torchx_optional  yes: the job continues without the service; alone: or without this replica
 
 torchx_place=$torchx_folder/$torchx_role/$torchx_replica
-torchx_attempt=$TORCHX_SLURM_ATTEMPT torchx_signalled=
+torchx_attempt=$TORCHX_SLURM_ATTEMPT torchx_signalled= torchx_used=0
+if [ "$torchx_retries" -gt 0 ] && [ "$torchx_attempt" -gt 1 ]; then  # counted for the whole job
+    read -r torchx_used 2> /dev/null < "$torchx_place/.retried" || torchx_used=0
+fi
 unset TORCHX_FOLDER TORCHX_SLURM_ATTEMPT TORCHX_RETRIES TORCHX_APP_ID TORCHX_NODE_LOGS TORCHX_JOB_DIR
 torchx_noticed=
 trap 'torchx_signalled=yes' TERM
@@ -81,15 +85,16 @@ while :; do
         torchx_retries=0
         (umask 077; : > "$torchx_folder/.never")  # no retry of the role and of the job, too
     fi
-    if [ "$torchx_retries" -le 0 ]; then  # the job exits with the code of its first failure
+    if [ "$torchx_used" -ge "$torchx_retries" ]; then  # the job exits with the code of its first failure
         case $torchx_optional in
             alone) (umask 077; : > "$torchx_ready"); exit 0 ;;  # roles after the service do not wait for it
             '')
-                (umask 077; set -C; echo "$torchx_code" > "$torchx_folder/first") 2> /dev/null
+                (umask 077; set -C; echo "$torchx_code $torchx_number" > "$torchx_first") 2> /dev/null
                 [ -z "$torchx_alone" ] || (umask 077; : > "${torchx_ready%/*}/failed")
                 ;;
         esac
         exit "$torchx_code"
     fi
-    torchx_retries=$((torchx_retries - 1))
+    torchx_used=$((torchx_used + 1))
+    (umask 077; echo "$torchx_used" > "$torchx_place/.retried")
 done

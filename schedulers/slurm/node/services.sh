@@ -1,7 +1,7 @@
 # Functions for jobs with services or an order of starts; read after batch.sh, whose functions they replace.
 # The script sets, by the numbers of roles:
 #   services   the replicas of each service
-#   failure    of a service: ignored; ignored-last: ignored once the job has no retries left; final: not retried
+#   failure    of a service: ignored; ignored-last: ignored once the job has no retries left
 #   after      the roles before a role: services until they are ready, others until they have succeeded
 # A service has the folder .ready-NUMBER, with a file for each replica that is ready, and `failed` if one has failed.
 
@@ -35,11 +35,9 @@ may_start() {  # may_start NUMBER: returns 0 if a role may start, 1 if it has to
 }
 
 is_ignored() {  # is_ignored NUMBER: succeeds if the job continues without a failed service
-    local left=$((retries - retried))
-    [ "$requeue" = yes ] || left=$((retries + attempt - TORCHX_SLURM_ATTEMPT))
     case ${failure[$1]-} in
         ignored) true ;;
-        ignored-last) ((left <= 0)) || ! may_retry ;;
+        ignored-last) ((retried >= retries[$1])) || ! may_retry ;;
         *) false ;;
     esac
 }
@@ -61,9 +59,9 @@ begin() {  # begin NUMBER: runs a role after the roles before it, and writes its
             ended=0  # it was not needed any more
         elif [ -e "$folder/.ready-$1/failed" ] || [ ! -e "$folder/stopping" ]; then
             : > "$folder/.ready-$1/failed"
-            [ "${failure[$1]-}" != final ] || : > "$folder/.never"
         fi
     fi
+    ((ended == 0)) || note_failure "$1" "$ended"
     echo "$ended" > "$folder/.ended-$1"
     return "$ended"
 }

@@ -7,8 +7,25 @@ import sys
 from pathlib import Path
 
 import pytest
+from slurmscripts import SH
+from slurmsteps import StepJob
 
 from torchx.schedulers.slurm.script import judge_file
+from torchx.specs import AppDef, RetryPolicy, Role
+
+APPLICATION, ROLE, REPLICA = RetryPolicy.APPLICATION, RetryPolicy.ROLE, RetryPolicy.REPLICA
+
+
+def role(name: str, script: str, policy: RetryPolicy, retries: int) -> Role:
+    args = ["-c", script.replace("$", "$$")]
+    return Role(name, "", entrypoint=SH, args=args, retry_policy=policy, max_retries=retries)
+
+
+def attempts_and_code(home: Path, *roles: Role) -> tuple[list[int], int]:
+    """Returns the number of attempts of each role, and the exit code of the job."""
+    given = StepJob(AppDef("a", list(roles)), home, requeue=False)
+    code = given.run()
+    return [len(each.replicas[0].attempts) for each in given.status().roles_statuses], code
 
 
 @pytest.mark.parametrize(
@@ -37,3 +54,37 @@ def test_the_first_failure_of_an_attempt_decides(
     )
     assert (done.returncode, done.stderr) == (0 if refused else 1, "")
     assert ("not retried: log:boom" in (attempt / "end.json").read_text()) is refused
+
+
+@pytest.mark.parametrize("policy", [REPLICA, ROLE])
+def test_retries_are_counted_for_the_whole_job(tmp_path: Path, policy: RetryPolicy) -> None:
+    """They are not counted again after a restart of all roles."""
+    here = f"until [ -e {tmp_path}/up ]; do sleep 0.05; done"
+    # fails in its attempts 1 and 3; the other role fails while attempt 2 runs
+    one = role(
+        "one",
+        f"{here}; case $TORCHX_ATTEMPT in 2) touch {tmp_path}/two; exec sleep 60;; esac; exit 7",
+        policy,
+        1,
+    )
+    then = f"until [ -e {tmp_path}/two ]; do sleep 0.05; done; exit 8"
+    two = role(
+        "two", f"touch {tmp_path}/up; test $TORCHX_ATTEMPT = 2 && exec sleep 60; {then}", APPLICATION, 1
+    )
+    assert attempts_and_code(tmp_path, one, two) == ([3, 2], 7)
+
+
+@pytest.mark.parametrize("policy", [REPLICA, ROLE])
+def test_the_role_that_has_failed_decides_about_a_restart_of_all(tmp_path: Path, policy: RetryPolicy) -> None:
+    """A role without retries left ends the job, even if another role may restart all."""
+    held = f"touch {tmp_path}/up; exec sleep 60"
+    one = role("one", f"until [ -e {tmp_path}/up ]; do sleep 0.05; done; exit 7", policy, 0)
+    assert attempts_and_code(tmp_path, one, role("two", held, APPLICATION, 3)) == ([1, 1], 7)
+
+
+def test_each_role_has_its_own_number_of_restarts_of_all(tmp_path: Path) -> None:
+    """The other role has none, and does not fail."""
+    held = f"touch {tmp_path}/up$TORCHX_ATTEMPT; exec sleep 60"
+    one = f"until [ -e {tmp_path}/up$TORCHX_ATTEMPT ]; do sleep 0.05; done; exit $((5 + TORCHX_ATTEMPT))"
+    roles = role("one", one, APPLICATION, 2), role("two", held, APPLICATION, 0)
+    assert attempts_and_code(tmp_path, *roles) == ([3, 3], 8)

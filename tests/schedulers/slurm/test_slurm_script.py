@@ -166,9 +166,9 @@ def test_it_does_not_grow_with_the_replicas() -> None:
 @pytest.mark.parametrize(
     ("policy", "cfg", "has"),
     [
-        (RetryPolicy.APPLICATION, {}, "\nretries=3 requeue=yes\n"),
-        (RetryPolicy.APPLICATION, {"requeue": False}, "\nretries=3 requeue=no\n"),
-        (RetryPolicy.ROLE, {}, "TORCHX_RETRIES=0 again 3 step "),
+        (RetryPolicy.APPLICATION, {}, "\nretries=(3) requeue=yes\n"),
+        (RetryPolicy.APPLICATION, {"requeue": False}, "\nretries=(3) requeue=no\n"),
+        (RetryPolicy.ROLE, {}, "TORCHX_RETRIES=0 again 0 3 step "),
         (RetryPolicy.REPLICA, {}, "TORCHX_RETRIES=3 step "),
     ],
 )
