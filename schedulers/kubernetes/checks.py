@@ -88,6 +88,9 @@ def _job_notes(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
     single = [role for role in app.roles if role.max_retries and not restarts_by_torchx(app, role, cfg)]
     if single and needs_lines(cfg):
         yield f"a Job considers exit codes and signals only, not other causes of retries ({_roles(single)})"
+    whole = any(role.max_retries and role.retry_policy is RetryPolicy.APPLICATION for role in app.roles)
+    if single and whole:
+        yield f"after a restart of all roles, the retries of single replicas count from 0 ({_roles(single)})"
     if gang and write_record(app, cfg) is None:
         yield f"{unless}{ONLY_FAILED}, as the application is too large to be stored with its job"
     if several and cfg.get("fail_fast", True) and not gang:

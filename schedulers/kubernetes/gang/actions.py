@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import annotation, deleted, owns
+from torchx.schedulers.kubernetes.api.objects import annotation, count_of, deleted, owns
 from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.cancel import end_jobs, suspend
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of, name_of
@@ -34,7 +34,7 @@ from torchx.schedulers.kubernetes.objects import (
     selector,
 )
 from torchx.schedulers.kubernetes.services.roles import awaits, before_of
-from torchx.schedulers.kubernetes.state.attempts import is_over
+from torchx.schedulers.kubernetes.state.attempts import FAILURE_COUNT, is_over
 from torchx.schedulers.kubernetes.status import job_facts
 from torchx.schedulers.kubernetes.submit import path_to
 from torchx.specs.status import is_terminal
@@ -121,11 +121,19 @@ def _manifests(facts: Facts, restart: Restart) -> Iterator[Object]:
     roles = (facts.record.get("app") or {}).get("roles") or []
     before = {number: ", ".join(before_of(role)) for number, role in enumerate(roles)}
     made = [
-        next_job(main, restart.text(), now(), more, hosts, run, before.get(_role(main), ""))
+        next_job(
+            main, restart.text(), now(), more, hosts, run, before.get(_role(main), ""), _failures(facts, main)
+        )
         for main in replaced
     ]
     yield from (rank0_service(job) for job in made if _role(job) == 0)
     yield from made
+
+
+def _failures(facts: Facts, main: Object) -> int:
+    """Returns the maximum number of retries of a replica by its job."""
+    counts = (count_of(annotation(pod, FAILURE_COUNT)) for pod in facts.pods if owns(main, pod))
+    return max((count or 0 for count in counts), default=0)
 
 
 def _created(cluster: Cluster, manifest: Object) -> Object:

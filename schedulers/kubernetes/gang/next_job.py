@@ -10,6 +10,8 @@ from typing import Any
 from torchx import settings
 from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of, name_of
+from torchx.schedulers.kubernetes.manifests.attempt_number import EARLIER, earlier_attempts
+from torchx.schedulers.kubernetes.manifests.attempt_number import RETRIES as RETRY_NUMBER
 from torchx.schedulers.kubernetes.manifests.names import (
     APP_ID,
     ATTEMPT,
@@ -48,6 +50,7 @@ def next_job(
     hosts: Mapping[str, str],
     run: int = 1,
     awaits: str = "",
+    failures: int = 0,
 ) -> Object:
     """Returns the manifest of the job of the next attempt, which is suspended.
 
@@ -59,6 +62,7 @@ def next_job(
         hosts: the names of the jobs of the next attempts, by those of the attempts before.
         run: the number of the run.
         awaits: the roles that it starts after.
+        failures: the maximum number of retries of a replica by the job before.
     """
     number = attempt_of(job) + 1
     metadata = job["metadata"]
@@ -78,6 +82,7 @@ def next_job(
         container["env"] = [
             _variable(entry, number, run, hosts, domain) for entry in container.get("env") or []
         ]
+        container["env"] = _with_earlier(container["env"], failures)
         if not container["env"]:
             del container["env"]
         if container.get("args"):
@@ -143,6 +148,15 @@ def _variable(
         return dict(entry)
     # other hosts without a domain have the same name in all attempts
     return {**entry, "value": _renamed(value, hosts, "" if name == settings.TORCHX_RANK0_HOST else domain)}
+
+
+def _with_earlier(env: list[dict[str, Any]], failures: int) -> list[dict[str, Any]]:
+    """Returns variables with the number of earlier attempts, if the job counts the retries."""
+    if all(entry.get("name") != RETRY_NUMBER for entry in env):
+        return env
+    count = str(earlier_attempts(env) + failures + 1)
+    others = [entry for entry in env if entry.get("name") != EARLIER]
+    return [{"name": EARLIER, "value": count}, *others]
 
 
 def _renamed(text: str, hosts: Mapping[str, str], domain: str) -> str:

@@ -39,6 +39,8 @@ from torchx.supervisor.policy import (
     COUNTED,
     FREE,
     NEVER,
+    REPLICA,
+    ROLE,
     Action,
     Gang,
     Requeue,
@@ -328,6 +330,7 @@ def _rules(roles: list[Mapping[str, Any]], facts: Facts) -> list[RoleRules]:
     for number, role in enumerate(roles):
         count = int(role.get("num_replicas") or 1)
         policy = str(role.get("retry_policy") or APPLICATION)
+        policy = ROLE if count == 1 and policy == REPLICA else policy  # counted by the name of the role
         retries = 0 if number in by_jobs else int(role.get("max_retries") or 0)
         rule = RoleRules(str(role["name"]), range(first, first + count), retries, policy)
         rules.append(with_order(rule, role, mains.get(number)))

@@ -9,33 +9,53 @@ it sets the end of a run with a time limit, since a pod's variables do not have 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from torchx.schedulers.kubernetes.api.objects import count_of
 from torchx.settings import TORCHX_ATTEMPT, TORCHX_ENDS_AT
 from torchx.specs.app import Role
 
 RETRIES = "TORCHX_RETRIES"
-"""The number of previous attempts; set for a role with retries."""
+"""The number of previous attempts of the same Job; set for a role with retries."""
+EARLIER = "TORCHX_EARLIER_ATTEMPTS"
+"""The number of attempts before those of this Job; set after a restart of all replicas."""
 LIMIT = "TORCHX_TIME_LIMIT"
 """The seconds of a run; set for an application with a time limit."""
 _SHELL = re.compile("(ba|da|a|k|z)?sh")
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 # an older cluster leaves the number of retries empty; doubled: for Kubernetes, `$(` begins a variable
-_SHELL_COUNTS = f'[ -z "${RETRIES}" ] || export {TORCHX_ATTEMPT}=$$(( ${RETRIES} + 1 )); exec "$0" "$@"'
+_SHELL_COUNTS = (
+    f'[ -z "${RETRIES}" ] || export {TORCHX_ATTEMPT}=$$(( ${RETRIES} + ${{{EARLIER}:-0}} + 1 )); '
+    'exec "$0" "$@"'
+)
 _PYTHON_COUNTS = (
+    f"import os, sys; r, e = (os.environ.get(n) for n in ('{RETRIES}', '{EARLIER}')); "
+    f"r and os.environ.update({TORCHX_ATTEMPT}=str(int(r) + int(e or 0) + 1)); "
+    "os.execvp(sys.argv[1], sys.argv[1:])"
+)
+
+
+def _limited(counts: str) -> str:
+    """Returns the program that also sets the end of a run with a time limit."""
+    if counts.startswith("import"):
+        return (
+            f"import os, time; n = os.environ.get('{LIMIT}'); "
+            f"n and os.environ.update({TORCHX_ENDS_AT}=str(int(time.time()) + int(n))); {counts}"
+        )
+    return f'[ -z "${LIMIT}" ] || export {TORCHX_ENDS_AT}=$$(( $$(date +%s) + ${LIMIT} )); {counts}'
+
+
+_FORMER_SHELL = f'[ -z "${RETRIES}" ] || export {TORCHX_ATTEMPT}=$$(( ${RETRIES} + 1 )); exec "$0" "$@"'
+_FORMER_PYTHON = (
     f"import os, sys; r = os.environ.get('{RETRIES}'); "
     f"r and os.environ.update({TORCHX_ATTEMPT}=str(int(r) + 1)); os.execvp(sys.argv[1], sys.argv[1:])"
 )
-_SHELL_STARTS = (
-    f'[ -z "${LIMIT}" ] || export {TORCHX_ENDS_AT}=$$(( $$(date +%s) + ${LIMIT} )); {_SHELL_COUNTS}'
+_FORMER = (
+    f'export {TORCHX_ATTEMPT}=$$(( ${{{RETRIES}:-0}} + 1 )); exec "$0" "$@"',
+    *(text for counts in (_FORMER_SHELL, _FORMER_PYTHON) for text in (counts, _limited(counts))),
 )
-_PYTHON_STARTS = (
-    f"import os, time; n = os.environ.get('{LIMIT}'); "
-    f"n and os.environ.update({TORCHX_ENDS_AT}=str(int(time.time()) + int(n))); {_PYTHON_COUNTS}"
-)
-_FORMER_COUNTS = f'export {TORCHX_ATTEMPT}=$$(( ${{{RETRIES}:-0}} + 1 )); exec "$0" "$@"'
 """In jobs of earlier versions."""
 FAILURES = "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"
 """The pod field with a Job's number of failures of an index."""
@@ -98,10 +118,15 @@ def arguments(entrypoint: str, retries_at: str | None, *, limited: bool = False)
     if not (retries_at or limited):
         return []
     if is_shell(program):
-        return ["-c", _SHELL_STARTS if limited else _SHELL_COUNTS, entrypoint]
+        return ["-c", _limited(_SHELL_COUNTS) if limited else _SHELL_COUNTS, entrypoint]
     if is_python(program):
-        return ["-ISc", _PYTHON_STARTS if limited else _PYTHON_COUNTS, entrypoint]
+        return ["-ISc", _limited(_PYTHON_COUNTS) if limited else _PYTHON_COUNTS, entrypoint]
     return []
+
+
+def earlier_attempts(env: Iterable[Mapping[str, Any]]) -> int:
+    """Returns the number of attempts before those of a Job that restarts its replicas itself."""
+    return next((count_of(str(e.get("value"))) or 0 for e in env if e.get("name") == EARLIER), 0)
 
 
 def own_arguments(args: Sequence[Any]) -> Sequence[Any]:
@@ -113,4 +138,7 @@ def own_arguments(args: Sequence[Any]) -> Sequence[Any]:
     return args[3:] if args[1:2] and args[1] in _OWN else args
 
 
-_OWN = (_SHELL_COUNTS, _SHELL_STARTS, _PYTHON_COUNTS, _PYTHON_STARTS, _FORMER_COUNTS)
+_OWN = (
+    *(text for counts in (_SHELL_COUNTS, _PYTHON_COUNTS) for text in (counts, _limited(counts))),
+    *_FORMER,
+)

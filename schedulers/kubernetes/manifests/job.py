@@ -112,8 +112,11 @@ def restarts_by_torchx(app: AppDef, role: Role, cfg: Mapping[str, CfgVal]) -> bo
         return True  # an end with exit code 0 is a failure, too
     if limits.by_torchx(cfg) or (role.num_replicas == 1 and role.max_retries and causes.needs_lines(cfg)):
         return True
-    by_itself = role.retry_policy is RetryPolicy.ROLE or len(app.roles) == 1
-    return restarts_as_a_whole(role) and not (role.num_replicas == 1 and by_itself)
+    alone = len(app.roles) == 1
+    if role.num_replicas == 1:  # a Job would count its retries from 0 after a restart of all roles
+        restarts_all = [r for r in app.roles if r.max_retries and r.retry_policy is RetryPolicy.APPLICATION]
+        return role.max_retries > 0 and not alone and bool(restarts_all)
+    return restarts_as_a_whole(role)
 
 
 def is_gang(app: AppDef, cfg: Mapping[str, CfgVal]) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.json_limits import MOST_REPLICAS
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, count_of, indexes, label, short
+from torchx.schedulers.kubernetes.manifests.attempt_number import earlier_attempts
 from torchx.schedulers.kubernetes.manifests.names import (
     ATTEMPT,
     JOB_COMPLETION_INDEX,
@@ -96,7 +97,9 @@ def number_of(pod: Object, place: int) -> int:
         place: the number of known older pods of the replica.
     """
     whole, own, _, _ = run_of(pod)
-    return max(whole, own, place) + 1
+    containers = (pod.get("spec") or {}).get("containers") or []
+    earlier = max((earlier_attempts(container.get("env") or []) for container in containers), default=0)
+    return max(whole, earlier + own, place) + 1
 
 
 class Replicas:
@@ -259,6 +262,10 @@ class Replicas:
             return AppState.PENDING if is_retried else state
         if state in (AppState.PENDING, AppState.RUNNING) and is_terminal(whole):
             return AppState.CANCELLED
+        failed = indexes(job.details.get("failedIndexes"))
+        if state is AppState.FAILED and failed and member.replica not in failed:
+            # it had retries left; the Job has ended because of another replica, and deleted its next pod
+            return AppState.CANCELLED if attempts[-1].number < member.max_attempts else state
         return state
 
     def _state_without_attempt(self, member: Member, job: JobFacts, whole: AppState) -> AppState:

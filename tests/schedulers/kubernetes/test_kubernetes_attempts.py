@@ -11,8 +11,10 @@ import pytest
 from manifests import facts_of, made, role
 
 from torchx.schedulers.kubernetes.application import app_of
+from torchx.schedulers.kubernetes.gang.next_job import next_job
 from torchx.schedulers.kubernetes.manifests.attempt_number import FAILURES, arguments, own_arguments
 from torchx.schedulers.kubernetes.manifests.names import APP
+from torchx.schedulers.kubernetes.state.replicas import number_of
 from torchx.specs import AppDef, RetryPolicy
 
 
@@ -67,6 +69,45 @@ def test_a_program_adds_1_to_the_retries(program: str, retries: str, expected: s
     assert subprocess.run(argv, env=env, capture_output=True, text=True).stdout == f"{expected}a  b\n"
 
 
+@pytest.mark.parametrize("program", ["sh", sys.executable], ids=["sh", "python"])
+def test_a_program_counts_the_attempts_before_a_restart_of_all(program: str) -> None:
+    """A Job that restarts single replicas counts from 0; its number is that of earlier Jobs, and its own."""
+    roles = (
+        role("r", max_retries=2),
+        role("s", num_replicas=2, max_retries=2, retry_policy=RetryPolicy.REPLICA),
+    )
+    first = facts_of(made(AppDef("a", [*roles]))).mains[1]
+    second = next_job(first, "{}", "", {}, {}, failures=1)
+    third = next_job(second, "{}", "", {}, {}, failures=0)
+    (env,) = (c["env"] for c in third["spec"]["template"]["spec"]["containers"])
+    (earlier,) = (entry["value"] for entry in env if entry["name"] == "TORCHX_EARLIER_ATTEMPTS")
+    assert earlier == "3", "two attempts of a replica, then one"
+    shows = {
+        "sh": ["-c", 'echo "$TORCHX_ATTEMPT"'],
+        sys.executable: ["-c", "import os; print(os.environ['TORCHX_ATTEMPT'])"],
+    }
+    counts = [arg.replace("$$(", "$(") for arg in arguments(program, FAILURES)]
+    given = {"PATH": os.environ["PATH"], "TORCHX_RETRIES": "1", "TORCHX_EARLIER_ATTEMPTS": earlier}
+    argv = [program, *counts, *shows[program]]
+    assert subprocess.run(argv, env=given, capture_output=True, text=True).stdout == "5\n"
+    pod = {
+        "metadata": {"annotations": {"batch.kubernetes.io/job-index-failure-count": "1"}},
+        "spec": third["spec"]["template"]["spec"],
+    }
+    assert number_of(pod, 0) == 5, "the status has the same number"
+
+
+@pytest.mark.parametrize("policy", [RetryPolicy.ROLE, RetryPolicy.REPLICA])
+def test_torchx_restarts_a_single_replica_beside_roles_that_restart_all(policy: RetryPolicy) -> None:
+    """A Job would count its retries again after each restart of all."""
+    alone = role("s", max_retries=2, retry_policy=policy)
+    whole = role("r", max_retries=2)
+    request = made(AppDef("a", [whole, alone]))
+    assert request.manifests[-1]["spec"]["backoffLimitPerIndex"] == 0
+    request = made(AppDef("a", [role("r"), alone]))
+    assert request.manifests[-1]["spec"]["backoffLimitPerIndex"] == 2
+
+
 @pytest.mark.parametrize("entrypoint", ["/bin/sh", "python"])
 @pytest.mark.parametrize(
     ("kind", "kept"), [("job", True), ("job", False), ("jobset", True), ("volcano", True)]
@@ -85,7 +126,13 @@ def test_arguments_come_back_without_those_that_count_attempts(
     assert [each.args for each in app_of(facts).roles] == expected
 
 
-def test_arguments_of_earlier_versions_are_read() -> None:
-    counts = 'export TORCHX_ATTEMPT=$$(( ${TORCHX_RETRIES:-0} + 1 )); exec "$0" "$@"'
+@pytest.mark.parametrize(
+    "counts",
+    [
+        'export TORCHX_ATTEMPT=$$(( ${TORCHX_RETRIES:-0} + 1 )); exec "$0" "$@"',
+        '[ -z "$TORCHX_RETRIES" ] || export TORCHX_ATTEMPT=$$(( $TORCHX_RETRIES + 1 )); exec "$0" "$@"',
+    ],
+)
+def test_arguments_of_earlier_versions_are_read(counts: str) -> None:
     assert own_arguments(["-c", counts, "sh", "-c", "true"]) == ["-c", "true"]
     assert own_arguments(["-c"]) == ["-c"]

@@ -34,8 +34,12 @@ def evict(scheduler: KubernetesScheduler, cluster: FakeCluster, pod: str) -> Non
     Cluster().create(f"/api/v1/namespaces/default/pods/{pod}/eviction", body)
 
 
-def test_all_start_again_at_another_rendezvous(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
-    bad = f'{SHOWS}; test "$JOB_COMPLETION_INDEX" = 0 && exec sleep 600; exit $((6 + TORCHX_ATTEMPT))'
+def test_all_start_again_at_another_rendezvous(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, tmp_path: Path
+) -> None:
+    # it fails when all have printed their line and the other role has succeeded: a pod may be ended earlier
+    fails = f"until [ -e {tmp_path}/$TORCHX_ATTEMPT ]; do sleep 0.05; done; exit $((6 + TORCHX_ATTEMPT))"
+    bad = f'{SHOWS}; test "$JOB_COMPLETION_INDEX" = 0 && exec sleep 600; {fails}'
     good = f"{SHOWS}; test $TORCHX_ATTEMPT = 2 || exit 0; exec sleep 600"
     # a role that had succeeded starts again, too
     app_id = submit(
@@ -44,15 +48,27 @@ def test_all_start_again_at_another_rendezvous(cluster: FakeCluster, scheduler: 
         role(good, name="done", max_retries=1),
         ttl=3600,
     )
-    assert scheduler.wait(app_id, timeout=60)
-    status = scheduler.glance(app_id)
-    assert status is not None and status.first_failure is not None
+    waiting = threading.Thread(target=scheduler.wait, args=(app_id, 60), daemon=True)
+    waiting.start()
+    everywhere = [("w", 0), ("w", 1), ("done", 0)]
+
+    def printed() -> list[int]:
+        return [len(list(scheduler.log_iter(app_id, name, replica))) for name, replica in everywhere]
+
+    wait_until(lambda: printed() == [1, 1, 1], "all have printed a line")
+    until(scheduler, app_id, lambda s: replicas(s)["done/0"].state is AppState.SUCCEEDED, "one has succeeded")
+    (tmp_path / "1").touch()
+    wait_until(lambda: printed() == [2, 2, 2], "all have printed a second line")
+    (tmp_path / "2").touch()
+    status = until_ended(scheduler, app_id)
+    waiting.join(60)
+    assert status.first_failure is not None
     assert (status.state, status.num_restarts) == (AppState.FAILED, 1)
     first = status.first_failure
     assert (first.role, first.replica, first.attempt, first.exit_code) == ("w", 1, 2, 8)
     name = app_id.partition(":")[2]
     hosts = [f"{name}-w-0", f"{name}-w-r2-0"]
-    for role_name, replica in (("w", 0), ("w", 1), ("done", 0)):
+    for role_name, replica in everywhere:
         log = list(scheduler.log_iter(app_id, role_name, replica))
         assert log == [f"try {n} at {host}\n" for n, host in enumerate(hosts, 1)], (role_name, replica)
     services = [service["metadata"]["name"] for service in cluster.objects("services")]
@@ -195,3 +211,14 @@ def test_torchx_retries_a_single_replica_if_the_cause_decides(
     assert info.notes == [
         "a Job considers exit codes and signals only, not other causes of retries (role worker)"
     ]
+
+
+def test_the_retries_of_a_single_replica_are_limited(
+    cluster: FakeCluster, scheduler: KubernetesScheduler
+) -> None:
+    alone = role("exit 3", max_retries=1, retry_policy=RetryPolicy.REPLICA)
+    app_id = submit(scheduler, alone, no_retry_on=["log:other"], retry_backoff=0.1)
+    assert scheduler.wait(app_id, timeout=60)
+    status = scheduler.glance(app_id)
+    assert status is not None and status.first_failure is not None
+    assert (status.first_failure.attempt, jobs(cluster)) == (2, ["worker", "worker-r2"])
