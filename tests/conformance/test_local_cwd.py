@@ -51,7 +51,7 @@ class TestLocalCwd(OnProcesses, SchedulerConformance):
 class TestRetries(OnProcesses, RetryCases):
     factory = staticmethod(create)
     cfg = {"retry_backoff": 0.02, "grace_period": 5.0}  # noqa: RUF012
-    begins_within = 0.2
+    shares_files = True
     retry_cases = ALL
 
 

@@ -45,7 +45,7 @@ class TestLocalDocker(InContainers, SchedulerConformance):
 
 
 class TestRetries(InContainers, RetryCases):
-    pass
+    shares_files = True
 
 
 class TestAbilities(InContainers, AbilityConformance):

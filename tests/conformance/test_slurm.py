@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from slurms import state_folder
 
 from torchx.schedulers.slurm.scheduler import create_scheduler
-from torchx.specs.app import AppDryRunInfo
+from torchx.specs.app import AppDryRunInfo, RetryPolicy
 from torchx.testing import (
     AbilityConformance,
     Meaning,
@@ -18,11 +18,18 @@ from torchx.testing import (
     ServiceConformance,
     SweepConformance,
 )
-from torchx.testing.retry_cases import few
+from torchx.testing.retry_cases import ALL, case_of, sample
+from torchx.testing.retry_model import predict
 
 pytestmark = pytest.mark.slurm
 
 PAGE = Path(__file__).parents[2] / "docs" / "schedulers.md"
+
+
+def restarts_all(seed: int) -> bool:
+    """Returns True if a failure in a case restarts all replicas, and no replica starts a third time."""
+    case = case_of(seed)
+    return RetryPolicy.APPLICATION in case.policies and max(predict(case).attempts.values()) == 2
 
 
 def create() -> Any:
@@ -55,7 +62,17 @@ class TestRetries(RetryCases):
     cfg = {"requeue": False}  # noqa: RUF012
     begins_within = 1.0
     patience = 120.0
-    retry_cases = few(1)
+    shares_files = True
+    retry_cases = sample(4)
+    fields = {"mounts": Meaning.WARNED}  # noqa: RUF012
+
+
+class TestRequeues(TestRetries):
+    """Retries through the queue: each waits until a credential has expired, so these are few."""
+
+    cfg: ClassVar[dict[str, Any]] = {}
+    patience = 240.0
+    retry_cases = [seed for seed in ALL if len(case_of(seed).roles) > 1 and restarts_all(seed)][:4]
 
 
 class TestRetriesOnDisksOfNodes(TestRetries):

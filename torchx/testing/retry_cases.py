@@ -2,35 +2,52 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from torchx.scheduling.base import DescribeAppResponse, Scheduler
+from torchx.errors import UsageError
+from torchx.scheduling.base import DescribeAppResponse, Scheduler, Waits
 from torchx.specs.app import AppDef, RetryPolicy
+from torchx.specs.mounts import BindMount
 from torchx.specs.status import AppState
-from torchx.testing.harness import Ability, Harness
-from torchx.testing.retry_model import Case, Outcome, exit_code, make_case, predict, script
+from torchx.testing.harness import Ability, Harness, Meaning
+from torchx.testing.retry_model import Case, Outcome, exit_code, make_case, predict, script, shuffled_case
 
 PARTS = 5
-ALL = range(150)
+ORDERED = 150
+"""The first case whose failures have any order, which only replicas that share a folder can follow."""
+ALL = range(ORDERED + 50)
 """All cases."""
+LEAST = int(os.environ.get("TORCHX_RETRY_CASES", "0"))
+"""The minimum number of cases on every scheduler; ``TORCHX_RETRY_CASES=200`` for all of them."""
 
 
-def few(each: int, policies: Sequence[RetryPolicy] = tuple(RetryPolicy)) -> list[int]:
-    """Returns some cases with one policy, which every engine can restart.
+def case_of(seed: int) -> Case:
+    """Returns a case by its number."""
+    return make_case(seed) if seed < ORDERED else shuffled_case(seed)
+
+
+def sample(count: int) -> list[int]:
+    """Returns cases with failures: by turns one of each policy, and two with several; then all others.
 
     Args:
-        each: the number of cases of each policy.
-        policies: the policies.
+        count: their number; more of them if `TORCHX_RETRY_CASES` is set.
 
-    >>> len(few(2))
-    6
+    >>> [len({case_of(seed).policies for seed in sample(count)}) for count in (1, 4)]
+    [1, 4]
     """
-    plain = [seed for seed in ALL if make_case(seed).is_plain and make_case(seed).failures]
-    of = {policy: [s for s in plain if make_case(s).roles[0].policy is policy] for policy in policies}
-    return [seed for seeds in of.values() for seed in seeds[:each]]
+    kinds: dict[object, list[int]] = {(policy,): [] for policy in RetryPolicy}
+    for seed in ALL:
+        case = case_of(seed)
+        if case.failures:
+            kinds.setdefault(case.policies if len(case.policies) == 1 else seed < ORDERED, []).append(seed)
+    turns = [seed for turn in range(len(ALL)) for seeds in kinds.values() for seed in seeds[turn : turn + 1]]
+    return [*turns, *(seed for seed in ALL if seed not in turns)][: max(count, LEAST)]
 
 
 class RetryCases(Harness):
@@ -38,33 +55,69 @@ class RetryCases(Harness):
 
     Attributes:
         retry_cases: the numbers of the cases, of :data:`ALL`.
+        at_once: the number of cases that run at the same time.
+        shares_files: replicas see the files of this machine, if need be through mounts. Otherwise each
+            failure waits for ``begins_within`` seconds, which is slow.
     """
 
-    retry_cases: ClassVar[Sequence[int]] = few(2)
+    retry_cases: ClassVar[Sequence[int]] = sample(10)
+    at_once: ClassVar[int] = 5
+    shares_files: ClassVar[bool] = False
 
+    def expresses(self, case: Case) -> bool:
+        """Returns True if the scheduler follows the model in a case; otherwise it rejects or notes it."""
+        fields = (f"retry_policy={policy.value}" for policy in case.policies)
+        return all(self.meaning(field) is Meaning.HONOURED for field in fields)
+
+    @pytest.mark.timeout(900)
     @pytest.mark.parametrize("part", range(PARTS))
-    def test_retries_agree_with_the_model(self, scheduler: Scheduler[Any], part: int) -> None:
+    def test_retries_agree_with_the_model(self, scheduler: Scheduler[Any], part: int, tmp_path: Path) -> None:
         seeds = list(self.retry_cases)[part::PARTS]
-        for begin in range(0, len(seeds), PARTS):
-            running = [
-                (seed, *self._start(scheduler, make_case(seed))) for seed in seeds[begin : begin + PARTS]
-            ]
-            for seed, app_id, case, outcome in running:
-                status = self.until_ended(scheduler, app_id)
-                wanted, found = expected(outcome), described(status)
-                if outcome.first is not None and Ability.EARLIER_LOGS in self.lacks:
-                    # the engine may have removed the replicas that it has ended
-                    found["attempts"] = {**wanted["attempts"], **found["attempts"]}
-                assert found == wanted, f"case {seed}: {case}"
+        seeds = [seed for seed in seeds if seed < ORDERED or self.shares_files]
+        with ThreadPoolExecutor(self.at_once) as pool:
+            reports = list(pool.map(lambda seed: self._compare(scheduler, seed, tmp_path), seeds))
+        assert not any(reports), "\n".join(filter(None, reports))
 
-    def _start(self, scheduler: Scheduler[Any], case: Case) -> tuple[str, Case, Outcome]:
+    def _compare(self, scheduler: Scheduler[Any], seed: int, folder: Path) -> str:
+        """Runs a case; returns its differences from the model, or an empty text."""
+        case = case_of(seed)
         outcome = predict(case)
-        return self.submit(scheduler, self._app(case, outcome)), case, outcome
+        own = folder / str(seed)
+        own.mkdir()
+        app = self._app(case, outcome, str(own) if self.shares_files else "")
+        if not self.expresses(case):
+            self._is_reported(scheduler, app, f"case {seed}: {case}")
+            return ""
+        app_id = self.submit(scheduler, app)
+        if isinstance(scheduler, Waits):
+            scheduler.wait(app_id, self.patience)
+        status = self.until_ended(scheduler, app_id)
+        wanted, found = expected(outcome), described(status)
+        if outcome.first is not None and Ability.EARLIER_LOGS in self.lacks:
+            # the engine may have removed the replicas that it has ended
+            found["attempts"] = {**wanted["attempts"], **found["attempts"]}
+        scheduler.delete(app_id)
+        self._submitted.remove(app_id)
+        if found == wanted:
+            return ""
+        return f"case {seed} as {app_id}: {case}\n  expected {wanted}\n  found    {found}"
 
-    def _app(self, case: Case, outcome: Outcome) -> AppDef:
+    def _is_reported(self, scheduler: Scheduler[Any], app: AppDef, name: str) -> None:
+        """Checks that a submission rejects an application, or has a note about its retries."""
+        try:
+            notes = scheduler.submit_dryrun(app, self.cfg).notes
+        except UsageError as error:
+            lines = [*str(error).splitlines(), *(error.hint or "").splitlines()]
+            assert len(lines) <= 2, f"{name}: the error has more than two lines"
+            notes = lines
+        about = [note for note in notes if "restart" in note or "retr" in note]
+        assert about, f"{name} is neither rejected nor noted, but has {notes}"
+
+    def _app(self, case: Case, outcome: Outcome, folder: str) -> AppDef:
+        mounted = folder and self.meaning("mounts") is Meaning.HONOURED
         roles = []
         for number, role in enumerate(case.roles):
-            each = [script(case, outcome, (number, id), self.begins_within) for id in range(role.replicas)]
+            each = [script(outcome, (number, id), folder, self.begins_within) for id in range(role.replicas)]
             choices = " ".join(f"{id}) {command};;" for id, command in enumerate(each))
             roles.append(
                 self.role(
@@ -74,6 +127,7 @@ class RetryCases(Harness):
                     max_retries=role.max_retries,
                     retry_policy=role.policy,
                     env={"ID": "${replica_id}"},
+                    mounts=[BindMount(folder, folder)] if mounted else [],
                 )
             )
         return self.app(*roles)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,9 +47,9 @@ class Case:
         return [(number, id) for number, role in enumerate(self.roles) for id in range(role.replicas)]
 
     @property
-    def is_plain(self) -> bool:
-        """Whether all roles have the same policy and the same number of retries."""
-        return len({(role.policy, role.max_retries) for role in self.roles}) == 1
+    def policies(self) -> tuple[RetryPolicy, ...]:
+        """The policies of its roles."""
+        return tuple(policy for policy in RetryPolicy if policy in {role.policy for role in self.roles})
 
 
 class Outcome(NamedTuple):
@@ -56,12 +57,12 @@ class Outcome(NamedTuple):
 
     Attributes:
         attempts: the number of attempts of each replica.
-        failed: the attempts of each replica that fail.
+        failed: the attempts of each replica that fail, with the attempts of all replicas at that moment.
         first: the replica that fails without retries left, or None if all succeed.
     """
 
     attempts: dict[Key, int]
-    failed: dict[Key, list[int]]
+    failed: dict[Key, dict[int, dict[Key, int]]]
     first: Key | None
 
 
@@ -69,17 +70,19 @@ def predict(case: Case) -> Outcome:
     """Returns the outcome of a case.
 
     >>> role = RoleCase(2, RetryPolicy.ROLE, 1)
-    >>> predict(Case((role,), ((0, 1),)))
-    Outcome(attempts={(0, 0): 2, (0, 1): 2}, failed={(0, 0): [], (0, 1): [1]}, first=None)
+    >>> predict(Case((role,), ((0, 1),))).attempts
+    {(0, 0): 2, (0, 1): 2}
+    >>> predict(Case((role,), ((0, 1),))).failed
+    {(0, 0): {}, (0, 1): {1: {(0, 0): 1, (0, 1): 1}}}
     >>> predict(Case((role,), ((0, 1), (0, 0)))).first
     (0, 0)
     """
     attempts = dict.fromkeys(case.replicas, 1)
-    failed: dict[Key, list[int]] = {key: [] for key in case.replicas}
+    failed: dict[Key, dict[int, dict[Key, int]]] = {key: {} for key in case.replicas}
     used: dict[object, int] = {}
     for key in case.failures:
         role = case.roles[key[0]]
-        failed[key].append(attempts[key])
+        failed[key][attempts[key]] = dict(attempts)
         scope, members = {
             RetryPolicy.REPLICA: (key, [key]),
             RetryPolicy.ROLE: (key[0], [other for other in case.replicas if other[0] == key[0]]),
@@ -98,29 +101,56 @@ def exit_code(key: Key, attempt: int) -> int:
     return 10 + 50 * key[0] + 10 * key[1] + attempt
 
 
-def script(case: Case, outcome: Outcome, key: Key, pause: float) -> str:
+def script(outcome: Outcome, key: Key, folder: str, pause: float) -> str:
     """Returns the shell command of a replica.
 
     It fails in the attempts of the model, succeeds in its last one, and blocks in all others.
 
     Args:
-        case: the case.
-        outcome: its outcome.
+        outcome: the outcome of its case.
         key: the replica.
-        pause: seconds before a failure, so that the others have started.
+        folder: a folder that all replicas see; it gets a file for each attempt, and a replica fails when the
+            attempts of all replicas have begun. Empty if they share none.
+        pause: without a folder, seconds before a failure, so that the others have begun.
     """
-    ends = [f"{n}) sleep {pause}; exit {exit_code(key, n)};;" for n in outcome.failed[key]]
+    ends = [
+        f"{n}) {_until_begun(others, folder) if folder else f'sleep {pause}'}; exit {exit_code(key, n)};;"
+        for n, others in outcome.failed[key].items()
+    ]
     last = outcome.attempts[key]
     if outcome.first is None and last not in outcome.failed[key]:
         ends.append(f"{last}) exit 0;;")
-    return f'case "$TORCHX_ATTEMPT" in {" ".join(ends)} *) {BLOCKS};; esac'
+    begin = f': > {shlex.quote(folder)}/{key[0]}-{key[1]}-"$TORCHX_ATTEMPT"; ' if folder else ""
+    return f'{begin}case "$TORCHX_ATTEMPT" in {" ".join(ends)} *) {BLOCKS};; esac'
+
+
+def _until_begun(attempts: dict[Key, int], folder: str) -> str:
+    files = (f"{shlex.quote(folder)}/{role}-{id}-{attempt}" for (role, id), attempt in attempts.items())
+    return f"until {' && '.join(f'[ -e {file} ]' for file in files)}; do sleep 0.05; done"
+
+
+def shuffled_case(seed: int) -> Case:
+    """Returns a random case whose failures have any order, for replicas that share a folder.
+
+    >>> shuffled_case(1) == shuffled_case(1)
+    True
+    """
+    chance = random.Random(seed)  # noqa: S311  # not a secret
+    roles = tuple(
+        RoleCase(chance.randint(1, 2), chance.choice(list(RetryPolicy)), chance.randint(1, 2))
+        for _ in range(chance.randint(1, 3))
+    )
+    replicas = Case(roles, ()).replicas
+    case = Case(roles, tuple(chance.choice(replicas) for _ in range(chance.randint(2, 5))))
+    return Case(roles, case.failures[: sum(map(len, predict(case).failed.values()))])
 
 
 def make_case(seed: int) -> Case:
     """Returns a random case.
 
     Failures of applications come first, then those of roles, then those of replicas: so each of them happens
-    in an attempt that begins after the failures before it, and no order depends on time.
+    in an attempt that begins after the failures before it, and no order depends on time, even if the replicas
+    share no folder.
     """
     chance = random.Random(seed)  # noqa: S311  # not a secret
     policies = list(RetryPolicy)
