@@ -17,6 +17,7 @@ from torchx.schedulers.slurm.node.job_limits import limits_of
 from torchx.schedulers.slurm.paths import NODE_FOLDER, role_folder, task_file
 from torchx.schedulers.slurm.quoting import APP_ID, IMG_ROOT, REPLICA_ID, packed, quote
 from torchx.scheduling.preflight import SHARED_FILE, with_checks
+from torchx.scheduling.retry_rules import Failure, RetryRules
 from torchx.services.rules import hosts_variable
 from torchx.settings import SERVICE
 from torchx.specs.app import AppDef, RetryPolicy, Role
@@ -94,7 +95,7 @@ def script_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) ->
         *_fallback_lines(context),
         *([f"node_logs={quote(str(cfg.get('node_log_dir') or ''))}"] if _folder_files(cfg, context) else []),
         f"roles={len(app.roles)} fail_fast={fail_fast}",
-        f"retries=({retries}) requeue={'no' if cfg.get('requeue') is False else 'yes'}",
+        f"retries=({retries}) requeue={'no' if cfg.get('requeue') is False else 'yes'}{_memory(app, cfg)}",
         *([_FIRST] if context.fallback else []),
         _GUARD,
         *_limit_lines(cfg, context),
@@ -131,6 +132,14 @@ def _folder_files(cfg: Mapping[str, CfgVal], context: ScriptContext) -> list[str
     if context.fallback:
         return ["gather.sh", "folders.sh"]
     return ["gather.sh"] if cfg.get("node_log_dir") else []
+
+
+def _memory(app: AppDef, cfg: Mapping[str, CfgVal]) -> str:
+    """Returns the assignment that excludes retries after a lack of memory, which may end a whole step."""
+    if not any(role.max_retries for role in app.roles):
+        return ""
+    refused = RetryRules.of(cfg).refused_by(Failure(None, "SIGKILL", "out of memory"))
+    return " memory=never" if refused else ""
 
 
 def _limit_lines(cfg: Mapping[str, CfgVal], context: ScriptContext) -> list[str]:

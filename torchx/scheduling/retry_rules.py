@@ -11,6 +11,7 @@ from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence,
 from torchx.scheduling.failure_causes import printed_cause, reported_cause
 
 ALIASES = {
+    "oom": "out_of_memory",
     "node": "node_lost",
     "preemption": "preempted",
     "python-error": "exception",

@@ -4,6 +4,7 @@
 #   roles      the number of roles; the script has a function for each: role_0, role_1, ...
 #   fail_fast  yes: when a role fails, the others are ended
 #   retries    the retries of the whole job after a failure of each role, by its number
+#   memory     never: no retry when a step has run out of memory
 #   checkpoints  the folder for checkpoints; empty for one in the folder of the job
 #   requeue    yes: retry by a requeue of the job; no: retry immediately, on the same nodes
 
@@ -113,8 +114,13 @@ step() {  # step OPTION...: runs srun to its end; no job control, under which a 
     return "$code"
 }
 
+ran_out_of_memory() {  # succeeds if Slurm has reported it in this attempt; the replica may have ended without a trace
+    awk '/^== attempt /{found = 0} tolower($0) ~ /oom[-_]kill|exceeded (job )?memory limit/{found = 1} END{exit !found}' \
+        "$folder/batch.log"
+}
+
 may_retry() {  # fails if a replica has failed because of a cause that is not retried
-    [ ! -e "$folder/.never" ]
+    [ ! -e "$folder/.never" ] && { [ "${memory-}" != never ] || ! ran_out_of_memory; }
 }
 
 may_restart() {  # fails if the role that has failed first has no retries of the whole job left

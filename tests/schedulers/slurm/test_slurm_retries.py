@@ -88,3 +88,25 @@ def test_each_role_has_its_own_number_of_restarts_of_all(tmp_path: Path) -> None
     one = f"until [ -e {tmp_path}/up$TORCHX_ATTEMPT ]; do sleep 0.05; done; exit $((5 + TORCHX_ATTEMPT))"
     roles = role("one", one, APPLICATION, 2), role("two", held, APPLICATION, 0)
     assert attempts_and_code(tmp_path, *roles) == ([3, 3], 8)
+
+
+@pytest.mark.parametrize(
+    ("rules", "attempts"),
+    [
+        ({}, 2),
+        ({"no_retry_on": ["oom"]}, 1),
+        ({"retry_on": ["3", "9"]}, 1),
+        ({"retry_on": ["9", "out-of-memory"]}, 2),
+    ],
+)
+@pytest.mark.parametrize("policy", [APPLICATION, ROLE])
+def test_the_rules_hold_for_a_step_that_is_out_of_memory(
+    tmp_path: Path, policy: RetryPolicy, rules: dict[str, list[str]], attempts: int
+) -> None:
+    """Slurm ends all processes of the step, so only its message shows the cause."""
+    message = "slurmstepd: error: StepId=77.0 exceeded memory limit (99 > 64), being killed"
+    script = f'echo "{message}" >> "${{TORCHX_CHECKPOINT_DIR%/*}}/batch.log"; exit 9'
+    given = StepJob(AppDef("a", [role("one", script, policy, 1)]), tmp_path, requeue=False, **rules)
+    given.run()
+    (replica,) = given.status().roles_statuses[0].replicas
+    assert len(replica.attempts) == attempts
