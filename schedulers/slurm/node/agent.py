@@ -23,6 +23,8 @@ PARTIAL_AFTER = 0.3  # seconds after which an unfinished line is written
 LONGEST_HELD = 1 << 16
 children = []  # type: list[Any]  # the programs that deliver notices
 DRAIN = 1.0  # seconds to wait for further output after the program has ended
+SIGNALLED_WITHIN = 1.0  # seconds within which Slurm signals all processes of a replica
+STOPS = ("stopping", "cancelled")  # files in the folder of the job that exist before its replicas are ended
 
 
 class Output:
@@ -143,6 +145,7 @@ def main(folder: str, least: int, logs: str, mark: str, variables: Any, command:
         variables: environment variables of the command, each as NAME=VALUE, added to those of this process.
         command: the program and its arguments.
     """
+    parent = os.getppid()
     received = []  # type: list[int]
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: received.append(number))
@@ -185,6 +188,8 @@ def main(folder: str, least: int, logs: str, mark: str, variables: Any, command:
     record(os.path.join(path, "start.json"), pid=process.pid, **facts)
     status = follow(process, output, gathered, service, received)
     end = {"exit_code": status} if status >= 0 else {"signal": name_of(-status)}  # type: dict[str, Any]
+    if is_being_ended(status, service, received) and not received:
+        received.append(signal.SIGTERM)
     if service is not None:
         end.update(service.end(status, bool(received)))
         if status >= 0 and "signal" in end:
@@ -193,8 +198,34 @@ def main(folder: str, least: int, logs: str, mark: str, variables: Any, command:
         gathered.finish()
     if received:
         end["stop_signal"] = name_of(received[0])
+        if os.getppid() == parent:  # the shell that could start the program again, see replica.sh
+            os.kill(parent, signal.SIGTERM)
     record(os.path.join(path, "end.json"), ended_at=time.time(), pid=process.pid, **dict(facts, **end))
     return 128 - status if status < 0 else 1 if end.get("needed") and not status else status
+
+
+def is_being_ended(status: int, service: Any, received: Any) -> bool:
+    """Returns True if the replica is being ended, and so has not ended by itself.
+
+    Slurm signals the processes of a replica one after another: the program may have ended before this
+    process gets the signal.
+
+    Args:
+        status: the exit code of the program, or the negative number of the signal that ended it.
+        service: the checks of a service, None for another replica.
+        received: the signals that this process has got.
+    """
+    by_term = status in (-signal.SIGTERM, 128 + signal.SIGTERM)
+    if service is not None and service.late:
+        return bool(received)
+    if by_term or service is not None:
+        job = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        if any(os.path.exists(os.path.join(job, name)) for name in STOPS):
+            return True
+    until = time.monotonic() + (SIGNALLED_WITHIN if by_term or service is not None else 0.0)
+    while not received and time.monotonic() < until:
+        time.sleep(0.01)
+    return bool(received)
 
 
 def notify(pid: int) -> None:

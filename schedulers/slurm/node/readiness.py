@@ -33,6 +33,9 @@ class Service:
     Args:
         mark: the file that exists while it is ready, in a folder whose name ends with the number of its role.
         env: the environment of its program.
+
+    Attributes:
+        late: the message about a program that is ended because it was not ready in time; else empty.
     """
 
     def __init__(self, mark: str, env: dict[str, str]) -> None:
@@ -44,7 +47,7 @@ class Service:
         self._probe = Probe.of(rule["ready"])
         known = ServiceRule(rule["ready"], self._probe, rule["limit"], rule["within"])
         self._watch: Watch | None = Watch(known, self._start)
-        self._late = ""
+        self.late = ""
         self._kill_at = 0.0
         self._command: tuple[subprocess.Popen[bytes], CommandCheck] | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -78,7 +81,7 @@ class Service:
             self._close()
             self._mark.touch(mode=0o600)
         elif self._watch.is_late(now):
-            self._late = self._watch.reason()
+            self.late = self._watch.reason()
             self._close()
             self._kill_at = now + GRACE
             process.terminate()
@@ -94,8 +97,8 @@ class Service:
         self._unmark()
         if stopped or any((self._job / name).exists() for name in (".released", ".noticed")):
             return {}
-        if self._late:
-            return {"needed": True, "signal": "SIGTERM", "msg": self._late}
+        if self.late:
+            return {"needed": True, "signal": "SIGTERM", "msg": self.late}
         return {"needed": True, **({} if status == -9 else {"msg": ENDED_WHILE_NEEDED})}
 
     def _unmark(self) -> None:

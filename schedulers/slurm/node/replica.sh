@@ -24,8 +24,10 @@ torchx_is_ending() {  # after the notice of the time limit, the end of a program
 }
 
 torchx_is_needed() {  # the replica of a service has ended by itself
-    [ -n "$torchx_ready" ] && [ -z "$torchx_signalled" ] && [ ! -e "$torchx_folder/.released" ] &&
-        ! torchx_is_ending
+    [ -n "$torchx_ready" ] && [ ! -e "$torchx_folder/.released" ] && ! torchx_is_ending || return 1
+    sleep 1  # the program may have got the signal of Slurm before this shell
+    if [ -e "$torchx_folder/stopping" ] || [ -e "$torchx_folder/cancelled" ]; then torchx_signalled=yes; fi
+    [ -z "$torchx_signalled" ]
 }
 
 torchx_run_plainly() {  # on a node without Python: no timestamps
