@@ -216,7 +216,7 @@ def run_options() -> SlurmOptions:
         help="requeue the job for a retry, and after preemption or node failure (default: if a role has "
         "retries); false: retry immediately, on the same nodes",
     )
-    add_shared(opts, "fail_fast", "retry_on", "no_retry_on", *LIMITS)
+    add_shared(opts, "grace_period", "fail_fast", "retry_on", "no_retry_on", *LIMITS)
     opts.add(
         "gpu_option",
         type_=str,
@@ -266,7 +266,7 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
             "run option `node_log_dir` of slurm must be an absolute path or begin with a variable",
             hint="e.g. node_log_dir=/scratch or node_log_dir=$TMPDIR",
         )
-    check_numbers("slurm", cfg, ["workspace_limit_mb"])
+    check_numbers("slurm", cfg, ["workspace_limit_mb", "grace_period"])
     check_retry_rules(cfg)
     check_limits(cfg)
     check_preflight(cfg)

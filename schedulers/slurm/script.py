@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine.ports import port_variable
 from torchx.schedulers.shared.notice import NOTICE_SCRIPT
+from torchx.schedulers.shared.options import SHARED
 from torchx.schedulers.slurm.directives import apptainer_command, directives, srun_options
 from torchx.schedulers.slurm.node import job_services
 from torchx.schedulers.slurm.node.files import judge_file, node_file
@@ -94,7 +96,7 @@ def script_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) ->
         f"first={quote(context.folder)}",
         *_fallback_lines(context),
         *([f"node_logs={quote(str(cfg.get('node_log_dir') or ''))}"] if _folder_files(cfg, context) else []),
-        f"roles={len(app.roles)} fail_fast={fail_fast}",
+        f"roles={len(app.roles)} fail_fast={fail_fast} grace={grace_of(cfg)}",
         f"retries=({retries}) requeue={'no' if cfg.get('requeue') is False else 'yes'}{_memory(app, cfg)}",
         *([_FIRST] if context.fallback else []),
         _GUARD,
@@ -175,7 +177,7 @@ def files_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) -> 
         files[f"{NODE_FOLDER}/notice.sh"] = NOTICE_SCRIPT
     if names := _folder_files(cfg, context):
         files |= {f"{NODE_FOLDER}/{name}": node_file(name) for name in ("gather.py", *names)}
-    files |= {f"{NODE_FOLDER}/{name}": text for name, text in job_services.files(app).items()}
+    files |= {f"{NODE_FOLDER}/{name}": text for name, text in job_services.files(app, grace_of(cfg)).items()}
     if any(role.max_retries for role in app.roles):
         rules = {option: cfg.get(option) for option in ("retry_on", "no_retry_on")}
         files[f"{NODE_FOLDER}/retries.py"] = judge_file()
@@ -204,6 +206,16 @@ def script_by_hand(script: str, files: Mapping[str, str]) -> str:
     before, guard, after = script.partition(begin)
     section = "\n".join(["# --- the files of the job ---", *packed(files)])
     return f"{before}\n\n{node_file('unpack.sh')}{guard}{after}\n{section}\n"
+
+
+def grace_of(cfg: Mapping[str, CfgVal]) -> int:
+    """Returns the whole seconds from TERM to KILL.
+
+    >>> grace_of({}), grace_of({"grace_period": 0.5})
+    (10, 1)
+    """
+    grace = cfg.get("grace_period")
+    return math.ceil(float(str(SHARED["grace_period"].default if grace is None else grace)))
 
 
 def _summary(app: AppDef) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -14,6 +15,8 @@ from slurmscripts import SH, context
 from slurmsteps import StepJob, states
 from support import wait_until
 
+from torchx.errors import UsageError
+from torchx.schedulers.slurm.options import check_options
 from torchx.schedulers.slurm.script import files_of, script_of
 from torchx.specs import AppDef, RetryPolicy, Role, after, macros, service
 from torchx.specs.status import AppState
@@ -200,9 +203,25 @@ def test_a_node_without_python_runs_services_without_probes(tmp_path: Path, read
 
 def test_a_service_that_ignores_term_is_killed(tmp_path: Path) -> None:
     deaf = server("trap '' TERM; echo is-up; while :; do sleep 0.1; done")
-    given = job(tmp_path, deaf, trainer("true"))
+    given = job(tmp_path, deaf, trainer("true"), grace_period=0.5)
     assert given.run() == 0
     assert states(given.status()) == {"server": ["CANCELLED"], "trainer": ["SUCCEEDED"]}
+
+
+def test_the_grace_period_is_that_of_the_run_options(tmp_path: Path) -> None:
+    """It is also that of a service that is not ready in time; it has whole seconds."""
+    deaf = server("trap '' TERM; while :; do sleep 0.1; done", within="0.5s")
+    given = job(tmp_path, deaf, trainer("true"), grace_period=0.5)
+    assert "roles=2 fail_fast=yes grace=1\n" in script_of(given.app, given.cfg, context("/f"))
+    assert json.loads(files_of(given.app, given.cfg, context("/f"))[".node/services.json"])["0"]["grace"] == 1
+    assert given.run() == 137
+    first = given.status().first_failure
+    assert first is not None
+    assert first.msg.startswith("not ready within 0.5s")
+    assert "grace=10\n" in script_of(given.app, {}, context("/f"))
+    for value in (-1.0, float("inf")):
+        with pytest.raises(UsageError, match="grace_period"):
+            check_options({"grace_period": value})
 
 
 def test_the_notice_of_the_time_limit_is_for_ordinary_roles(tmp_path: Path) -> None:

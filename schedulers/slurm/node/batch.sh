@@ -3,6 +3,7 @@
 #   first      the folder of the job, or of the first job of this script
 #   roles      the number of roles; the script has a function for each: role_0, role_1, ...
 #   fail_fast  yes: when a role fails, the others are ended
+#   grace      the seconds from TERM to KILL for roles that the script ends
 #   retries    the retries of the whole job after a failure of each role, by its number
 #   memory     never: no retry when a step has run out of memory
 #   checkpoints  the folder for checkpoints; empty for one in the folder of the job
@@ -160,9 +161,10 @@ is_done() { false; }
 release_roles() { :; }
 
 end_other_roles() {
+    local n
     touch "$folder/stopping"
     timeout 20 scancel --signal=TERM "$job"
-    for _ in $(seq 100); do [ -n "$(jobs -rp)" ] || break; sleep 0.1; done
+    for ((n = 0; n < grace * 10; n++)); do [ -n "$(jobs -rp)" ] || break; sleep 0.1; done
     for role in $(jobs -rp); do kill -TERM "$role"; done
     wait
 }

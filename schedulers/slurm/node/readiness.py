@@ -18,8 +18,6 @@ from torchx.services.probe import Probe, ServiceRule
 from torchx.supervisor.services.probes import Check, CommandCheck, port_of, start_check
 from torchx.supervisor.services.watch import Watch
 
-GRACE = 10.0
-"""Seconds from TERM to KILL for a replica that is not ready in time."""
 COMMAND_INTERVAL = 0.1
 """Seconds between two checks whether the program of a probe has ended."""
 LONGEST = 60.0
@@ -44,6 +42,7 @@ class Service:
         number = self._mark.parent.name.rpartition("-")[2]
         rule = json.loads((self._job / ".node" / "services.json").read_text(encoding="utf-8"))[number]
         self._port: str = rule["port"]
+        self._grace: int = rule["grace"]
         self._probe = Probe.of(rule["ready"])
         known = ServiceRule(rule["ready"], self._probe, rule["limit"], rule["within"])
         self._watch: Watch | None = Watch(known, self._start)
@@ -83,7 +82,7 @@ class Service:
         elif self._watch.is_late(now):
             self.late = self._watch.reason()
             self._close()
-            self._kill_at = now + GRACE
+            self._kill_at = now + self._grace
             process.terminate()
 
     def end(self, status: int, stopped: bool) -> dict[str, Any]:
