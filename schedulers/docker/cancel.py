@@ -8,16 +8,18 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 
 from torchx.errors import StateError
 from torchx.lazy import lazy_imports
-from torchx.schedulers.docker.containers import CANCELLED, READY, STALLED, Container, damage_of, read
+from torchx.schedulers.docker.containers import Container, damage_of, read
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.labels import APP_ID
 from torchx.schedulers.docker.lookup import entries, find_containers, owner_of
+from torchx.schedulers.docker.marks import CANCELLED, STALLED
 from torchx.schedulers.docker.replay import replay
 from torchx.schedulers.docker.request import checkpoint_volume
 from torchx.schedulers.docker.rules.job import job_of
@@ -102,7 +104,7 @@ def _mark_and_stop(engine: Engine, mark: str, grace: float, container: Container
         # the user may have cancelled it meanwhile; another mark would hide that
         container = _refreshed(engine, container)
     kept = "" if (container.mark, mark) == (STALLED, CANCELLED) else container.mark
-    name = f"{container.name}.{kept or mark}"
+    name = container.named(kept or mark)
     path = f"/containers/{container.id}"
     if container.status == "restarting":
         # it does not run; this keeps the engine from restarting it, and only then can it be renamed
@@ -131,7 +133,7 @@ def _mark_and_stop(engine: Engine, mark: str, grace: float, container: Container
 
 def mark(engine: Engine, containers: Sequence[Container], reason: str) -> None:
     """Marks running containers with the reason for which they are about to be ended."""
-    names = [(c, f"{c.name}.{reason}") for c in containers if not c.mark]
+    names = [(c, c.named(reason)) for c in containers if not c.mark]
     in_parallel(lambda each: _rename(engine, *each), names)
 
 
@@ -139,7 +141,7 @@ def mark_ready(engine: Engine, container: Container) -> None:
     """Records in the name of a service's container that it is ready, unless it is being ended."""
     current = _refreshed(engine, container)
     if current.live and not current.mark and not current.ready:
-        _rename(engine, current, f"{current.name}.{READY}")
+        _rename(engine, current, replace(current, ready=True, ready_at=time.time()).full_name)
 
 
 def _refreshed(engine: Engine, before: Container) -> Container:
@@ -171,7 +173,7 @@ def _handle_ended(engine: Engine, mark: str, grace: float, before: Container) ->
     if not before.mark and not (container.mark and _was_stopped(container)):
         # a container that ended by itself keeps its name, unless the engine would have restarted it
         awaited = container.exit_code and container.restarts < container.allowed_restarts
-        _rename(engine, container, f"{container.name}.{mark}" if awaited else container.name)
+        _rename(engine, container, container.named(mark if awaited else ""))
     return False
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -10,6 +9,7 @@ from typing import Any
 
 from torchx.exit_codes import signal_of
 from torchx.json_limits import MOST_REPLICAS
+from torchx.schedulers.docker import marks
 from torchx.schedulers.docker.labels import (
     APP_ID,
     ATTEMPT,
@@ -27,22 +27,6 @@ from torchx.schedulers.docker.labels import (
     read_retry,
 )
 
-CANCELLED, STOPPED, FAILED = "cancelled", "stopped", "failed"
-EXPIRED, STALLED, UNNEEDED = "expired", "stalled", "unneeded"
-ENDED = (STOPPED, CANCELLED, EXPIRED, UNNEEDED)
-"""The marks of ends that are not failures."""
-READY = "ready"
-"""The suffix of the name of a service's container that is ready."""
-MARKS = (*ENDED, FAILED, STALLED, READY)
-"""Suffixes of a container's name with the reason why it was stopped. The name is the only property of a
-container that can be changed, and every user of the engine sees it."""
-REFUSED = "refused-"
-"""Prefix of the mark of a failed container that is not retried because of its cause, which follows."""
-UNREADY = "unready-"
-"""Prefix of the mark of a service's container that was not ready in time; its probe's last answer follows."""
-LONGEST_ANSWER = 80
-"""Maximum characters of that answer."""
-
 LIVE = ("running", "paused", "restarting")
 STATUSES = ("created", *LIVE, "exited", "dead", "removing")
 
@@ -54,8 +38,9 @@ class Container:
     Attributes:
         id: the engine's id.
         name: its name without the mark.
-        mark: one of MARKS, REFUSED with a cause, UNREADY with an answer, or empty.
+        mark: that of its end: one of MARKS, REFUSED with a cause, UNREADY with an answer, or empty.
         ready: whether it was ready, as the container of a service.
+        ready_at: since when, in seconds since the epoch; None if it was not, or for marks of version 0.1.0.
         app_id: the application.
         role: the name of its role.
         replica: its id within the role.
@@ -90,6 +75,7 @@ class Container:
     role: str
     replica: int
     ready: bool = False
+    ready_at: float | None = None
     attempt: int = 1
     status: str = "created"
     exit_code: int | None = None
@@ -117,8 +103,13 @@ class Container:
 
     @property
     def full_name(self) -> str:
-        """Its name on the engine, with the mark."""
-        return ".".join(filter(None, (self.name, self.mark or (READY if self.ready else ""))))
+        """Its name on the engine, with its marks."""
+        return self.named(self.mark)
+
+    def named(self, mark: str) -> str:
+        """Returns its name on the engine if its end had a mark."""
+        ready = marks.ready_since(self.ready_at) if self.ready else ""
+        return ".".join(filter(None, (self.name, ready, mark)))
 
     @property
     def live(self) -> bool:
@@ -128,17 +119,19 @@ class Container:
     @property
     def refused_cause(self) -> str:
         """The cause because of which its failure is not retried, or an empty text."""
-        return self.mark.removeprefix(REFUSED) if self.mark.startswith(REFUSED) else ""
+        return self.mark.removeprefix(marks.REFUSED) if self.mark.startswith(marks.REFUSED) else ""
 
     @property
     def unready_answer(self) -> str | None:
         """The last answer of the probe of a service that was not ready in time; None for other ends."""
-        return decoded(self.mark.removeprefix(UNREADY)) if self.mark.startswith(UNREADY) else None
+        if not self.mark.startswith(marks.UNREADY):
+            return None
+        return marks.decoded(self.mark.removeprefix(marks.UNREADY))
 
     @property
     def was_forced(self) -> bool:
         """Whether it was ended as a failed one: it was stalled, or not ready in time."""
-        return self.mark == STALLED or self.mark.startswith(UNREADY)
+        return self.mark == marks.STALLED or self.mark.startswith(marks.UNREADY)
 
     @property
     def signal(self) -> str | None:
@@ -168,12 +161,13 @@ def read(inspected: Mapping[str, Any]) -> Container | None:
     labels = mapping_in(config, "Labels")
     if APP_ID not in labels:
         return None
-    name, mark = split_name(text_in(inspected, "Name").lstrip("/"))
+    name, ready, mark = marks.split_marks(text_in(inspected, "Name").lstrip("/"))
     plain = Container(
         id=text_in(inspected, "Id"),
         name=name,
-        mark="" if mark == READY else mark,
-        ready=mark == READY,
+        mark=mark,
+        ready=bool(ready),
+        ready_at=marks.ready_at(ready),
         app_id=id_for(labels[APP_ID], text_in(inspected, "Id")),
         role="",
         replica=0,
@@ -240,33 +234,6 @@ def id_for(label: object, container: str) -> str:
 def damage_of(containers: Sequence[Container]) -> str:
     """Returns the reason why an application cannot be read, or an empty string."""
     return containers[0].damage if containers else ""
-
-
-def split_name(name: str) -> tuple[str, str]:
-    """Returns a container's name and its mark.
-
-    >>> split_name("echo-b1-echo-0.cancelled"), split_name("echo-b1-echo-0.2")
-    (('echo-b1-echo-0', 'cancelled'), ('echo-b1-echo-0.2', ''))
-    """
-    head, _, last = name.rpartition(".")
-    return (head, last) if head and (last in MARKS or last.startswith((REFUSED, UNREADY))) else (name, "")
-
-
-def unready(answer: str) -> str:
-    """Returns the mark of a service's container that was not ready in time.
-
-    >>> unready("HTTP 503"), decoded(unready("no: 5 s").removeprefix(UNREADY))
-    ('unready-HTTP-503', 'no: 5 s')
-    """
-    text = answer[:LONGEST_ANSWER].replace("\n", " ").encode()
-    plain = re.sub(rb"[^A-Za-z0-9 ]", lambda found: b"_%02x" % found[0][0], text)
-    return UNREADY + plain.replace(b" ", b"-").decode()
-
-
-def decoded(text: str) -> str:
-    """Returns the answer in a mark."""
-    data = re.sub("_([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), text.replace("-", " "))
-    return data.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
 def seconds(text: str | None) -> float | None:

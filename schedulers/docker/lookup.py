@@ -19,13 +19,13 @@ from torchx.schedulers.docker.containers import (
     id_for,
     mapping_in,
     read,
-    split_name,
     status_in,
     text_in,
 )
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.labels import APP_ID, LAST_TIME
+from torchx.schedulers.docker.marks import split_marks
 from torchx.scheduling.checks import unknown_application
 
 with lazy_imports:
@@ -140,7 +140,7 @@ def _uninspected(entry: Mapping[str, Any], damage: str) -> Container:
     """Returns a container from its entry in a listing."""
     names = entry.get("Names")
     first = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
-    name, mark = split_name(first.lstrip("/"))
+    name, _, mark = split_marks(first.lstrip("/"))
     at = entry.get("Created")
     return Container(
         id=entry["Id"],

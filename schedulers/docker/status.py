@@ -9,17 +9,7 @@ from typing import Any
 
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
-from torchx.schedulers.docker.containers import (
-    CANCELLED,
-    ENDED,
-    EXPIRED,
-    FAILED,
-    STALLED,
-    STOPPED,
-    UNNEEDED,
-    Container,
-    damage_of,
-)
+from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.lookup import (
     containers_of,
@@ -28,6 +18,7 @@ from torchx.schedulers.docker.lookup import (
     owner_of,
     with_late_oom,
 )
+from torchx.schedulers.docker.marks import CANCELLED, ENDED, EXPIRED, FAILED, STALLED, STOPPED, UNNEEDED
 from torchx.schedulers.docker.record import full_data
 from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.rules.job import Job, RoleFacts, job_of
@@ -246,7 +237,17 @@ def _attempt(c: Container, role: RoleFacts) -> AttemptStatus:
         started_at=local_time(c.started),
         ended_at=local_time(c.finished or c.created) if ended else None,
         msg=_message(c, role),
+        ready_at=local_time(_ready_at(c, role)),
     )
+
+
+def _ready_at(c: Container, role: RoleFacts) -> float | None:
+    """Returns when the container of a service was ready; its engine may have another clock."""
+    if role.service is None or c.started is None:
+        return None
+    if not role.service.ready:
+        return c.started
+    return None if c.ready_at is None else max(c.ready_at, c.started)
 
 
 def _state_of(c: Container) -> AppState:

@@ -26,15 +26,7 @@ from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.schedulers.docker.cancel import KILLED_WITHIN, end_all, remove
 from torchx.schedulers.docker.container_body import next_body
-from torchx.schedulers.docker.containers import (
-    CANCELLED,
-    EXPIRED,
-    FAILED,
-    STOPPED,
-    UNNEEDED,
-    Container,
-    damage_of,
-)
+from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
@@ -42,6 +34,7 @@ from torchx.schedulers.docker.gpus import keep_leases
 from torchx.schedulers.docker.labels import ATTEMPT, ENDS_AT, RETRY
 from torchx.schedulers.docker.limits.notices import Notices
 from torchx.schedulers.docker.lookup import find_containers
+from torchx.schedulers.docker.marks import CANCELLED, EXPIRED, FAILED, STOPPED, UNNEEDED
 from torchx.schedulers.docker.measurement.sampling import Sampler
 from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.rules.job import job_of

@@ -321,6 +321,7 @@ def _attempt(attempt: AttemptView) -> AttemptStatus:
         ended_at=local_time(attempt.ended_at),
         pid=attempt.process.pid if attempt.process else None,
         msg="; ".join(part for part in (attempt.msg, attempt.stopped) if part),
+        ready_at=local_time(attempt.ready_at),
     )
 
 

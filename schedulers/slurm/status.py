@@ -113,7 +113,7 @@ def describe(
             _replica(paths, outcome, role, replica, rule is not None)
             for replica in range(role.get("num_replicas", 1))
         ]
-        ready = None if rule is None else _count_ready(paths.ready(number), replicas)
+        ready = None if rule is None else _find_ready(paths.ready(number), replicas)
         roles.append(RoleStatus(role["name"], replicas, ready))
         if rule is not None and not rule.critical:
             optional.add(role["name"])
@@ -214,10 +214,15 @@ def _replica(
     )
 
 
-def _count_ready(folder: Path, replicas: Sequence[ReplicaStatus]) -> int:
-    """Returns the number of replicas of a service that are ready."""
-    ready = _names(folder)
-    return sum(replica.state is AppState.RUNNING and str(replica.id) in ready for replica in replicas)
+def _find_ready(folder: Path, replicas: Sequence[ReplicaStatus]) -> int:
+    """Returns the number of replicas of a service that are ready, and sets the times at which they were."""
+    names, count = _names(folder), 0
+    for replica in replicas:
+        if replica.state is AppState.RUNNING and str(replica.id) in names:
+            count += 1
+            at = node_attempts.ready_since(folder / str(replica.id))
+            replica.attempts[-1:] = [replace(a, ready_at=at) for a in replica.attempts[-1:]]
+    return count
 
 
 def running_host(record: SlurmRecord, role: str, replica: int) -> str:

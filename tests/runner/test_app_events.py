@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import local
@@ -257,6 +258,25 @@ def test_an_application_is_ready_when_its_services_are() -> None:
     events = changes(lambda: stages.pop(0) if stages else None)
     seen = [None if event is None else event.kind for event in events]
     assert seen == ["submitted", "started", None, None, "ready", None]
+
+
+def test_the_readiness_of_services_is_reported_with_its_recorded_time() -> None:
+    at = T0 + timedelta(seconds=15)
+    served = attempt(1, AppState.CANCELLED, 10, 30, msg="no longer needed", ready_at=at)
+    trained = attempt(1, AppState.SUCCEEDED, 16, 29, exit_code=0)
+    described = description(AppState.RUNNING, served)
+    server = described.roles_statuses[0]
+    server.ready, server.replicas[0].required = 0, False
+    trainer = ReplicaStatus(0, AppState.SUCCEEDED, "trainer", "node", attempts=[trained])
+    roles = [server, RoleStatus("trainer", [trainer])]
+    end = T0 + timedelta(seconds=30)
+    described = replace(described, state=AppState.SUCCEEDED, roles_statuses=roles, ended_at=end)
+    events = [event for event in changes(lambda: described) if event is not None]
+    assert [(e.kind, e.role, (e.time - T0).seconds) for e in events] == [
+        ("submitted", "", 0), ("started", "r", 10), ("ready", "r", 15), ("started", "trainer", 16),
+        ("ready", "", 16), ("ended", "trainer", 29), ("ended", "r", 30), ("ended", "", 30),
+    ]  # fmt: skip
+    assert events[2].attempt == 1
 
 
 def test_an_application_that_disappears_ends_its_events() -> None:

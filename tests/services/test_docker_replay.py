@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from torchx.schedulers.docker.containers import READY, STOPPED, UNNEEDED, Container, split_name, unready
+from torchx.schedulers.docker.containers import Container
+from torchx.schedulers.docker.marks import (
+    READY,
+    STOPPED,
+    UNNEEDED,
+    ready_at,
+    split_marks,
+    split_name,
+    unready,
+)
 from torchx.schedulers.docker.replay import Progress, first_starts, replay
 from torchx.schedulers.docker.rules.job import job_from, job_of
 from torchx.schedulers.docker.status import describe
@@ -180,3 +189,9 @@ def test_the_full_name_has_the_mark() -> None:
     data = job()
     names = [one.full_name for one in (server(data), server(data, ready=True), server(data, mark=STOPPED))]
     assert names == ["app-server-0", "app-server-0.ready", "app-server-0.stopped"]
+    ended = server(data, ready=True, ready_at=1795740005.679, mark=UNNEEDED, exit_code=0)
+    assert ended.full_name == "app-server-0.ready_1795740005679.unneeded"
+    assert split_marks(ended.full_name) == ("app-server-0", "ready_1795740005679", UNNEEDED)
+    assert ready_at("ready_1795740005679") == ended.ready_at
+    role_name = "a-ready.ready_1-0"  # not a mark
+    assert split_marks(role_name) == (role_name, "", "")

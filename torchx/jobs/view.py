@@ -42,6 +42,7 @@ class AttemptView:
         peak_kib: peak memory of its largest process, KiB.
         usage: the measurements of the whole attempt; None while it runs, or if there are none.
         ready: whether it is a running replica of a service, and is ready.
+        ready_at: when it was ready, in seconds since the epoch.
         needed: whether it is one that ended by itself while it was needed, which is a failure.
     """
 
@@ -56,6 +57,7 @@ class AttemptView:
     peak_kib: int | None = None
     usage: Sample | None = None
     ready: bool = False
+    ready_at: float | None = None
     needed: bool = False
 
     @property
@@ -273,7 +275,7 @@ def _exit(view: JobView, event: dict[str, Any], at: float) -> None:
 def _ready(view: JobView, event: dict[str, Any], at: float) -> None:
     attempt = _replica(view, event).attempts[-1]
     if attempt.number == shape.integer(event["a"], "a", minimum=1):
-        attempt.ready = True
+        attempt.ready, attempt.ready_at = True, at
 
 
 def _usage(usage: Any, at: float) -> Sample | None:

@@ -12,7 +12,7 @@ from torchx.printable import memory_size
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.events import AppEvent, Readiness
 from torchx.scheduling.usage import AppUsage
-from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, is_terminal
+from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, RoleStatus, is_terminal
 
 Key = tuple[str, str, int | None, int | None]
 """Kind, role, replica, and attempt of an event."""
@@ -122,12 +122,12 @@ def _events(described: DescribeAppResponse, clock: _Clock) -> list[AppEvent]:
         steps += [(event, ordinal) for event in _of_replica(replica, first.time, clock)]
     steps.sort(key=lambda step: step[0].time)
     ready = Readiness(len(replicas))
-    unready = set() if is_terminal(state) else _unready_services(described)
+    services = {role.role for role in described.roles_statuses if _counts_when_ready(role)}
     for event, ordinal in steps:
         events.append(event)
         if event.kind == "ended":
             ready.ended(ordinal, succeeded=event.details["state"] == "SUCCEEDED")
-        elif event.kind == "started" and event.role not in unready and ready.started(ordinal):
+        elif event.kind == ("ready" if event.role in services else "started") and ready.started(ordinal):
             events.append(AppEvent(event.time, "ready", message=ready.message))
     members = [(replica.role, replica.id) for replica in replicas]
     for report in described.stalls:
@@ -146,14 +146,16 @@ def _events(described: DescribeAppResponse, clock: _Clock) -> list[AppEvent]:
     return events
 
 
-def _unready_services(described: DescribeAppResponse) -> set[str]:
-    """Returns the roles of services of which not all replicas are ready."""
-    services = [role for role in described.roles_statuses if role.ready is not None]
-    return {role.role for role in services if role.ready != len(role.replicas)}
+def _counts_when_ready(role: RoleStatus) -> bool:
+    """Returns True for a service, unless it is ready and its engine records no time of it."""
+    if role.ready is None:
+        return False
+    recorded = any(attempt.ready_at for replica in role.replicas for attempt in replica.attempts)
+    return recorded or role.ready != len(role.replicas)
 
 
 def _of_replica(replica: ReplicaStatus, begin: datetime, clock: _Clock) -> Iterator[AppEvent]:
-    """Yields the starts, ends and retries of a replica."""
+    """Yields the starts, ends and retries of a replica, and when it was ready."""
     attempts = replica.attempts or [AttemptStatus(1, replica.state)]
     for attempt, later in zip(attempts, [*attempts[1:], None], strict=True):
         source = (replica.role, replica.id, attempt.number)
@@ -161,6 +163,10 @@ def _of_replica(replica: ReplicaStatus, begin: datetime, clock: _Clock) -> Itera
             started = clock.event("started", attempt.started_at, begin, source)
             begin = started.time
             yield started
+        if attempt.ready_at is not None:
+            ready = clock.event("ready", max(attempt.ready_at.astimezone(), begin), begin, source)
+            begin = ready.time
+            yield ready
         if is_terminal(attempt.state) or later is not None:
             ended = clock.event("ended", attempt.ended_at, begin, source, *_end_of(attempt))
             begin = max(begin, ended.time)

@@ -72,6 +72,7 @@ class AttemptStatus:
         ended_at: the end of its process.
         pid: its process on this machine.
         msg: the reason for the state, one line.
+        ready_at: when it was ready, as a replica of a service.
     """
 
     number: int
@@ -82,6 +83,7 @@ class AttemptStatus:
     ended_at: datetime | None = None
     pid: int | None = None
     msg: str = ""
+    ready_at: datetime | None = None
 
     @property
     def result(self) -> int | None:

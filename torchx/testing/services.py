@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from torchx.runner.changes import changes
 from torchx.scheduling.base import DescribeAppResponse, LogChunks, Scheduler
 from torchx.scheduling.logs import LogQuery
 from torchx.specs.app import AppDef, RetryPolicy, Role
@@ -21,6 +22,8 @@ IS_UP = "log:is-up"
 HELD = "exec sleep 600"
 ENDS = {"exit 0": "exit 0", "failure": "exit 3", "kill": "kill -KILL $$$$"}
 """The ends of a program by itself; macros turn two dollar signs into one."""
+
+READY, STARTED = ("ready", "server"), ("started", "trainer")
 
 RESULTS = {"exit 0": 0, "failure": 3, "kill": 128 + 9}
 
@@ -137,6 +140,23 @@ class ServiceConformance(Harness):
             found = None if first is None else (first.role, first.result)
             assert found == (None if end == "exit 0" else ("trainer", RESULTS[end])), end
             assert states_of(status) == {"server": {AppState.CANCELLED}, "trainer": {expected}}, end
+            self.check_readiness(status, ready=not early)
+
+    def check_readiness(self, status: DescribeAppResponse, *, ready: bool) -> None:
+        """Checks when the replicas of the service were ready, and the events about it.
+
+        Args:
+            status: the status of an application that has ended, whose trainer waited for the service if
+                this was ready.
+            ready: the service was ready.
+        """
+        server = next(role for role in status.roles_statuses if role.role == "server")
+        times = [replica.attempts[-1].ready_at for replica in server.replicas]
+        assert [at is not None for at in times] == [ready] * len(times), f"ready at {times}"
+        events = [e for e in changes(lambda: status) if e is not None]
+        kinds = [(event.kind, event.role) for event in events]
+        first = [kind for kind in kinds if kind in (READY, STARTED)]
+        assert first == [READY] * (len(times) if ready else 0) + [STARTED], kinds
 
     def test_a_service_that_ignores_term_is_killed(self, scheduler: Scheduler[Any]) -> None:
         if "grace_period" not in scheduler.run_opts():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from torchx.schedulers.docker.containers import EXPIRED, Container
+from torchx.schedulers.docker.containers import Container
+from torchx.schedulers.docker.marks import EXPIRED
 from torchx.scheduling.limits import LimitRule
 from torchx.supervisor.policy import Action, Gang, Start
 

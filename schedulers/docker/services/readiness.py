@@ -14,11 +14,12 @@ from contextlib import suppress
 
 from torchx.errors import TorchxError
 from torchx.schedulers.docker.cancel import end_all, mark_ready
-from torchx.schedulers.docker.containers import Container, unready
+from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine import frames
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.engine.following import Following, follow
 from torchx.schedulers.docker.engine.http import receive
+from torchx.schedulers.docker.marks import unready
 from torchx.schedulers.docker.replay import Progress
 from torchx.schedulers.docker.services.checks import Checks
 from torchx.schedulers.docker.services.private import with_probes

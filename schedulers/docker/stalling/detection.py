@@ -17,12 +17,13 @@ from torchx.jobs.events import Clock, EventLog
 from torchx.machine import files
 from torchx.machine.processes import Process
 from torchx.schedulers.docker import cancel as docker_cancel
-from torchx.schedulers.docker.containers import CANCELLED, STALLED, Container
+from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.engine.frames import Line, seconds_of
 from torchx.schedulers.docker.engine.parallel import in_parallel
 from torchx.schedulers.docker.exec import execute_in
 from torchx.schedulers.docker.logs import read_log
+from torchx.schedulers.docker.marks import CANCELLED, STALLED
 from torchx.schedulers.docker.replay import Progress
 from torchx.schedulers.docker.stalling import files as stall_files
 from torchx.schedulers.shared.stalls import CANCEL, PROGRESS

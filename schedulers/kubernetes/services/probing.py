@@ -12,7 +12,7 @@ from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.logs import SILENCE, Source, read_log
 from torchx.schedulers.kubernetes.manifests.names import LATE, READY
 from torchx.schedulers.kubernetes.objects import Facts, events_of, role_index
-from torchx.schedulers.kubernetes.services.readiness import is_active, is_late, is_ready
+from torchx.schedulers.kubernetes.services.readiness import is_active, is_late, is_ready, ready_since
 from torchx.schedulers.kubernetes.services.roles import is_released, services_of
 from torchx.schedulers.kubernetes.state.replicas import Member
 from torchx.scheduling.logs import LogQuery
@@ -26,7 +26,9 @@ _STATUS = "HTTP probe failed with statuscode: "
 
 
 def probe(cluster: Cluster, facts: Facts, at: float) -> tuple[bool, bool]:
-    """Marks pods whose log has the line that makes them ready, and ends those that are not ready in time.
+    """Marks pods that are ready, with the time, and ends those that are not ready in time.
+
+    The cluster probes ports and programs; the mark keeps the time after the end of the pod.
 
     Args:
         cluster: the cluster.
@@ -38,8 +40,9 @@ def probe(cluster: Cluster, facts: Facts, at: float) -> tuple[bool, bool]:
     """
     changed = waits = False
     for rule, pod in _pods(facts):
-        if rule.probe.kind == LOG and _has_line(cluster, facts, pod, rule):
-            _patch(cluster, facts, pod, {"metadata": {"annotations": {READY: now()}}})
+        since = _new_since(cluster, facts, pod, rule)
+        if since:
+            _patch(cluster, facts, pod, {"metadata": {"annotations": {READY: since}}})
             changed = True
         elif is_late(pod, rule, at):
             why = f"not ready within {rule.within}: probe {rule.ready}: {_answer(cluster, facts, pod, rule)}"
@@ -63,14 +66,21 @@ def _pods(facts: Facts) -> Iterator[tuple[ServiceRule, Object]]:
                     yield rule, pod
 
 
+def _new_since(cluster: Cluster, facts: Facts, pod: Object, rule: ServiceRule) -> str:
+    """Returns since when a pod that has no mark is ready; empty if it has one, or is not ready."""
+    if annotation(pod, READY):
+        return ""
+    if rule.probe.kind == LOG:
+        return now() if _has_line(cluster, facts, pod, rule) else ""
+    return ready_since(pod) or now() if is_ready(pod, rule) else ""
+
+
 def _patch(cluster: Cluster, facts: Facts, pod: Object, change: Object) -> None:
     cluster.patch(path_of("v1", "pods", facts.namespace, pod["metadata"]["name"]), change)
 
 
 def _has_line(cluster: Cluster, facts: Facts, pod: Object, rule: ServiceRule) -> bool:
-    """Returns True if the log of a pod that is not ready has the line."""
-    if annotation(pod, READY):
-        return False
+    """Returns True if the log of a pod has the line."""
     check, size = LineCheck(rule.probe.text), 0
     source = Source(str(pod["metadata"]["name"]), 0, False, Member("", 0, 0), 1, False)
     with closing(BulkReader(cluster, SILENCE)) as reader:

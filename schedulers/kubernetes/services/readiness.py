@@ -36,6 +36,13 @@ def is_ready(pod: Object, rule: ServiceRule) -> bool:
     return bool(container_of(pod).get("ready")) and condition.get("status") != "False"
 
 
+def ready_since(pod: Object) -> str:
+    """Returns the time since which a pod is ready, as in its mark or its condition; empty without one."""
+    condition = conditions_of(pod).get("Ready", {})
+    since = condition.get("lastTransitionTime") if condition.get("status") == "True" else ""
+    return annotation(pod, READY) or str(since or "")
+
+
 def is_late(pod: Object, rule: ServiceRule, at: float) -> bool:
     """Returns True if a pod was not ready within the limit of its service.
 

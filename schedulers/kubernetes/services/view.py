@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 
-from torchx.schedulers.kubernetes.api.objects import Object, deleted, owns, true_conditions
+from torchx.schedulers.kubernetes.api.objects import Object, deleted, owns, time_of, true_conditions
 from torchx.schedulers.kubernetes.gang.restarts import Replay
 from torchx.schedulers.kubernetes.objects import Facts, is_ended_by_us, role_index
-from torchx.schedulers.kubernetes.services.readiness import is_ready
+from torchx.schedulers.kubernetes.services.readiness import is_ready, ready_since
 from torchx.schedulers.kubernetes.services.roles import awaits, before_of, is_released, names_of, services_of
 from torchx.schedulers.kubernetes.state.attempts import ENDED, live
 from torchx.schedulers.kubernetes.state.reasons import REPLICA_FAILURES, JobFacts
+from torchx.schedulers.kubernetes.state.replicas import replica_of
 from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
 from torchx.services.probe import ServiceRule
 from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, RoleStatus, is_terminal
@@ -93,6 +95,8 @@ class ServiceView:
             _attempt(attempt, early=early or place < last, released=released and place == last)
             for place, attempt in enumerate(status.attempts)
         ]
+        if attempts and attempts[-1].state is AppState.RUNNING and attempts[-1].ready_at is None:
+            attempts[-1] = replace(attempts[-1], ready_at=self._ready_at(number, status.id))
         state = status.state
         if state is AppState.SUCCEEDED and attempts:
             state = attempts[-1].state
@@ -104,6 +108,12 @@ class ServiceView:
             role = roles.get(self._names[number])
             if role is not None:
                 role.ready = sum(is_ready(pod, rule) for pod in self._pods(number))
+
+    def _ready_at(self, number: int, replica: int) -> datetime | None:
+        """Returns since when a replica of a service is ready, None if it is not."""
+        rule = self._services[number]
+        own = (pod for pod in self._pods(number) if replica_of(pod)[1] == replica)
+        return next((time_of(ready_since(pod)) for pod in own if is_ready(pod, rule)), None)
 
     def _pods(self, number: int) -> Iterator[Object]:
         main = self._mains.get(number)

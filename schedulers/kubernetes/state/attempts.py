@@ -18,7 +18,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     time_of,
 )
 from torchx.schedulers.kubernetes.manifests.names import ENDED as ENDED_BY_US
-from torchx.schedulers.kubernetes.manifests.names import LATE, NOTICE
+from torchx.schedulers.kubernetes.manifests.names import LATE, NOTICE, READY
 from torchx.schedulers.kubernetes.state.taken import disruption, taken_away
 from torchx.specs.status import AppState, AttemptStatus
 
@@ -111,7 +111,11 @@ def _current(
         ending = deleted(pod) or ended_by_us(pod) or annotation(pod, LATE)
         msg = f"{taken}; it is being ended" if taken else "it is being ended" if ending else ""
         return AttemptStatus(
-            number, AppState.RUNNING, started_at=time_of(state["running"].get("startedAt")), msg=msg
+            number,
+            AppState.RUNNING,
+            started_at=time_of(state["running"].get("startedAt")),
+            msg=msg,
+            ready_at=time_of(annotation(pod, READY)),
         )
     return AttemptStatus(number, AppState.PENDING, msg=taken or waits_for(pod, events))
 
@@ -141,6 +145,7 @@ def _ended(pod: Object, terminated: Mapping[str, Any], number: int, by_hand: boo
         started_at=None if never else time_of(terminated.get("startedAt")),
         ended_at=time_of(terminated.get("finishedAt")) or _ended_at(pod),
         msg=msg,
+        ready_at=time_of(annotation(pod, READY)),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,7 @@ def _attempt(
         started_at=local_time(facts.get("started_at")),
         ended_at=local_time(facts.get("ended_at")),
         msg=msg,
+        ready_at=local_time(facts.get("ready_at")),
     )
 
 
@@ -96,6 +98,15 @@ def _stopped(outcome: Outcome, last: bool) -> tuple[AppState, str]:
     return AppState.CANCELLED, "cancelled" if outcome.state is AppState.CANCELLED else "stopped"
 
 
+def ready_since(path: Path) -> datetime | None:
+    """Returns the time in the file of a replica that is ready; None for files of version 0.1.0."""
+    try:
+        at = float((read_own(path) or b"")[:32])
+    except ValueError:
+        return None
+    return local_time(at) if is_time(at) else None
+
+
 def read_facts(path: Path) -> dict[str, Any] | None:
     """Returns the valid fields of a file written by a replica, or None."""
     try:
@@ -113,4 +124,4 @@ def read_facts(path: Path) -> dict[str, Any] | None:
     return {**fields, "exit_code": code} if type(code) is int and 0 <= code < 256 else fields
 
 
-_TIMES, _TEXTS = ("started_at", "ended_at"), ("host", "signal", "stop_signal", "msg")
+_TIMES, _TEXTS = ("started_at", "ended_at", "ready_at"), ("host", "signal", "stop_signal", "msg")

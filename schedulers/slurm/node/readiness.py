@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -47,6 +48,7 @@ class Service:
         known = ServiceRule(rule["ready"], self._probe, rule["limit"], rule["within"])
         self._watch: Watch | None = Watch(known, self._start)
         self.late = ""
+        self._ready_at: float | None = None
         self._kill_at = 0.0
         self._command: tuple[subprocess.Popen[bytes], CommandCheck] | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -78,7 +80,9 @@ class Service:
                 process.kill()
         elif self._watch.is_ready(now):
             self._close()
-            self._mark.touch(mode=0o600)
+            self._ready_at = time.time()
+            with open(os.open(self._mark, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(f"{self._ready_at}\n")
         elif self._watch.is_late(now):
             self.late = self._watch.reason()
             self._close()
@@ -94,11 +98,15 @@ class Service:
         """
         self._close()
         self._unmark()
+        facts: dict[str, Any] = {} if self._ready_at is None else {"ready_at": self._ready_at}
         if stopped or any((self._job / name).exists() for name in (".released", ".noticed")):
-            return {}
+            return facts
+        facts["needed"] = True
         if self.late:
-            return {"needed": True, "signal": "SIGTERM", "msg": self.late}
-        return {"needed": True, **({} if status == -9 else {"msg": ENDED_WHILE_NEEDED})}
+            facts.update(signal="SIGTERM", msg=self.late)
+        elif status != -9:
+            facts["msg"] = ENDED_WHILE_NEEDED
+        return facts
 
     def _unmark(self) -> None:
         with contextlib.suppress(OSError):

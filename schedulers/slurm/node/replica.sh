@@ -36,11 +36,12 @@ torchx_run_plainly() {  # on a node without Python: no timestamps
     while mkdir -p "$torchx_place" && ! mkdir "$torchx_place/attempt-$torchx_attempt" 2> /dev/null; do
         torchx_attempt=$((torchx_attempt + 1))
     done
-    torchx_at=$torchx_place/attempt-$torchx_attempt torchx_message=
+    torchx_at=$torchx_place/attempt-$torchx_attempt torchx_message= torchx_since=
     if [ -n "$torchx_probe" ]; then
         torchx_message=', "msg": "the probe of a service needs Python 3.8 on its node"'
     elif [ -n "$torchx_ready" ]; then
-        : > "$torchx_ready"
+        torchx_since=$(date +%s)
+        echo "$torchx_since" > "$torchx_ready"
     fi
     [ -z "$torchx_message" ] && (
         umask "$torchx_mask"
@@ -54,6 +55,7 @@ torchx_run_plainly() {  # on a node without Python: no timestamps
     ) > "$torchx_at/stdout.log" 2> "$torchx_at/stderr.log" < /dev/null
     set -- $?
     torchx_end="\"exit_code\": $1, \"host\": \"$SLURMD_NODENAME\", \"ended_at\": $(date +%s)$torchx_message"
+    torchx_end="$torchx_end${torchx_since:+, \"ready_at\": $torchx_since}"
     if torchx_is_needed; then
         torchx_end="$torchx_end, \"needed\": true"
         [ "$1" != 0 ] || set -- 1
