@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 NOTICE_SCRIPT = """\
-# sends a signal to the programs that handle it: $1 its name, $2 its number, $3 a process
+# sends a signal to the programs that handle it: $1 its name, $2 its number, $3 a process, $4 its seconds
 # A process without a handler, such as a shell or the agent of torchrun, would end: its children are searched.
 torchx_handles() {
     torchx_caught=
@@ -35,8 +35,15 @@ torchx_notify() {
     done
 }
 torchx_notify "$@"
+torchx_left=$4
+until [ -n "$torchx_sent" ] || [ "$torchx_left" -le 0 ]; do  # programs that have not set up a handler yet
+    sleep 1 && kill -0 "$3" || break
+    torchx_left=$((torchx_left - 1))
+    torchx_notify "$@"
+done 2> /dev/null
 """
-"""Plain sh, for small images. The arguments: the name of a signal, its number, the process to begin with."""
+"""Plain sh, for small images. The arguments: the name of a signal, its number, the process to begin with, and
+the seconds for which a program may still set up its handler."""
 
 POD_HOOK_SCRIPT = (
     """\
@@ -53,15 +60,10 @@ torchx_is_at_limit() {
     [ "$((${torchx_up%.*} - ${20} / 100 + 2 + torchx_slack))" -ge "$torchx_deadline" ]
 }
 torchx_is_at_limit "$3" "$4" || exit 0
+set -- "$1" "$2" "$3" "$5"
 """
     + NOTICE_SCRIPT
     + """\
-torchx_left=$5
-until [ -n "$torchx_sent" ] || [ "$torchx_left" -le 0 ]; do  # programs that have not set up a handler yet
-    sleep 1
-    torchx_left=$((torchx_left - 1))
-    torchx_notify "$1" "$2" "$3"
-done
 sleep "$torchx_left"  # ends with the program
 """
 )

@@ -45,6 +45,13 @@ def test_the_next_run_continues_from_the_checkpoint_and_no_line_is_lost(jobs: Jo
         engine.call("GET", f"/volumes/torchx-{app_id}")
 
 
+def test_a_program_that_starts_slowly_is_notified_when_it_handles_the_signal(jobs: Jobs) -> None:
+    script = "sleep 4; trap 'echo saved; exit 0' USR1; echo up; while :; do sleep 0.05; done"
+    app_id = jobs.submit(sh(script), time_limit="5m", notice="299s")
+    assert ended(app_id, 240.0).state is AppState.SUCCEEDED
+    assert text(app_id).splitlines() == ["up", "saved"]
+
+
 def test_the_limit_ends_all_containers_and_is_the_named_cause(jobs: Jobs) -> None:
     app_id = jobs.submit(sh("trap 'exit 0' TERM; while :; do sleep 0.05; done", 2), time_limit="3s")
     done = ended(app_id)

@@ -16,6 +16,7 @@ from slurmsteps import StepJob, states
 from support import wait_until
 
 from torchx.errors import UsageError
+from torchx.machine.processes import read_proc, table
 from torchx.schedulers.slurm.options import check_options
 from torchx.schedulers.slurm.script import files_of, script_of
 from torchx.specs import AppDef, RetryPolicy, Role, after, macros, service
@@ -44,6 +45,12 @@ def job(home: Path, *roles: Role, **cfg: Any) -> StepJob:
 
 def log(given: StepJob, name: str, replica: int = 0, attempt: int = 1) -> str:
     return (given.paths.replica(name, replica) / f"attempt-{attempt}" / "stdout.log").read_text()
+
+
+def notices(given: StepJob) -> bool:
+    """Returns True while the notice of the time limit of a job is sent to a program."""
+    script = f"{given.folder}/.node/notice.sh".encode()
+    return any(script in read_proc(f"/proc/{entry.process.pid}/cmdline") for entry in table())
 
 
 def test_services_are_ready_before_others_start_and_end_after_them(tmp_path: Path) -> None:
@@ -238,6 +245,21 @@ def test_the_notice_of_the_time_limit_is_for_ordinary_roles(tmp_path: Path) -> N
     assert "requeue 77" in given.calls.read_text()
     assert (given.folder / ".requeued").read_text() == "1\n"
     assert not given.paths.replica("late", 0).exists()
+
+
+def test_a_program_that_starts_slowly_is_notified_when_it_handles_the_signal(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    begins = f"while [ ! -e {go} ]; do sleep 0.05; done; trap 'echo saved; exit 0' USR1"
+    slow = role("slow", f"echo up; {begins}; while :; do sleep 0.1; done")
+    given = job(tmp_path, slow, time_limit="1h", notice="10m")
+    log_file = given.paths.replica("slow", 0) / "attempt-1" / "stdout.log"
+    with given.start() as process:
+        wait_until(lambda: log_file.exists() and log_file.read_text() == "up\n", "the program has started")
+        os.kill(process.pid, signal.SIGUSR1)
+        wait_until(lambda: notices(given), "the notice is being sent")
+        go.touch()
+        assert process.wait(120) == 0
+    assert log(given, "slow") == "up\nsaved\n"
 
 
 def test_the_hosts_of_roles_are_replaced_without_a_shell(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from collections.abc import Callable
@@ -42,7 +43,7 @@ class Notices:
         new = [container for container in _live(progress) if container.id not in self._notified]
         self._notified.update(container.id for container in new)
         number = signal.Signals[f"SIG{rule.signal}"].value
-        command = ["sh", "-c", NOTICE_SCRIPT, "sh", rule.signal, str(number), "1"]
+        command = ["sh", "-c", NOTICE_SCRIPT, "sh", rule.signal, str(number), "1", str(math.ceil(left))]
         for container, result in zip(new, in_parallel(lambda c: self._run(c, command), new), strict=True):
             if isinstance(result, Exception):
                 self._report(f"{container.name} was not notified: {result}")

@@ -24,6 +24,7 @@ LONGEST_HELD = 1 << 16
 children = []  # type: list[Any]  # the programs that deliver notices
 DRAIN = 1.0  # seconds to wait for further output after the program has ended
 SIGNALLED_WITHIN = 1.0  # seconds within which Slurm signals all processes of a replica
+JOB = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # the folder of the job
 STOPS = ("stopping", "cancelled")  # files in the folder of the job that exist before its replicas are ended
 
 
@@ -185,6 +186,8 @@ def main(folder: str, least: int, logs: str, mark: str, variables: Any, command:
         record(os.path.join(path, "end.json"), exit_code=code, ended_at=time.time(), msg=why, **facts)
         return code
     signal.signal(signal.SIGURG, lambda number, frame: notify(process.pid))
+    if os.path.exists(os.path.join(JOB, ".noticed")):  # before this process handled the signal
+        notify(process.pid)
     record(os.path.join(path, "start.json"), pid=process.pid, **facts)
     status = follow(process, output, gathered, service, received)
     end = {"exit_code": status} if status >= 0 else {"signal": name_of(-status)}  # type: dict[str, Any]
@@ -207,22 +210,15 @@ def main(folder: str, least: int, logs: str, mark: str, variables: Any, command:
 def is_being_ended(status: int, service: Any, received: Any) -> bool:
     """Returns True if the replica is being ended, and so has not ended by itself.
 
-    Slurm signals the processes of a replica one after another: the program may have ended before this
-    process gets the signal.
-
-    Args:
-        status: the exit code of the program, or the negative number of the signal that ended it.
-        service: the checks of a service, None for another replica.
-        received: the signals that this process has got.
+    Slurm signals the processes of a replica one after another: the program, which has ended with ``status``,
+    may have got the signal before this process.
     """
     by_term = status in (-signal.SIGTERM, 128 + signal.SIGTERM)
-    if service is not None and service.late:
+    if (service is None and not by_term) or (service is not None and service.late):
         return bool(received)
-    if by_term or service is not None:
-        job = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        if any(os.path.exists(os.path.join(job, name)) for name in STOPS):
-            return True
-    until = time.monotonic() + (SIGNALLED_WITHIN if by_term or service is not None else 0.0)
+    if any(os.path.exists(os.path.join(JOB, name)) for name in STOPS):
+        return True
+    until = time.monotonic() + SIGNALLED_WITHIN
     while not received and time.monotonic() < until:
         time.sleep(0.01)
     return bool(received)
@@ -230,11 +226,10 @@ def is_being_ended(status: int, service: Any, received: Any) -> bool:
 
 def notify(pid: int) -> None:
     """Sends the signal of the notice to the program, or to the processes below it that handle the signal."""
-    name = os.environ.get("TORCHX_NOTICE", "").split(":")[-1]
+    seconds, _, name = os.environ.get("TORCHX_NOTICE", "").partition(":")
     number = getattr(signal, "SIG" + name, None)
-    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "notice.sh")
-    if number is not None:
-        argv = ["sh", script, name, str(int(number)), str(pid)]
+    if number is not None and all(child.poll() is not None for child in children):
+        argv = ["sh", os.path.join(JOB, ".node", "notice.sh"), name, str(int(number)), str(pid), seconds]
         children.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
 
 
@@ -251,8 +246,7 @@ def follow(process: Any, output: Output, gathered: Any, service: Any = None, rec
     selector = selectors.DefaultSelector()
     selector.register(process.stdout, selectors.EVENT_READ, 1)
     selector.register(process.stderr, selectors.EVENT_READ, 2)
-    quiet_since = time.monotonic()
-    ended = False
+    quiet_since, ended = time.monotonic(), False
     while selector.get_map():
         waits = any(output.held.values())
         pause = 0.1 if waits or ended else 0.5
