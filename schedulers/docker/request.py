@@ -122,8 +122,11 @@ def to_request(
     # the engine of another machine cannot mount a file of this one: there, output alone is progress
     detects_stalls = bool(cfg.get("stall")) and bool(find_address().path)
     seen: dict[str, str] = {}
+    taken: set[int] = set()
     rule = LimitRule.of(cfg)
-    kept = {} if rule.is_empty else {settings.TORCHX_CHECKPOINT_DIR: CHECKPOINTS}
+    retried = any(role.max_retries for role in app.roles)
+    checkpoints = [] if rule.is_empty and not retried else _checkpoints(rule, app_id)
+    kept = {settings.TORCHX_CHECKPOINT_DIR: CHECKPOINTS} if checkpoints else {}
     hosts = _hosts(app, app_id)
     addresses = _addresses(app, hosts) if len(hosts) > 1 else {}
     for role, replica, filled in replicas_of(
@@ -165,8 +168,9 @@ def to_request(
             },
             "HostConfig": {
                 **common,
-                **_mounts(role, _checkpoints(rule, app_id)),
-                **_resources(role, replica),
+                **_mounts(role, [dict(mount) for mount in checkpoints]),
+                **_resources(role),
+                **_published(role, replica, taken),
             },
         }
         apply_options(body, *_own_options(role))
@@ -246,8 +250,6 @@ def checkpoint_volume(app_id: str) -> str:
 
 def _checkpoints(rule: LimitRule, app_id: str) -> list[dict[str, Any]]:
     """Returns the mount of the folder for checkpoints: the given folder, or a volume of the application."""
-    if rule.is_empty:
-        return []
     if rule.checkpoint_dir:
         return [_mount("bind", rule.checkpoint_dir, CHECKPOINTS, False)]
     return [_mount("volume", checkpoint_volume(app_id), CHECKPOINTS, False)]
@@ -276,7 +278,7 @@ def _mount(kind: str, source: str, target: str, read_only: bool) -> dict[str, An
     return {"Type": kind, "Source": source, "Target": target, "ReadOnly": read_only}
 
 
-def _resources(role: Role, replica: int) -> dict[str, Any]:
+def _resources(role: Role) -> dict[str, Any]:
     resource = role.resource
     options: dict[str, Any] = {}
     if resource.memMB > 0:
@@ -286,10 +288,21 @@ def _resources(role: Role, replica: int) -> dict[str, Any]:
         options["NanoCpus"] = int(resource.cpu * 1e9)
     if resource.gpu > 0:
         options["DeviceRequests"] = [{"Count": resource.gpu, "Capabilities": [["compute", "utility"]]}]
-    published = [port for name, port in role.port_map.items() if name != RENDEZVOUS]
-    if published:
-        # a machine has each port once: ports of other replicas are published on any free one
-        options["PortBindings"] = {
-            f"{port}/tcp": [{"HostPort": "" if replica else str(port)}] for port in published
-        }
     return options
+
+
+def _published(role: Role, replica: int, taken: set[int]) -> dict[str, Any]:
+    """Returns the option that publishes the ports of a replica.
+
+    A machine has each port once: that of another replica, or of another role, is published on any free one.
+
+    Args:
+        role: the role.
+        replica: the replica.
+        taken: the ports that are published with their own number; updated.
+    """
+    ports = [port for name, port in role.port_map.items() if name != RENDEZVOUS]
+    own = set() if replica else set(ports) - taken
+    taken |= own
+    bindings = {f"{port}/tcp": [{"HostPort": str(port) if port in own else ""}] for port in ports}
+    return {"PortBindings": bindings} if bindings else {}

@@ -8,6 +8,7 @@ from torchx.errors import StateError, UsageError
 from torchx.jobs.paths import file_name
 from torchx.machine import processes
 from torchx.scheduling.checks import require_roles
+from torchx.settings import SERVICE
 from torchx.specs.app import AppDef, Role
 
 LONGEST_NAME = 200
@@ -46,7 +47,28 @@ def notes_of(app: AppDef) -> list[str]:
         roles = [role.name for role in app.roles if applies(role)]
         if roles:
             notes.append(f"{message} (role {', '.join(roles)})")
-    return notes
+    return notes + _notes_of_ports(app)
+
+
+def _notes_of_ports(app: AppDef) -> list[str]:
+    """Returns a warning for each port that several replicas of services would listen on."""
+    users: dict[str, list[Role]] = {}
+    for role in app.roles:
+        if SERVICE in role.metadata:
+            for name in role.port_map:
+                users.setdefault(name, []).append(role)
+    return [
+        f"port `{name}` is one port of this machine for {_replicas_of(roles)}"
+        for name, roles in users.items()
+        if sum(role.num_replicas for role in roles) > 1
+    ]
+
+
+def _replicas_of(roles: list[Role]) -> str:
+    if len(roles) == 1:
+        return f"all replicas of service `{roles[0].name}`"
+    names = ", ".join(f"`{role.name}`" for role in roles)
+    return f"the services {names}: use different names in `port_map`"
 
 
 def _exceeds_machine(role: Role) -> bool:

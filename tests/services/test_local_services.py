@@ -29,6 +29,7 @@ from support import wait_until
 
 from torchx.errors import UsageError
 from torchx.jobs.view import load
+from torchx.schedulers.local.checks import notes_of
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs import AppDef, after, service
 from torchx.specs.app import Role
@@ -268,3 +269,17 @@ def test_the_commands_show_and_await_readiness(tmp_path: Path) -> None:
     scheduler().cancel(app_id)
     assert ended(app_id).state is AppState.CANCELLED
     assert "server  2 of 2 cancelled" in torchx("status", handle(app_id)).stdout
+
+
+def test_services_that_would_listen_on_one_port_are_noted() -> None:
+    web = {"web": 8000}
+    one, two = (service(Role(name, "", entrypoint="true", port_map=web)) for name in ("one", "two"))
+    many = service(Role("many", "", entrypoint="true", port_map={"raw": 1}, num_replicas=2))
+    trainer = Role("trainer", "", entrypoint="true", port_map={**web, "raw": 1})
+    info = scheduler().submit_dryrun(AppDef("ports", [one, two, many, trainer]), {})
+    assert [note for note in info.notes if note.startswith("port ")] == [
+        "port `web` is one port of this machine for the services `one`, `two`: use different names in"
+        " `port_map`",
+        "port `raw` is one port of this machine for all replicas of service `many`",
+    ]
+    assert not any(note.startswith("port ") for note in notes_of(AppDef("one", [one, trainer])))

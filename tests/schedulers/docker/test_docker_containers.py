@@ -142,6 +142,27 @@ def test_ports_are_published_on_the_machine(jobs: Jobs) -> None:
     wait_until(served, "it is served")
 
 
+def test_roles_may_listen_on_the_same_port(jobs: Jobs) -> None:
+    """Each container has an address of its own, but the machine has the port once."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    one, two = (sh("true", 2, name=name, port_map={"web": port}) for name in ("one", "two"))
+    status = jobs.run(one, two)
+    assert status.state is AppState.SUCCEEDED, status.msg
+    names = [f"{status.app_id}-{name}" for name in ("one-0", "one-1", "two-0", "two-1")]
+    published = {c["Name"].lstrip("/"): c["HostConfig"]["PortBindings"] for c in containers(status.app_id)}
+    found = [published[name][f"{port}/tcp"][0]["HostPort"] for name in names]
+    assert found[0] == str(port)
+    assert set(found[1:]) <= {"", "0"}
+
+
+def test_retries_share_a_folder_for_checkpoints(jobs: Jobs) -> None:
+    place = "$TORCHX_CHECKPOINT_DIR/state"
+    status = jobs.run(sh(f"[ -e {place} ] || {{ : > {place}; exit 3; }}", max_retries=1))
+    assert status.state is AppState.SUCCEEDED
+
+
 def test_an_entrypoint_of_the_image_does_not_count(jobs: Jobs) -> None:
     engine = Engine()
     base = engine.call("POST", "/containers/create", body={"Image": IMAGE, "Cmd": ["true"]})["Id"]
