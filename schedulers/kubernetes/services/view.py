@@ -61,8 +61,8 @@ class ServiceView:
             return replace(
                 job, state=AppState.SUCCEEDED if ended and not runs else AppState.RUNNING, reason=""
             )
-        if is_terminal(job.state) and not rule.critical:
-            return replace(job, state=AppState.SUCCEEDED)
+        if not rule.critical:  # its failure is none of the application
+            return replace(job, state=AppState.SUCCEEDED if is_terminal(job.state) else job.state, reason="")
         if job.state is AppState.SUCCEEDED and any(role == job.role for role, _ in self._early):
             return replace(job, state=AppState.FAILED, reason=REPLICA_FAILURES[0])
         return job

@@ -137,12 +137,20 @@ def test_a_service_with_retries_is_started_again(
     assert list(scheduler.log_iter(status.app_id, "trainer", 0)) == [f"{address}\n"]
 
 
-def test_an_uncritical_service_may_fail(scheduler: KubernetesScheduler, cluster: FakeCluster) -> None:
+def test_an_uncritical_service_may_fail(
+    scheduler: KubernetesScheduler, cluster: FakeCluster, waited: Any, tmp_path: Path
+) -> None:
     monitor = service(role("exit 3", name="monitor"), critical=False)
     helper = service(role("exit 0", name="helper"), critical=False)
     # times of a cluster are whole seconds
-    trainer = after(role("sleep 1.5", name="trainer"), ["monitor", "helper"])
-    status = run(scheduler, monitor, helper, trainer)
+    held = f"sleep 1.5; while [ ! -e {tmp_path}/go ]; do sleep 0.1; done"
+    trainer = after(role(held, name="trainer"), ["monitor", "helper"])
+    app_id = submit(scheduler, monitor, helper, trainer)
+    waited(app_id)
+    status = until(scheduler, app_id, lambda s: states(s)["trainer"] == ["RUNNING"], "the trainer runs")
+    assert (status.state, status.msg) == (AppState.RUNNING, "")
+    (tmp_path / "go").touch()
+    status = until_ended(scheduler, app_id)
     assert status.state is AppState.SUCCEEDED, status
     assert states(status) == {"monitor": ["FAILED"], "helper": ["FAILED"], "trainer": ["SUCCEEDED"]}
 
