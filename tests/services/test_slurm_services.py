@@ -16,7 +16,7 @@ from slurmsteps import StepJob, states
 from support import wait_until
 
 from torchx.errors import UsageError
-from torchx.machine.processes import read_proc, table
+from torchx.machine.processes import look_up, read_proc, table
 from torchx.schedulers.slurm.options import check_options
 from torchx.schedulers.slurm.script import files_of, script_of
 from torchx.specs import AppDef, RetryPolicy, Role, after, macros, service
@@ -206,6 +206,23 @@ def test_a_node_without_python_runs_services_without_probes(tmp_path: Path, read
     if ready:
         assert status.first_failure is not None
         assert status.first_failure.msg == "the probe of a service needs Python 3.8 on its node"
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_a_replica_whose_agent_is_killed_has_failed(tmp_path: Path, retries: int) -> None:
+    """Its program is killed too, and the replica is started again if it has retries."""
+    script = f'[ "$TORCHX_ATTEMPT" != 1 ] || {{ echo $$ > {tmp_path}/pid; kill -9 $PPID; exec sleep 600; }}'
+    policy = RetryPolicy.REPLICA
+    given = job(tmp_path, role("r", script, max_retries=retries, retry_policy=policy, num_replicas=1))
+    assert given.run() == (0 if retries else 137)
+    (replica,) = given.status().roles_statuses[0].replicas
+    assert [a.state.name for a in replica.attempts] == ["FAILED", "SUCCEEDED"][: 1 + retries]
+    assert (replica.attempts[0].signal, replica.attempts[0].msg) == ("SIGKILL", "")
+    assert replica.attempts[0].started_at is not None
+    first = given.status().first_failure
+    assert (first is None) if retries else (first is not None and first.signal == "SIGKILL")
+    program = look_up(int((tmp_path / "pid").read_text()))
+    assert program is None or program.zombie
 
 
 def test_a_service_that_ignores_term_is_killed(tmp_path: Path) -> None:

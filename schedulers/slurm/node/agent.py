@@ -189,7 +189,7 @@ def main(folder: str, least: int, logs: str, mark: str, variables: Any, command:
     if os.path.exists(os.path.join(JOB, ".noticed")):  # before this process handled the signal
         notify(process.pid)
     record(os.path.join(path, "start.json"), pid=process.pid, **facts)
-    status = follow(process, output, gathered, service, received)
+    status, facts["ended_at"] = follow(process, output, gathered, service, received), time.time()
     end = {"exit_code": status} if status >= 0 else {"signal": name_of(-status)}  # type: dict[str, Any]
     if is_being_ended(status, service, received) and not received:
         received.append(signal.SIGTERM)
@@ -203,7 +203,7 @@ def main(folder: str, least: int, logs: str, mark: str, variables: Any, command:
         end["stop_signal"] = name_of(received[0])
         if os.getppid() == parent:  # the shell that could start the program again, see replica.sh
             os.kill(parent, signal.SIGTERM)
-    record(os.path.join(path, "end.json"), ended_at=time.time(), pid=process.pid, **dict(facts, **end))
+    record(os.path.join(path, "end.json"), pid=process.pid, **dict(facts, **end))
     return 128 - status if status < 0 else 1 if end.get("needed") and not status else status
 
 

@@ -28,7 +28,7 @@ def statuses_of(
     attempts = []
     for number, path in numbered:
         end, start = read_facts(path / "end.json"), read_facts(path / "start.json")
-        facts = end or start or {}
+        facts = {**(start or {}), **(end or {})}
         last = number == numbered[-1][0]
         attempt = _attempt(number, facts, bool(end), outcome, last)
         if service and end:

@@ -65,6 +65,21 @@ torchx_run_plainly() {  # on a node without Python: no timestamps
     return "$1"
 }
 
+torchx_record_kill() {  # the agent was killed: ends its program, and records the end
+    torchx_number=0
+    for torchx_at in "$torchx_place"/attempt-*; do
+        torchx_at=${torchx_at##*-}
+        [ "$torchx_at" -le "$torchx_number" ] || torchx_number=$torchx_at
+    done 2> /dev/null
+    torchx_at=$torchx_place/attempt-$torchx_number
+    [ -d "$torchx_at" ] && [ ! -e "$torchx_at/end.json" ] || return
+    kill -KILL "$(sed -n 's/.*"pid": \([0-9]*\).*/\1/p' "$torchx_at/start.json")"
+    torchx_end="\"signal\": \"SIGKILL\", \"ended_at\": $(date +%s)${torchx_ready:+, \"needed\": true}"
+    if [ -e "$torchx_folder/stopping" ] || [ -e "$torchx_folder/cancelled" ]; then torchx_signalled=yes; fi
+    [ -z "$torchx_signalled" ] || torchx_end='"signal": "SIGKILL", "stop_signal": "SIGTERM"'
+    (umask 077; echo "{$torchx_end}" > "$torchx_at/end.json")
+} 2> /dev/null
+
 while :; do
     # printf must be a builtin: other users can see the arguments of a program
     if command -v python3 > /dev/null && [ "$(command -v printf)" = printf ]; then
@@ -75,6 +90,7 @@ while :; do
         torchx_run_plainly "$@"
     fi
     torchx_code=$?
+    [ "$torchx_code" != 137 ] || torchx_record_kill
     [ -z "$torchx_ready" ] || rm -f "$torchx_ready"
     { [ "$torchx_code" = 0 ] || [ -n "$torchx_signalled" ]; } && exit "$torchx_code"
     if [ -n "$torchx_ready" ] && [ -e "$torchx_folder/.released" ]; then exit 0; fi
