@@ -221,8 +221,8 @@ def test_a_replica_whose_agent_is_killed_has_failed(tmp_path: Path, retries: int
     assert replica.attempts[0].started_at is not None
     first = given.status().first_failure
     assert (first is None) if retries else (first is not None and first.signal == "SIGKILL")
-    program = look_up(int((tmp_path / "pid").read_text()))
-    assert program is None or program.zombie
+    program = int((tmp_path / "pid").read_text())
+    wait_until(lambda: (found := look_up(program)) is None or found.zombie, "its program has ended")
 
 
 def test_a_service_that_ignores_term_is_killed(tmp_path: Path) -> None:
