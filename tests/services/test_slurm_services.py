@@ -211,7 +211,9 @@ def test_a_node_without_python_runs_services_without_probes(tmp_path: Path, read
 @pytest.mark.parametrize("retries", [0, 1])
 def test_a_replica_whose_agent_is_killed_has_failed(tmp_path: Path, retries: int) -> None:
     """Its program is killed too, and the replica is started again if it has retries."""
-    script = f'[ "$TORCHX_ATTEMPT" != 1 ] || {{ echo $$ > {tmp_path}/pid; kill -9 $PPID; exec sleep 600; }}'
+    begun = tmp_path / "jobs" / "a-b1" / "r" / "0" / "attempt-1" / "start.json"
+    first_time = f"while [ ! -e {begun} ]; do sleep 0.05; done; echo $$ > {tmp_path}/pid; kill -9 $PPID"
+    script = f'[ "$TORCHX_ATTEMPT" != 1 ] || {{ {first_time}; exec sleep 600; }}'
     policy = RetryPolicy.REPLICA
     given = job(tmp_path, role("r", script, max_retries=retries, retry_policy=policy, num_replicas=1))
     assert given.run() == (0 if retries else 137)
