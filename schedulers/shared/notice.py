@@ -13,7 +13,7 @@ torchx_handles() {
             SigCgt:/*) torchx_caught=$torchx_value ;;
         esac
     done < "/proc/$1/status"
-    [ "$((0x0${torchx_caught#????????} >> ($2 - 1) & 1))" = 1 ]
+    [ "$((0x0${torchx_caught#????????} >> (torchx_number - 1) & 1))" = 1 ]
 } 2> /dev/null
 torchx_children() {
     for torchx_file in /proc/[0-9]*/status; do
@@ -26,20 +26,24 @@ torchx_children() {
     done
 } 2> /dev/null
 torchx_notify() {
-    if torchx_handles "$3" "$2"; then
-        kill -s "$1" "$3" && torchx_sent=yes
+    case "$torchx_sent $$ " in *" $1 "*) return ;; esac
+    if torchx_handles "$1"; then
+        kill -s "$torchx_name" "$1" && torchx_sent="$torchx_sent $1 "
         return
     fi
-    for torchx_child in $(torchx_children "$3"); do
-        torchx_notify "$1" "$2" "$torchx_child"
-    done
+    set -- $(torchx_children "$1")
+    [ $# -gt 0 ] || torchx_missing=yes
+    for torchx_child do torchx_notify "$torchx_child"; done
 }
-torchx_notify "$@"
-torchx_left=$4
-until [ -n "$torchx_sent" ] || [ "$torchx_left" -le 0 ]; do  # programs that have not set up a handler yet
-    sleep 1 && kill -0 "$3" || break
-    torchx_left=$((torchx_left - 1))
-    torchx_notify "$@"
+torchx_name=$1 torchx_number=$2 torchx_left=$4 torchx_pause=1 torchx_sent=
+while torchx_missing= && torchx_notify "$3"
+    # processes that have not set up a handler yet
+    [ -n "$torchx_missing" ] && [ "$torchx_left" -gt 0 ]
+do
+    [ -z "$torchx_sent" ] || [ "$torchx_pause" -ge 16 ] || torchx_pause=$((torchx_pause * 2))
+    [ "$torchx_pause" -le "$torchx_left" ] || torchx_pause=$torchx_left
+    sleep "$torchx_pause" && kill -0 "$3" || break
+    torchx_left=$((torchx_left - torchx_pause))
 done 2> /dev/null
 """
 """Plain sh, for small images. The arguments: the name of a signal, its number, the process to begin with, and

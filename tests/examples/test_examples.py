@@ -121,6 +121,10 @@ def test_a_trainer_learns_from_an_inference_server() -> None:
 
 
 def test_the_components_of_the_examples_are_fine() -> None:
-    for file in ("examples/server_clients/primes.py", "examples/inference/app.py"):
+    for file in (
+        "examples/server_clients/primes.py",
+        "examples/inference/app.py",
+        "examples/quorum/app.py",
+    ):
         done = torchx("lint", file)
         assert done.returncode == 0, done.stdout + done.stderr

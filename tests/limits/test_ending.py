@@ -96,7 +96,7 @@ def test_all_ranks_end_at_the_same_step_under_torchrun(tmp_path: Path, alone: bo
         assert pid is not None
         entry = look_up(pid)
         assert entry is not None
-        found = handling([entry.process], signal.SIGUSR1)[entry.process]
+        found = handling([entry.process], signal.SIGUSR1)[0][entry.process]
         assert len(found) == 3, "the ranks, and not the agent"
         os.kill(found[1].pid, signal.SIGUSR1)
     done = ended(app_id)

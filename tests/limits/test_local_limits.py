@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from local import describe, ended, handle, paths, scheduler, sh, submit
 from program import torchx
 from support import wait_until
 
+from torchx.schedulers.shared.notice import NOTICE_SCRIPT
 from torchx.specs.status import AppState
 
 SAVES = """
@@ -126,3 +130,35 @@ def test_flags_are_checked_and_may_be_configured(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     cfg = describe(done.stdout.strip().rpartition("/")[2]).cfg
     assert (cfg["time_limit"], cfg["notice"], cfg["requeue_on"]) == ("90 minutes", "5m:USR2", "time-limit")
+
+
+LATE = """
+(trap 'echo first; exit' USR1; while :; do sleep 0.05; done) &
+(while [ ! -e "$GO" ]; do sleep 0.05; done; trap 'echo second; exit' USR1; while :; do sleep 0.05; done) &
+wait
+"""
+"""Two processes of one replica, of which the second handles the signal later."""
+
+
+def test_each_process_of_a_replica_is_notified_when_it_handles_the_signal(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    app_id = submit(sh(f"GO={go}; {LATE.strip()}"), time_limit="1h", notice="3599.8s")
+    wait_until(lambda: "first" in torchx("log", handle(app_id)).stdout, "the first process is notified")
+    go.touch()
+    done = ended(app_id)
+    assert done.state is AppState.SUCCEEDED
+    assert torchx("log", handle(app_id)).stdout.count("second") == 1
+
+
+def test_the_script_of_nodes_and_containers_does_the_same(tmp_path: Path) -> None:
+    go, out, script = tmp_path / "go", tmp_path / "out", tmp_path / "notice.sh"
+    script.write_text(NOTICE_SCRIPT)
+    env = {**os.environ, "GO": str(go)}
+    with out.open("w") as file, subprocess.Popen(["sh", "-c", LATE], stdout=file, env=env) as program:
+        argv = ["sh", script, "USR1", str(signal.SIGUSR1.value), str(program.pid), "600"]
+        with subprocess.Popen(argv) as sender:
+            wait_until(lambda: out.read_text() == "first\n", "the first process is notified")
+            go.touch()
+            assert program.wait(120) == 0
+            assert sender.wait(120) == 0
+    assert out.read_text() == "first\nsecond\n"

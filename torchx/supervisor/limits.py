@@ -27,7 +27,9 @@ OF_A_RUN = (
 
 
 AGAIN_AFTER = 2.0
-"""Seconds until the next notice to replicas in which no process handles its signal yet."""
+"""Seconds until the next notice to processes that do not handle its signal yet."""
+LONGEST_PAUSE = 16.0
+"""The same for replicas of which a process has got it; others may be helpers that never handle it."""
 
 
 def latest_end(record: JobRecord) -> float | None:
@@ -61,7 +63,9 @@ class Limits:
         self._gang, self._note, self._replicas = gang, note, replicas
         self._clock = RunClock(self._rule)
         self._ends_at: float | None = None
-        self._unreached: set[Process] = set()  # the replicas that the notice has not reached
+        self._unreached: set[Process] = set()  # the replicas of which not all processes have got the notice
+        self._notified: set[Process] = set()
+        self._pause = AGAIN_AFTER
         self._again_at = 0.0
         self._checkpoints = self._rule.checkpoint_dir or str(paths.checkpoints)
         with contextlib.suppress(OSError):  # a full disk: the programs report it
@@ -85,7 +89,7 @@ class Limits:
     def pause(self) -> float | None:
         """Returns the seconds until the notice or the limit, None without one."""
         wait = self._clock.pause(time.monotonic())
-        return wait if wait is None or not self._unreached else min(wait, AGAIN_AFTER)
+        return wait if wait is None or not self._unreached else min(wait, self._pause)
 
     def due_actions(self) -> list[Action]:
         """Sends the notice if it is due; returns the actions that the limit requires if that is due."""
@@ -94,6 +98,7 @@ class Limits:
         if due == NOTICE:
             self._gang.notice()
             self._unreached = {running.process for running in self._replicas.by_pid.values()}
+            self._notified, self._pause = set(), AGAIN_AFTER
             self._send_notice()
         elif due == LIMIT:
             self._unreached.clear()
@@ -107,13 +112,15 @@ class Limits:
 
         Those that do not yet, since they are starting, get it later.
         """
-        self._again_at = time.monotonic() + AGAIN_AFTER
         self._unreached &= {running.process for running in self._replicas.by_pid.values()}
         name = f"SIG{self._rule.signal}"
         number = signal.Signals[name]
-        found = handling(self._unreached, number)
-        self._unreached = {leader for leader in self._unreached if not found.get(leader)}
-        sent = sum(processes.send(process, number) for group in found.values() for process in group)
+        found, self._unreached = handling(self._unreached, number)
+        new = [process for group in found.values() for process in group if process not in self._notified]
+        self._notified.update(new)
+        sent = sum(processes.send(process, number) for process in new)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE) if self._unreached <= found.keys() else AGAIN_AFTER
+        self._again_at = time.monotonic() + self._pause
         if again and not sent:
             return
         count = f"{sent} process{'' if sent == 1 else 'es'}"
@@ -147,7 +154,7 @@ def rule_of(record: JobRecord) -> LimitRule:
         return LimitRule()
 
 
-def handling(leaders: Collection[Process], number: int) -> dict[Process, list[Process]]:
+def handling(leaders: Collection[Process], number: int) -> tuple[dict[Process, list[Process]], set[Process]]:
     """Returns the processes of each replica that handle a signal: those nearest to its main process.
 
     The signal would end a process without a handler, such as a shell or the agent of torchrun, so the
@@ -156,20 +163,27 @@ def handling(leaders: Collection[Process], number: int) -> dict[Process, list[Pr
     Args:
         leaders: the main processes of replicas.
         number: the signal.
+
+    Returns:
+        These processes by replica, and the replicas with a process that does not handle the signal, nor one
+        that it has started.
     """
     children: dict[int, list[Entry]] = {}
     for entry in processes.table():
         children.setdefault(entry.parent, []).append(entry)
     found: dict[Process, list[Process]] = {}
+    incomplete: set[Process] = set()
     for leader in leaders:
         todo = [leader]
         while todo:
             process = todo.pop()
             if _handles(process.pid, number):
                 found.setdefault(leader, []).append(process)
+            elif process.pid in children:
+                todo += [child.process for child in children[process.pid]]
             else:
-                todo += [child.process for child in children.get(process.pid, ())]
-    return found
+                incomplete.add(leader)
+    return found, incomplete
 
 
 def _handles(pid: int, number: int) -> bool:

@@ -151,8 +151,9 @@ class ServiceConformance(Harness):
             ready: the service was ready.
         """
         server = next(role for role in status.roles_statuses if role.role == "server")
-        times = [replica.attempts[-1].ready_at for replica in server.replicas]
+        times = [attempt.ready_at for replica in server.replicas for attempt in replica.attempts[-1:]]
         assert [at is not None for at in times] == [ready] * len(times), f"ready at {times}"
+        assert not ready or len(times) == len(server.replicas)
         events = [e for e in changes(lambda: status) if e is not None]
         kinds = [(event.kind, event.role) for event in events]
         first = [kind for kind in kinds if kind in (READY, STARTED)]
