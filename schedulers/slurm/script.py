@@ -14,7 +14,7 @@ from torchx.schedulers.shared.notice import NOTICE_SCRIPT
 from torchx.schedulers.shared.options import SHARED
 from torchx.schedulers.slurm.directives import apptainer_command, directives, srun_options
 from torchx.schedulers.slurm.node import job_services
-from torchx.schedulers.slurm.node.files import judge_file, node_file
+from torchx.schedulers.slurm.node.files import node_file
 from torchx.schedulers.slurm.node.job_limits import limits_of
 from torchx.schedulers.slurm.paths import NODE_FOLDER, role_folder, task_file
 from torchx.schedulers.slurm.quoting import APP_ID, IMG_ROOT, REPLICA_ID, packed, quote
@@ -180,7 +180,7 @@ def files_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) -> 
     files |= {f"{NODE_FOLDER}/{name}": text for name, text in job_services.files(app, grace_of(cfg)).items()}
     if any(role.max_retries for role in app.roles):
         rules = {option: cfg.get(option) for option in ("retry_on", "no_retry_on")}
-        files[f"{NODE_FOLDER}/retries.py"] = judge_file()
+        files[f"{NODE_FOLDER}/retries.py"] = node_file("judge.py")
         files[f"{NODE_FOLDER}/retry_rules.json"] = json.dumps(rules) + "\n"
     return files | role_files(app, cfg, context)
 

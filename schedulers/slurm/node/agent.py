@@ -8,20 +8,23 @@ import importlib
 import json
 import os
 import re
-import selectors
+import select
 import signal
-import socket
 import struct
-import subprocess
 import sys
 import time
-from typing import Any
+
+from torchx.schedulers.slurm.node.program import Program
+
+TYPE_CHECKING = False  # `typing` and other large modules are not imported: a node may run hundreds of agents
+if TYPE_CHECKING:
+    from typing import Any
 
 LAYOUT = struct.Struct("<QQIIHBB4x")
 NAMES = {1: "stdout.log", 2: "stderr.log"}
 PARTIAL_AFTER = 0.3  # seconds after which an unfinished line is written
 LONGEST_HELD = 1 << 16
-children = []  # type: list[Any]  # the programs that deliver notices
+notices = []  # type: list[int]  # the processes that deliver notices
 DRAIN = 1.0  # seconds to wait for further output after the program has ended
 SIGNALLED_WITHIN = 1.0  # seconds within which Slurm signals all processes of a replica
 JOB = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # the folder of the job
@@ -85,7 +88,7 @@ def write(descriptor: int, data: bytes) -> bool:
     return True
 
 
-def record(path: str, **facts: Any) -> None:
+def record(path: str, **facts: "Any") -> None:
     """Writes a JSON file atomically."""
     part = path + ".part"
     try:
@@ -103,7 +106,7 @@ def warn(text: str) -> None:
     sys.stderr.flush()
 
 
-def new_attempt(folder: str, least: int) -> Any:
+def new_attempt(folder: str, least: int) -> "Any":
     """Creates the folder of this attempt, with the first unused number."""
     for path in (os.path.dirname(folder), folder):
         try:
@@ -117,7 +120,7 @@ def new_attempt(folder: str, least: int) -> Any:
     return attempt, path
 
 
-def load(name: str) -> Any:
+def load(name: str) -> "Any":
     """Returns a module beside this file."""
     sys.dont_write_bytecode = True
     folder = os.path.dirname(os.path.abspath(__file__))
@@ -126,7 +129,7 @@ def load(name: str) -> Any:
     return importlib.import_module(name)
 
 
-def load_service(mark: str, env: Any) -> Any:
+def load_service(mark: str, env: "Any") -> "Any":
     """Returns the checks of a replica of a service; see readiness.py."""
     try:
         module = load("readiness")
@@ -135,7 +138,7 @@ def load_service(mark: str, env: Any) -> Any:
     return module.Service(mark, env)
 
 
-def main(folder: str, least: int, logs: str, mark: str, variables: Any, command: Any) -> int:
+def main(folder: str, least: int, logs: str, mark: str, variables: "Any", command: "Any") -> int:
     """Runs a command to its end and returns its exit code, 128 + N if signal N ended it.
 
     Args:
@@ -158,7 +161,7 @@ def main(folder: str, least: int, logs: str, mark: str, variables: Any, command:
     gathered = load("gather").on_node(logs, path) if logs else None
     output = Output(gathered.folder if gathered else path, attempt)
     begun = time.time()
-    host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     facts = {"host": host, "started_at": begun}  # type: dict[str, Any]
     env = dict(os.environ)
     env.update(variable.split("=", 1) for variable in variables)
@@ -166,15 +169,7 @@ def main(folder: str, least: int, logs: str, mark: str, variables: Any, command:
     service = None
     try:
         service = load_service(mark, env) if mark else None
-        # unlike ignored signals, handlers are not inherited by the program
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            env=env,
-        )
+        process = Program(command, env)
     except OSError as error:
         why = "cannot be started: " + str(error.strerror) + ": " + command[0]
         output.feed(2, ("torchx: " + why + "\n").encode())
@@ -207,7 +202,7 @@ def main(folder: str, least: int, logs: str, mark: str, variables: Any, command:
     return 128 - status if status < 0 else 1 if end.get("needed") and not status else status
 
 
-def is_being_ended(status: int, service: Any, received: Any) -> bool:
+def is_being_ended(status: int, service: "Any", received: "Any") -> bool:
     """Returns True if the replica is being ended, and so has not ended by itself.
 
     Slurm signals the processes of a replica one after another: the program, which has ended with ``status``,
@@ -228,12 +223,25 @@ def notify(pid: int) -> None:
     """Sends the signal of the notice to the program, or to the processes below it that handle the signal."""
     seconds, _, name = os.environ.get("TORCHX_NOTICE", "").partition(":")
     number = getattr(signal, "SIG" + name, None)
-    if number is not None and all(child.poll() is not None for child in children):
-        argv = ["sh", os.path.join(JOB, ".node", "notice.sh"), name, str(int(number)), str(pid), seconds]
-        children.append(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
+    notices[:] = [each for each in notices if is_running(each)]
+    if number is not None and not notices:
+        script = os.path.join(JOB, ".node", "notice.sh")
+        quiet = 'exec sh "$@" > /dev/null < /dev/null'
+        argv = ["sh", "-c", quiet, "sh", script, name, str(int(number)), str(pid), seconds]
+        notices.append(os.spawnvp(os.P_NOWAIT, "sh", argv))  # noqa: S606
 
 
-def follow(process: Any, output: Output, gathered: Any, service: Any = None, received: Any = ()) -> int:
+def is_running(child: int) -> bool:
+    """Returns True if a child process has not ended."""
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] == 0
+    except ChildProcessError:  # reaped by a handler of signals that has interrupted this one
+        return False
+
+
+def follow(
+    process: "Any", output: Output, gathered: "Any", service: "Any" = None, received: "Any" = ()
+) -> int:
     """Reads output until the program has ended and its output is closed; checks a service meanwhile.
 
     Args:
@@ -243,24 +251,25 @@ def follow(process: Any, output: Output, gathered: Any, service: Any = None, rec
         service: the checks of a service; None without.
         received: the signals received so far.
     """
-    selector = selectors.DefaultSelector()
-    selector.register(process.stdout, selectors.EVENT_READ, 1)
-    selector.register(process.stderr, selectors.EVENT_READ, 2)
+    poll, streams = select.poll(), {process.stdout: 1, process.stderr: 2}
+    for descriptor in streams:
+        poll.register(descriptor, select.POLLIN)
     quiet_since, ended = time.monotonic(), False
-    while selector.get_map():
+    while streams:
         waits = any(output.held.values())
         pause = 0.1 if waits or ended else 0.5
-        ready = selector.select(pause if service is None else min(pause, service.pause()))
+        ready = poll.poll(1000 * (pause if service is None else min(pause, service.pause())))
         now = time.monotonic()
-        for key, _ in ready:
-            data = os.read(key.fd, 1 << 18)
+        for descriptor, _ in ready:
+            stream, data = streams[descriptor], os.read(descriptor, 1 << 18)
             if data:
-                output.feed(key.data, data)
+                output.feed(stream, data)
                 if service is not None:
-                    service.feed(key.data, data)
+                    service.feed(stream, data)
             else:
-                output.flush(key.data)
-                selector.unregister(key.fileobj)
+                output.flush(stream)
+                poll.unregister(descriptor)
+                del streams[descriptor]
             quiet_since = now
         for stream in (1, 2):
             if output.held[stream] and now - output.since[stream] > PARTIAL_AFTER:
@@ -286,7 +295,7 @@ def name_of(number: int) -> str:
         return "SIG" + str(number)
 
 
-def read_task() -> Any:
+def read_task() -> "Any":
     """Reads the variables and the command from stdin, as other users can see process arguments."""
     texts = [os.fsdecode(text) for text in sys.stdin.buffer.read().split(b"\0")[:-1]]
     at = texts.index("--")

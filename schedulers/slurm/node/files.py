@@ -7,34 +7,32 @@ from pathlib import Path
 
 import torchx
 
-_HERE = Path(__file__).parent
+_ROOT = Path(torchx.__file__).parent
+_HERE = "schedulers/slurm/node"
+_COPIES = {
+    "agent.py": (f"{_HERE}/program.py",),
+    "judge.py": ("scheduling/failure_causes.py", "scheduling/retry_rules.py"),
+    "readiness.py": (
+        "services/__init__.py",
+        "services/probe.py",
+        "supervisor/services/probes.py",
+        "supervisor/services/watch.py",
+    ),
+}
+"""The modules of torchx that a program on a node imports, which its file begins with."""
 
 
 @cache
 def node_file(name: str) -> str:
-    """Returns the content of a file in this folder."""
-    return (_HERE / name).read_text(encoding="utf-8")
-
-
-@cache
-def judge_file() -> str:
-    """Returns the program that decides about retries."""
-    return _bundle(["scheduling/failure_causes.py", "scheduling/retry_rules.py"], "judge.py")
-
-
-@cache
-def readiness_file() -> str:
-    """Returns the module that checks whether a replica of a service is ready."""
-    folder = "supervisor/services"
-    modules = ["services/__init__.py", "services/probe.py", f"{folder}/probes.py", f"{folder}/watch.py"]
-    return "from __future__ import annotations\n" + _bundle(modules, "readiness.py")
-
-
-def _bundle(modules: list[str], last: str) -> str:
-    """Returns a file with copies of the modules that it imports from torchx, without these imports."""
-    folder = Path(torchx.__file__).parent
-    parts = [*((folder / name).read_text(encoding="utf-8") for name in modules), node_file(last)]
+    """Returns the content of a file in this folder; a program has copies of the modules that it imports."""
+    text = _read(f"{_HERE}/{name}")
+    if name not in _COPIES:
+        return text
+    lines = "".join([*map(_read, _COPIES[name]), text]).splitlines()
     imports = ("from torchx.", "from __future__ ")
-    return (
-        "\n".join(line for part in parts for line in part.splitlines() if not line.startswith(imports)) + "\n"
-    )
+    future = [line for line in text.splitlines() if line.startswith(imports[1])]
+    return "\n".join([*future, *(line for line in lines if not line.startswith(imports)), ""])
+
+
+def _read(path: str) -> str:
+    return (_ROOT / path).read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchx.machine.ports import port_variable
-from torchx.schedulers.slurm.node.files import node_file, readiness_file
+from torchx.schedulers.slurm.node.files import node_file
 from torchx.scheduling.checks import has_services, hosts_in
 from torchx.services.probe import ServiceRule, rule_of
 from torchx.services.rules import after_of, hosts_variable
@@ -104,7 +104,7 @@ def files(app: AppDef, grace: int) -> dict[str, str]:
     return {
         "services.sh": node_file("services.sh"),
         "services.json": json.dumps(rules) + "\n",
-        "readiness.py": readiness_file(),
+        "readiness.py": node_file("readiness.py"),
     }
 
 

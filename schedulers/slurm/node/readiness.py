@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from torchx.schedulers.slurm.node.program import Program
 from torchx.services import ENDED_WHILE_NEEDED
 from torchx.services.probe import Probe, ServiceRule
 from torchx.supervisor.services.probes import Check, CommandCheck, port_of, start_check
@@ -67,7 +68,7 @@ class Service:
         if self._watch is not None:
             self._watch.feed(stream, data)
 
-    def check(self, process: subprocess.Popen[bytes]) -> None:
+    def check(self, process: Program) -> None:
         """Checks whether the replica is ready; ends its program if it is not in time."""
         now = time.monotonic()
         between, self._checked_at = now - self._checked_at, now

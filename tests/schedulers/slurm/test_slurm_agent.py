@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 from slurmscripts import SH, run_task
+from support import wait_until
 
 from torchx.schedulers.slurm.node import agent
+from torchx.schedulers.slurm.node.files import node_file
+from torchx.schedulers.slurm.node.program import Program
 from torchx.specs import AppDef, Role, service
 
 
@@ -24,12 +29,10 @@ class Ending:
         self.process = subprocess.Popen(
             ["sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
         )
-        self.stdout, self.stderr, self._gate, self._looks = (
-            self.process.stdout,
-            self.process.stderr,
-            gate,
-            0,
-        )
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self.stdout, self.stderr = self.process.stdout.fileno(), self.process.stderr.fileno()
+        self._gate, self._looks = gate, 0
 
     def poll(self) -> int | None:
         self._looks += 1
@@ -94,3 +97,51 @@ def test_a_replica_that_is_being_ended_is_not_started_again(tmp_path: Path, mark
     assert len(list(tmp_path.glob("*/*/attempt-*"))) == 1
     assert end["stop_signal"] == "SIGTERM"
     assert "needed" not in end
+
+
+def test_the_agent_imports_no_large_module() -> None:
+    """A node may run hundreds of agents."""
+    source = node_file("agent.py").replace('if __name__ == "__main__":', "def unused():")
+    code = f"{source}\nprint(*sys.modules)"
+    argv = [sys.executable, "-I", "-S", "-c", code]
+    loaded = set(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
+    assert "json" in loaded
+    assert not loaded & {"asyncio", "selectors", "socket", "subprocess", "threading", "typing"}
+
+
+def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
+    (tmp_path / "no-program").write_text("")
+    for command, error in (
+        ("no-such-program", FileNotFoundError),
+        (f"{tmp_path}/no-program", PermissionError),
+    ):
+        with pytest.raises(error):
+            Program([command], dict(os.environ))
+
+
+def test_a_program_has_the_usual_handlers_of_signals() -> None:
+    """Neither those of the agent nor those that Python ignores; it is found on its own PATH."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        program = Program(["sh", "-c", "exec cat /proc/self/status"], dict(os.environ))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert program.wait() == program.poll() == 0
+    lines = dict(line.split(":\t") for line in os.read(program.stdout, 1 << 16).decode().splitlines())
+    blocked_or_ignored = int(lines["SigBlk"], 16) | int(lines["SigIgn"], 16)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGURG, signal.SIGPIPE, signal.SIGXFSZ)
+    assert [number for number in numbers if blocked_or_ignored >> (number - 1) & 1] == []
+    for descriptor in (program.stdout, program.stderr):
+        os.close(descriptor)
+
+
+def test_a_program_is_ended() -> None:
+    for end, status in ((Program.terminate, -signal.SIGTERM), (Program.kill, -signal.SIGKILL)):
+        program = Program(["sleep", "600"], dict(os.environ))
+        assert program.poll() is None
+        end(program)
+        wait_until(lambda program=program: program.poll() is not None, "it has ended")
+        assert program.wait() == status
+        end(program)
+        for descriptor in (program.stdout, program.stderr):
+            os.close(descriptor)

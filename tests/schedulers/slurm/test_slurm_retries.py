@@ -10,7 +10,7 @@ import pytest
 from slurmscripts import SH
 from slurmsteps import StepJob
 
-from torchx.schedulers.slurm.script import judge_file
+from torchx.schedulers.slurm.script import node_file
 from torchx.specs import AppDef, RetryPolicy, Role
 
 APPLICATION, ROLE, REPLICA = RetryPolicy.APPLICATION, RetryPolicy.ROLE, RetryPolicy.REPLICA
@@ -34,7 +34,7 @@ def attempts_and_code(home: Path, *roles: Role) -> tuple[list[int], int]:
 def test_the_first_failure_of_an_attempt_decides(
     tmp_path: Path, line: str, is_first: bool, refused: bool
 ) -> None:
-    (tmp_path / "retries.py").write_text(judge_file())
+    (tmp_path / "retries.py").write_text(node_file("judge.py"))
     (tmp_path / "retry_rules.json").write_text('{"retry_on": null, "no_retry_on": ["log:boom"]}')
     attempt = tmp_path / "w" / "0" / "attempt-3"
     attempt.mkdir(parents=True)
