@@ -14,6 +14,10 @@ REQUEST = "TORCHX_EXEC_REQUEST"
 """The variable with the request: arguments are visible to other users and in the accounting."""
 FAILED = 77
 """The exit code for a program that was not started."""
+IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTERM)
+WATCHED = (signal.SIGCHLD, signal.SIGHUP)
+FROM_KERNEL = 128
+"""The code of a signal that no process has sent (sigaction(2), SI_KERNEL)."""
 
 
 def environment_of(pid: int) -> Any:
@@ -132,9 +136,11 @@ def main() -> None:
     (sys.stdout if request["terminal"] else sys.stderr).write(request["mark"] + "\n")
     sys.stdout.flush()
     sys.stderr.flush()
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED + IGNORED)
     child = os.fork()
     if child:
         raise SystemExit(wait(child))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED + IGNORED)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and programs would inherit that
         signal.signal(number, signal.SIG_DFL)
     try:
@@ -149,13 +155,19 @@ def wait(child: int) -> int:
     """Returns the exit code of the program, 128 + N if signal N ended it.
 
     Slurm drops the last output of a task that a signal has ended, so this process ends with an exit code.
+
+    The signals of Slurm are for all processes of a step, those of the keys of a terminal for its group: the
+    program gets them, so this process has them blocked and forwards none. Only the end of a terminal is a
+    signal to this process alone, by the kernel: it is the first of its session.
     """
-    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP):  # of a terminal: they are for the program
-        signal.signal(number, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, frame: os.kill(child, number))
-    status = os.waitpid(child, 0)[1]
-    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    while True:
+        received = signal.sigwaitinfo(WATCHED)
+        if received.si_signo == signal.SIGCHLD:
+            pid, status = os.waitpid(child, os.WNOHANG)
+            if pid:
+                return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        elif received.si_code == FROM_KERNEL:
+            os.kill(child, signal.SIGHUP)  # not reaped yet: its pid is not that of another process
 
 
 if __name__ == "__main__":
