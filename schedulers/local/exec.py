@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from torchx import settings
+from torchx.errors import StateError
 from torchx.machine import enter, processes
 from torchx.schedulers.shared.child import run_child
 from torchx.schedulers.shared.exec import not_running
@@ -14,6 +15,7 @@ from torchx.scheduling.checks import require_replicas, unknown_application
 
 if TYPE_CHECKING:
     from torchx.jobs.view import JobView
+    from torchx.machine.processes import Process
     from torchx.schedulers.local.status import LocalJobs
     from torchx.scheduling.streams import Streams
 
@@ -29,12 +31,23 @@ def execute(
     view = jobs.find(app_id)
     if view is None:
         raise unknown_application(jobs.scheduler, app_id)
-    pid, env = process_of(view, role, replica)
-    return run_child(command, streams, env=env, cwd=f"/proc/{pid}/cwd")
+    process, env = process_of(view, role, replica)
+    try:
+        folder = os.open(f"/proc/{process.pid}/cwd", os.O_PATH | os.O_DIRECTORY)
+    except OSError as error:
+        if not processes.is_alive(process):
+            raise not_running(app_id, role, replica) from None
+        raise StateError(f"{role}/{replica} cannot be entered: {error.strerror}") from error
+    try:
+        if not processes.is_alive(process):  # the folder may be that of a later process with its pid
+            raise not_running(app_id, role, replica)
+        return run_child(command, streams, env=env, cwd=f"/proc/self/fd/{folder}")
+    finally:
+        os.close(folder)
 
 
-def process_of(view: JobView, role: str, replica: int) -> tuple[int, Mapping[bytes, bytes]]:
-    """Returns the pid of a running replica and the environment that it was started with.
+def process_of(view: JobView, role: str, replica: int) -> tuple[Process, Mapping[bytes, bytes]]:
+    """Returns the process of a running replica and the environment that it was started with.
 
     Raises:
         StateError: the replica does not exist or is not running.
@@ -52,8 +65,8 @@ def process_of(view: JobView, role: str, replica: int) -> tuple[int, Mapping[byt
     if not processes.is_alive(process):
         raise not_running(app_id, role, replica)
     if enter.is_of(env, handle, f"{role}/{replica}"):
-        return process.pid, env
-    return process.pid, _recorded_environment(view, role, replica, attempts[-1].number)
+        return process, env
+    return process, _recorded_environment(view, role, replica, attempts[-1].number)
 
 
 def _recorded_environment(view: JobView, role: str, replica: int, attempt: int) -> dict[bytes, bytes]:

@@ -9,7 +9,7 @@ import signal
 import struct
 import subprocess
 import termios
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from torchx.errors import StateError
@@ -34,7 +34,8 @@ def run_child(
 ) -> int:
     """Runs a program in its own session and returns its exit code, 128 + N if signal N ended it.
 
-    It ends with the program: output of processes that it leaves behind is not awaited.
+    It ends with the program: output of processes that it leaves behind is not awaited. The program ends with
+    this process, however that ends.
 
     Args:
         argv: the program and its arguments; no shell.
@@ -58,7 +59,7 @@ def run_child(
                 env=None if env is None else dict(env),
                 cwd=cwd,
                 start_new_session=True,
-                preexec_fn=_take_terminal if streams.terminal else None,
+                preexec_fn=_preparation(streams.terminal),
             )
         except OSError as error:
             raise StateError(f"`{argv[0]}` could not be run: {error.strerror}") from error
@@ -75,8 +76,16 @@ def run_child(
     return code if code >= 0 else 128 - code
 
 
-def _take_terminal() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+def _preparation(terminal: bool) -> Callable[[], None]:
+    """Returns a function that the program's process calls first."""
+    end_with_parent = processes.ending_with_parent()
+
+    def prepare() -> None:
+        end_with_parent()
+        if terminal:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    return prepare
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

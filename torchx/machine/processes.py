@@ -11,7 +11,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ with lazy_imports:
     import select
     import subprocess
 
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 """From Linux's prctl(2)."""
 
 PIDFD_SEND_SIGNAL, PIDFD_OPEN = 424, 434
@@ -281,6 +281,19 @@ def become_subreaper() -> bool:
         return bool(ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
     except (OSError, AttributeError):
         return False
+
+
+def ending_with_parent() -> Callable[[], None]:
+    """Returns a function for a new child: the kernel sends it TERM when the thread that started it ends."""
+    parent, prctl = os.getpid(), getattr(ctypes.CDLL(None), "prctl", None)  # here: a child must not import
+
+    def prepare() -> None:
+        if prctl is not None:
+            prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+            if os.getppid() != parent:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    return prepare
 
 
 def spawn(

@@ -6,17 +6,21 @@ import hashlib
 import io
 import os
 import random
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from local import ended, scheduler, sh, submit, text
-from program import on_terminal, torchx
+from program import on_terminal, start, torchx
 from support import wait_until
 
 from torchx.errors import StateError
+from torchx.jobs.view import JobView
 from torchx.machine import enter
+from torchx.machine.processes import Process
+from torchx.schedulers.local.exec import process_of
 from torchx.schedulers.shared.child import run_child
 from torchx.scheduling.streams import Streams
 
@@ -128,6 +132,34 @@ def test_processes_of_another_user_are_not_read() -> None:
     finally:
         child.kill()
         child.wait()
+
+
+def test_a_replica_that_ends_while_it_is_entered(monkeypatch: pytest.MonkeyPatch) -> None:
+    app_id = submit(sh("echo up; exec sleep 600"))
+    until_up(app_id)
+
+    def found(view: JobView, role: str, replica: int) -> tuple[Process, Mapping[bytes, bytes]]:
+        result = process_of(view, role, replica)
+        os.kill(result[0].pid, signal.SIGKILL)
+        wait_until(lambda: enter.start_of(result[0].pid) < 0, "it has ended")
+        return result
+
+    monkeypatch.setattr("torchx.schedulers.local.exec.process_of", found)
+    with pytest.raises(StateError) as raised:
+        run(app_id, "true")
+    assert raised.value.code == "not_running"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda n: n.name)
+def test_the_program_ends_with_the_command_line(number: signal.Signals) -> None:
+    app_id = submit(sh("echo up; exec sleep 600"))
+    until_up(app_id)
+    command = start("exec", f"local_cwd://torchx/{app_id}", "sh", "-c", "echo $$; exec sleep 600")
+    with command:
+        assert command.stdout is not None
+        pid = int(command.stdout.readline())
+        command.send_signal(number)
+    wait_until(lambda: enter.start_of(pid) < 0, "it has ended")
 
 
 def test_an_interrupt_ends_the_program(tmp_path: Path) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import io
 import random
+import signal
 from pathlib import Path
 
 import pytest
 from canary import canary
-from program import on_terminal, torchx
+from program import on_terminal, start, torchx
 from slurms import output, role, slurm
 from support import wait_until
 
 from torchx.errors import StateError
+from torchx.machine import enter
 from torchx.schedulers.slurm.exec import _Gate, _Messages
 from torchx.schedulers.slurm.scheduler import SlurmScheduler
 from torchx.scheduling.streams import Streams
@@ -62,6 +64,19 @@ def test_it_runs_on_the_node_of_the_replica(scheduler: SlurmScheduler, tmp_path:
         run("true")
     done = torchx("exec", handle, "true")
     assert (done.returncode, done.stderr) == (1, f"error: two/1 of {app_id} is not running\n")
+
+
+@pytest.mark.slurm
+def test_no_program_stays_behind(scheduler: SlurmScheduler) -> None:
+    """The command line is killed: the program ends too."""
+    app_id = scheduler.submit(AppDef("behind", [role("echo up; exec sleep 600")]), {})
+    wait_until(lambda: output(scheduler, app_id) == b"up\n", "it runs")
+    for number in (signal.SIGKILL, signal.SIGHUP):
+        with start("exec", f"slurm://torchx/{app_id}", "sh", "-c", "echo $$; exec sleep 600") as command:
+            assert command.stdout is not None
+            pid = int(command.stdout.readline())
+            command.send_signal(number)
+        wait_until(lambda pid=pid: enter.start_of(pid) < 0, "it has ended")
 
 
 def sent(*parts: bytes, mark: bytes = b"M") -> tuple[bool, bytes, bytes]:
