@@ -7,8 +7,9 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from torchx.machine.pipe_port import connect_here
 from torchx.machine.port_names import resolve_port
-from torchx.machine.relay import connect
+from torchx.machine.relay import unreachable
 from torchx.schedulers.local.exec import process_of
 from torchx.scheduling.checks import unknown_application
 
@@ -33,5 +34,12 @@ def port_connector(
         texts = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
         return resolve_port(port, texts, f"{role}/{replica}")
 
+    def connected() -> socket.socket:
+        current = number()
+        try:
+            return connect_here(current)
+        except OSError as error:
+            raise unreachable(current, f"{role}/{replica}", error) from error
+
     number()
-    return lambda: connect("localhost", number(), f"{role}/{replica}")
+    return connected

@@ -18,17 +18,11 @@ def main(port: str) -> int:
     if not text.isdigit():
         sys.stderr.write("the replica has no port " + port + "\n")
         return 1
-    connection = None
-    for host in ("localhost", socket.gethostname()):
-        try:
-            connection = socket.create_connection((host, int(text)), 10)
-            break
-        except OSError as error:
-            why = str(error.strerror or error)
-    if connection is None:
-        sys.stderr.write("port " + text + ": " + why + "\n")
+    try:
+        connection = connect_here(int(text))
+    except OSError as error:
+        sys.stderr.write("port " + text + ": " + str(error.strerror or error) + "\n")
         return 1
-    connection.settimeout(None)
     write(b"\0")
     threading.Thread(target=feed, args=(connection,), daemon=True).start()
     try:
@@ -39,6 +33,23 @@ def main(port: str) -> int:
             write(data)
     except OSError:
         return 0
+
+
+def connect_here(port: int) -> socket.socket:
+    """Returns a connection to a port of this machine, at the loopback addresses or at that of its name.
+
+    Raises:
+        OSError: of the first address: nothing listens there.
+    """
+    failures = []
+    for host in ("127.0.0.1", "::1", socket.gethostname()):
+        try:
+            connection = socket.create_connection((host, port), 10)
+            connection.settimeout(None)
+            return connection
+        except OSError as error:
+            failures.append(error)
+    raise failures[0]
 
 
 def feed(connection: socket.socket) -> None:

@@ -29,9 +29,14 @@ def connect(host: str, port: int, replica: str) -> socket.socket:
     try:
         connection = socket.create_connection((host, port), CONNECT_WITHIN)
     except OSError as error:
-        raise StateError(f"port {port} of {replica} cannot be reached: {error.strerror or error}") from error
+        raise unreachable(port, replica, error) from error
     connection.settimeout(None)
     return connection
+
+
+def unreachable(port: int, replica: str, error: OSError) -> StateError:
+    """Returns the error for a port that cannot be connected to."""
+    return StateError(f"port {port} of {replica} cannot be reached: {error.strerror or error}")
 
 
 class Relay:

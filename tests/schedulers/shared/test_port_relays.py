@@ -76,6 +76,19 @@ def test_connections_to_a_replica(server: tuple[Any, str]) -> None:
         scheduler.port_connector(app_id, "server", 0, str(number))()
 
 
+@pytest.mark.parametrize("server", ENGINES[:2], indirect=True)
+def test_a_port_that_listens_on_ipv6_only(server: tuple[Any, str]) -> None:
+    scheduler, app_id = server
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listening:
+        number = listening.getsockname()[1]
+        connection = scheduler.port_connector(app_id, "server", 0, str(number))()
+        there, _ = listening.accept()
+        there.sendall(b"six")
+        assert connection.recv(3) == b"six"
+        there.close()
+        connection.close()
+
+
 @pytest.mark.parametrize("server", ["local_cwd"], indirect=True)
 def test_the_command_forwards_until_it_is_interrupted(server: tuple[Any, str]) -> None:
     _, app_id = server
