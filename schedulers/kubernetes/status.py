@@ -46,7 +46,7 @@ with lazy_imports:
 
 
 HELD_FOR = 60.0
-"""Seconds after which an incomplete submission counts as interrupted."""
+"""Seconds after which an incomplete submission or a restart that is due counts as interrupted."""
 
 INTERRUPTED = "its submission was interrupted"
 SAVING = "its time limit is near: replicas have ended, the others save their state"
@@ -233,7 +233,8 @@ def _current_state(
     restart = due_restart(facts)
     if restart is not None:
         replicas.restarting = set(restart.attempts)
-        return AppState.RUNNING if running else AppState.PENDING, _restart_text(restart)
+        late = now - restart.at > HELD_FOR and not (restart.marked and running)
+        return AppState.RUNNING if running else AppState.PENDING, _restart_text(restart, late=late)
     state, msg = _state(facts, jobs, replicas, running, now)
     saving = not is_terminal(state) and phase_of(facts) is Phase.SAVING
     return state, SAVING if saving else msg
@@ -302,10 +303,11 @@ def _with_refusal(facts: Facts, replicas: Replicas, first: FirstFailure) -> Firs
     return replace(first, msg="; ".join(filter(None, (first.msg, refused)))) if refused else first
 
 
-def _restart_text(restart: Restart) -> str:
+def _restart_text(restart: Restart, *, late: bool) -> str:
+    """Returns the message of a restart that is due; if it is late, no process carries it out."""
     numbers = set(restart.attempts.values())
     following = f"attempt {numbers.pop() + 1}" if len(numbers) == 1 else "the next attempt"
-    return f"{restart.why}; {following} follows"
+    return f"{restart.why}; {following} {'is late: `torchx wait` starts it' if late else 'follows'}"
 
 
 def _restarts(facts: Facts) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ from program import answer, torchx
 from support import wait_until
 
 from torchx.schedulers.kubernetes.api.client import Cluster
+from torchx.schedulers.kubernetes.contexts import Clusters
+from torchx.schedulers.kubernetes.lookup import require
 from torchx.schedulers.kubernetes.manifests.names import RETRIES
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
+from torchx.schedulers.kubernetes.status import describe
 from torchx.specs import RetryPolicy
 from torchx.specs.status import AppState, ReplicaStatus
 
@@ -131,6 +135,9 @@ def test_a_status_names_the_restart_that_is_due(scheduler: KubernetesScheduler) 
     status = until(scheduler, app_id, lambda s: "follows" in s.msg, "a restart is due")
     assert status.msg == "worker/1 failed: exit code 7; attempt 2 follows"
     assert (status.state, replicas(status)["worker/1"].state) == (AppState.RUNNING, AppState.PENDING)
+    facts = require(Clusters(), app_id)
+    later = describe(facts, time.time() + 120)
+    assert later.msg == "worker/1 failed: exit code 7; attempt 2 is late: `torchx wait` starts it"
     (line,) = scheduler.list()
     assert line.state in (AppState.RUNNING, AppState.PENDING)
     scheduler.cancel(app_id)
