@@ -326,5 +326,7 @@ class _origin:
         first = (error.hint or "").split("   ")[0]
         hint = f"{first}   {more}" if first.startswith("did you mean") else more
         unknown = error.message.startswith("unknown run option")
+        if unknown and " " in error.message.split("`")[1]:  # a part of a value
+            hint = "quote a value with `=` after `,` or `;`: -cfg 'NAME=\"VALUE\"'"
         where = f"for {self._scheduler} (from {self._origin})" if unknown else f"(from {self._origin})"
         raise UsageError(f"{error.message} {where}", hint=hint, code=error.code, facts=error.facts) from error

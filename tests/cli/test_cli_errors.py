@@ -110,6 +110,17 @@ def test_what_cannot_be_right(line: str, message: str, capsys: pytest.CaptureFix
     check(line, message, 2, capsys)
 
 
+def test_a_value_that_needs_quotes(capsys: pytest.CaptureFixture[str]) -> None:
+    setup = "module load x; export A=1"
+    command = ["run", "-s", "slurm", "--dryrun", "utils.echo"]
+    assert main([*command[:3], "-cfg", f"setup={setup}", *command[3:]]) == 2
+    assert capsys.readouterr().err == (
+        "error: unknown run option `export A` for slurm (from -cfg)\n"
+        "  quote a value with `=` after `,` or `;`: -cfg 'NAME=\"VALUE\"'\n"
+    )
+    assert main([*command[:3], "-cfg", f'setup="{setup}"', *command[3:]]) == 0
+
+
 @pytest.mark.parametrize(("line", "message"), STATE)
 def test_what_is_not_there(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     check(line, message, 1, capsys)

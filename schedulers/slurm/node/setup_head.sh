@@ -6,7 +6,14 @@ torchx_failed() {  # torchx_failed CODE COMMAND: reports the failure and ends th
     echo "torchx: $message" >&2
     message=${message//\\/\\\\} message=${message//\"/\\\"} message=${message//[[:cntrl:]]/ }
     (umask 077; echo "{\"message\": {\"message\": \"$message\"}}" > "$TORCHELASTIC_ERROR_FILE")
-    exit "$1"
+    builtin exit "$1"
+}
+exit() {  # of the setup, or of a file that it reads: or else the replica would end, with 0 too, without its program
+    local code=$?
+    [ "$#" = 0 ] || code=$1
+    [ "$BASH_SUBSHELL" = 0 ] || builtin exit "$code"
+    [ "$code" != 0 ] || torchx_failed 1 "exit 0, before the program"
+    torchx_failed "$code" "exit $code"
 }
 if ! command -v module > /dev/null; then  # sites define it for login shells only
     for torchx_file in "$MODULESHOME/init/bash" "$LMOD_PKG/init/bash" /etc/profile.d/{modules,lmod}.sh; do

@@ -52,7 +52,16 @@ def test_the_command_that_fails_is_named(tmp_path: Path, setup: str, code: int, 
 
 
 def test_a_setup_that_exits_ends_the_replica(tmp_path: Path) -> None:
-    assert outcome(tmp_path, "exit 4") == ("", 4, "")
+    assert outcome(tmp_path / "4", "exit 4") == ("", 4, "setup failed with exit code 4: exit 4")
+    (tmp_path / "activate").write_text("(exit 3) && true; exit\n")
+    expected = ("", 3, "setup failed with exit code 3: exit 3")
+    assert outcome(tmp_path / "file", f"source {tmp_path}/activate") == expected
+
+
+def test_a_setup_that_exits_with_0_is_a_failure(tmp_path: Path) -> None:
+    """The replica would succeed without its program."""
+    message = "setup failed with exit code 1: exit 0, before the program"
+    assert outcome(tmp_path, "exit 0") == ("", 1, message)
 
 
 def test_a_role_runs_in_its_image_with_apptainer(tmp_path: Path) -> None:
