@@ -5,13 +5,16 @@ BIN := .venv/bin
 export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: hello test test-kubernetes test-slurm check format lint types docs site pictures wheel smoke mutants bench clean venv venv-dev
+.PHONY: hello test test-long test-kubernetes test-slurm check format lint types docs site pictures wheel smoke mutants bench clean venv venv-dev
 
 hello: venv          ## install, and run a first job
 	$(BIN)/torchx run -s local_cwd utils.echo --msg hi
 
-test: venv-dev       ## all tests; TESTS=tests/specs for some
-	$(BIN)/python -m pytest -n 4 --dist loadgroup $(TESTS)
+test: venv-dev       ## the tests except the long ones; TESTS=tests/specs for all tests of a folder
+	$(BIN)/python -m pytest -n 4 --dist loadgroup $(or $(TESTS),-m "not long")
+
+test-long: venv-dev  ## the long tests: many retries, interruptions, hangs of PyTorch, random histories
+	$(BIN)/python -m pytest -n 4 --dist loadgroup -m long $(TESTS)
 
 test-kubernetes: venv-dev ## the conformance suite on the cluster of KUBECONFIG; TORCHX_TEST_IMAGE=… for another image
 	@test -n "$$KUBECONFIG" || { echo "set KUBECONFIG to the cluster to test on, e.g. ~/.kube/config"; exit 1; }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import outputs
 import pytest
+from long_tests import LongTests
 from no_skips import NoSkips
 
 import torchx_cli.main
@@ -165,5 +166,6 @@ def _engine_lacks() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Makes skips failures in CI."""
+    """Makes skips failures in CI, and counts the long tests that are not selected."""
     config.pluginmanager.register(NoSkips(), "no-skips")
+    config.pluginmanager.register(LongTests(), "long-tests")

@@ -1,0 +1,42 @@
+"""Long tests: CI runs the tests marked `long`; a run without them prints how many it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+COMMAND = "make test-long"
+OUTPUT = "long tests left out"
+"""Key of the number of deselected long tests in the report of a worker process to the main process."""
+
+
+class LongTests:
+    """A plugin that counts the long tests that a run does not select."""
+
+    def __init__(self) -> None:
+        self.left_out = 0
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Counts long tests that an option deselects."""
+        self.left_out += sum(item.get_closest_marker("long") is not None for item in items)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Reports the number to the main process; each worker process selects the same tests."""
+        output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            output[OUTPUT] = self.left_out
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Takes the number of a worker process; one that was killed has none."""
+        self.left_out = max(self.left_out, getattr(node, "workeroutput", {}).get(OUTPUT, 0))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Prints the number, and the command that runs these tests."""
+        if self.left_out:
+            plural = "s are" if self.left_out > 1 else " is"
+            terminalreporter.write_line(
+                f"{self.left_out} long test{plural} not selected; run them: {COMMAND}"
+            )
