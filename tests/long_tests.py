@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 COMMAND = "make test-long"
+CLUSTERS = {"slurm", "kubernetes"}
+"""Markers of tests on a cluster."""
+
 OUTPUT = "long tests left out"
 """Key of the number of deselected long tests in the report of a worker process to the main process."""
 
@@ -19,8 +22,9 @@ class LongTests:
         self.left_out = 0
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        """Counts long tests that an option deselects."""
-        self.left_out += sum(item.get_closest_marker("long") is not None for item in items)
+        """Counts the long tests among deselected ones; those of a cluster have a command of their own."""
+        names = [{mark.name for mark in item.iter_markers()} for item in items]
+        self.left_out += sum("long" in marks and not marks & CLUSTERS for marks in names)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Reports the number to the main process; each worker process selects the same tests."""
@@ -34,8 +38,8 @@ class LongTests:
         self.left_out = max(self.left_out, getattr(node, "workeroutput", {}).get(OUTPUT, 0))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Prints the number, and the command that runs these tests."""
-        if self.left_out:
+        """Prints the number and the command that runs these tests, in a run that leaves them out."""
+        if self.left_out and "not long" in terminalreporter.config.option.markexpr:
             plural = "s are" if self.left_out > 1 else " is"
             terminalreporter.write_line(
                 f"{self.left_out} long test{plural} not selected; run them: {COMMAND}"

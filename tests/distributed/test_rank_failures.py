@@ -24,7 +24,7 @@ def main():
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("record", ["record", "plain"])
+@pytest.mark.parametrize("record", [pytest.param("record", marks=pytest.mark.long), "plain"])
 def test_the_first_rank_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(PROGRAM, encoding="utf-8")

@@ -29,6 +29,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.long
 def test_a_restarted_gang_meets_at_a_fresh_rendezvous(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(PROGRAM)

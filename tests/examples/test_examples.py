@@ -30,6 +30,7 @@ def digits(*words: str, j: str = "2x2") -> subprocess.CompletedProcess[str]:
     return torchx("run", "-s", "local_cwd", "dist.torchrun", "-j", j, *train, *words)
 
 
+@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 def test_two_digits_jobs_at_once_reach_95_percent() -> None:
@@ -47,6 +48,7 @@ def test_two_digits_jobs_at_once_reach_95_percent() -> None:
         assert float(accuracy) > 95
 
 
+@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 def test_the_loss_falls_though_random_processes_are_killed() -> None:

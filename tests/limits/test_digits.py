@@ -31,7 +31,7 @@ from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState
 
 pytest.importorskip("sklearn", reason="the example needs scikit-learn: make venv-dev")
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.torch, pytest.mark.timeout(600)]
 
 EXAMPLE = str(ROOT / "examples/digits/train.py")
 PACKAGES = os.pathsep.join([str(ROOT), *(path for path in sys.path if "site-packages" in path)])

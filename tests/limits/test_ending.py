@@ -80,6 +80,7 @@ for step in range(10**6):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("alone", [True, False], ids=["one rank is signalled", "the supervisor notifies"])
 def test_all_ranks_end_at_the_same_step_under_torchrun(tmp_path: Path, alone: bool) -> None:
     """The agent of torchrun, which handles no SIGUSR1, survives the notice."""

@@ -104,6 +104,7 @@ def test_a_collective_operation_over_all_replicas() -> None:
     assert sorted(text(done.app_id).splitlines()) == [f"program w/{n}" for n in range(3)]
 
 
+@pytest.mark.long
 def test_replicas_in_containers_meet_at_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in containers; each replica has two processes, as with two GPUs."""
     pytest.importorskip("torch")

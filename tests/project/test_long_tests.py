@@ -21,6 +21,11 @@ def test_long(number):
 
 def test_short():
     pass
+
+@pytest.mark.long
+@pytest.mark.slurm
+def test_on_a_cluster():
+    pass
 """
 CONFTEST = """
 from long_tests import LongTests
@@ -28,6 +33,7 @@ from long_tests import LongTests
 def pytest_configure(config):
     config.pluginmanager.register(LongTests())
     config.addinivalue_line("markers", "long")
+    config.addinivalue_line("markers", "slurm")
 """
 
 
@@ -51,7 +57,7 @@ def test_the_long_tests_that_are_left_out_are_counted(workers: str, tmp_path: Pa
 
 
 def test_nothing_is_printed_if_they_run(tmp_path: Path) -> None:
-    for options, passed in ((["-m", "long"], 3), ([], 4)):
+    for options, passed in ((["-m", "long"], 4), (["-m", "slurm"], 1), ([], 5)):
         output = run(tmp_path, *options)
         assert "not selected" not in output
         assert f"{passed} passed" in output

@@ -41,6 +41,7 @@ dist.all_reduce(torch.ones(1))
 """One process imports PyTorch and starts all ranks, as an import takes seconds."""
 
 
+@pytest.mark.long
 def test_the_flight_recorder_names_the_rank_that_has_not_entered(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="no PyTorch: .venv/bin/pip install torch")
     program = RANKS.format(root=str(ROOT))

@@ -78,6 +78,7 @@ def make_projects(home: Path) -> None:
     reader.chmod(0o755)
 
 
+@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 def test_the_overview_runs(tmp_path: Path) -> None:
