@@ -15,6 +15,11 @@ import pytest
 from docs.pages import PAGES, ROOT, Block, blocks, matches
 
 BY_NAME = {page.name: page for page in PAGES}
+SESSIONS = [
+    pytest.param(page.name, marks=[pytest.mark.long] * any(block.needs_torch for block in blocks(page)))
+    for page in PAGES
+]
+"""The pages by name; those that start PyTorch many times are long."""
 
 
 @pytest.fixture
@@ -63,7 +68,7 @@ def run_python(block: Block, cwd: Path, env: dict[str, str]) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", SESSIONS)
 def test_the_examples_of_a_page_work(name: str, tmp_path: Path, env: dict[str, str]) -> None:
     """The blocks of a page form one session."""
     env["TORCHX_PROVENANCE"] = str(int(name == "repeating.md"))  # a process after each submission

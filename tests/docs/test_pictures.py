@@ -12,7 +12,8 @@ import pytest
 
 from docs.pages import PAGES, ROOT
 
-pytestmark = pytest.mark.xdist_group("pictures")  # one process: the pictures are taken once
+# one process: the pictures are taken once, which may take minutes beside other work
+pytestmark = [pytest.mark.xdist_group("pictures"), pytest.mark.timeout(600)]
 
 PICTURES = ROOT / "docs" / "pictures"
 NAMES = ("run", "failure", "log", "status", "list", "stacks")

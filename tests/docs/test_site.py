@@ -18,7 +18,7 @@ import pytest
 from docs.pages import ROOT
 
 # one process: the site is built once, which may take minutes beside other work
-pytestmark = [pytest.mark.xdist_group("site"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("site"), pytest.mark.timeout(600)]
 
 MODULE = re.compile(r"^\.\. automodule:: (\S+)$", re.MULTILINE)
 

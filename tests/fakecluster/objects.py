@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import uuid
 
-from fakecluster.store import Object, Refused
+from fakecluster.store import Object, Refused, copied
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
@@ -94,7 +93,7 @@ def ended(thing: Object) -> bool:
 
 def pod_of(job: Object, number: int, failures: int, spared: int = 0) -> Object:
     """Returns the pod of an index of a job."""
-    template = copy.deepcopy(job["spec"]["template"])
+    template = copied(job["spec"]["template"])
     metadata = template.setdefault("metadata", {})
     name, uid = job["metadata"]["name"], job["metadata"]["uid"]
     metadata["name"] = f"{name}-{number}-{uuid.uuid4().hex[:5]}"
@@ -122,7 +121,7 @@ def child_job(jobset: Object, each: Object, name: str, run: str, suspend: bool) 
         "jobset.sigs.k8s.io/replicatedjob-name": each["name"],
         "jobset.sigs.k8s.io/restart-attempt": run,
     }
-    template = copy.deepcopy(each["template"])
+    template = copied(each["template"])
     spec = template["spec"]
     spec["suspend"] = suspend
     spec["template"].setdefault("metadata", {}).setdefault("labels", {}).update(own)
