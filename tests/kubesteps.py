@@ -14,6 +14,12 @@ from torchx.schedulers.kubernetes.objects import CANCELLED
 
 PODS = "/api/v1/namespaces/default/pods"
 
+ENDS = ["cancel", *(pytest.param(verb, marks=pytest.mark.long) for verb in ("kill", "delete"))]
+"""Methods of a scheduler that end an application; each takes the same way through the steps."""
+
+DISTURBANCES = ["killed", pytest.param("second", marks=pytest.mark.long)]
+"""The end of the process that carries out a step, and a second process beside it."""
+
 
 class Killed(BaseException):
     """The process of a restart is killed."""

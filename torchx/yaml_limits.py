@@ -107,6 +107,8 @@ def _reason(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     where = f"line {mark.line + 1}: " if mark is not None else ""
     problem = getattr(error, "problem", None) or str(error).partition("\n")[0] or "not valid YAML"
+    if "maximum nesting depth" in problem:  # newer parsers have a limit of their own, and find it first
+        problem = f"nested more than {DEEPEST} levels deep"
     return f"{where}{problem}"
 
 

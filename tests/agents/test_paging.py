@@ -75,7 +75,7 @@ def test_an_invalid_cursor_is_an_error(cursor: str) -> None:
         page({"a": [1, 2]}, cursor)
 
 
-@given(st.lists(PLAIN, max_size=200), st.integers(1, 30))
+@given(st.lists(PLAIN, max_size=40), st.integers(1, 30))
 def test_every_answer_is_small(data: list[Any], factor: int) -> None:
     large = json.loads(json.dumps(data)) * factor
     answer = page(large)

@@ -134,7 +134,7 @@ def test_what_is_offered(shell: str, line: str, expected: list[str]) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_applications_roles_and_replicas(shell: str) -> None:
-    done = torchx("run", "-d", "utils.sh", "--num_replicas", "3", "while ! test -e go; do sleep 0.02; done")
+    done = torchx("run", "-d", "utils.sh", "--num_replicas", "3", "until test -e go; do sleep 0.2; done")
     live = done.stdout.strip()
     app_id = live.rpartition("/")[2]
     ended = torchx("run", "utils.echo").stdout.strip()

@@ -149,6 +149,7 @@ def test_a_secret_reaches_processes(job: Job) -> None:
     job.life("local_cwd")
 
 
+@pytest.mark.long
 @pytest.mark.docker
 def test_a_secret_reaches_containers(job: Job) -> None:
     handle = job.life("local_docker", "--image", IMAGE)

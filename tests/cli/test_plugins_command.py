@@ -103,6 +103,7 @@ def test_broken_plugins_break_no_command(packages: Path, tmp_path: Path) -> None
     assert "plugin `gone` cannot be loaded" in gone.stderr
 
 
+@pytest.mark.long
 def test_commands_for_all_schedulers_go_on_without_a_broken_one(packages: Path) -> None:
     for words in (["runopts"], ["configure", "--print"], ["prune", "--dryrun"], ["list"]):
         done = torchx(packages, *words)

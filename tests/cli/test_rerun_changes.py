@@ -137,6 +137,7 @@ def test_options_of_the_same_scheduler_override_the_recorded_ones() -> None:
     assert rerun(described["handle"], "--set", "lr=1")["command_line"] == f"{line} --lr 1"
 
 
+@pytest.mark.long
 @pytest.mark.docker
 def test_an_image_with_a_workspace_is_built_for_another_scheduler(folder: Path) -> None:
     (folder / "src").mkdir()

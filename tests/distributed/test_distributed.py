@@ -40,8 +40,9 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.long
 @pytest.mark.torch
-@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.parametrize("processes", [1, 2])
 def test_under_torchrun(tmp_path: Path, processes: int) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     first, local = tmp_path / "first", tmp_path / "local"

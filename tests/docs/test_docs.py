@@ -15,11 +15,19 @@ import pytest
 from docs.pages import PAGES, ROOT, Block, blocks, matches
 
 BY_NAME = {page.name: page for page in PAGES}
-SESSIONS = [
-    pytest.param(page.name, marks=[pytest.mark.long] * any(block.needs_torch for block in blocks(page)))
-    for page in PAGES
-]
-"""The pages by name; those that start PyTorch many times are long."""
+MOST_COMMANDS = 10
+"""Commands of a page whose session is not long."""
+
+
+def is_long(page: Path) -> bool:
+    """Returns True if a page has many commands, or starts PyTorch."""
+    found = [block for block in blocks(page) if block.is_run]
+    commands = sum(len(list(block.commands())) for block in found)
+    return commands > MOST_COMMANDS or any(block.needs_torch for block in found)
+
+
+SESSIONS = [pytest.param(page.name, marks=[pytest.mark.long] * is_long(page)) for page in PAGES]
+"""The pages by name."""
 
 
 @pytest.fixture

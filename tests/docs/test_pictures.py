@@ -41,6 +41,7 @@ def taken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_a_picture_shows_the_current_output(name: str, taken: Path) -> None:
     old, new = lines(PICTURES / f"{name}.svg"), lines(taken / f"{name}.svg")

@@ -25,6 +25,7 @@ def script_of_the_page() -> str:
     return script
 
 
+@pytest.mark.long
 def test_digits_train_in_two_containers(tmp_path: Path) -> None:
     """A rendezvous over the network, code that comes by a workspace, two containers that share the work."""
     torchx = tmp_path / "torchx"

@@ -64,6 +64,7 @@ def test_the_loss_falls_though_random_processes_are_killed() -> None:
     assert losses[-1] < losses[0] / 5
 
 
+@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 def test_the_error_of_a_training_script_is_the_result_of_the_job() -> None:

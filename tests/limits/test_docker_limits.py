@@ -14,7 +14,7 @@ from torchx.machine.processes import Process, look_up, wait_end
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.specs.status import AppState
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.long, pytest.mark.docker]
 
 SAVES = """
 n=$(cat "$TORCHX_CHECKPOINT_DIR/n" 2> /dev/null || echo 0)

@@ -85,6 +85,7 @@ def test_a_job_on_kubernetes(tmp_path: Path) -> None:
     assert log.stdout == "echo/0 │ hi\n"
 
 
+@pytest.mark.long
 @pytest.mark.docker
 def test_a_job_in_containers(tmp_path: Path) -> None:
     command = f"utils.sh --image {IMAGE}"

@@ -97,6 +97,7 @@ def test_a_disk_with_little_space_is_found(tmp_path: Path, monkeypatch: pytest.M
         subprocess.run(["umount", small], check=True)
 
 
+@pytest.mark.long
 def test_a_collective_operation_over_all_replicas() -> None:
     pytest.importorskip("torch")
     done = run(ranks("echo program $TORCHX_REPLICA", 3), preflight=["collective"])

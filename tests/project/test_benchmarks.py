@@ -28,6 +28,7 @@ def run(script: str, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_report_has_all_groups(tmp_path: Path) -> None:
     """Each group runs once, in a tiny size; lost lines end the benchmark with an error."""
@@ -46,6 +47,7 @@ def test_a_group_can_be_measured_alone() -> None:
     assert run("run").count("\n") == 5
 
 
+@pytest.mark.long
 @pytest.mark.docker
 def test_containers_are_compared_with_the_docker_command() -> None:
     printed = run("containers")

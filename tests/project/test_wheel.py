@@ -49,6 +49,7 @@ def shipped() -> set[str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_wheel_holds_the_tree_and_no_more(dist: Path) -> None:
     (wheel,) = dist.glob("*.whl")

@@ -34,6 +34,7 @@ def runner() -> Iterator[Runner]:
         yield made
 
 
+@pytest.mark.long
 def test_threads_share_one_runner(runner: Runner) -> None:
     """Each submits jobs, reads and waits for those of others, and ends what others have started."""
     rounds, threads = 3, 8

@@ -69,6 +69,7 @@ def killed_supervisor(app_id: str) -> int:
     return pid
 
 
+@pytest.mark.long
 def test_readiness_and_the_order_of_starts_outlive_the_supervisor(jobs: Jobs) -> None:
     """It is killed before the service is ready, after that, and while the trainer runs."""
     server = service(sh(waiting(f"echo is-up; {HELD}", "/go"), name="server"), "log:is-up")
@@ -101,6 +102,7 @@ def test_readiness_and_the_order_of_starts_outlive_the_supervisor(jobs: Jobs) ->
     assert found == {"server": unneeded, "second": unneeded, "trainer": [(AppState.SUCCEEDED, 1, "")]}
 
 
+@pytest.mark.long
 def test_a_restart_of_all_keeps_the_order(jobs: Jobs) -> None:
     """The second attempt of the trainer starts when that of the server is ready."""
     server = service(sh(f"echo is-up; {HELD}", name="server", max_retries=1), "log:is-up")
@@ -128,6 +130,7 @@ def test_a_server_is_reached_by_its_name_when_it_is_ready(jobs: Jobs) -> None:
     assert text(described.app_id, replicas={"trainer": set()}) == "hello\n"
 
 
+@pytest.mark.long
 def test_a_server_needs_no_shell(jobs: Jobs, tmp_path: Path) -> None:
     """Ports and the log are probed from outside: the image has one program only."""
     (tmp_path / "Dockerfile.torchx").write_text(
@@ -147,6 +150,7 @@ def test_a_server_needs_no_shell(jobs: Jobs, tmp_path: Path) -> None:
     assert described.state is AppState.SUCCEEDED, described.first_failure
 
 
+@pytest.mark.long
 def test_the_label_has_no_arguments_of_a_probe(jobs: Jobs) -> None:
     """Other users of the engine see labels; messages of the own user name the complete probe."""
     probe = "cmd:sh -c 'exit 7' sh hunter2"
@@ -160,6 +164,7 @@ def test_the_label_has_no_arguments_of_a_probe(jobs: Jobs) -> None:
     assert first.msg == f"not ready within 1s: probe {probe}: exit 7"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ready", "answer"),
     [
@@ -175,6 +180,7 @@ def test_a_service_that_is_not_ready_in_time_fails(jobs: Jobs, ready: str, answe
     assert first.msg == f"not ready within 1s: probe {ready}: {answer}"
 
 
+@pytest.mark.long
 def test_the_commands_show_and_await_readiness(jobs: Jobs) -> None:
     server = service(sh(waiting(f"echo is-up; {HELD}", "/go"), 2, name="server"), "log:is-up")
     app_id = jobs.submit(server, after(sh(HELD, name="trainer"), ["server"]))
@@ -193,6 +199,7 @@ def test_the_commands_show_and_await_readiness(jobs: Jobs) -> None:
     assert "server  2 of 2 cancelled" in torchx("status", handle(app_id)).stdout
 
 
+@pytest.mark.long
 def test_a_trainer_learns_from_an_inference_server(jobs: Jobs) -> None:
     flags = ["--workspace", "examples/inference", "examples/inference/app.py:distill", "--folder", "."]
     # its port is published on this machine
@@ -202,6 +209,7 @@ def test_a_trainer_learns_from_an_inference_server(jobs: Jobs) -> None:
     assert "learned 3.00 x -1.00" in done.stderr
 
 
+@pytest.mark.long
 def test_a_service_without_output_does_not_hold_up_the_log(jobs: Jobs) -> None:
     """Podman answers a request for a log only when there is output."""
     server = service(sh(HELD, name="server"))

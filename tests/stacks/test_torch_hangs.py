@@ -72,6 +72,7 @@ def having(processes: list[ProcessStack], *names: str) -> int:
     return sum(set(names) <= functions(process) for process in processes)
 
 
+@pytest.mark.long
 def test_the_culprit_differs(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="no PyTorch: .venv/bin/pip install torch")
     role = Role("w", image="", entrypoint=sys.executable, args=["-c", PROGRAM, str(tmp_path / "store")])

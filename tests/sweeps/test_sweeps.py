@@ -162,6 +162,7 @@ def test_a_killed_conductor_is_continued_by_any_command(folder: Path) -> None:
     assert sorted((folder / "seen").read_text().split()) == ["1", "2", "3"]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_each_run_ends_once_under_random_kills(folder: Path) -> None:
     """Conductors and command lines are killed at random; each run is started once, and has one end."""

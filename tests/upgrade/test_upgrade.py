@@ -46,7 +46,7 @@ role.mounts = [BindMount(folder, folder)] if image else []
 scheduler = get_scheduler_factories()[engine]("torchx")
 print(scheduler.submit(AppDef("old", [role]), {"grace_period": 5.0, "retry_backoff": 0.01}))
 """
-ENGINES = ["local_cwd", pytest.param("local_docker", marks=pytest.mark.docker)]
+ENGINES = ["local_cwd", pytest.param("local_docker", marks=[pytest.mark.long, pytest.mark.docker])]
 
 
 def install_old(folder: Path, resources: Path) -> None:

@@ -25,6 +25,7 @@ def folder() -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_random_kills(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = fakegpus.install(monkeypatch, folder, GPUS)

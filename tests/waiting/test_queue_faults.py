@@ -232,6 +232,7 @@ def test_a_ticket_of_an_ended_job_is_removed(machine: fakegpus.FakeGpus) -> None
     assert (record.ticket.exists(), record.origin.exists(), marked(home())) == (False, False, [])
 
 
+@pytest.mark.long
 def test_a_report_of_many_jobs_is_cut() -> None:
     jobs = [[f"a-{n}", 1, 0, None, False, [[n, 1]]] for n in range(keepers.MOST_WAITERS + 1)]
     line = json.dumps({"sets": [[f"gpu-{n}"] for n in range(len(jobs))], "jobs": jobs}).encode()

@@ -146,6 +146,7 @@ def differences(build: Builder, folder: Path, seed: int, batches: int, single: i
     return wrong
 
 
+@pytest.mark.long
 def test_generated_lines_mean_what_they_mean_to_docker(build: Builder, tmp_path: Path) -> None:
     wrong = differences(build, tmp_path, seed=11, batches=10, single=60)
     assert not wrong, "\n".join(wrong)

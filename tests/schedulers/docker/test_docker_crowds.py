@@ -17,7 +17,7 @@ from torchx.schedulers.docker.request import NETWORK
 from torchx.specs.app import AppDef
 from torchx.specs.status import AppState
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.long, pytest.mark.docker]
 
 ROOT = Path(__file__).parents[3]
 

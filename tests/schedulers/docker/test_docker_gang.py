@@ -40,7 +40,7 @@ from torchx.specs.mounts import BindMount
 from torchx.specs.status import AppState
 from torchx.testing.changes import recorded_changes
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.long, pytest.mark.docker]
 
 
 def free_port() -> int:

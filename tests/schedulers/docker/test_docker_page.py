@@ -37,6 +37,7 @@ def _default_image() -> Iterator[None]:
         yield
 
 
+@pytest.mark.long
 @pytest.mark.docker
 @pytest.mark.usefixtures("_default_image")
 def test_what_the_page_says_to_type_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,6 +96,7 @@ def test_an_image_is_pushed_once_and_named_by_its_digest(
     assert text(jobs.ids[-1]) == (folder / "train.py").read_text()
 
 
+@pytest.mark.long
 def test_what_was_built_for_no_registry_is_pushed_and_what_a_registry_has_lost_as_well(
     runs: Runs, folder: Path, registry: str, tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_what_was_built_for_no_registry_is_pushed_and_what_a_registry_has_lost_a
     assert uploads(tmp_path) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("registry", ["closed"], indirect=True)
 def test_credentials_come_from_the_docker_command(
     runs: Runs, folder: Path, registry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -143,6 +145,7 @@ class Plugin(DockerWorkspaceMixin, Scheduler[dict[str, Any]]):
     def _cancel_existing(self, app_id: str) -> None: ...
 
 
+@pytest.mark.long
 def test_schedulers_of_other_packages_build_and_push(
     runs: Runs, jobs: Jobs, folder: Path, registry: str
 ) -> None:

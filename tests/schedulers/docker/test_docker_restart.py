@@ -20,7 +20,7 @@ from torchx.schedulers.docker.engine.client import Engine
 from torchx.specs.mounts import BindMount
 from torchx.specs.status import AppState
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.long, pytest.mark.docker]
 
 
 class OwnEngine:

@@ -64,6 +64,7 @@ def opened(box: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
     return count
 
 
+@pytest.mark.long
 @pytest.mark.docker
 def test_a_job_runs_over_ssh(jobs: Jobs, opened: Path) -> None:
     failing = "echo up; until test -e /tmp/go; do sleep 0.05; done; exit 4"

@@ -74,6 +74,7 @@ def test_a_stall_is_reported_and_the_application_continues(jobs: Jobs) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.long
 def test_output_is_progress(jobs: Jobs) -> None:
     role = sh("until [ -e /tmp/go ]; do sleep 0.05; done; while :; do echo line; sleep 0.05; done")
     app_id = jobs.submit(role, stall="5s")
@@ -84,6 +85,7 @@ def test_output_is_progress(jobs: Jobs) -> None:
     assert stall_folder(app_id).read().since is None
 
 
+@pytest.mark.long
 def test_another_supervisor_detects_the_stall_again(jobs: Jobs) -> None:
     app_id = jobs.submit(sh("sleep 600"), stall="0.3s")
     wait_until(lambda: describe(app_id).stalls, "it stalls")
@@ -96,6 +98,7 @@ def test_another_supervisor_detects_the_stall_again(jobs: Jobs) -> None:
     assert '"e":"progress"' in stall_folder(app_id).journal.read_text()
 
 
+@pytest.mark.long
 def test_only_matching_lines_count(jobs: Jobs) -> None:
     role = sh("echo loading; until [ -e /tmp/go ]; do echo other; sleep 0.05; done", 2)
     first = jobs.submit(role, stall="0.3s", progress="step")
@@ -106,6 +109,7 @@ def test_only_matching_lines_count(jobs: Jobs) -> None:
     assert not describe(first).stalls, "the clock begins with the first matching line"
 
 
+@pytest.mark.long
 def test_a_stalled_container_is_restarted_and_prints_its_stacks(jobs: Jobs) -> None:
     """TERM ends it orderly, which is a failure all the same."""
     app_id = jobs.submit(program(max_retries=1), stall="2s", on_stall="restart", progress="begun")
@@ -117,6 +121,7 @@ def test_a_stalled_container_is_restarted_and_prints_its_stacks(jobs: Jobs) -> N
     assert "in next_batch" in text(app_id), "there is no py-spy in the image"
 
 
+@pytest.mark.long
 def test_a_program_that_ends_orderly_as_it_is_restarted_has_failed(jobs: Jobs) -> None:
     done = jobs.run(sh("trap 'exit 0' TERM; while :; do sleep 0.05; done"), stall="0.3s", on_stall="restart")
     assert done.state is AppState.FAILED
@@ -127,6 +132,7 @@ def test_a_program_that_ends_orderly_as_it_is_restarted_has_failed(jobs: Jobs) -
     )
 
 
+@pytest.mark.long
 def test_a_stalled_application_is_cancelled(jobs: Jobs) -> None:
     done = jobs.run(sh("trap 'exit 0' TERM; sleep 600 & wait", 2), stall="0.3s", on_stall="cancel")
     assert done.state is AppState.CANCELLED
@@ -135,6 +141,7 @@ def test_a_stalled_application_is_cancelled(jobs: Jobs) -> None:
     assert Path(done.report_dir, "stacks.txt").exists(), "the stacks are taken before"
 
 
+@pytest.mark.long
 def test_a_cancelled_container_that_stalls_is_cancelled(jobs: Jobs) -> None:
     app_id = jobs.submit(
         sh("trap : TERM; while :; do sleep 0.05; done", max_retries=3),
@@ -148,6 +155,7 @@ def test_a_cancelled_container_that_stalls_is_cancelled(jobs: Jobs) -> None:
     assert ended(app_id).state is AppState.CANCELLED
 
 
+@pytest.mark.long
 def test_a_stall_is_notified(jobs: Jobs, hooks: Hooks) -> None:
     done = torchx(
         "run", "-d", "-s", "local_docker", "--stall", "0.3s", "--notify", hooks.url, "--notify-on", "stall",

@@ -23,7 +23,7 @@ from torchx.schedulers.docker.labels import ENDS_AT
 from torchx.schedulers.docker.queueing import records
 from torchx.specs.status import AppState
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.long, pytest.mark.docker]
 
 
 def test_they_wait_in_one_order_with_local_jobs(

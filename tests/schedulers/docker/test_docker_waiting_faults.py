@@ -21,7 +21,7 @@ from torchx.schedulers.docker.queueing import records
 from torchx.specs import after
 from torchx.specs.status import AppState
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.long, pytest.mark.docker]
 
 
 @pytest.mark.parametrize("guard_too", [False, True])

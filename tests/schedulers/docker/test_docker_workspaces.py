@@ -81,6 +81,7 @@ def test_a_folder_in_the_way_of_the_system_takes_nothing_from_it(runs: Runs, fol
     assert runs.run(folder, sh("cat bin/tool; stat -c ' %a' /tmp; pwd")) == "mine 1777\n/workspace\n"
 
 
+@pytest.mark.long
 def test_files_are_those_of_the_user_of_the_image(runs: Runs, folder: Path, base: str) -> None:
     derived(runs, folder, base, "WORKDIR /home/app", "USER user")
     (folder / "key").write_text("for me alone")
@@ -101,6 +102,7 @@ def test_an_image_without_a_shell_takes_a_workspace(runs: Runs, folder: Path) ->
     assert runs.run(folder, role) == (folder / "train.py").read_text()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_docker_alone")
 def test_what_has_not_changed_is_built_once(runs: Runs, folder: Path) -> None:
     first = runs.run(folder, sh("python3 train.py"))
@@ -150,6 +152,7 @@ def test_a_dockerfile_says_how(runs: Runs, folder: Path) -> None:
     assert runs.run(folder, sh("pwd; cat where")) == f"/src/app\n{folder}\n"
 
 
+@pytest.mark.long
 def test_an_image_below_that_has_moved_is_followed(runs: Runs, folder: Path, base: str) -> None:
     assert runs.run(folder, sh("ls /marked 2>/dev/null; true", image=base)) == ""
     first = runs.jobs.ids[-1]
@@ -159,6 +162,7 @@ def test_an_image_below_that_has_moved_is_followed(runs: Runs, folder: Path, bas
     assert before["Image"] != after["Image"]
 
 
+@pytest.mark.long
 def test_a_dockerfile_that_names_an_image_follows_that(runs: Runs, folder: Path, base: str) -> None:
     (folder / "Dockerfile.torchx").write_text(f"ARG B={base}\nFROM ${{B}} AS first\nFROM first\nCOPY . /x\n")
     nowhere = "torchx-nowhere:at-all"  # it says nothing of IMAGE, which need not be there
@@ -170,6 +174,7 @@ def test_a_dockerfile_that_names_an_image_follows_that(runs: Runs, folder: Path,
     assert runs.run(folder, sh("ls /marked", image=nowhere)) == "/marked\n"
 
 
+@pytest.mark.long
 def test_two_at_once_build_once(runs: Runs, folder: Path) -> None:
     infos = [runs.dryrun(folder, sh("cat train.py")) for _ in range(3)]
     results: list[str] = []

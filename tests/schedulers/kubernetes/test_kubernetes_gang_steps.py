@@ -10,7 +10,7 @@ import pytest
 from fakecluster import FakeCluster
 from fakecluster.objects import pod_of
 from kubejobs import OPTIONS, app, role
-from kubesteps import PODS, Disturbance, Disturbed, Killed, check_the_end_wins, of
+from kubesteps import DISTURBANCES, ENDS, PODS, Disturbance, Disturbed, Killed, check_the_end_wins, of
 
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of
 from torchx.schedulers.kubernetes.manifests.names import RESTARTED
@@ -73,7 +73,7 @@ def check_restarted_once(cluster: FakeCluster, app_id: str, at: int) -> None:
     assert owners == [newest] * 3, where
 
 
-@pytest.mark.parametrize("disturbance", ["killed", "second"])
+@pytest.mark.parametrize("disturbance", DISTURBANCES)
 def test_the_next_attempt_is_created_once(
     cluster: FakeCluster,
     scheduler: KubernetesScheduler,
@@ -101,7 +101,7 @@ def test_the_next_attempt_is_created_once(
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["beside", "after a kill"])
-@pytest.mark.parametrize("verb", ["cancel", "kill", "delete"])
+@pytest.mark.parametrize("verb", ENDS)
 def test_an_end_wins_against_a_restart(
     cluster: FakeCluster,
     scheduler: KubernetesScheduler,

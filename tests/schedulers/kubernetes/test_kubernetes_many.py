@@ -127,6 +127,7 @@ def test_values_are_in_secrets_only(cluster: FakeCluster, scheduler: KubernetesS
     assert shown is not None and shown.roles[0].args == []
 
 
+@pytest.mark.long
 def test_more_runs_than_a_file_has_lines(scheduler: KubernetesScheduler, monkeypatch: Any) -> None:
     monkeypatch.setattr("torchx.schedulers.kubernetes.many.manifests.LARGEST_SECRET", 6000)
     many = runs(*(f"echo run {number}" for number in range(203)), at_once=30)

@@ -10,7 +10,17 @@ import pytest
 from fakecluster import FakeCluster
 from fakecluster.objects import pod_of
 from kubejobs import OPTIONS, app, role
-from kubesteps import PODS, Disturbance, Disturbed, Killed, check_the_end_wins, end_pods, of
+from kubesteps import (
+    DISTURBANCES,
+    ENDS,
+    PODS,
+    Disturbance,
+    Disturbed,
+    Killed,
+    check_the_end_wins,
+    end_pods,
+    of,
+)
 
 from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.schedulers.kubernetes.manifests.names import AWAITS, LATE
@@ -171,7 +181,7 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("disturbance", ["killed", "second"])
+@pytest.mark.parametrize("disturbance", DISTURBANCES)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_second_process_continues(
     cluster: FakeCluster,
@@ -207,7 +217,7 @@ def test_a_second_process_continues(
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["beside", "after a kill"])
-@pytest.mark.parametrize("verb", ["cancel", "kill", "delete"])
+@pytest.mark.parametrize("verb", ENDS)
 def test_an_end_wins_against_a_start(
     cluster: FakeCluster,
     scheduler: KubernetesScheduler,

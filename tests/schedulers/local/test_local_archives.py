@@ -147,6 +147,7 @@ for archive in sorted(Path(sys.argv[1]).glob("*.tar")):
 """
 
 
+@pytest.mark.long
 def test_every_python_refuses_the_same(tmp_path: Path, outside: Path) -> None:
     for name, members in EVIL.items():
         pack(tmp_path / f"{name}.tar", *members)

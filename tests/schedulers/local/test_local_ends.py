@@ -58,6 +58,7 @@ def python(code: str) -> Role:
     return Role("w", image="", entrypoint=sys.executable, args=["-c", code.replace("$", "$$")])
 
 
+@pytest.mark.long
 def test_cancel_at_any_moment_of_the_start() -> None:
     moments = random.Random(7)
     for _ in range(TRY_MOMENTS):

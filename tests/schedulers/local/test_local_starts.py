@@ -46,6 +46,7 @@ def limited(limit: str, *words: str, home: Path) -> subprocess.CompletedProcess[
     return subprocess.run([*user, *script], capture_output=True, text=True, env=env, timeout=90)
 
 
+@pytest.mark.long
 def test_a_hundred_jobs_started_at_the_same_moment_by_a_hundred_processes() -> None:
     fork = multiprocessing.get_context("fork")
     gate, said = fork.Barrier(100), fork.SimpleQueue()
@@ -154,6 +155,7 @@ def test_a_limit_of_processes_undoes_the_start_and_is_told(tmp_path: Path) -> No
     assert "sleep 600" not in left
 
 
+@pytest.mark.long
 def test_three_thousand_replicas_where_few_files_may_be_open() -> None:
     words = ["run", "-s", "local_cwd", "utils.sh", "--num_replicas", "3000", "echo hi"]
     # the soft limit: the supervisor raises it for itself, and the reader does with what there is
