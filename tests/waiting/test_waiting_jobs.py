@@ -133,6 +133,29 @@ def test_an_attached_run_shows_why_it_waits(machine: fakegpus.FakeGpus, tmp_path
     until_no_keeper()
 
 
+def test_a_released_job_is_not_shown_as_held(
+    machine: fakegpus.FakeGpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The decisions of the moment before are used again."""
+
+    def is_held() -> bool:
+        decided = reasons.verdicts().get((os.geteuid(), waiting))
+        return decided is not None and decided.waiter.held
+
+    monkeypatch.setattr(reasons, "FRESH_FOR", 0.0)
+    first = submit(job(4))
+    until_running(first)
+    waiting = submit(job(2))
+    torchx("queue", "hold", waiting)
+    wait_until(is_held, "the keeper reports that it is held")
+    monkeypatch.setattr(reasons, "FRESH_FOR", 600.0)
+    torchx("queue", "release", waiting)
+    assert message(waiting) == reasons.UNKNOWN
+    for app_id in (first, waiting):
+        cancel(app_id)
+    until_no_keeper()
+
+
 def test_the_place_of_a_job_can_be_changed(machine: fakegpus.FakeGpus) -> None:
     first = submit(job(4))
     until_running(first)

@@ -54,4 +54,6 @@ def reason(view: JobView, paths: JobPaths) -> str:
     if ticket.held:
         return f"held in the queue; to release it: torchx queue release {name}"
     verdict = verdicts().get((os.geteuid(), ticket.app_id))
-    return (verdict.reason if verdict is not None else "") or UNKNOWN
+    if verdict is None or verdict.waiter.held:  # a decision of before its release
+        return UNKNOWN
+    return verdict.reason or UNKNOWN
