@@ -47,7 +47,8 @@ def finish(folder: Path, runs: int) -> None:
         lines.append({"e": "begin", "n": number, "id": f"{folder.name}-{number}", "t": at})
         ended = {"e": "end", "n": number, "s": "SUCCEEDED", "t": at + 2, "c": 0, "b": at + 1}
         lines.append({**ended, "u": [4_000_000, 0.5, None]})
-    lines.append({"e": "done", "t": 1.8e9, "upto": (folder / "requests.jsonl").stat().st_size})
+    requests = folder / "requests.jsonl"  # none if all runs had ended before the cancellation
+    lines.append({"e": "done", "t": 1.8e9, "upto": requests.stat().st_size if requests.exists() else 0})
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
     (folder / "journal.jsonl").write_text(text)
 
