@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from conformance.conftest import OF_EACH_DUTY
 
 from project.sources import ROOT
+from torchx import testing
 
 MODULE = """
 import pytest
@@ -84,6 +86,16 @@ def test_two_commands_run_all_tests_and_ci_runs_both() -> None:
     steps = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     for target in ("test", "test-long"):
         assert f"suite make --no-print-directory {target} --" in steps
+
+
+def test_the_conformance_tests_of_each_duty_exist() -> None:
+    suites = (
+        testing.SchedulerConformance,
+        testing.AbilityConformance,
+        testing.SweepConformance,
+        testing.ServiceConformance,
+    )
+    assert [name for name in OF_EACH_DUTY if not any(hasattr(suite, name) for suite in suites)] == []
 
 
 def test_named_tests_run_though_they_are_long() -> None:
