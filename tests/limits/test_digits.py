@@ -30,7 +30,6 @@ from torchx.specs.mounts import BindMount
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState
 
-pytest.importorskip("sklearn", reason="the example needs scikit-learn: make venv-dev")
 pytestmark = [pytest.mark.long, pytest.mark.torch, pytest.mark.timeout(600)]
 
 EXAMPLE = str(ROOT / "examples/digits/train.py")
