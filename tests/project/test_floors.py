@@ -204,6 +204,7 @@ def test_only_the_command_line_does_this(what: str) -> None:
         "torchx.waiting.keeper",
         "torchx.schedulers.docker.queueing.start",
         "torchx.schedulers.slurm.node.agent",
+        "torchx.schedulers.slurm.node.program",
         "torchx.distributed.notice",
         "torchx.machine.enter",
         "torchx.scheduling.preflight_program",
