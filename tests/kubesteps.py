@@ -17,6 +17,12 @@ PODS = "/api/v1/namespaces/default/pods"
 ENDS = ["cancel", *(pytest.param(verb, marks=pytest.mark.long) for verb in ("kill", "delete"))]
 """Methods of a scheduler that end an application; each takes the same way through the steps."""
 
+KILLED = [
+    pytest.param(False, id="beside"),
+    pytest.param(True, id="after a kill", marks=pytest.mark.long),
+]
+"""Whether the process that carries out a step is killed then."""
+
 DISTURBANCES = ["killed", pytest.param("second", marks=pytest.mark.long)]
 """The end of the process that carries out a step, and a second process beside it."""
 

@@ -233,9 +233,14 @@ def test_bytes_that_are_not_text_do_not_end_the_server(raw: Raw) -> None:
     ("arguments", "code"),
     [
         ({"target": "local_cwd://torchx/nosuchapp"}, "unknown_application"),
-        ({"target": "a", "lines": -1}, "invalid_value"),
-        ({"target": "a", "cursor": ":" + "9" * 5000}, "usage"),
-        ({"target": "local_cwd://torchx/" + "a" * 20_000}, "unknown_application"),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)  # each starts a server
+            for case in (
+                ({"target": "a", "lines": -1}, "invalid_value"),
+                ({"target": "a", "cursor": ":" + "9" * 5000}, "usage"),
+                ({"target": "local_cwd://torchx/" + "a" * 20_000}, "unknown_application"),
+            )
+        ),
     ],
 )
 def test_an_error_of_a_command_with_lines_has_its_code(

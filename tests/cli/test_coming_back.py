@@ -156,7 +156,16 @@ def test_watching_on_a_terminal_draws_what_changed() -> None:
     assert shown.rstrip().endswith(f"full log: torchx log {app_id}/sh/0")
 
 
-@pytest.mark.parametrize("env", [{"LC_ALL": "C"}, {"LANG": "POSIX"}, {"PYTHONIOENCODING": "ascii"}])
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"LC_ALL": "C"},
+        *(
+            pytest.param(env, marks=pytest.mark.long)
+            for env in ({"LANG": "POSIX"}, {"PYTHONIOENCODING": "ascii"})
+        ),
+    ],
+)
 def test_a_language_without_bars(env: dict[str, str]) -> None:
     plain = {"PYTHONUTF8": "0", "LC_ALL": "", "LANG": "", **env}
     done = subprocess.run(

@@ -16,7 +16,7 @@ from project.sources import PACKAGES, ROOT
 from torchx.version import __version__
 
 # built once: by the one worker that has them all
-pytestmark = pytest.mark.xdist_group("wheel")
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("wheel")]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,6 @@ def shipped() -> set[str]:
     return found
 
 
-@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_wheel_holds_the_tree_and_no_more(dist: Path) -> None:
     (wheel,) = dist.glob("*.whl")

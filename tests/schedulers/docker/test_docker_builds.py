@@ -25,7 +25,7 @@ from torchx.schedulers.docker.images.prune import OldImage, remove_images, unuse
 from torchx.schedulers.docker.images.pull import inspect_image
 from torchx.schedulers.docker.images.workspace import provide_image
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.long, pytest.mark.docker]
 
 SLOW = "RUN for i in 1 2 3 4; do echo slow $i; sleep 0.4; done"
 
@@ -73,7 +73,6 @@ def test_a_dockerfile_that_cannot_be_read_is_one_sentence(runs: Runs, folder: Pa
     )
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("_docker_alone")
 def test_a_step_that_lacks_an_excluded_file_has_a_hint(runs: Runs, folder: Path) -> None:
     (folder / ".env").write_text("A=1\n")
@@ -101,7 +100,6 @@ def test_a_build_that_needs_another_builder_is_reported(runs: Runs, folder: Path
     assert "docker buildx build" in (error.hint or "")
 
 
-@pytest.mark.long
 def test_steps_are_reported_in_lines_when_they_take_long(runs: Runs, folder: Path) -> None:
     above = f"ENV A={uuid.uuid4()}"
     dockerfile(folder, above)
@@ -124,7 +122,6 @@ def run_words(folder: Path, *more: str) -> tuple[str, ...]:
     return (*words, "utils.sh", "--image", IMAGE, "echo done")
 
 
-@pytest.mark.long
 def test_a_terminal_shows_where_a_build_is_and_then_one_line(runs: Runs, folder: Path) -> None:
     dockerfile(folder, f"ENV A={uuid.uuid4()}", SLOW)
     name = runs.dryrun(folder, sh("true")).request.builds[0].name
@@ -141,7 +138,6 @@ def test_a_terminal_shows_where_a_build_is_and_then_one_line(runs: Runs, folder:
     assert re.search(r"\n\r(?:\x1b\[1A\x1b\[2K){2,5}built " + name, shown)
 
 
-@pytest.mark.long
 def test_a_large_workspace_is_reported_before_it_is_sent(
     runs: Runs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,7 +233,6 @@ class Stopped(Engine):
             yield until_copied(lines)
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("_docker_alone")
 @pytest.mark.parametrize("sending", [True, False])
 def test_a_build_that_is_stopped_while_files_move_leaves_none(
@@ -266,7 +261,6 @@ def test_the_command_line_says_what_failed_and_nothing_else(runs: Runs, folder: 
 # --- unused images ----------------------------------------------------------------------
 
 
-@pytest.mark.long
 def test_unused_images_are_removed_when_they_are_old(
     runs: Runs, jobs: Jobs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,7 +283,6 @@ def test_unused_images_are_removed_when_they_are_old(
     assert inspect_image(Engine(), image) is None
 
 
-@pytest.mark.long
 def test_an_image_that_somebody_has_named_or_built_on_it_stays(runs: Runs, jobs: Jobs, folder: Path) -> None:
     runs.run(folder, sh("true"))
     (image,) = runs.images()

@@ -71,6 +71,7 @@ def uploads(tmp_path: Path) -> int:
     return len(list((tmp_path / "registry").glob("**/_manifests/revisions/sha256/*")))
 
 
+@pytest.mark.long
 def test_an_image_is_pushed_once_and_named_by_its_digest(
     runs: Runs, jobs: Jobs, folder: Path, registry: str, tmp_path: Path
 ) -> None:

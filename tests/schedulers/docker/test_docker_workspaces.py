@@ -59,6 +59,7 @@ def test_the_tree_is_in_the_image_as_it_is(runs: Runs, folder: Path) -> None:
     assert said.splitlines() == ["it runs", "é", "/nowhere/at/all", "750", *names]
 
 
+@pytest.mark.long
 def test_both_ignore_files_count_and_are_applied_once(runs: Runs, folder: Path) -> None:
     (folder / ".dockerignore").write_text("*.log\nDockerfile*\n**/deep\n")
     (folder / ".torchxignore").write_text("!kept.log\n")
@@ -74,6 +75,7 @@ def test_both_ignore_files_count_and_are_applied_once(runs: Runs, folder: Path) 
     assert said == "/app\n" + listed, "left behind as the file says, and yet it is what builds"
 
 
+@pytest.mark.long
 def test_a_folder_in_the_way_of_the_system_takes_nothing_from_it(runs: Runs, folder: Path) -> None:
     (folder / "bin").mkdir(mode=0o700)
     (folder / "tmp").mkdir(mode=0o700)
@@ -90,6 +92,7 @@ def test_files_are_those_of_the_user_of_the_image(runs: Runs, folder: Path, base
     assert said == "/home/app\nuser\nfor me alone user 600\n"
 
 
+@pytest.mark.long
 def test_an_image_without_a_shell_takes_a_workspace(runs: Runs, folder: Path) -> None:
     (folder / "Dockerfile.torchx").write_text(
         "ARG IMAGE\nFROM $IMAGE AS all\nFROM scratch\nCOPY --from=all /bin/busybox /busybox\n"
@@ -144,6 +147,7 @@ def test_roles_of_the_same_image_have_it_and_others_do_not(runs: Runs, folder: P
     assert len(runs.images()) == 1
 
 
+@pytest.mark.long
 def test_a_dockerfile_says_how(runs: Runs, folder: Path) -> None:
     steps = ["ARG IMAGE", "FROM $IMAGE", "ARG WORKSPACE", "WORKDIR /src/app", "COPY . ."]
     (folder / "below").mkdir()
@@ -221,6 +225,7 @@ def test_too_much_is_refused_before_it_is_sent(folder: Path) -> None:
         scheduler().submit_dryrun(AppDef("job", [sh("true")]), {"workspace_limit_mb": 2}, str(folder))
 
 
+@pytest.mark.long
 def test_a_request_is_reported_with_the_image_it_runs(jobs: Jobs, runs: Runs, folder: Path) -> None:
     info = runs.dryrun(folder, sh("echo $TORCHX_IMAGE"))
     said = runs.submit(info)

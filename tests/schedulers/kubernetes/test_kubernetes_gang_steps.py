@@ -10,7 +10,7 @@ import pytest
 from fakecluster import FakeCluster
 from fakecluster.objects import pod_of
 from kubejobs import OPTIONS, app, role
-from kubesteps import DISTURBANCES, ENDS, PODS, Disturbance, Disturbed, Killed, check_the_end_wins, of
+from kubesteps import DISTURBANCES, ENDS, KILLED, PODS, Disturbance, Disturbed, Killed, check_the_end_wins, of
 
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of
 from torchx.schedulers.kubernetes.manifests.names import RESTARTED
@@ -100,7 +100,7 @@ def test_the_next_attempt_is_created_once(
     assert at > 8, "a restart of two roles has some steps"
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["beside", "after a kill"])
+@pytest.mark.parametrize("killed", KILLED)
 @pytest.mark.parametrize("verb", ENDS)
 def test_an_end_wins_against_a_restart(
     cluster: FakeCluster,

@@ -13,6 +13,7 @@ from kubejobs import OPTIONS, app, role
 from kubesteps import (
     DISTURBANCES,
     ENDS,
+    KILLED,
     PODS,
     Disturbance,
     Disturbed,
@@ -216,7 +217,7 @@ def test_a_second_process_continues(
     assert at > writes
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["beside", "after a kill"])
+@pytest.mark.parametrize("killed", KILLED)
 @pytest.mark.parametrize("verb", ENDS)
 def test_an_end_wins_against_a_start(
     cluster: FakeCluster,
