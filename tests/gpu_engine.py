@@ -31,6 +31,7 @@ class GpuEngine:
         self._open = threading.Event()
         self._open.set()
         self.held = threading.Event()
+        self.subscriptions: set[socket.socket] = set()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.path))
         self._listener.listen(256)
@@ -46,6 +47,12 @@ class GpuEngine:
     def release_starts(self) -> None:
         """Passes the requests to start containers on."""
         self._open.set()
+
+    def end_subscriptions(self) -> None:
+        """Closes the connections on which clients get events."""
+        for each in list(self.subscriptions):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Closes all connections: clients find no engine."""
@@ -75,6 +82,7 @@ class GpuEngine:
             with suppress(OSError):
                 self._connect(client, engine)
             self._sockets -= {client, engine}
+            self.subscriptions.discard(client)
 
     def _connect(self, client: socket.socket, engine: socket.socket) -> None:
         head, rest = self._head(client)
@@ -86,6 +94,8 @@ class GpuEngine:
             self._open.wait()
         engine.connect(self._target)
         engine.sendall(head + rest)
+        if b"/events" in head.partition(b"\r\n")[0]:
+            self.subscriptions.add(client)
         upwards = self._begin(_pump, client, engine)
         _pump(engine, client)
         upwards.join()

@@ -239,9 +239,10 @@ class _Follower:
         for descriptor in {fd for fd, _ in ready} | {fd for fd, (_, f) in self._open.items() if f.held_back}:
             if descriptor == events.fileno():
                 changed = True
+                self._poll.unregister(descriptor)
                 if not events.clear():
-                    self._poll.unregister(events)
                     raise EngineError(503, "the engine stopped while its logs were followed")
+                self._poll.register(events, POLLIN)
                 continue
             more, closed = self._receive(descriptor)
             lines += more

@@ -76,7 +76,7 @@ def _create(engine: Engine) -> None:
     try:
         engine.call("POST", "/networks/create", None, body)
     except EngineError as race:
-        if race.status != 409:
+        if race.status != 409 and not _existing(engine):  # Podman reports 500 for an existing one
             raise StateError(f"the network {NETWORK} cannot be created: {race.message}") from race
 
 

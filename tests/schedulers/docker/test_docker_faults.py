@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from containers import Jobs, containers, ended, fresh, of_name, scheduler, sh, text, until_logged
 from engine import IMAGE
+from gpu_engine import GpuEngine
 from support import wait_until
 
 from torchx.errors import StateError
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.scheduling.logs import LogQuery
+from torchx.specs import BindMount
 from torchx.specs.status import AppState
 
 pytestmark = pytest.mark.docker
@@ -92,3 +96,26 @@ def test_who_reads_slowly_gets_all_of_who_writes_fast(jobs: Jobs) -> None:
             ended(app_id)  # without a reader
         found += chunk.data
     assert found == b"".join(b"%d\n" % i for i in range(1, 200001))
+
+
+@pytest.mark.timeout(400)
+def test_a_subscription_that_the_engine_ends_is_renewed(
+    engine: GpuEngine, waiting_jobs: Jobs, tmp_path: Path
+) -> None:
+    """As Podman does while it runs on; commands that wait or follow a log continue, and so does the job."""
+    script = f"echo one; until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo two; test $TORCHX_ATTEMPT = 2"
+    mounts = [BindMount(str(tmp_path), str(tmp_path))]
+    app_id = waiting_jobs.submit(sh(script, max_retries=1, mounts=mounts))
+    until_logged(app_id, "one")
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(scheduler().wait, app_id, 240)
+        following = pool.submit(lambda: list(scheduler().log_iter(app_id, "w", 0, should_tail=True)))
+        # the supervisor, and both readers
+        wait_until(lambda: len(engine.subscriptions) >= 3, "all have a subscription")
+        ended_ones = set(engine.subscriptions)
+        engine.end_subscriptions()
+        wait_until(lambda: len(engine.subscriptions - ended_ones) >= 3, "all have another one")
+        (tmp_path / "go").touch()
+        assert waiting.result(240)
+        assert following.result(240) == ["one\n", "two\n"] * 2
+    assert ended(app_id).state is AppState.SUCCEEDED
