@@ -128,7 +128,7 @@ def mask_forms(text: str) -> str:
 
 
 def _may_have(parts: Sequence[str], text: str) -> bool:
-    """Returns True if a text may have one of the parts, in upper or lower case; much faster than a pattern."""
+    """Returns True if a text may have one of the parts in upper or lower case; faster than a pattern."""
     if not text.isascii():  # patterns also match letters such as the Kelvin sign
         return True
     lower = text.lower()
