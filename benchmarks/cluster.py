@@ -25,6 +25,15 @@ BY_HAND = """\
 srun sh -c 'date +%s%N > {file}.part && mv {file}.part {file}'
 """
 
+CROWD_BY_HAND = """\
+#!/bin/bash
+#SBATCH --job-name=crowd-by-hand
+#SBATCH --output=/dev/null
+#SBATCH --nodes={nodes} --ntasks={tasks} --overcommit --mem=0
+srun --overcommit true
+touch {file}
+"""
+
 MANY = """\
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -52,9 +61,10 @@ def missing() -> str:
 
 
 def rows(place: Place) -> Iterator[Row]:
-    """Measures the start of a job, and listings of 1,000 jobs."""
+    """Measures the start of a job, a job of 1,000 replicas, and listings of 1,000 jobs."""
     place = replace(place, engine=True)
     yield started(place)
+    yield crowd(place, place.size(1000, 4))
     yield from listings(place, place.size(1000, 5))
 
 
@@ -92,6 +102,30 @@ def until_it_runs(place: Place, words: Sequence[str], file: Path) -> Callable[[]
         return took
 
     return action
+
+
+def crowd(place: Place, replicas: int) -> Row:
+    """Measures from the start of the command to the end of a job with many replicas on four nodes."""
+    by_hand, file, nodes = place.folder / "crowd.sh", place.folder / "crowd", min(replicas, 4)
+    by_hand.write_text(CROWD_BY_HAND.format(nodes=nodes, tasks=replicas, file=file))
+    options = f"overcommit=true,mem=0,nodes={nodes}"
+    job = ("utils.sh", "--num_replicas", str(replicas), "--cpu", "1", "--memMB", "0", "true")
+
+    def ours() -> float:
+        begun = time.time()
+        place.run(place.torchx("run", "-s", "slurm", "--detach", "-cfg", options, *job))
+        place.run(place.torchx("wait", "@last"))
+        return time.time() - begun
+
+    def alone() -> float:
+        file.unlink(missing_ok=True)
+        begun = time.time()
+        place.run(["sbatch", str(by_hand)])
+        until(file.exists, "the job has ended", 900)
+        return time.time() - begun
+
+    times = paired(ours, alone, rounds=place.size(3, 1))
+    return compared(f"a job of {replicas:,} replicas, with logs and ends", times, "one bare `srun`")
 
 
 def listings(place: Place, jobs: int) -> Iterator[Row]:

@@ -53,8 +53,8 @@ class Place:
             # messages of engines on this machine are not part of the measurement
             own["DOCKER_HOST"] = f"unix://{self.folder}/no-engine.sock"
             own["SLURM_CONF"] = f"{self.folder}/no-slurm.conf"
-        elif "DOCKER_HOST" in os.environ:
-            own["DOCKER_HOST"] = os.environ["DOCKER_HOST"]
+        else:
+            own |= {name: os.environ[name] for name in ("DOCKER_HOST", "SLURM_CONF") if name in os.environ}
         # only if the package is not installed for this Python
         return own if (BIN / "torchx").exists() else {**own, "PYTHONPATH": str(ROOT)}
 
