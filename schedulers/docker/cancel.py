@@ -19,10 +19,10 @@ from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.labels import APP_ID
 from torchx.schedulers.docker.lookup import entries, find_containers, owner_of
-from torchx.schedulers.docker.marks import CANCELLED, STALLED
 from torchx.schedulers.docker.replay import replay
 from torchx.schedulers.docker.request import checkpoint_volume
 from torchx.schedulers.docker.rules.job import job_of
+from torchx.schedulers.docker.rules.marks import CANCELLED, STALLED
 from torchx.schedulers.docker.supervisor_launch import remove_folder, start_supervisor
 from torchx.schedulers.shared import owner
 

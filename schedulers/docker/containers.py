@@ -9,7 +9,6 @@ from typing import Any
 
 from torchx.exit_codes import signal_of
 from torchx.json_limits import MOST_REPLICAS
-from torchx.schedulers.docker import marks
 from torchx.schedulers.docker.labels import (
     APP_ID,
     ATTEMPT,
@@ -26,6 +25,7 @@ from torchx.schedulers.docker.labels import (
     read_job,
     read_retry,
 )
+from torchx.schedulers.docker.rules import marks
 
 LIVE = ("running", "paused", "restarting")
 STATUSES = ("created", *LIVE, "exited", "dead", "removing")

@@ -25,7 +25,7 @@ from torchx.schedulers.docker.containers import (
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.labels import APP_ID, LAST_TIME
-from torchx.schedulers.docker.marks import split_marks
+from torchx.schedulers.docker.rules.marks import split_marks
 from torchx.scheduling.checks import unknown_application
 
 with lazy_imports:

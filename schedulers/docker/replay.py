@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.limits.ends import apply_limit
-from torchx.schedulers.docker.marks import CANCELLED, ENDED, FAILED, STOPPED, UNNEEDED
 from torchx.schedulers.docker.rules.job import BY_ENGINE, Job, job_of
+from torchx.schedulers.docker.rules.marks import CANCELLED, ENDED, FAILED, STOPPED, UNNEEDED
 from torchx.supervisor.policy import NEVER, REQUEUED, Action, End, Gang, RoleRules, Start, Stop
 
 NOT_STARTED = "it was not started before the application had ended"

@@ -121,12 +121,9 @@ def to_request(
     inherited = _inherited_env(cfg)
     # the engine of another machine cannot mount a file of this one: there, output alone is progress
     detects_stalls = bool(cfg.get("stall")) and bool(find_address().path)
-    seen: dict[str, str] = {}
-    taken: set[int] = set()
+    seen, taken = dict[str, str](), set[int]()
     rule = LimitRule.of(cfg)
-    retried = any(role.max_retries for role in app.roles)
-    checkpoints = [] if rule.is_empty and not retried else _checkpoints(rule, app_id)
-    kept = {settings.TORCHX_CHECKPOINT_DIR: CHECKPOINTS} if checkpoints else {}
+    checkpoints = _checkpoints(rule, app, app_id)
     hosts = _hosts(app, app_id)
     addresses = _addresses(app, hosts) if len(hosts) > 1 else {}
     for role, replica, filled in replicas_of(
@@ -149,7 +146,7 @@ def to_request(
             settings.TORCHX_REPLICA: f"{role.name}/{replica}",
             settings.TORCHX_ATTEMPT: "1",
             **rule.variables(1, None),
-            **kept,
+            **({settings.TORCHX_CHECKPOINT_DIR: CHECKPOINTS} if checkpoints else {}),
         }
         body = {
             "Image": role.image,
@@ -248,8 +245,10 @@ def checkpoint_volume(app_id: str) -> str:
     return f"torchx-{app_id}"
 
 
-def _checkpoints(rule: LimitRule, app_id: str) -> list[dict[str, Any]]:
+def _checkpoints(rule: LimitRule, app: AppDef, app_id: str) -> list[dict[str, Any]]:
     """Returns the mount of the folder for checkpoints: the given folder, or a volume of the application."""
+    if rule.is_empty and not any(role.max_retries for role in app.roles):
+        return []
     if rule.checkpoint_dir:
         return [_mount("bind", rule.checkpoint_dir, CHECKPOINTS, False)]
     return [_mount("volume", checkpoint_volume(app_id), CHECKPOINTS, False)]

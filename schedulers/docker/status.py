@@ -18,10 +18,10 @@ from torchx.schedulers.docker.lookup import (
     owner_of,
     with_late_oom,
 )
-from torchx.schedulers.docker.marks import CANCELLED, ENDED, EXPIRED, FAILED, STALLED, STOPPED, UNNEEDED
 from torchx.schedulers.docker.record import full_data
 from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.rules.job import Job, RoleFacts, job_of
+from torchx.schedulers.docker.rules.marks import CANCELLED, ENDED, EXPIRED, FAILED, STALLED, STOPPED, UNNEEDED
 from torchx.schedulers.docker.stalling.files import history_of, stall_folder
 from torchx.schedulers.docker.supervisor_launch import lacks_supervisor
 from torchx.schedulers.shared import owner

@@ -34,10 +34,10 @@ from torchx.schedulers.docker.gpus import keep_leases
 from torchx.schedulers.docker.labels import ATTEMPT, ENDS_AT, RETRY
 from torchx.schedulers.docker.limits.notices import Notices
 from torchx.schedulers.docker.lookup import find_containers
-from torchx.schedulers.docker.marks import CANCELLED, EXPIRED, FAILED, STOPPED, UNNEEDED
 from torchx.schedulers.docker.measurement.sampling import Sampler
 from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.rules.job import job_of
+from torchx.schedulers.docker.rules.marks import CANCELLED, EXPIRED, FAILED, STOPPED, UNNEEDED
 from torchx.schedulers.docker.rules.retry_causes import RetryCauses
 from torchx.schedulers.docker.supervisor_launch import usage_path
 from torchx.services import NO_LONGER_NEEDED

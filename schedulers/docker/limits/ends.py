@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchx.schedulers.docker.containers import Container
-from torchx.schedulers.docker.marks import EXPIRED
+from torchx.schedulers.docker.rules.marks import EXPIRED
 from torchx.scheduling.limits import LimitRule
 from torchx.supervisor.policy import Action, Gang, Start
 

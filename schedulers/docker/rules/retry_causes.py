@@ -9,8 +9,8 @@ from torchx.schedulers.docker.cancel import end_all
 from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.logs import read_log
-from torchx.schedulers.docker.marks import REFUSED
 from torchx.schedulers.docker.replay import Progress
+from torchx.schedulers.docker.rules.marks import REFUSED
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.retry_rules import LAST_LINES, Failure, RetryRules, lines_of
 from torchx.supervisor.policy import REPLICA

@@ -19,8 +19,8 @@ from torchx.schedulers.docker.engine import frames
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.engine.following import Following, follow
 from torchx.schedulers.docker.engine.http import receive
-from torchx.schedulers.docker.marks import unready
 from torchx.schedulers.docker.replay import Progress
+from torchx.schedulers.docker.rules.marks import unready
 from torchx.schedulers.docker.services.checks import Checks
 from torchx.schedulers.docker.services.private import with_probes
 from torchx.services.probe import LOG, ServiceRule

@@ -23,8 +23,8 @@ from torchx.schedulers.docker.engine.frames import Line, seconds_of
 from torchx.schedulers.docker.engine.parallel import in_parallel
 from torchx.schedulers.docker.exec import execute_in
 from torchx.schedulers.docker.logs import read_log
-from torchx.schedulers.docker.marks import CANCELLED, STALLED
 from torchx.schedulers.docker.replay import Progress
+from torchx.schedulers.docker.rules.marks import CANCELLED, STALLED
 from torchx.schedulers.docker.stalling import files as stall_files
 from torchx.schedulers.shared.stalls import CANCEL, PROGRESS
 from torchx.scheduling.logs import LogQuery
