@@ -43,7 +43,7 @@ def run_task(
     write_files(files_of(given, cfg or {}, context(str(tmp_path))), tmp_path)
     env = {"TORCHX_FOLDER": str(tmp_path), "TORCHX_APP_ID": "77", "TORCHX_SLURM_ATTEMPT": "1"}
     env |= {"SLURM_PROCID": str(replica), "TORCHX_RETRIES": str(retries), "PATH": path}
-    subprocess.run([SH, tmp_path / "role-0.sh", "role"], env=env, check=False, timeout=30)
+    subprocess.run([SH, tmp_path / "role-0.sh", "role"], env=env, check=False, timeout=240)
     (found,) = tmp_path.glob("*/*/attempt-1")
     return found
 
@@ -66,4 +66,4 @@ def run_script(script: str, folder: Path, programs: Path, **env: str) -> subproc
         (programs / name).chmod(0o755)
     (programs / "job.sh").write_text(script)
     given = {"SLURM_JOB_ID": "77", "PATH": f"{programs}:{os.environ['PATH']}", "SLURMD_NODENAME": "n", **env}
-    return subprocess.run(["bash", programs / "job.sh"], env=given, timeout=30, check=False, umask=0)
+    return subprocess.run(["bash", programs / "job.sh"], env=given, timeout=240, check=False, umask=0)

@@ -33,7 +33,7 @@ def big(tmp_path: Path) -> str:
 def heard(process: subprocess.Popen[str]) -> tuple[str, str]:
     """Interrupts a command and returns what it said."""
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     return out, err
 
 
@@ -79,7 +79,7 @@ def test_a_log_that_is_followed_says_why_there_is_none(cluster: FakeCluster, big
     assert process.stderr is not None
     assert process.stderr.readline().startswith("waiting: no node can run it")
     assert torchx("cancel", handle).returncode == 0
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=120)
     assert (out, process.returncode) == ("", 0)
 
 

@@ -160,7 +160,7 @@ def test_cancel_gives_time_and_keeps_every_log(
     app_id = submit(scheduler, role(SAVES, num_replicas=2, max_retries=retries), grace_period=20.0)
     wait_until(lambda: all(lines(scheduler, app_id, n) for n in (0, 1)), "both are up")
     scheduler.cancel(app_id)
-    assert scheduler.wait(app_id, timeout=30)
+    assert scheduler.wait(app_id, timeout=120)
     told = scheduler.glance(app_id)
     assert told is not None
     assert (told.state, told.first_failure) == (AppState.CANCELLED, None)
@@ -180,7 +180,7 @@ def test_a_failure_keeps_every_log(
     until_all_run(scheduler, app_id)
     wait_until(lambda: lines(scheduler, app_id, 0), "the first is up")
     gate.touch()
-    assert scheduler.wait(app_id, timeout=30)
+    assert scheduler.wait(app_id, timeout=120)
     told = scheduler.glance(app_id)
     assert told is not None and told.first_failure is not None
     assert (told.state, told.first_failure.replica, told.first_failure.exit_code) == (AppState.FAILED, 1, 7)
@@ -189,7 +189,7 @@ def test_a_failure_keeps_every_log(
 
 
 def test_queries_change_nothing(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
-    app_id = submit(scheduler, role("sleep 60", name="server"), role("exit 6", name="client"))
+    app_id = submit(scheduler, role("sleep 600", name="server"), role("exit 6", name="client"))
     told = until(scheduler, app_id, lambda told: told.msg.startswith("a replica failed"), "the client failed")
     assert told.msg == "a replica failed, the others still run: `torchx wait` ends them"
     cluster.asked.clear()
@@ -197,19 +197,19 @@ def test_queries_change_nothing(cluster: FakeCluster, scheduler: KubernetesSched
     (line,) = scheduler.list()
     assert line.state is AppState.RUNNING
     assert {asked.partition(" ")[0] for asked in cluster.asked} == {"GET"}
-    assert scheduler.wait(app_id, timeout=20)
+    assert scheduler.wait(app_id, timeout=120)
 
 
 def test_an_end_that_was_broken_off_is_completed(
     cluster: FakeCluster, scheduler: KubernetesScheduler
 ) -> None:
-    app_id = submit(scheduler, role("sleep 60", num_replicas=2))
+    app_id = submit(scheduler, role("sleep 600", num_replicas=2))
     until_all_run(scheduler, app_id)
     cluster.fault("PATCH", "/pods/", 422, times=4)  # the canceller is gone before it has come to the pods
     with pytest.raises(Exception, match="refuses"):
         scheduler.cancel(app_id)
     cluster.faults.clear()
-    assert scheduler.wait(app_id, timeout=20)
+    assert scheduler.wait(app_id, timeout=120)
     told = scheduler.glance(app_id)
     assert told is not None and told.state is AppState.CANCELLED
 
@@ -217,7 +217,7 @@ def test_an_end_that_was_broken_off_is_completed(
 def test_without_the_right_to_end_pods_cancel_suspends(
     cluster: FakeCluster, scheduler: KubernetesScheduler
 ) -> None:
-    app_id = submit(scheduler, "sleep 60")
+    app_id = submit(scheduler, "sleep 600")
     until_all_run(scheduler, app_id)
     cluster.fault("PATCH", "/pods/", 403, times=99)
     scheduler.cancel(app_id)
@@ -231,7 +231,7 @@ def test_without_the_right_to_end_pods_cancel_suspends(
 def test_an_evicted_replica_runs_again_and_is_named_at_the_end(
     cluster: FakeCluster, scheduler: KubernetesScheduler, tmp_path: Path
 ) -> None:
-    app_id = submit(scheduler, role(f"test -e {tmp_path}/again && exit 0; sleep 60", num_replicas=2))
+    app_id = submit(scheduler, role(f"test -e {tmp_path}/again && exit 0; sleep 600", num_replicas=2))
     until_all_run(scheduler, app_id)
     (tmp_path / "again").touch()
     waiting = threading.Thread(target=scheduler.wait, args=[app_id, 30])
@@ -251,10 +251,10 @@ def test_an_evicted_replica_runs_again_and_is_named_at_the_end(
 def test_a_pod_deleted_by_hand_is_reported_as_such(
     cluster: FakeCluster, scheduler: KubernetesScheduler
 ) -> None:
-    app_id = submit(scheduler, role("sleep 60", num_replicas=2))
+    app_id = submit(scheduler, role("sleep 600", num_replicas=2))
     until_all_run(scheduler, app_id)
     delete(cluster.store, PODS, pods_of(cluster, 1)[0])
-    assert scheduler.wait(app_id, timeout=30)
+    assert scheduler.wait(app_id, timeout=120)
     told = scheduler.glance(app_id)
     assert told is not None and told.first_failure is not None
     first = told.first_failure
@@ -264,7 +264,7 @@ def test_a_pod_deleted_by_hand_is_reported_as_such(
 
 
 def test_a_lost_node_is_named_while_it_is_lost(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
-    app_id = submit(scheduler, "sleep 60")
+    app_id = submit(scheduler, "sleep 600")
     until_all_run(scheduler, app_id)
     assert cluster.node is not None
     cluster.node.lose()
@@ -325,5 +325,5 @@ def test_a_replica_counts_its_attempts(scheduler: KubernetesScheduler, entrypoin
     again = role(script, entrypoint=entrypoint, max_retries=2)
     again.args += ["sh", "a b"]
     app_id = submit(scheduler, again)
-    assert scheduler.wait(app_id, timeout=20)
+    assert scheduler.wait(app_id, timeout=120)
     assert lines(scheduler, app_id, 0) == ["1 of a b\n", "2 of a b\n"]

@@ -20,7 +20,7 @@ JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
 def test_what_was_cancelled_can_be_described(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
-    app_id = submit(scheduler, role("echo hi; sleep 60", num_replicas=2))
+    app_id = submit(scheduler, role("echo hi; sleep 600", num_replicas=2))
     until_state(scheduler, app_id, AppState.RUNNING)
     scheduler.cancel(app_id)
     result = until_ended(scheduler, app_id)
@@ -28,7 +28,7 @@ def test_what_was_cancelled_can_be_described(cluster: FakeCluster, scheduler: Ku
     wait_until(lambda: cluster.running() == [], "nothing runs")
     found = scheduler.describe(app_id)
     assert found is not None
-    assert found.roles[0].args == ["-c", "echo hi; sleep 60"]
+    assert found.roles[0].args == ["-c", "echo hi; sleep 600"]
     assert found.ended_at is not None
     (line,) = scheduler.list()
     assert (line.app_id, line.state) == (app_id, AppState.CANCELLED)
@@ -75,8 +75,8 @@ def test_kueue_does_not_start_again_what_was_cancelled(
 
 
 def test_a_failure_ends_the_other_roles(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
-    app_id = submit(scheduler, role("sleep 60", name="good"), role("sleep 0.3; exit 6", name="bad"))
-    assert scheduler.wait(app_id, timeout=20), "who waits sees to it"
+    app_id = submit(scheduler, role("sleep 600", name="good"), role("sleep 0.3; exit 6", name="bad"))
+    assert scheduler.wait(app_id, timeout=120), "who waits sees to it"
     result = until_ended(scheduler, app_id)
     assert result.state is AppState.FAILED
     assert result.first_failure is not None
@@ -94,7 +94,7 @@ def test_unless_that_is_not_wanted(scheduler: KubernetesScheduler) -> None:
 
 
 def test_delete_takes_all_that_belongs_to_it(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
-    first, second = submit(scheduler, "sleep 60"), submit(scheduler, "sleep 60")
+    first, second = submit(scheduler, "sleep 600"), submit(scheduler, "sleep 600")
     for app_id in (first, second):
         until_state(scheduler, app_id, AppState.RUNNING)
     scheduler.delete(first)

@@ -64,7 +64,7 @@ def test_manifests_repeat_no_value(kind: str, tmp_path: Path) -> None:
 def test_no_object_and_no_output_shows_a_value(
     cluster: FakeCluster, scheduler: KubernetesScheduler, tmp_path: Path
 ) -> None:
-    replica = role("sleep 60; : " + CANARY, env=dict(SECRETS))
+    replica = role("sleep 600; : " + CANARY, env=dict(SECRETS))
     app_id = submit(scheduler, replica)
     for collection in cluster.store.collections():
         assert list(elsewhere(cluster.store.list(collection))) == [], collection
@@ -186,7 +186,7 @@ def test_another_user_s_application_is_not_changed(
     cluster: FakeCluster, scheduler: KubernetesScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     become(monkeypatch, "alice")
-    app_id = submit(scheduler, role("sleep 60", name="a"), role("sleep 60", name="b"))
+    app_id = submit(scheduler, role("sleep 600", name="a"), role("sleep 600", name="b"))
     assert [row.is_own for row in scheduler.list()] == [True]
     become(monkeypatch, "bob")
     cluster.asked.clear()
@@ -226,7 +226,7 @@ def test_to_wait_for_another_user_s_application_or_follow_it_changes_nothing(
     wait_until(lambda: any(asked.endswith("/log") for asked in cluster.asked), "the log is followed")
     assert {asked.split()[0] for asked in cluster.asked} == {"GET"}, "nothing was sent that changes anything"
     become(monkeypatch, "alice")
-    assert scheduler.wait(app_id, timeout=30), "the owner's command ends what the failure leaves"
+    assert scheduler.wait(app_id, timeout=120), "the owner's command ends what the failure leaves"
     following.join(30)
     told = scheduler.glance(app_id)
     assert told is not None

@@ -164,18 +164,18 @@ def test_waiting_survives_all_of_it(
 
 
 def test_waiting_for_what_is_deleted_ends(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
-    app_id = submit(scheduler, "sleep 60")
+    app_id = submit(scheduler, "sleep 600")
     until_state(scheduler, app_id, AppState.RUNNING)
     threading.Timer(0.3, scheduler.delete, [app_id]).start()
     begin = time.monotonic()
-    assert scheduler.wait(app_id, timeout=20) is True
+    assert scheduler.wait(app_id, timeout=120) is True
     assert time.monotonic() - begin < 10
 
 
 def test_waiting_without_the_right_to_watch_is_an_error(
     cluster: FakeCluster, scheduler: KubernetesScheduler
 ) -> None:
-    app_id = submit(scheduler, "sleep 60")
+    app_id = submit(scheduler, "sleep 600")
     until_state(scheduler, app_id, AppState.RUNNING)
     threading.Timer(0.3, cluster.fault, ["GET", "pods", 403, 99]).start()
     threading.Timer(0.5, cluster.drop_streams).start()

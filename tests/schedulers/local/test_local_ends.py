@@ -75,7 +75,7 @@ def test_cancel_between_two_attempts() -> None:
     app_id = submit(sh("echo ready; exit 3", retries=3), retry_backoff=600.0)
     wait_until(lambda: '"e":"retry"' in paths(app_id).events.read_text(), "it waits for the next attempt")
     scheduler().cancel(app_id)
-    done = ended(app_id, timeout=10)
+    done = ended(app_id)
     assert done.state is AppState.CANCELLED
     assert [a.exit_code for a in replicas(done)[0].attempts] == [3]
 
@@ -107,13 +107,13 @@ def test_a_process_whose_main_thread_has_ended_is_ended() -> None:
     assert pid is not None
     wait_until(lambda: b") Z" in Path(f"/proc/{pid}/stat").read_bytes(), "it looks like a leftover")
     scheduler().cancel(app_id)
-    assert replicas(ended(app_id, timeout=10))[0].signal == "SIGTERM"
+    assert replicas(ended(app_id))[0].signal == "SIGTERM"
 
 
 def test_what_starts_itself_again_and_again_is_ended() -> None:
     app_id = submit(python(RESTARTS_ITSELF), grace_period=0.2)
     wait_until(lambda: "ready" in text(app_id), "it is ready")
-    assert ended(app_id, timeout=20).state is AppState.SUCCEEDED  # its first process has ended well
+    assert ended(app_id).state is AppState.SUCCEEDED  # its first process has ended well
     assert_nothing_runs(app_id)
 
 

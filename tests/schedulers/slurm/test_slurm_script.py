@@ -219,7 +219,9 @@ def ports_of(wanted: dict[str, int], job_id: int) -> list[int]:
     ]
     told = "; ".join(f"echo $TORCHX_PORT_{name}" for name in wanted)
     argv = ["bash", "-c", "\n".join([node_file("batch.sh"), *lines, told])]
-    out = subprocess.run(argv, env={"SLURM_JOB_ID": str(job_id)}, capture_output=True, check=True, timeout=30)
+    out = subprocess.run(
+        argv, env={"SLURM_JOB_ID": str(job_id)}, capture_output=True, check=True, timeout=240
+    )
     return [int(word) for word in out.stdout.split()]
 
 
