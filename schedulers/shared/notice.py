@@ -35,10 +35,12 @@ torchx_notify() {
     [ $# -gt 0 ] || torchx_missing=yes
     for torchx_child do torchx_notify "$torchx_child"; done
 }
-torchx_name=$1 torchx_number=$2 torchx_left=$4 torchx_pause=1 torchx_sent=
-while torchx_missing= && torchx_notify "$3"
-    # processes that have not set up a handler yet
-    [ -n "$torchx_missing" ] && [ "$torchx_left" -gt 0 ]
+torchx_name=$1 torchx_number=$2 torchx_left=$4 torchx_pause=1 torchx_sent= torchx_complete=0
+while torchx_missing=
+    torchx_notify "$3"
+    # again for processes without a handler yet; two complete passes, as a new child has the handlers of its shell
+    [ -z "$torchx_missing" ] && torchx_complete=$((torchx_complete + 1)) || torchx_complete=0
+    [ "$torchx_complete" -lt 2 ] && [ "$torchx_left" -gt 0 ]
 do
     [ -z "$torchx_sent" ] || [ "$torchx_pause" -ge 16 ] || torchx_pause=$((torchx_pause * 2))
     [ "$torchx_pause" -le "$torchx_left" ] || torchx_pause=$torchx_left

@@ -138,11 +138,19 @@ LATE = """
 wait
 """
 """Two processes of one replica, of which the second handles the signal later."""
+CHILD_FIRST = """
+(trap 'echo first; exit' USR1; while :; do sleep 0.05; done) &
+while [ ! -e "$GO" ]; do wait; done; trap 'echo second; exit' USR1; while :; do sleep 0.05; done
+"""
+"""A shell that handles the signal later than its child."""
 
 
-def test_each_process_of_a_replica_is_notified_when_it_handles_the_signal(tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", [LATE, CHILD_FIRST], ids=["two children", "a child first"])
+def test_each_process_of_a_replica_is_notified_when_it_handles_the_signal(
+    tmp_path: Path, program: str
+) -> None:
     go = tmp_path / "go"
-    app_id = submit(sh(f"GO={go}; {LATE.strip()}"), time_limit="1h", notice="3599.8s")
+    app_id = submit(sh(f"GO={go}; {program.strip()}"), time_limit="1h", notice="3599.8s")
     wait_until(lambda: "first" in torchx("log", handle(app_id)).stdout, "the first process is notified")
     go.touch()
     done = ended(app_id)
@@ -150,11 +158,12 @@ def test_each_process_of_a_replica_is_notified_when_it_handles_the_signal(tmp_pa
     assert torchx("log", handle(app_id)).stdout.count("second") == 1
 
 
-def test_the_script_of_nodes_and_containers_does_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [LATE, CHILD_FIRST], ids=["two children", "a child first"])
+def test_the_script_of_nodes_and_containers_does_the_same(tmp_path: Path, text: str) -> None:
     go, out, script = tmp_path / "go", tmp_path / "out", tmp_path / "notice.sh"
     script.write_text(NOTICE_SCRIPT)
     env = {**os.environ, "GO": str(go)}
-    with out.open("w") as file, subprocess.Popen(["sh", "-c", LATE], stdout=file, env=env) as program:
+    with out.open("w") as file, subprocess.Popen(["sh", "-c", text], stdout=file, env=env) as program:
         argv = ["sh", script, "USR1", str(signal.SIGUSR1.value), str(program.pid), "600"]
         with subprocess.Popen(argv) as sender:
             wait_until(lambda: out.read_text() == "first\n", "the first process is notified")

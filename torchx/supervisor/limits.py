@@ -64,6 +64,7 @@ class Limits:
         self._clock = RunClock(self._rule)
         self._ends_at: float | None = None
         self._unreached: set[Process] = set()  # the replicas of which not all processes have got the notice
+        self._complete: set[Process] = set()  # those of which all have got it when it was sent last
         self._notified: set[Process] = set()
         self._pause = AGAIN_AFTER
         self._again_at = 0.0
@@ -98,7 +99,7 @@ class Limits:
         if due == NOTICE:
             self._gang.notice()
             self._unreached = {running.process for running in self._replicas.by_pid.values()}
-            self._notified, self._pause = set(), AGAIN_AFTER
+            self._notified, self._complete, self._pause = set(), set(), AGAIN_AFTER
             self._send_notice()
         elif due == LIMIT:
             self._unreached.clear()
@@ -115,7 +116,10 @@ class Limits:
         self._unreached &= {running.process for running in self._replicas.by_pid.values()}
         name = f"SIG{self._rule.signal}"
         number = signal.Signals[name]
-        found, self._unreached = handling(self._unreached, number)
+        found, incomplete = handling(self._unreached, number)
+        # twice: a child has the handlers of a shell until it is a program, and hides the shell
+        reached, self._complete = self._complete - incomplete, self._unreached - incomplete
+        self._unreached -= reached
         new = [process for group in found.values() for process in group if process not in self._notified]
         self._notified.update(new)
         sent = sum(processes.send(process, number) for process in new)
