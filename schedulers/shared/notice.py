@@ -38,7 +38,7 @@ torchx_notify() {
 torchx_name=$1 torchx_number=$2 torchx_left=$4 torchx_pause=1 torchx_sent= torchx_complete=0
 while torchx_missing=
     torchx_notify "$3"
-    # again for processes without a handler yet; two complete passes, as a new child has the handlers of its shell
+    # again for processes without a handler yet; twice complete, as a new child has the handlers of its shell
     [ -z "$torchx_missing" ] && torchx_complete=$((torchx_complete + 1)) || torchx_complete=0
     [ "$torchx_complete" -lt 2 ] && [ "$torchx_left" -gt 0 ]
 do

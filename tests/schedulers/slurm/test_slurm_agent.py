@@ -99,11 +99,11 @@ def test_a_replica_that_is_being_ended_is_not_started_again(tmp_path: Path, mark
     assert "needed" not in end
 
 
-def test_the_agent_imports_no_large_module() -> None:
+def test_the_agent_imports_no_large_module(tmp_path: Path) -> None:
     """A node may run hundreds of agents."""
     source = node_file("agent.py").replace('if __name__ == "__main__":', "def unused():")
-    code = f"{source}\nprint(*sys.modules)"
-    argv = [sys.executable, "-I", "-S", "-c", code]
+    (tmp_path / "agent.py").write_text(f"{source}\nprint(*sys.modules)")
+    argv = [sys.executable, "-I", "-S", str(tmp_path / "agent.py")]
     loaded = set(subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split())
     assert "json" in loaded
     assert not loaded & {"asyncio", "selectors", "socket", "subprocess", "threading", "typing"}
