@@ -24,7 +24,7 @@ def printable(text: object) -> str:
     """
     if not isinstance(text, str):  # a plugin may return anything
         text = "" if text is None else str(text)
-    if _UNSAFE.search(text) is None:
+    if text.isprintable() or _UNSAFE.search(text) is None:  # the first is faster, and false for line feeds
         return text
     return _UNSAFE.sub(_spelled, text.replace("\r\n", "\n"))
 
@@ -36,7 +36,7 @@ def one_line(text: object) -> str:
     'role\\nFAKE  RUNNING !'
     """
     shown = printable(text)
-    if "\n" not in shown and "\t" not in shown:
+    if shown.isprintable() or ("\n" not in shown and "\t" not in shown):
         return shown
     return shown.replace("\n", "\\n").expandtabs(4)
 

@@ -7,12 +7,17 @@ from datetime import datetime, timezone
 
 from torchx import settings
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.scheduling.responses import NOT_SET
 from torchx.specs.app_metadata import tags_of
 from torchx.specs.status import AppState
 
 
 def row_of(
-    status: DescribeAppResponse, *, exit_code: int | None = None, is_own: bool = True
+    status: DescribeAppResponse,
+    *,
+    exit_code: int | None = None,
+    is_own: bool = True,
+    app_handle: str = NOT_SET,
 ) -> ListAppResponse:
     """Returns the row of an application; the default of its message is that of the first failure.
 
@@ -20,6 +25,7 @@ def row_of(
         status: the application.
         exit_code: its exit code if it has failed (default: that of the first failure).
         is_own: whether the current user submitted it.
+        app_handle: its handle (default: the runner sets it).
     """
     first = status.first_failure
     if status.state is not AppState.FAILED:
@@ -28,6 +34,7 @@ def row_of(
         exit_code = first.result
     return ListAppResponse(
         app_id=status.app_id,
+        app_handle=app_handle,
         state=status.state,
         name=status.name,
         submitted_at=status.submitted_at,

@@ -289,7 +289,7 @@ def run_of(paths: SlurmPaths) -> int:
 
 
 def _number_in(path: Path) -> int:
-    match = re.fullmatch(rb"\s*([0-9]{1,9})\s*", read_own(path) or b"")
+    match = re.fullmatch(rb"\s*([0-9]{1,9})\s*", data) if (data := read_own(path)) else None
     return int(match[1]) if match else 0
 
 

@@ -86,7 +86,7 @@ def exists(app_id: str) -> bool:
 def list_apps(cfg: Mapping[str, CfgVal] | None) -> list[ListAppResponse]:
     """Returns the jobs of torchx, newest first; run option ``all_users`` includes jobs of other users."""
     jobs = list_jobs(bool((cfg or {}).get("all_users")))
-    return [replace(listed(job.record, job.app_id, job.outcome), is_own=not job.owner) for job in jobs]
+    return [listed(job.record, job.app_id, job.outcome, is_own=not job.owner) for job in jobs]
 
 
 def _find(app_id: str) -> SlurmJob | None:
@@ -146,7 +146,7 @@ def describe(
     )
 
 
-def listed(record: SlurmRecord, app_id: str, outcome: Outcome) -> ListAppResponse:
+def listed(record: SlurmRecord, app_id: str, outcome: Outcome, *, is_own: bool = True) -> ListAppResponse:
     """Returns the row of a job in a listing; reads the files of its replicas only if one may have the reason.
 
     A large job is listed without: its files may be on a slow file system.
@@ -156,8 +156,8 @@ def listed(record: SlurmRecord, app_id: str, outcome: Outcome) -> ListAppRespons
         status = describe(record, app_id, outcome, ())
     else:
         status = _without_replicas(record, app_id, outcome)
-    row = row_of(status, exit_code=outcome.exit_code or None)
-    return replace(row, app_handle=f"slurm://{record.session}/{app_id}")
+    handle = f"slurm://{record.session}/{app_id}"
+    return row_of(status, exit_code=outcome.exit_code or None, is_own=is_own, app_handle=handle)
 
 
 def _without_replicas(record: SlurmRecord, app_id: str, outcome: Outcome) -> DescribeAppResponse:

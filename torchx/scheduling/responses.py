@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from torchx.specs.app import Role
     from torchx.specs.run_options import CfgVal
 
+NOT_SET = "<NOT_SET>"
+"""The default of an id or a handle."""
+
 
 @dataclass
 class DescribeAppResponse:
@@ -45,7 +48,7 @@ class DescribeAppResponse:
         report_dir: the folder with the stacks at the last stall, if they are on this machine.
     """
 
-    app_id: str = "<NOT_SET>"
+    app_id: str = NOT_SET
     state: AppState = AppState.UNSUBMITTED
     num_restarts: int = -1
     msg: str = ""
@@ -94,7 +97,7 @@ class ListAppResponse:
 
     app_id: str
     state: AppState
-    app_handle: str = "<NOT_SET>"
+    app_handle: str = NOT_SET
     name: str = ""
     submitted_at: datetime | None = None
     started_at: datetime | None = None
