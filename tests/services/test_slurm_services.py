@@ -227,6 +227,18 @@ def test_a_replica_whose_agent_is_killed_has_failed(tmp_path: Path, retries: int
     wait_until(lambda: (found := look_up(program)) is None or found.zombie, "its program has ended")
 
 
+def test_a_killed_agent_restarts_all_by_the_retries_of_its_role(tmp_path: Path) -> None:
+    begun = tmp_path / "jobs" / "a-b1" / "r" / "0" / "attempt-1" / "start.json"
+    first_time = f"while [ ! -e {begun} ]; do sleep 0.05; done; kill -9 $PPID"
+    script = f'[ "$TORCHX_ATTEMPT" != 1 ] || {{ {first_time}; exec sleep 600; }}'
+    policy = RetryPolicy.APPLICATION
+    killed = role("r", script, max_retries=1, retry_policy=policy, num_replicas=1)
+    other = role("other", '[ "$TORCHX_ATTEMPT" != 1 ] || exec sleep 600', num_replicas=1)
+    given = job(tmp_path, killed, other)
+    assert given.run() == 0
+    assert [each.replicas[0].attempts[-1].number for each in given.status().roles_statuses] == [2, 2]
+
+
 def test_a_service_that_ignores_term_is_killed(tmp_path: Path) -> None:
     deaf = server("trap '' TERM; echo is-up; while :; do sleep 0.1; done")
     given = job(tmp_path, deaf, trainer("true"), grace_period=0.5)

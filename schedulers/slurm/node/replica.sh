@@ -1,7 +1,8 @@
 # Runs the attempts of one replica, each with its output and exit status in a folder of its own.
 # Read by role-N.sh, which sets the variables torchx_* and the arguments: NAME=VALUE... -- PROGRAM ARGUMENT...
-# Plain sh, so that it runs in small containers. For a service, role-N.sh sets:
+# Plain sh, so that it runs in small containers.
 #   torchx_first     the file for the exit code of the first failure, and the number of the role, torchx_number
+# For a service, role-N.sh sets:
 #   torchx_ready     the file that exists while the replica is ready
 #   torchx_probe     not empty if it has a probe
 #   torchx_alone     not empty if the other replicas continue when it fails
@@ -66,12 +67,12 @@ torchx_run_plainly() {  # on a node without Python: no timestamps
 }
 
 torchx_record_kill() {  # the agent was killed: ends its program, and records the end
-    torchx_number=0
+    torchx_last=0
     for torchx_at in "$torchx_place"/attempt-*; do
         torchx_at=${torchx_at##*-}
-        [ "$torchx_at" -le "$torchx_number" ] || torchx_number=$torchx_at
+        [ "$torchx_at" -le "$torchx_last" ] || torchx_last=$torchx_at
     done 2> /dev/null
-    torchx_at=$torchx_place/attempt-$torchx_number
+    torchx_at=$torchx_place/attempt-$torchx_last
     [ -d "$torchx_at" ] && [ ! -e "$torchx_at/end.json" ] || return
     kill -KILL "$(sed -n 's/.*"pid": \([0-9]*\).*/\1/p' "$torchx_at/start.json")"
     torchx_end="\"signal\": \"SIGKILL\", \"ended_at\": $(date +%s)${torchx_ready:+, \"needed\": true}"
