@@ -85,10 +85,11 @@ def _job_notes(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
     # the kind is decided at submission
     unless = "" if cfg.get("kind") == JOB else "unless the cluster has JobSets: "
     gang = is_gang(app, cfg)
-    single = [role for role in app.roles if role.max_retries and not restarts_by_torchx(app, role, cfg)]
+    retried = [role for role in app.roles if role.max_retries]
+    single = [role for role in retried if not restarts_by_torchx(app, role, cfg)]
     if single and needs_lines(cfg):
         yield f"a Job considers exit codes and signals only, not other causes of retries ({_roles(single)})"
-    whole = any(role.max_retries and role.retry_policy is RetryPolicy.APPLICATION for role in app.roles)
+    whole = [role for role in retried if role.retry_policy is RetryPolicy.APPLICATION and role not in single]
     if single and whole:
         yield f"after a restart of all roles, the retries of single replicas count from 0 ({_roles(single)})"
     if gang and write_record(app, cfg) is None:
