@@ -221,7 +221,8 @@ def is_being_ended(status: int, service: "Any", received: "Any") -> bool:
 
 def notify(pid: int) -> None:
     """Sends the signal of the notice to the program, or to the processes below it that handle the signal."""
-    seconds, _, name = os.environ.get("TORCHX_NOTICE", "").partition(":")
+    notice = os.environ.get("TORCHX_NOTICE", "").split(":")
+    seconds, name = notice[0], notice[-1]
     number = getattr(signal, "SIG" + name, None)
     notices[:] = [each for each in notices if is_running(each)]
     if number is not None and not notices:
