@@ -9,7 +9,7 @@ from project.test_benchmarks import run
 @pytest.mark.slurm
 def test_a_cluster_is_measured_beside_its_own_programs() -> None:
     printed = run("cluster")
-    assert printed.count("\n") == 5
+    assert printed.count("\n") == 6
     assert all(word in printed for word in ("`sbatch`", "`squeue --json`", "`squeue --jobs`"))
 
 

@@ -286,7 +286,7 @@ def test_one_role_starts_again_alone(scheduler: SlurmScheduler) -> None:
 def test_the_digits_are_learned_on_two_nodes(scheduler: SlurmScheduler) -> None:
     train = Path(__file__).parents[3] / "examples" / "digits" / "train.py"
     done = torchx(
-        "run", "-s", "slurm", "--wait", "dist.torchrun", "-j", "2x1", "--cpu", "1", "--memMB", "1500",
+        "run", "-s", "slurm", "--wait", "dist.torchrun", "-j", "2x1", "--cpu", "1", "--memMB", "3000",
         "--script", str(train), "--", "--epochs", "2",
         env={"PYTHONWARNINGS": "", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
     )  # fmt: skip
