@@ -7,7 +7,8 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -188,6 +189,7 @@ def _start(
 
     names = [name for name, _ in bodies]
     try:
+        _provide_volumes(engine, [body for _, body in bodies])
         created = in_parallel(create, bodies)
         _check(names, created)
         made = [c for c in created if isinstance(c, str)]
@@ -201,6 +203,15 @@ def _start(
         if left:
             raise StateError(f"containers of the failed start cannot be removed: {left[0]}") from left[0]
         raise
+
+
+def _provide_volumes(engine: Engine, bodies: Iterable[dict[str, Any]]) -> None:
+    """Creates the volumes that containers share: on Podman, two that create one at the same time fail."""
+    mounts = [mount for body in bodies for mount in body["HostConfig"].get("Mounts") or []]
+    uses = Counter(mount.get("Source") for mount in mounts if mount.get("Type") == "volume")
+    for name in [name for name, count in uses.items() if name and count > 1]:
+        with suppress(EngineError):  # reported with the container
+            engine.call("POST", "/volumes/create", None, {"Name": name})
 
 
 def _check_programs(engine: Engine, bodies: list[tuple[str, dict[str, Any]]], made: list[str]) -> None:

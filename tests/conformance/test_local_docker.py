@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from engine import IMAGE
 from test_local_cwd import PAGE
 
 from torchx.schedulers.docker.scheduler import DockerScheduler, create_scheduler
+from torchx.scheduling.base import Scheduler
+from torchx.specs.status import AppState
 from torchx.testing import (
     Ability,
     AbilityConformance,
@@ -16,6 +20,7 @@ from torchx.testing import (
     ServiceConformance,
     SweepConformance,
 )
+from torchx.testing.harness import Harness
 
 pytestmark = pytest.mark.docker
 
@@ -58,3 +63,11 @@ class TestSweeps(InContainers, SweepConformance):
 
 class TestServices(InContainers, ServiceConformance):
     pass
+
+
+class TestVolumes(InContainers, Harness):
+    def test_replicas_share_the_volume_for_checkpoints(self, scheduler: Scheduler[Any]) -> None:
+        """Podman rejects containers that create the same volume at the same time."""
+        script = 'echo here > "$TORCHX_CHECKPOINT_DIR/$ID"; test -s "$TORCHX_CHECKPOINT_DIR/$ID"'
+        role = self.role(script, num_replicas=12, max_retries=1, env={"ID": "${replica_id}"})
+        assert self.run(scheduler, self.app(role)).state is AppState.SUCCEEDED
