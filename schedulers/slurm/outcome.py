@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from torchx.masking.names import name_set
 from torchx.schedulers.slurm.folders.batch_log import log_tail
 from torchx.schedulers.slurm.parse import JobFacts
 from torchx.schedulers.slurm.paths import (
+    ATTEMPT_FILE,
     SlurmPaths,
     clean,
     distrust_reason,
@@ -202,7 +204,7 @@ def _outcome_of_facts(facts: Sequence[JobFacts], over: ScriptEnd | None, paths: 
         return _ended_outcome(facts, over, paths)
     first = facts[0]
     if all(part.state in _QUEUED for part in live):
-        again = paths is not None and attempts_of(paths) > 0
+        again = paths is not None and os.path.lexists(f"{paths.folder}/{ATTEMPT_FILE}")  # faster than a read
         msg = "; ".join(part for part in ("queued again" if again else "", why_it_waits(live)) if part)
         return Outcome(AppState.PENDING, msg, first.state, first.submitted)
     if over is not None and over.at >= int(first.started or 0):  # Slurm is still cleaning up

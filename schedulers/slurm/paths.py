@@ -28,6 +28,7 @@ TOKEN = re.compile(r"[a-z0-9]{1,64}")
 _OWN_FILES = {"id", "over", "attempt", "cancelled", "stopped", "stopping", "first", "outcome.json"} | {
     "job.json", "job.sh", "roles.sh", "batch.log", "keeper.py"
 }  # fmt: skip
+ATTEMPT_FILE = "attempt"
 ATTEMPT = re.compile(r"attempt-([0-9]{1,9})")
 """The name of an attempt's folder."""
 _ROLE_FILE = re.compile(r"role-\d+\.sh")
@@ -101,7 +102,7 @@ class SlurmPaths:
     @property
     def attempt(self) -> Path:
         """The number of the current attempt, written by the script."""
-        return self.folder / "attempt"
+        return self.folder / ATTEMPT_FILE
 
     @property
     def run(self) -> Path:
