@@ -10,11 +10,12 @@ from typing import NamedTuple
 from torchx.errors import StateError
 from torchx.schedulers.shared.usage import requests_of
 from torchx.schedulers.slurm import commands as client
+from torchx.schedulers.slurm.outcome import attempts_of
 from torchx.schedulers.slurm.queue import MAX_IDS, SlurmJob, find
 from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.scheduling.usage import AppUsage, ReplicaUsage, Requested, Sample
 from torchx.specs import serialize
-from torchx.specs.status import is_terminal
+from torchx.specs.status import AppState, is_terminal
 
 _STEP = re.compile(r"(?P<job>\d+(?:_\d+)?)(?:\+(?P<part>\d{1,4}))?\.(?P<step>\d{1,9})")
 _TIME = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+(?:\.\d+)?)")
@@ -55,6 +56,8 @@ def usage(app_id: str) -> AppUsage | None:
     job = find(app_id)
     if job is None or job.lost:
         return None
+    if job.outcome.state is AppState.PENDING and not attempts_of(job.record.paths):
+        return None  # it has not started: sacct takes most of the time of a status
     try:
         steps = list(read_steps(account([job.record])))
     except StateError:

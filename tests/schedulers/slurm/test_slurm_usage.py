@@ -11,6 +11,9 @@ from support import wait_until
 
 from torchx.errors import StateError
 from torchx.schedulers.slurm import usage as slurm_usage
+from torchx.schedulers.slurm.outcome import Outcome
+from torchx.schedulers.slurm.queue import SlurmJob
+from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.schedulers.slurm.scheduler import create_scheduler
 from torchx.schedulers.slurm.usage import Step, bytes_of, read_steps, seconds_of
 from torchx.scheduling.usage import AppUsage
@@ -105,3 +108,22 @@ def test_without_accounting_there_are_no_measurements(
 def _fail(job: object) -> str:
 
     raise StateError("sacct: Slurm accounting storage is disabled")
+
+
+def _called(job: object) -> str:
+    raise AssertionError("the accounting was queried")
+
+
+def test_the_accounting_of_a_job_that_has_not_started_is_not_queried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "jobs" / "a-b1"
+    folder.mkdir(parents=True)
+    record = SlurmRecord(7, "b1", "a", "a-b1", "torchx", str(folder), 1.0, {"name": "a", "roles": []})
+    job = SlurmJob("7", record, (), Outcome(AppState.PENDING))
+    monkeypatch.setattr(slurm_usage, "find", lambda app_id: job)
+    monkeypatch.setattr(slurm_usage, "account", _called)
+    assert slurm_usage.usage("7") is None
+    (folder / "attempt").write_text("1\n")  # requeued
+    with pytest.raises(AssertionError, match="was queried"):
+        slurm_usage.usage("7")
