@@ -35,8 +35,10 @@ def one_line(text: object) -> str:
     >>> one_line("role\nFAKE  RUNNING\t!")
     'role\\nFAKE  RUNNING !'
     """
+    if isinstance(text, str) and text.isprintable():
+        return text
     shown = printable(text)
-    if shown.isprintable() or ("\n" not in shown and "\t" not in shown):
+    if "\n" not in shown and "\t" not in shown:
         return shown
     return shown.replace("\n", "\\n").expandtabs(4)
 

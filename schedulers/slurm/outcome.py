@@ -9,11 +9,11 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from torchx.masking.names import name_set
 from torchx.schedulers.slurm.folders.batch_log import log_tail
+from torchx.schedulers.slurm.folders.progress import ScriptEnd, attempts_of, read_script_end
 from torchx.schedulers.slurm.parse import JobFacts
 from torchx.schedulers.slurm.paths import (
     ATTEMPT_FILE,
@@ -77,26 +77,6 @@ class Outcome:
     proved: bool = False
 
 
-@dataclass(frozen=True)
-class ScriptEnd:
-    """End of a script, as written by the script.
-
-    Attributes:
-        code: exit code.
-        at: time of the end, in seconds since the epoch.
-        roles: number of roles known to have ended; 0 for scripts of earlier versions.
-    """
-
-    code: int
-    at: float
-    roles: int = 0
-
-    @property
-    def proved(self) -> bool:
-        """True if each role is known to have ended with 0."""
-        return self.code == 0 and self.roles > 0
-
-
 def outcome_of(
     record: SlurmRecord | None, queue: Sequence[JobFacts], account: Sequence[JobFacts] = ()
 ) -> Outcome | None:
@@ -107,19 +87,18 @@ def outcome_of(
         queue: its facts from squeue.
         account: its facts from sacct.
     """
+    if queue and all(part.state in _QUEUED for part in queue):
+        return _with_damage(_waiting_outcome(queue, record), record)
     paths = record.paths if record is not None else None
-    waits = bool(queue) and all(part.state in _QUEUED for part in queue)
-    over = None if paths is None or waits else read_script_end(paths)
+    over = None if paths is None else read_script_end(paths)
     saved = None if queue or paths is None else _read_outcome(paths)
     if saved is not None:
         return saved
     if facts := queue or account:
-        outcome = _check_out_of_memory(_outcome_of_facts(facts, over, paths), paths)
+        outcome = _check_out_of_memory(_outcome_of_facts(facts, over, record, paths), paths)
         if over is None and record is not None:
             outcome = _check_folder(outcome, record, facts[0])
-        if record is not None and record.damage:
-            outcome = replace(outcome, msg="; ".join(text for text in (outcome.msg, record.damage) if text))
-        return outcome
+        return _with_damage(outcome, record)
     if over is not None and record is not None:
         state, msg = _state_of_script(over, record.paths)
         outcome = Outcome(
@@ -128,6 +107,13 @@ def outcome_of(
         )  # fmt: skip
         return _check_out_of_memory(outcome, record.paths)
     return None
+
+
+def _with_damage(outcome: Outcome, record: SlurmRecord | None) -> Outcome:
+    """Adds the reason for which the record of a job cannot be used."""
+    if record is None or not record.damage:
+        return outcome
+    return replace(outcome, msg="; ".join(text for text in (outcome.msg, record.damage) if text))
 
 
 def _check_out_of_memory(outcome: Outcome, paths: SlurmPaths | None) -> Outcome:
@@ -195,7 +181,23 @@ _LOG_PATTERNS = {
 _MEMORY = ("oom[-_]kill", "exceeded (job )?memory limit")
 
 
-def _outcome_of_facts(facts: Sequence[JobFacts], over: ScriptEnd | None, paths: SlurmPaths | None) -> Outcome:
+def _waiting_outcome(parts: Sequence[JobFacts], record: SlurmRecord | None) -> Outcome:
+    """Returns the state of a job that waits for its start, or for its next run.
+
+    Most jobs of a long listing wait: no file is read, and the path of only one is made.
+
+    Args:
+        parts: the parts that have not ended.
+        record: the record of the job.
+    """
+    again = record is not None and os.path.lexists(f"{record.current_folder}/{ATTEMPT_FILE}")
+    msg = "; ".join(part for part in ("queued again" if again else "", why_it_waits(parts)) if part)
+    return Outcome(AppState.PENDING, msg, parts[0].state, parts[0].submitted)
+
+
+def _outcome_of_facts(
+    facts: Sequence[JobFacts], over: ScriptEnd | None, record: SlurmRecord | None, paths: SlurmPaths | None
+) -> Outcome:
     """Returns the state of a job from Slurm's facts and the end of its script."""
     if not all(part.state for part in facts):
         return Outcome(AppState.UNKNOWN, "Slurm reports no valid state", "", facts[0].submitted)
@@ -204,9 +206,7 @@ def _outcome_of_facts(facts: Sequence[JobFacts], over: ScriptEnd | None, paths: 
         return _ended_outcome(facts, over, paths)
     first = facts[0]
     if all(part.state in _QUEUED for part in live):
-        again = paths is not None and os.path.lexists(f"{paths.folder}/{ATTEMPT_FILE}")  # faster than a read
-        msg = "; ".join(part for part in ("queued again" if again else "", why_it_waits(live)) if part)
-        return Outcome(AppState.PENDING, msg, first.state, first.submitted)
+        return _waiting_outcome(live, record)
     if over is not None and over.at >= int(first.started or 0):  # Slurm is still cleaning up
         state, msg = _state_of_script(over, paths)
         return Outcome(state, msg, "", first.submitted, first.started, over.at, over.code, over.proved)
@@ -267,32 +267,6 @@ def _was_cancelled(paths: SlurmPaths, over: ScriptEnd | None) -> bool:
     except OSError:
         return False
     return over is None or (over.code != 0 and cancelled_at < over.at + 1)  # over.at has whole seconds
-
-
-def read_script_end(paths: SlurmPaths) -> ScriptEnd | None:
-    """Returns the end of the script, or None if it has not ended."""
-    match = re.fullmatch(_SCRIPT_END, read_own(paths.over) or b"")
-    if match is None or float(match[2]) >= LATEST:
-        return None
-    return ScriptEnd(int(match[1]), float(match[2]), int(match[3] or 0))
-
-
-_SCRIPT_END = re.compile(rb"\s*[0-9]{1,18} ([0-9]{1,3}) ([0-9]{1,12})(?: ([0-9]{1,6}))?\s*")
-
-
-def attempts_of(paths: SlurmPaths) -> int:
-    """Returns the number of the current attempt of the job, or 0 before its start."""
-    return _number_in(paths.attempt)
-
-
-def run_of(paths: SlurmPaths) -> int:
-    """Returns the number of the current run of the job, from 1."""
-    return max(_number_in(paths.run), 1)
-
-
-def _number_in(path: Path) -> int:
-    match = re.fullmatch(rb"\s*([0-9]{1,9})\s*", data) if (data := read_own(path)) else None
-    return int(match[1]) if match else 0
 
 
 def _started(record: SlurmRecord) -> float | None:

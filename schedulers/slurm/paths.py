@@ -180,9 +180,9 @@ def distrust_reason(folder: str | os.PathLike[str], token: str) -> str:
         token: the token of the job.
     """
     path = os.fspath(folder)  # as text: a listing checks many folders
-    if "\0" in path or not path.startswith("/") or ".." in path.split("/"):
+    if "\0" in path or not path.startswith("/") or "/../" in f"{path}/":
         return "it is not an absolute path"
-    parent, name = os.path.split(path)
+    parent, _, name = path.rpartition("/")
     if not parent.endswith("/jobs") or not TOKEN.fullmatch(token) or not _is_named_after(name, token):
         return "it is not named like the folder of this job"
     try:
@@ -205,11 +205,14 @@ def _is_named_after(name: str, token: str) -> bool:
     [True, True, True, True, False, False, False]
     """
     stem, _, number = name.rpartition("-")
-    names = [name, stem] if _NUMBER.fullmatch(number) else [name]
-    return any(
-        each == token or (each.endswith(f"-{token}") and _PREFIX.fullmatch(each[: -len(token)]))
-        for each in names
-    )
+    return _ends_with(name, token) or (bool(_NUMBER.fullmatch(number)) and _ends_with(stem, token))
+
+
+def _ends_with(name: str, token: str) -> bool:
+    """Returns True if a name is a token, or a valid prefix and the token."""
+    if name == token:
+        return True
+    return name.endswith(f"-{token}") and bool(_PREFIX.fullmatch(name, 0, len(name) - len(token)))
 
 
 _PREFIX, _NUMBER = re.compile(r"[A-Za-z0-9_.-]+-"), re.compile(r"[0-9]+")

@@ -12,7 +12,7 @@ from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.owner import is_foreign, user_name
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.folders.marked import minimal_record, record_of_marked
-from torchx.schedulers.slurm.folders.marks import mark_of
+from torchx.schedulers.slurm.folders.marks import mark_of, token_of
 from torchx.schedulers.slurm.outcome import Outcome, outcome_of, outcome_unlisted, outcome_without_slurm
 from torchx.schedulers.slurm.parse import (
     ACCOUNT_FORMAT,
@@ -93,7 +93,7 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
         marked = _find_by_mark(own, records)
         record = marked if marked is not None and token in ("", marked.token) else record
     if record is None:
-        if "_" in key and not any(mark_of(part.comment) for part in queue) and queue:
+        if "_" in key and not any(token_of(part.comment) for part in queue) and queue:
             check_not_part(app_id)
         return _foreign_job(queue, token)
     mine = tuple(part for part in own if record.is_of(part))
@@ -233,24 +233,24 @@ def list_jobs(all_users: bool) -> list[SlurmJob]:
     """
     records = Records()
     answer = query_all_jobs(all_users)
-    known = {record.file_name: record for record in records.all()}  # while squeue runs
+    known = {(record.key, record.token): record for record in records.all()}  # while squeue runs
     queue = answer()
     deleted = records.deleted_tokens()
-    holders = _id_holders(known.values(), queue, deleted)
-    recorded = {(record.key, record.token) for record in known.values()}
+    holders = _id_holders(known, queue, deleted)
     named = [
-        (record.key if holders[record.key] == record.token else f"{record.key}@{record.token}", record)
-        for record in known.values()
+        (key if holders[key] == token else f"{key}@{token}", record) for (key, token), record in known.items()
     ]
     jobs = jobs_of(named, queue)
     for key, parts_ in queue.items():
-        mark = mark_of(parts_[0].comment)
-        if mark is None or (key, mark[0]) in recorded or own_token(mark[0], parts_[0].task) in deleted:
+        token = token_of(parts_[0].comment)
+        if not token or (key, token) in known or own_token(token, parts_[0].task) in deleted:
             continue
         if is_foreign(parts_[0].user):
-            job = _foreign_job(parts_, mark[0])
+            job = _foreign_job(parts_, token)
             jobs += [job] if job is not None else []
             continue
+        mark = mark_of(parts_[0].comment)
+        assert mark is not None
         record = record_of_marked(parts_[0], mark, False)
         outcome = outcome_of(record, parts_)
         if outcome is not None and not (is_terminal(outcome.state) and _is_deleted(record)):
@@ -294,18 +294,16 @@ def _is_deleted(record: SlurmRecord) -> bool:
 
 
 def _id_holders(
-    known: Iterable[SlurmRecord], queue: Mapping[str, Sequence[JobFacts]], deleted: set[str]
+    known: Mapping[tuple[str, str], SlurmRecord], queue: Mapping[str, Sequence[JobFacts]], deleted: set[str]
 ) -> dict[str, str]:
     """Returns the token of the current job of each id: Slurm reuses ids after a reset."""
     newest: dict[str, SlurmRecord] = {}
-    for record in known:
-        if record.key not in newest or newest[record.key].submitted_at < record.submitted_at:
-            newest[record.key] = record
+    for (key, _), record in known.items():
+        if key not in newest or newest[key].submitted_at < record.submitted_at:
+            newest[key] = record
     holders = {key: record.token for key, record in newest.items()}
     for key, parts in queue.items():
-        mark = mark_of(parts[0].comment)
-        if mark is None or is_foreign(parts[0].user):
-            continue
-        if own_token(mark[0], parts[0].task) not in deleted:
-            holders[key] = mark[0]
+        token = token_of(parts[0].comment)
+        if token and not is_foreign(parts[0].user) and own_token(token, parts[0].task) not in deleted:
+            holders[key] = token
     return holders

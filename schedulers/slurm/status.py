@@ -14,11 +14,10 @@ from torchx.lazy import lazy_imports
 from torchx.schedulers.shared.listing import local_time, row_of
 from torchx.schedulers.slurm.commands import NoAnswerError
 from torchx.schedulers.slurm.folders.batch_log import last_error_line
+from torchx.schedulers.slurm.folders.progress import attempts_of, run_of
 from torchx.schedulers.slurm.outcome import (
     Outcome,
-    attempts_of,
     outcome_without_slurm,
-    run_of,
 )
 from torchx.schedulers.slurm.parse import JobFacts, hosts_of
 from torchx.schedulers.slurm.paths import SlurmPaths, path_exists
@@ -151,13 +150,17 @@ def listed(record: SlurmRecord, app_id: str, outcome: Outcome, *, is_own: bool =
 
     A large job is listed without: its files may be on a slow file system.
     """
-    replicas = sum(role.get("num_replicas", 1) for role in record.app.get("roles", ()))
-    if outcome.state is AppState.FAILED and not outcome.msg and replicas <= MAX_LISTED_REPLICAS:
+    unexplained = outcome.state is AppState.FAILED and not outcome.msg
+    if unexplained and _count_replicas(record) <= MAX_LISTED_REPLICAS:
         status = describe(record, app_id, outcome, ())
     else:
         status = _without_replicas(record, app_id, outcome)
     handle = f"slurm://{record.session}/{app_id}"
     return row_of(status, exit_code=outcome.exit_code or None, is_own=is_own, app_handle=handle)
+
+
+def _count_replicas(record: SlurmRecord) -> int:
+    return sum(role.get("num_replicas", 1) for role in record.app.get("roles", ()))
 
 
 def _without_replicas(record: SlurmRecord, app_id: str, outcome: Outcome) -> DescribeAppResponse:

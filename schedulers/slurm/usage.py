@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torchx.errors import StateError
 from torchx.schedulers.shared.usage import requests_of
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.outcome import attempts_of
+from torchx.schedulers.slurm.folders.progress import attempts_of
 from torchx.schedulers.slurm.queue import MAX_IDS, SlurmJob, find
 from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.scheduling.usage import AppUsage, ReplicaUsage, Requested, Sample

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.outcome import read_script_end, save_outcome
+from torchx.schedulers.slurm.folders.progress import read_script_end
+from torchx.schedulers.slurm.outcome import save_outcome
 from torchx.schedulers.slurm.paths import path_exists
 from torchx.schedulers.slurm.queue import find
 from torchx.schedulers.slurm.record import SlurmRecord

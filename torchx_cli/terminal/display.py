@@ -23,11 +23,11 @@ def table(rows: Sequence[Row], heads: Sequence[str], stream: TextIO, spare: Sequ
     On a terminal the table fits the window: the last column is truncated, and columns named in ``spare``
     are dropped as needed, in that order.
     """
-    window = width_of(stream)
+    window, coloured = width_of(stream), has_colour(stream)
     body: list[Row] = [[(head, "bold") for head in heads]]
-    body += [[(one_line(text), meaning) for text, meaning in row] for row in rows]
+    body += [[(one_line(text), meaning if coloured else "") for text, meaning in row] for row in rows]
     kept = list(range(len(heads)))
-    widths = [max(columns(row[at][0]) for row in body) for at in kept]
+    widths = [max([columns(row[at][0]) for row in body]) for at in kept]
     last = min(widths[-1], _ROOM_FOR_LAST)
     for head in spare:
         if window is not None and sum(widths[at] + 2 for at in kept[:-1]) + last > window:
@@ -63,7 +63,8 @@ def show_code(text: str, language: str, stream: TextIO) -> None:
 def _table_line(cells: Row, widths: Sequence[int], window: int | None, stream: TextIO) -> str:
     line, used = "", 0
     for (text, meaning), width in zip(cells[:-1], widths, strict=False):
-        line += paint(text, meaning, stream) + " " * (width - columns(text) + 2)
+        shown = paint(text, meaning, stream) if meaning else text
+        line += shown + " " * (width - columns(text) + 2)
         used += width + 2
     text, meaning = cells[-1]
     last = text if window is None else fit(text, window - used)

@@ -31,15 +31,30 @@ class Mark(NamedTuple):
 
 
 @lru_cache(10_000)  # a listing reads that of each job several times
+def token_of(comment: str) -> str:
+    """Returns the token in the comment of a job of torchx; empty for other jobs.
+
+    >>> token_of("my text torchx:b1c2:/home/a%20b/slurm/jobs/x"), token_of("my text")
+    ('b1c2', '')
+    """
+    return _split(comment)[0]
+
+
+def _split(comment: str) -> tuple[str, str]:
+    """Returns the token in a comment, and the text after it; both are empty without a mark."""
+    _, prefix, rest = comment.rpartition(PREFIX)
+    token, colon, text = rest.strip().partition(":")
+    return (token, text) if prefix and colon and TOKEN.fullmatch(token) else ("", "")
+
+
 def mark_of(comment: str) -> Mark | None:
     """Returns the mark in the comment of a job of torchx; None for other jobs.
 
     >>> mark_of("my text torchx:b1c2:/home/a%20b/slurm/jobs/x")
     Mark(token='b1c2', folder=PosixPath('/home/a b/slurm/jobs/x'), fallback=None)
     """
-    _, prefix, rest = comment.rpartition(PREFIX)
-    token, colon, text = rest.strip().partition(":")
-    if not prefix or not colon or not TOKEN.fullmatch(token):
+    token, text = _split(comment)
+    if not token:
         return None
     folder, colon, fallback = (unquote(part, errors="surrogateescape") for part in text.partition(":"))
     return Mark(token, Path(folder), Path(fallback) if colon else None)

@@ -17,7 +17,8 @@ from torchx.errors import StateError
 from torchx.schedulers.slurm import queue as slurm_jobs
 from torchx.schedulers.slurm.folders.marked import minimal_record
 from torchx.schedulers.slurm.folders.marks import mark_of
-from torchx.schedulers.slurm.outcome import attempts_of, outcome_of, outcome_without_slurm, read_script_end
+from torchx.schedulers.slurm.folders.progress import attempts_of, read_script_end
+from torchx.schedulers.slurm.outcome import outcome_of, outcome_without_slurm
 from torchx.schedulers.slurm.parse import (
     ACCOUNT_FORMAT,
     JobFacts,
