@@ -116,16 +116,13 @@ def to_request(
         builds: the images to build for its workspaces.
     """
     job = DockerJob(app_id, builds=list(builds))
-    rank0 = container_name(app_id, app.roles[0].name, 0) if app.roles else ""
     common = {"Privileged": bool(cfg.get("privileged")), "Init": True, "NetworkMode": NETWORK}
-    inherited = _inherited_env(cfg)
     # the engine of another machine cannot mount a file of this one: there, output alone is progress
     detects_stalls = bool(cfg.get("stall")) and bool(find_address().path)
     seen, taken = dict[str, str](), set[int]()
-    rule = LimitRule.of(cfg)
-    checkpoints = _checkpoints(rule, app, app_id)
+    checkpoints = _checkpoints(LimitRule.of(cfg), app, app_id)
     hosts = _hosts(app, app_id)
-    addresses = _addresses(app, hosts) if len(hosts) > 1 else {}
+    defaults, reserved = _common_env(app, app_id, cfg, hosts, bool(checkpoints))
     for role, replica, filled in replicas_of(
         app, app_id=app_id, img_root="", rank0_env=settings.TORCHX_RANK0_HOST, hosts=hosts
     ):
@@ -135,19 +132,7 @@ def to_request(
                 f"containers of the roles `{seen[name]}` and `{role.name}` would have the same name, {name}",
                 hint=f"use names that differ in letters or digits in the first {LONGEST_ROLE} characters",
             )
-        env = {
-            **settings.REPLICA_DEFAULTS,
-            **inherited,
-            **addresses,
-            **{port_variable(port): str(number) for port, number in role.port_map.items()},
-            **filled.env,
-            settings.TORCHX_RANK0_HOST: rank0,
-            settings.TORCHX_IMAGE: role.image,
-            settings.TORCHX_REPLICA: f"{role.name}/{replica}",
-            settings.TORCHX_ATTEMPT: "1",
-            **rule.variables(1, None),
-            **({settings.TORCHX_CHECKPOINT_DIR: CHECKPOINTS} if checkpoints else {}),
-        }
+        env = {**defaults, **_replica_env(role, replica, filled), **reserved}
         body = {
             "Image": role.image,
             "Cmd": with_checks(
@@ -157,12 +142,7 @@ def to_request(
             # as on other engines, the role's entrypoint replaces that of the image
             "Entrypoint": [],
             "Env": [f"{variable}={value}" for variable, value in env.items()],
-            "Labels": {
-                f"{LABEL}version": __version__,
-                f"{LABEL}app-id": app_id,
-                f"{LABEL}role-name": role.name,
-                f"{LABEL}replica-id": str(replica),
-            },
+            "Labels": _labels(app_id, role, replica),
             "HostConfig": {
                 **common,
                 **_mounts(role, [dict(mount) for mount in checkpoints]),
@@ -175,6 +155,46 @@ def to_request(
             stall_files.mount_heartbeats(body, app_id, len(job.containers))
         job.containers.append(DockerContainer(name, body))
     return job
+
+
+def _common_env(
+    app: AppDef, app_id: str, cfg: Mapping[str, CfgVal], hosts: Mapping[str, str], has_checkpoints: bool
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the variables of all replicas: those that a role can set as well, and those that it cannot.
+
+    Args:
+        app: the application.
+        app_id: its id.
+        cfg: run options.
+        hosts: the host names of each role.
+        has_checkpoints: whether a folder for checkpoints is mounted.
+    """
+    addresses = _addresses(app, hosts) if len(hosts) > 1 else {}
+    return {**settings.REPLICA_DEFAULTS, **_inherited_env(cfg), **addresses}, {
+        settings.TORCHX_RANK0_HOST: container_name(app_id, app.roles[0].name, 0) if app.roles else "",
+        settings.TORCHX_ATTEMPT: "1",
+        **LimitRule.of(cfg).variables(1, None),
+        **({settings.TORCHX_CHECKPOINT_DIR: CHECKPOINTS} if has_checkpoints else {}),
+    }
+
+
+def _replica_env(role: Role, replica: int, filled: Role) -> dict[str, str]:
+    """Returns the variables of one replica; its role's environment has the macros replaced."""
+    return {
+        **{port_variable(port): str(number) for port, number in role.port_map.items()},
+        **filled.env,
+        settings.TORCHX_IMAGE: role.image,
+        settings.TORCHX_REPLICA: f"{role.name}/{replica}",
+    }
+
+
+def _labels(app_id: str, role: Role, replica: int) -> dict[str, str]:
+    return {
+        f"{LABEL}version": __version__,
+        f"{LABEL}app-id": app_id,
+        f"{LABEL}role-name": role.name,
+        f"{LABEL}replica-id": str(replica),
+    }
 
 
 def _hosts(app: AppDef, app_id: str) -> dict[str, str]:
