@@ -39,6 +39,20 @@ def find(
     return handle, described
 
 
+def find_replicas(runner: Runner, text: str) -> tuple[str, DescribeAppResponse]:
+    """Returns the full handle and the replicas of an application, whose status may be omitted.
+
+    Raises:
+        UnknownAppException: the application does not exist.
+        UsageError: the handle is invalid or its scheduler does not exist.
+    """
+    handle = runner.resolve_handle(text)
+    described = runner.outline(handle)
+    if described is None:
+        raise UnknownAppException(handle)
+    return handle, described
+
+
 def short_name(runner: Runner, handle: str) -> str:
     """Returns the app id of sweeps and on the default scheduler, the handle elsewhere."""
     backend, _, app_id = parse_app_handle(handle)

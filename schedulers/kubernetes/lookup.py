@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
+from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.manifests.names import APP_ID, split_run
-from torchx.schedulers.kubernetes.many.facts import gather_app
+from torchx.schedulers.kubernetes.many.facts import gather_app, gather_app_jobs
 from torchx.schedulers.kubernetes.objects import RESOURCES, Facts, split_id
 from torchx.schedulers.shared import owner
 from torchx.scheduling.checks import unknown_application
@@ -18,13 +22,22 @@ def find(clusters: Clusters, app_id: str, *, whole: bool = False) -> Facts | Non
         app_id: the application.
         whole: keep all fields of its pods.
     """
+    return _find(clusters, app_id, functools.partial(gather_app, whole=whole))
+
+
+def find_jobs(clusters: Clusters, app_id: str) -> Facts | None:
+    """Returns the objects of an application without its pods, or None if it is unknown."""
+    return _find(clusters, app_id, gather_app_jobs)
+
+
+def _find(
+    clusters: Clusters, app_id: str, gather: Callable[[Cluster, str, str], Facts | None]
+) -> Facts | None:
     cluster = clusters.of(app_id)
     namespace, name = split_id(app_id, cluster.namespace)
-    facts = gather_app(cluster, namespace, name, whole=whole)
+    facts = gather(cluster, namespace, name)
     if facts is None and ":" not in app_id and namespace != "default":
-        return gather_app(
-            cluster, "default", name, whole=whole
-        )  # the default of submissions, regardless of the context
+        return gather(cluster, "default", name)  # the default of submissions, regardless of the context
     return facts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx.errors import UsageError
@@ -18,16 +18,16 @@ from torchx.schedulers.kubernetes.api.objects import (
     label,
     owns,
     short,
-    true_conditions,
 )
 from torchx.schedulers.kubernetes.api.pods import SmallPods
-from torchx.schedulers.kubernetes.api.shape import MALFORMED, shaped
+from torchx.schedulers.kubernetes.api.shape import MALFORMED
 from torchx.schedulers.kubernetes.gang.attempts import newest_attempts
 from torchx.schedulers.kubernetes.manifests.names import APP, APP_ID, PREFIX, ROLE_INDEX, RUNS, USER
 from torchx.schedulers.kubernetes.manifests.names import CANCELLED as CANCELLED
 from torchx.schedulers.kubernetes.many import view
 from torchx.schedulers.kubernetes.record import RecordError, read_record
-from torchx.schedulers.kubernetes.state.taken import node_of, not_ready
+from torchx.schedulers.kubernetes.state.evidence import MAX_LOOKUPS, events_of, has_ended, nodes_of, waits
+from torchx.schedulers.kubernetes.state.taken import not_ready
 
 BATCH, JOBSET, VOLCANO = "batch/v1", "jobset.x-k8s.io/v1alpha2", "batch.volcano.sh/v1alpha1"
 RESOURCES = {"job": (BATCH, "jobs"), "jobset": (JOBSET, "jobsets"), "volcano": (VOLCANO, "jobs")}
@@ -43,8 +43,6 @@ HELD = f"{PREFIX}held"
 _ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 """Any label value: ids of this project are narrower, but others can be deleted too."""
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-MAX_LOOKUPS = 20
-"""Maximum number of troubled applications or nodes that are queried one by one."""
 
 Objects = list[Object]
 
@@ -186,6 +184,18 @@ def gather(
         events: also read events if something waits.
         whole: keep all fields of its pods, also those that are not read here.
     """
+    found = gather_jobs(cluster, namespace, name)
+    if found is None:
+        return None
+    read = None if whole else SmallPods()
+    pods = cluster.items(path_of("v1", "pods", namespace), selector(name), read=read)
+    lost = [pod for pod in pods if events and not_ready(pod)]
+    warnings = events_of(cluster, namespace, name) if events and (lost or waits(found.jobs, pods)) else []
+    return replace(found, pods=pods, events=warnings, nodes=nodes_of(cluster, lost))
+
+
+def gather_jobs(cluster: Cluster, namespace: str, name: str) -> Facts | None:
+    """Reads the objects of an application without its pods; returns None if there are none."""
     query = selector(name)
     jobs = _not_deleted(cluster.items(path_of(BATCH, "jobs", namespace), query))
     owned = [job for job in jobs if _is_owned(job)]
@@ -194,12 +204,8 @@ def gather(
         kind, mains = _find_by_kind(cluster, namespace, query, bool(owned))
     if not mains:
         return None
-    pods = cluster.items(path_of("v1", "pods", namespace), query, read=None if whole else SmallPods())
-    lost = [pod for pod in pods if events and not_ready(pod)]
     jobs = [] if kind == "volcano" else jobs if kind == "jobset" else mains
-    warnings = events_of(cluster, namespace, name) if events and (lost or waits(jobs, pods)) else []
-    nodes = nodes_of(cluster, lost)
-    return Facts(namespace, name, kind, mains, jobs, pods, warnings, nodes, earlier=earlier)
+    return Facts(namespace, name, kind, mains, jobs, [], earlier=earlier)
 
 
 def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
@@ -245,28 +251,13 @@ def _may_be_disrupted(jobs: Objects, pods: Objects) -> bool:
     pending = sum(pod.get("status", {}).get("phase") == "Pending" for pod in pods)
     for job in jobs:
         status = job.get("status") or {}
-        if _has_ended(job):
+        if has_ended(job):
             continue
         if status.get("terminating"):
             return True
         if "ready" in status and int(status.get("active") or 0) - int(status["ready"]) > pending:
             return True
     return False
-
-
-def nodes_of(cluster: Cluster, pods: Objects) -> dict[str, Object]:
-    """Returns the nodes of pods by name; empty without the right to read nodes."""
-    nodes: dict[str, Object] = {}
-    for name in sorted({node_of(pod) for pod in pods})[:MAX_LOOKUPS]:
-        try:
-            node = cluster.find(path_of("v1", "nodes", "", name))
-        except ClusterError as error:
-            if error.status != 403:
-                raise
-            return nodes
-        if node is not None and shaped(node) is not None:
-            nodes[name] = node
-    return nodes
 
 
 def gather_namespaces(cluster: Cluster, namespaces: Sequence[str]) -> list[Facts]:
@@ -324,26 +315,3 @@ def _items_if_allowed(cluster: Cluster, path: str, query: dict[str, str]) -> Obj
 def _not_deleted(objects: Objects) -> Objects:
     """Filters out objects in deletion, which only wait for the end of their pods."""
     return [each for each in objects if not deleted(each)]
-
-
-def waits(jobs: Objects, pods: Objects) -> bool:
-    """Returns True if a pod is missing or pending, so that events may give a reason."""
-    wanted = sum(int(job.get("spec", {}).get("parallelism") or 0) for job in jobs if not _has_ended(job))
-    return len(pods) < wanted or any(pod.get("status", {}).get("phase") == "Pending" for pod in pods)
-
-
-def _has_ended(job: Object) -> bool:
-    true = true_conditions(job)
-    return bool(job.get("spec", {}).get("suspend")) or "Complete" in true or "Failed" in true
-
-
-def events_of(cluster: Cluster, namespace: str, name: str) -> Objects:
-    """Returns warnings about the objects of an application; empty without the right to read events."""
-    query = {"fieldSelector": "type=Warning"}
-    try:
-        events = cluster.items(path_of("v1", "events", namespace), query)
-    except ClusterError as error:
-        if error.status in (403, 404):
-            return []
-        raise
-    return [e for e in events if str((e.get("involvedObject") or {}).get("name", "")).startswith(name)]

@@ -108,6 +108,10 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         """Returns the status of an application, without its roles."""
         return status.glance(self._clusters, app_id)
 
+    def outline(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns the roles and replicas of an application, without their status."""
+        return status.outline(self._clusters, app_id)
+
     def describe_native(self, app_id: str) -> Any:
         """Returns the cluster's objects of an application, or None."""
         return status.describe_native(self._clusters, app_id)

@@ -14,7 +14,7 @@ from torchx.schedulers.kubernetes.contexts import Clusters, text_of
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of
 from torchx.schedulers.kubernetes.gang.records import Restart, used_retries
 from torchx.schedulers.kubernetes.gang.restarts import Phase, due_restart, is_gang, phase_of
-from torchx.schedulers.kubernetes.lookup import find
+from torchx.schedulers.kubernetes.lookup import find, find_jobs
 from torchx.schedulers.kubernetes.many import view
 from torchx.schedulers.kubernetes.many.facts import pods_of, run_facts
 from torchx.schedulers.kubernetes.objects import (
@@ -67,6 +67,18 @@ def glance(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
     """Returns the status of an application without its roles, or None if it is unknown."""
     facts = find(clusters, app_id)
     return None if facts is None else describe_safely(facts, time.time())
+
+
+def outline(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
+    """Returns the roles and replicas of an application without their status, or None if it is unknown.
+
+    Its pods, of which there may be thousands, are not read.
+    """
+    facts = find_jobs(clusters, app_id)
+    if facts is None or facts.damage:
+        return glance(clusters, app_id)
+    unread = [ReplicaStatus(m.replica, AppState.UNKNOWN, m.role, "") for m in members_of(facts, facts.record)]
+    return DescribeAppResponse(facts.app_id, AppState.UNKNOWN, roles_statuses=list(_by_role(unread).values()))
 
 
 def describe_native(clusters: Clusters, app_id: str) -> list[Object] | None:

@@ -20,6 +20,7 @@ from torchx.scheduling.base import (
     ListAppResponse,
     LogChunks,
     Measures,
+    Outlines,
     Summarizes,
     Waits,
 )
@@ -79,6 +80,16 @@ class Applications(Engines):
                 scheduler.reconcile(app_id)
                 described = query(app_id)
             return described
+
+    def outline(self, app_handle: str) -> DescribeAppResponse | None:
+        """Returns the application id, the roles and the replicas of an application, None if it is unknown.
+
+        The status may be omitted: with thousands of replicas, reading it takes seconds on some schedulers.
+        """
+        scheduler, app_id = self._of(app_handle)
+        if isinstance(scheduler, Outlines):
+            return scheduler.outline(app_id)
+        return self.description(app_handle, brief=True)
 
     def status(self, app_handle: str) -> AppStatus | None:
         """Returns the status of an application, None if it is unknown."""

@@ -30,6 +30,7 @@ from torchx.scheduling.protocols import LogChunks as LogChunks
 from torchx.scheduling.protocols import ManyRuns as ManyRuns
 from torchx.scheduling.protocols import Measures as Measures
 from torchx.scheduling.protocols import NeedsWatcher as NeedsWatcher
+from torchx.scheduling.protocols import Outlines as Outlines
 from torchx.scheduling.protocols import Prunes as Prunes
 from torchx.scheduling.protocols import Reports as Reports
 from torchx.scheduling.protocols import Selects as Selects

@@ -103,6 +103,15 @@ class Summarizes(Protocol):
 
 
 @runtime_checkable
+class Outlines(Protocol):
+    """A scheduler that can name the replicas of an application without their status."""
+
+    def outline(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns the same replicas as :meth:`Scheduler.describe`; everything else may be omitted."""
+        ...
+
+
+@runtime_checkable
 class Kills(Protocol):
     """A scheduler that can end an application without a grace period."""
 

@@ -15,7 +15,7 @@ from torchx.lazy import lazy_imports
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.streams import Streams
 from torchx.specs.handles import parse_log_target
-from torchx_cli.applications import find
+from torchx_cli.applications import find_replicas
 from torchx_cli.commands.log import of_target
 from torchx_cli.flags import Replica, argument
 from torchx_cli.session import session_of
@@ -52,7 +52,7 @@ def exec_(
         raise UsageError("no program given, e.g. torchx exec @last nvidia-smi", code="missing_argument")
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     with session_of(ctx).runner() as runner:
-        handle, described = find(runner, parsed.handle)
+        handle, described = find_replicas(runner, parsed.handle)
         role, replica = requested_replica(parsed, described)
         source = sys.stdin.fileno() if stdin or terminal else None
         streams = Streams(sys.stdout.buffer, sys.stderr.buffer, source, terminal, _size)

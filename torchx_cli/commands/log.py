@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,7 @@ from torchx.scheduling.logs import LogQuery, Stream, whole_characters
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.handles import parse_log_target, parse_numbers
 from torchx.specs.status import AppState
-from torchx_cli.applications import find
+from torchx_cli.applications import find, find_replicas
 from torchx_cli.flags import Json, count, lines_option, option, since_option, until_option
 from torchx_cli.flags import LogTarget as Target
 from torchx_cli.session import session_of
@@ -84,7 +84,7 @@ def log_(
     ranks = parse_numbers(rank, "--rank") if rank else None
     parsed = parse_log_target(target)
     with session_of(ctx).runner() as runner:
-        handle, described = _find(runner, parsed.handle, follow=query.follow)
+        handle, described = _find(runner, parsed.handle, find_replicas, follow=query.follow)
         query = of_target(query, parsed, described)
         if ranks is not None:
             roles = [role.role for role in described.roles_statuses]
@@ -129,10 +129,16 @@ def _print_folded(
     folding_printing.print_runs(runs, writer.write, printer)
 
 
-def _find(runner: Runner, text: str, *, follow: bool) -> tuple[str, DescribeAppResponse]:
+def _find(
+    runner: Runner,
+    text: str,
+    query: Callable[[Runner, str], tuple[str, DescribeAppResponse]],
+    *,
+    follow: bool,
+) -> tuple[str, DescribeAppResponse]:
     """Returns the application; if its engine is unreachable, the local record of its logs."""
     try:
-        return find(runner, text)
+        return query(runner, text)
     except UnavailableError as error:
         if follow or error.last_known is None:
             raise
@@ -147,7 +153,7 @@ def _noting_failure(chunks: Iterable[LogChunk], runner: Runner, handle: str) -> 
         yield chunk
     if not empty:
         return
-    _, described = _find(runner, handle, follow=False)
+    _, described = _find(runner, handle, find, follow=False)
     started = any(replica.attempts for role in described.roles_statuses for replica in role.replicas)
     if described.state is AppState.FAILED and described.msg and not started:
         note(f"no replica was started: {described.msg}")

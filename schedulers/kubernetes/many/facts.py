@@ -14,13 +14,12 @@ from torchx.schedulers.kubernetes.manifests.names import APP_ID, JOB_COMPLETION_
 from torchx.schedulers.kubernetes.many import view
 from torchx.schedulers.kubernetes.objects import (
     Facts,
-    events_of,
     gather,
+    gather_jobs,
     main_path,
-    nodes_of,
     selector,
-    waits,
 )
+from torchx.schedulers.kubernetes.state.evidence import events_of, nodes_of, waits
 from torchx.schedulers.kubernetes.state.taken import not_ready
 from torchx.scheduling.protocols import UnavailableError
 
@@ -54,6 +53,16 @@ def gather_app(
         if job is not None and view.has_index(job.mains[0], run):
             return _gather_run(cluster, job, run, events, whole)
     return gather(cluster, namespace, name, events=events, whole=whole)
+
+
+def gather_app_jobs(cluster: Cluster, namespace: str, name: str) -> Facts | None:
+    """Reads the objects of an application without its pods; see :func:`gather_app`."""
+    base, run = split_run(name)
+    if run is not None:
+        job = job_with_runs(cluster, namespace, base)
+        if job is not None and view.has_index(job.mains[0], run):
+            return run_facts(job, run)
+    return gather_jobs(cluster, namespace, name)
 
 
 def job_with_runs(cluster: Cluster, namespace: str, name: str) -> Facts | None:

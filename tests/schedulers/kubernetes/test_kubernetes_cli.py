@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 from fakecluster import FakeCluster
+from kubejobs import role, submit, until_all_run
 from program import answer, start, torchx
 from support import wait_until
+
+from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
+from torchx.scheduling.logs import LogQuery
 
 TOO_LARGE = """
 import torchx.specs as specs
@@ -148,3 +152,20 @@ def test_a_cluster_that_is_away_does_not_hold_up_a_listing(cluster: FakeCluster)
     assert done.returncode == 1
     assert done.stderr.startswith("error: no cluster answers at http://127.0.0.1")
     assert len(done.stderr.splitlines()) == 2
+
+
+@pytest.mark.parametrize("command", [("log", "-n", "1"), ("exec",)])
+def test_a_command_lists_the_pods_once(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, command: tuple[str, ...]
+) -> None:
+    app_id = submit(scheduler, role("echo hi; sleep 60", num_replicas=2))
+    until_all_run(scheduler, app_id)
+    wait_until(lambda: len(list(scheduler.log_chunks(app_id, LogQuery()))) == 2, "each has written")
+    cluster.asked.clear()
+    program = ("echo", "hi") if command == ("exec",) else ()
+    done = torchx(*command, f"kubernetes://torchx/{app_id}", *program)
+    assert (done.returncode, "hi\n" in done.stdout) == (0, True), done.stderr
+    lists = [each for each in cluster.asked if each.split("?")[0] == "GET /api/v1/namespaces/default/pods"]
+    assert len(lists) == 1, cluster.asked
+    unknown = torchx("log", f"kubernetes://torchx/{app_id}/nosuch")
+    assert "has no role `nosuch`" in unknown.stderr
