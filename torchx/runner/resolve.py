@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import AbsentError, StateError, TorchxError, UnreachableError
+from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.runner.survey import EXPECTED, survey
 from torchx.scheduling.base import Shared
@@ -20,8 +21,13 @@ from torchx.specs.handles import (
     UnknownAppException,
     make_app_handle,
     parse_app_handle,
+    parse_log_target,
 )
 from torchx.specs.home import TORCHX_HOME
+from torchx.sweeps.paths import BACKEND
+
+with lazy_imports:
+    from torchx.sweeps import parts
 
 if TYPE_CHECKING:
     from torchx.runner.applications import Applications
@@ -82,10 +88,13 @@ def resolve(runner: Applications, text: str, prefer: Collection[str] = ()) -> st
         UnknownAppException: every scheduler has answered, and no application matches.
         UnreachableError: no application matches, and a scheduler has not answered.
         StateError: several applications match.
+        PartOfJobException: the text is a part of an application, such as one of its roles.
     """
-    if "://" in text:
-        parse_app_handle(text)
-        return text
+    if "/" in text:
+        parsed = parse_app_handle(text) if "://" in text else None
+        _reject_part(runner, text)
+        if parsed is not None:
+            return text
     if not text or "/" in text or text.isspace():
         raise MalformedAppHandleException(text)
     older = _OLDER.fullmatch(text)
@@ -126,6 +135,30 @@ def resolve(runner: Applications, text: str, prefer: Collection[str] = ()) -> st
     if silent:
         raise _unreachable(silent, f"no other scheduler has an application `{text}`")
     raise UnknownAppException(text, [name for app in seen for name in (app.app_id, app.name) if name])
+
+
+def _reject_part(runner: Applications, text: str) -> None:
+    """Rejects a role or a replica of an existing application, and a run of a sweep.
+
+    Raises:
+        PartOfJobException: it is one.
+        StateError: it is a run of a sweep that has not started, or that does not exist.
+    """
+    try:
+        target = parse_log_target(text)
+        if target.role is None:
+            return
+        handle = resolve(runner, target.handle)
+        if not runner.exists(handle):
+            return
+    except TorchxError:
+        return
+    backend, _, app_id = parse_app_handle(handle)
+    if backend == BACKEND:
+        raise parts.part_error(app_id, target.role)
+    raise PartOfJobException(
+        f"`{text}` is a part of an application, expected a whole one", hint=f"use its handle: {handle}"
+    )
 
 
 def _backends(runner: Applications) -> tuple[list[str], list[str]]:

@@ -5,7 +5,7 @@ It runs nothing itself. Each run is an application of the scheduler that the swe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from torchx.errors import StateError, UsageError
@@ -23,13 +23,16 @@ from torchx.sweeps.view import local_time
 
 with lazy_imports:
     from torchx.specs import serialize
-    from torchx.sweeps import logs, native, removal, requests
+    from torchx.sweeps import logs, native, parts, removal, requests
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from socket import socket
 
     from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.query import Pruned
+    from torchx.scheduling.stacks import AppStacks
+    from torchx.scheduling.streams import Streams
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import CfgVal
     from torchx.sweeps.records import Run
@@ -189,6 +192,24 @@ class SweepScheduler(Scheduler[Any]):
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
         """Yields the logs of the runs, one run after the other; those that run now at the same time."""
         return logs.read_logs(self._engine_of, app_id, query)
+
+    def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
+        """Raises an error with the handle of the run, which is an application of its own."""
+        raise parts.part_error(app_id, role_name)
+
+    def port_connector(self, app_id: str, role_name: str, k: int, port: str) -> Callable[[], socket]:
+        """Raises an error with the handle of the run, which is an application of its own."""
+        raise parts.part_error(app_id, role_name)
+
+    def stacks(
+        self,
+        app_id: str,
+        replicas: Collection[str] | None = None,
+        ranks: Collection[int] | None = None,
+        native: bool = False,
+    ) -> AppStacks:
+        """Raises an error with the handle of the run, which is an application of its own."""
+        raise parts.part_error(app_id, min(replicas or [""]).partition("/")[0])
 
     def provenance_folder(self, app_id: str) -> Path | None:
         """Returns the folder for the source of a sweep."""
