@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,11 +58,16 @@ def test_too_many_hosts_are_not_in_each_pod() -> None:
     assert error.value.hint == "the address of replica N is x-many-N.x"
 
 
-def test_a_restart_of_all_changes_the_hosts(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+def test_a_restart_of_all_changes_the_hosts(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, tmp_path: Path
+) -> None:
+    # the servers fail when the trainer has printed its line: its pod may be ended earlier
+    fails = f"until [ -e {tmp_path}/shown ]; do sleep 0.05; done; exit 7"
+    shows = f"{SHOWS}; touch {tmp_path}/shown; test $TORCHX_ATTEMPT = 2 || exec sleep 600"
     app_id = submit(
         scheduler,
-        role("test $TORCHX_ATTEMPT = 2 || exit 7", name="server", num_replicas=2, max_retries=1),
-        role(f"{SHOWS}; test $TORCHX_ATTEMPT = 2 || exec sleep 600", name="trainer"),
+        role(f"test $TORCHX_ATTEMPT = 2 && exit; {fails}", name="server", num_replicas=2, max_retries=1),
+        role(shows, name="trainer"),
         retry_backoff=0.1,
     )
     assert scheduler.wait(app_id, timeout=60)
