@@ -25,6 +25,7 @@ from torchx.schedulers.docker.engine.address import (
     no_engine,
 )
 from torchx.schedulers.docker.engine.http import (
+    Lines,
     closed_on_error,
     keep_alive,
     plain_request,
@@ -239,13 +240,15 @@ class Engine:
     ) -> Iterator[Iterable[bytes]]:
         """Posts a tar archive while it is created, and streams the lines of the response.
 
+        The iteration of the lines can be continued after a KeyboardInterrupt, unless the context was left.
+
         Args:
             path: the path without the version.
             query: the query; mappings and lists are sent as JSON.
             send: writes the archive with the function passed to it.
 
         Raises:
-            EngineError: the engine rejects the request.
+            EngineError: the engine rejects the request; raised by the iteration.
             NoEngineError: the engine does not answer.
         """
         try:
@@ -259,10 +262,7 @@ class Engine:
                     send(lambda piece: connection.send(b"%x\r\n%b\r\n" % (len(piece), piece)))
                     connection.send(b"0\r\n\r\n")
                 connection.sock.settimeout(None)  # a step may take long
-                response = connection.getresponse()
-                if response.status >= 400:
-                    raise EngineError(response.status, reason(response.read()))
-                yield response
+                yield Lines(connection, _raise_rejection)
         except (OSError, http.client.HTTPException) as error:
             raise self.unreachable(error) from error
 
@@ -326,3 +326,8 @@ class Engine:
     def unreachable(self, error: Exception) -> NoEngineError:
         """Converts a connection error to a NoEngineError with the reason and a hint."""
         return unreachable.explain(self.address, self._tunnels, error)
+
+
+def _raise_rejection(response: http.client.HTTPResponse) -> None:
+    if response.status >= 400:
+        raise EngineError(response.status, reason(response.read()))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
@@ -61,6 +62,32 @@ def read_all(response: http.client.HTTPResponse, patience: float | None) -> byte
             raise TimeoutError
     response.close()  # its connection can send the next request
     return b"".join(pieces)
+
+
+class Lines:
+    """The lines of a response; an interrupted iteration can be continued.
+
+    Args:
+        connection: the connection on which the request was sent.
+        check: called with the response before its first line; may raise an error.
+    """
+
+    def __init__(
+        self, connection: http.client.HTTPConnection, check: Callable[[http.client.HTTPResponse], None]
+    ) -> None:
+        self._connection, self._check = connection, check
+        self._response: http.client.HTTPResponse | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._response is None:
+            # an interrupt here loses nothing, unlike one within a response
+            select.select([self._connection.sock], [], [])
+            self._response = self._connection.getresponse()
+            self._check(self._response)
+        return next(self._response)
 
 
 class Receives(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import time
@@ -10,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from torchx.errors import StateError
 from torchx.schedulers.docker.engine.client import Engine, EngineError
-from torchx.schedulers.docker.images.dockerfile import CONTENT_LABEL
 from torchx.schedulers.docker.images.plan import ImagePlan
 from torchx.schedulers.docker.images.pull import inspect_image
 from torchx.schedulers.docker.request import LABEL
@@ -33,14 +34,12 @@ LINES_SHOWN = 10
 LONGEST = 200
 """Characters shown of a line or a step."""
 
-COPY_SPEED = 50 * MB
-"""Bytes that a busy engine copies per second, at least."""
-
 TRIES = 3
 """Attempts of a build whose cached layers are removed while it runs."""
 
 _STEP = re.compile(r"step (\d+)/(\d+) ?: (.*)", re.IGNORECASE)
 _MADE = re.compile(r"-+> ([0-9a-f]{10,64})")
+_RUNS = re.compile(r"-+> running in ([0-9a-f]{10,64})", re.IGNORECASE)
 _CACHED = re.compile(r"-+> using cache", re.IGNORECASE)
 _NOISE = re.compile(r"---> |Removing intermediate container|Successfully (?:built|tagged) ")
 _LOST = re.compile(r"(?:unable to find image|no such image:?) \"?sha256:", re.IGNORECASE)
@@ -61,20 +60,28 @@ class Output:
         last: the last lines of this step.
         made: the intermediate images it has created.
         image: the id of the resulting image.
-        uploaded: whether all files are sent, so that the engine continues by itself.
+        container: the id of the container in which the current step runs; empty if it runs none.
+        pulling: whether the current step pulls an image.
     """
 
     step: str = ""
     last: deque[str] = field(default_factory=lambda: deque(maxlen=LINES_SHOWN))
     made: list[str] = field(default_factory=list)
     image: str = ""
-    uploaded: bool = False
+    container: str = ""
+    pulling: bool = False
     _rest: str = ""
     _cached: bool = False
+
+    @property
+    def runs_program(self) -> bool:
+        """Whether the current step runs a program."""
+        return ": RUN " in f"{self.step.upper()} "
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Processes one line of the engine's response."""
         self.image = str((line.get("aux") or {}).get("ID") or self.image)
+        self.pulling = "status" in line
         *complete, self._rest = (self._rest + str(line.get("stream") or "")).split("\n")
         for text in complete:
             self._line(_CONTROL.sub("", text.rpartition("\r")[2] or text).rstrip())
@@ -82,12 +89,15 @@ class Output:
     def _line(self, text: str) -> None:
         bare = text.strip()
         if step := _STEP.fullmatch(bare):
+            self.container = ""
             if step[3].replace('"', "").startswith(f"LABEL {LABEL}"):
                 self._cached = False
                 return  # one of our labels, not shown
             self.step = f"step {step[1]} of {step[2]}: {_short(step[3])}"
             self._cached = step[3].upper().startswith("FROM")  # the base image already exists
             self.last.clear()
+        elif runs := _RUNS.fullmatch(bare):
+            self.container = runs[1]
         elif _CACHED.match(bare):
             self._cached = True
         elif made := _MADE.fullmatch(bare):
@@ -120,7 +130,6 @@ def build(
         writer = Writer(take, plan, ongoing)
         pack(writer)
         writer.flush()
-        output.uploaded = True
 
     for left in reversed(range(TRIES)):
         output = Output()
@@ -130,15 +139,21 @@ def build(
             with ongoing:
                 try:
                     with engine.upload("/build", query, send) as lines:
-                        _follow(lines, plan, output, ongoing)
+                        try:
+                            _follow(lines, plan, output, ongoing)
+                        except KeyboardInterrupt:
+                            ongoing.update(f"stopping {output.step}")
+                            _end(engine, lines, output)
+                            raise
                 except EngineError as error:  # the Dockerfile is invalid
                     raise _failed(plan, output, error.message) from error
                 ongoing.done(f"built {plan.name} from {plan.about} in {ongoing.seconds:.1f} s")
             break
         except BaseException as error:
+            if output.image and isinstance(error, KeyboardInterrupt):  # it ended before it could be stopped
+                with suppress(StateError):
+                    engine.call("DELETE", f"/images/{quote(plan.name, safe='/:')}")
             _remove_intermediate(engine, output.made)
-            if isinstance(error, KeyboardInterrupt) and output.uploaded and not plan.dockerfile:
-                _remove_late_image(engine, plan)
             # builds share cached layers: removing another image right now also removes the layers this build
             # has found in the cache but not used yet
             if not (isinstance(error, StepLostError) and left):
@@ -146,6 +161,39 @@ def build(
     if not output.image:
         raise StateError(f"the engine has built {plan.name}, but did not return its id")
     return output.image
+
+
+def _end(engine: Engine, lines: Iterable[bytes], output: Output) -> None:
+    """Ends a build, and returns when the engine has ended it, so that all images it has made are known.
+
+    An engine continues the current step after a disconnect, and keeps its image. So the response is read to
+    its end: a step that runs a program ends with its container, one that copies files takes as long as the
+    copy. Another interrupt disconnects immediately, as does a pull, which the engine stops then.
+
+    Args:
+        engine: the engine.
+        lines: the response, from the interrupt on.
+        output: the output of the build, continued.
+    """
+    removed = ""
+    with suppress(StateError, OSError, http.client.HTTPException, ValueError):
+        received = iter(lines)
+        while not output.pulling and not (engine.is_podman and output.runs_program):
+            if output.container != removed:
+                removed = output.container
+                if removed:
+                    _remove_container(engine, removed)
+            line = next(received, None)
+            if line is None:
+                return
+            if line.strip():
+                output.add(json.loads(line))
+
+
+def _remove_container(engine: Engine, container: str) -> None:
+    """Kills and removes the container of a step, also before it has started: the step fails."""
+    with suppress(EngineError):  # it has ended
+        engine.call("DELETE", f"/containers/{container}", {"force": 1})
 
 
 def _follow(lines: Iterable[bytes], plan: ImagePlan, output: Output, ongoing: Ongoing) -> None:
@@ -243,15 +291,3 @@ def _remove_intermediate(engine: Engine, made: list[str]) -> None:
                 time.sleep(0.1)
             except StateError:
                 return  # the engine does not answer, which is reported already
-
-
-def _remove_late_image(engine: Engine, plan: ImagePlan) -> None:
-    """Removes the image of a stopped build once it appears: an engine does not interrupt a COPY step."""
-    query = {"filters": {"dangling": ["true"], "label": [f"{CONTENT_LABEL}={plan.digest}"]}}
-    end = time.monotonic() + 1.0 + plan.tree.size / COPY_SPEED
-    with suppress(StateError):  # a later prune removes it
-        while time.monotonic() < end:
-            for image in engine.call("GET", "/images/json", query):
-                engine.call("DELETE", f"/images/{image['Id']}")
-                return
-            time.sleep(0.1)

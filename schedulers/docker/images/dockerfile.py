@@ -16,6 +16,9 @@ from torchx.workspace.tree import Tree, open_project
 CONTENT_LABEL = "torchx.pytorch.org/workspace"
 """Label of an image: the digest of its inputs."""
 
+BASE_LABEL = "torchx.pytorch.org/workspace-base"
+"""Label of an image: the ids of its base images. Only the result of a build has it."""
+
 DOCKERFILE = "Dockerfile.torchx"
 """Name of the Dockerfile at the top of a workspace."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,9 +10,12 @@ from typing import Any
 from urllib.parse import quote
 
 from torchx.schedulers.docker.engine.client import Engine, EngineError
-from torchx.schedulers.docker.images.dockerfile import CONTENT_LABEL
+from torchx.schedulers.docker.images.dockerfile import BASE_LABEL, CONTENT_LABEL
 from torchx.schedulers.docker.images.plan import TAG_LENGTH
 from torchx.schedulers.docker.images.pull import inspect_image
+
+ABANDONED = 3600.0
+"""Age in seconds from which an intermediate image belongs to no current build."""
 
 
 @dataclass(frozen=True)
@@ -72,3 +76,12 @@ def remove_images(engine: Engine, images: list[OldImage]) -> list[OldImage]:
         if inspect_image(engine, image.id) is None:
             removed.append(image)
     return removed
+
+
+def remove_leftovers(engine: Engine) -> None:
+    """Removes what an engine has finished of a build whose process was killed: an image without a name."""
+    query = {"filters": {"dangling": ["true"], "label": [CONTENT_LABEL]}}
+    for image in engine.call("GET", "/images/json", query):
+        if BASE_LABEL not in (image.get("Labels") or {}) and image["Created"] < time.time() - ABANDONED:
+            with suppress(EngineError):  # another process has removed or used it
+                engine.call("DELETE", f"/images/{image['Id']}")

@@ -12,9 +12,16 @@ from torchx.errors import StateError
 from torchx.machine import locks
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.images.build import Writer, build
-from torchx.schedulers.docker.images.dockerfile import CONTENT_LABEL, FILES, default_dockerfile, mentions
+from torchx.schedulers.docker.images.dockerfile import (
+    BASE_LABEL,
+    CONTENT_LABEL,
+    FILES,
+    default_dockerfile,
+    mentions,
+)
 from torchx.schedulers.docker.images.plan import NAME, TAG_LENGTH, ImagePlan
 from torchx.schedulers.docker.images.plan import plan_image as plan_image
+from torchx.schedulers.docker.images.prune import remove_leftovers
 from torchx.schedulers.docker.images.pull import inspect_image, provide
 from torchx.schedulers.docker.images.push import push
 from torchx.schedulers.docker.supervisor_launch import docker_home
@@ -26,9 +33,6 @@ from torchx.workspace.tree import MADE, scan
 
 _PODMAN_IGNORE = ".containerignore"
 """Podman's name of the .dockerignore file, which it ignores if this one exists."""
-
-BASE_LABEL = "torchx.pytorch.org/workspace-base"
-"""Label of an image: the ids of its base images."""
 
 
 def provide_images(
@@ -145,6 +149,7 @@ def _build(
         "rm": 1,
         "forcerm": 1,  # also the container of a step that failed
     }
+    remove_leftovers(engine)
     steps = plan.steps if plan.dockerfile else default_dockerfile(below[0], plan.digest)
     made = build(engine, plan, query, lambda out: _pack(plan, steps, out, engine.is_podman), report)
     image = inspect_image(engine, made)

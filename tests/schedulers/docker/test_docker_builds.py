@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
+import tarfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +23,14 @@ from workspaces import Runs, tag
 from torchx.errors import StateError
 from torchx.schedulers.docker import prune as docker_prune
 from torchx.schedulers.docker.engine.client import Engine
-from torchx.schedulers.docker.images.prune import OldImage, remove_images, unused_images
+from torchx.schedulers.docker.images import prune as docker_images_prune
+from torchx.schedulers.docker.images.dockerfile import CONTENT_LABEL
+from torchx.schedulers.docker.images.prune import (
+    OldImage,
+    remove_images,
+    remove_leftovers,
+    unused_images,
+)
 from torchx.schedulers.docker.images.pull import inspect_image
 from torchx.schedulers.docker.images.workspace import provide_image
 
@@ -195,22 +204,41 @@ def test_ctrl_c_stops_a_build_and_leaves_nothing(runs: Runs, folder: Path) -> No
     wait_until(lambda: not steps_left(mark), "nothing of the step is left")
 
 
-class Stopped(Engine):
-    """An engine whose builds are stopped: while they are sent, or when a step that copies files is reported.
+class StoppedLines:
+    """The lines of a build that is stopped once: before the first line, or after the first with a text.
 
     Attributes:
-        removed: bytes of the images that were removed on it.
+        complete: whether they were read to their end.
     """
 
-    def __init__(self, *, sending: bool) -> None:
-        super().__init__()
-        self.sending = sending
-        self.removed: list[int] = []
+    def __init__(self, lines: Iterable[bytes], when: bytes) -> None:
+        self._lines, self._when = iter(lines), when
+        self._stops = not when
+        self.complete = False
 
-    def call(self, method: str, path: str, query: Any = None, body: Any = None, patience: Any = 60.0) -> Any:
-        if method == "DELETE":
-            self.removed.append(super().call("GET", f"{path}/json")["Size"])
-        return super().call(method, path, query, body, patience)
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._stops:
+            self._stops, self._when = False, b"stopped"
+            raise KeyboardInterrupt
+        try:
+            line = next(self._lines)
+        except StopIteration:
+            self.complete = True
+            raise
+        self._stops = self._when in line
+        return line
+
+
+class Stopped(Engine):
+    """An engine whose builds are stopped: while they are sent, or at a line of the response."""
+
+    def __init__(self, when: bytes | None) -> None:
+        super().__init__()
+        self.when = when
+        self.lines: list[StoppedLines] = []
 
     @contextmanager
     def upload(
@@ -223,30 +251,77 @@ class Stopped(Engine):
             taken.append(piece)
             raise KeyboardInterrupt
 
-        def until_copied(lines: Iterable[bytes]) -> Iterator[bytes]:
-            for line in lines:
-                yield line
-                if b" : COPY" in line:
-                    raise KeyboardInterrupt
-
-        with super().upload(path, query, (lambda take: send(cut_off)) if self.sending else send) as lines:
-            yield until_copied(lines)
+        cuts = self.when is None
+        with super().upload(path, query, (lambda take: send(cut_off)) if cuts else send) as lines:
+            self.lines.append(StoppedLines(lines, self.when or b""))
+            yield self.lines[-1]
 
 
-@pytest.mark.usefixtures("_docker_alone")
-@pytest.mark.parametrize("sending", [True, False])
-def test_a_build_that_is_stopped_while_files_move_leaves_none(
-    runs: Runs, folder: Path, sending: bool
-) -> None:
+def test_a_build_that_is_stopped_while_it_is_sent_leaves_none(runs: Runs, folder: Path) -> None:
     with (folder / "data").open("wb") as file:
         file.truncate(60_000_000)
     (plan,) = runs.dryrun(folder, sh("true")).request.builds
-    engine = Stopped(sending=sending)
+    with pytest.raises(KeyboardInterrupt):
+        provide_image(Stopped(None), plan, runs.told.append)
+    assert runs.images() == {}
+
+
+@pytest.mark.usefixtures("_docker_alone")
+@pytest.mark.parametrize("when", [b"", b" : COPY", b"Successfully built"])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_build_that_is_stopped_while_the_engine_copies_leaves_none(
+    runs: Runs, folder: Path, when: bytes, own: bool
+) -> None:
+    mark = uuid.uuid4().hex
+    (folder / "data").write_bytes(os.urandom(1000) * 10_000)
+    if own:
+        dockerfile(folder, f"LABEL mark={mark}", "COPY . /a", "RUN sleep 60", "COPY . /b")
+        when = b" : COPY . /a" if when.startswith(b" :") else b"Running in" if when else b""
+    (plan,) = runs.dryrun(folder, sh("true")).request.builds
+    engine = Stopped(when)
     with pytest.raises(KeyboardInterrupt):
         provide_image(engine, plan, runs.told.append)
-    assert runs.images() == {}
-    # the engine does not break off what it copies: that image comes when the build is stopped already
-    assert [size > 60_000_000 for size in engine.removed[-1:]] == ([] if sending else [True])
+    # an engine continues a copy after a disconnect: nothing can follow only if it has ended the response
+    assert [lines.complete for lines in engine.lines] == [True]
+    assert (runs.images(), steps_left(mark)) == ({}, [])
+
+
+@pytest.mark.usefixtures("_docker_alone")
+def test_the_image_of_a_build_that_was_killed_is_removed_by_the_next_one(
+    runs: Runs, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (plan,) = runs.dryrun(folder, sh("true")).request.builds
+    with Engine().upload("/build", {"labels": {CONTENT_LABEL: plan.digest}}, send_dockerfile) as lines:
+        assert b"Successfully built" in b"".join(lines)
+    (left,) = runs.images()
+    provide_image(Engine(), plan, runs.told.append)
+    assert left in runs.images(), "it may belong to another build"
+    mine, listed = Engine(), Engine.call
+
+    def call(self: Engine, method: str, path: str, *args: Any, **params: Any) -> Any:
+        answer = listed(self, method, path, *args, **params)
+        if path != "/images/json":
+            return answer
+        return [
+            image for image in answer if image["Labels"][CONTENT_LABEL] == plan.digest
+        ]  # not those of others
+
+    monkeypatch.setattr(Engine, "call", call)
+    monkeypatch.setattr(docker_images_prune, "ABANDONED", -60.0)
+    remove_leftovers(mine)
+    (image,) = runs.images().values()
+    assert image["RepoTags"] == [plan.name], "the complete one stays"
+
+
+def send_dockerfile(take: Callable[[bytes], None]) -> None:
+    """Sends a context with a Dockerfile alone."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        text = f"FROM {IMAGE}\nENV A={uuid.uuid4()}\n".encode()
+        info = tarfile.TarInfo("Dockerfile")
+        info.size = len(text)
+        archive.addfile(info, io.BytesIO(text))
+    take(packed.getvalue())
 
 
 def test_the_command_line_says_what_failed_and_nothing_else(runs: Runs, folder: Path) -> None:
