@@ -80,11 +80,11 @@ def _forked(
     return subprocess.CompletedProcess([*COMMAND, *words], code, *texts)
 
 
-def start(*words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    """Starts a command line in a session of its own, its stdout and stderr as pipes."""
+def start(*words: str, env: Mapping[str, str] | None = None, stdin: bool = False) -> subprocess.Popen[str]:
+    """Starts a command line in a session of its own, its stdout and stderr, and perhaps stdin, as pipes."""
     return subprocess.Popen(
         [*COMMAND, *words],
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

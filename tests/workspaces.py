@@ -73,3 +73,15 @@ def tag(image: str, name: str) -> None:
     """Gives an image a name."""
     repository, _, last = name.rpartition(":")
     Engine().call("POST", f"/images/{image}/tag", {"repo": repository, "tag": last})
+
+
+def dockerfile(folder: Path, *steps: str) -> None:
+    (folder / "Dockerfile.torchx").write_text("\n".join(["ARG IMAGE", "FROM $IMAGE", *steps]) + "\n")
+
+
+def steps_left(mark: str) -> list[str]:
+    """The images without a name, and the containers, that a build with ``LABEL mark=…`` has left."""
+    label = [f"mark={mark}"]
+    images = Engine().call("GET", "/images/json", {"filters": {"dangling": ["true"], "label": label}})
+    containers = Engine().call("GET", "/containers/json", {"all": 1, "filters": {"label": label}})
+    return [one["Id"] for one in images + containers]

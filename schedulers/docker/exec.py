@@ -18,10 +18,13 @@ from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.duplex import Duplex
 from torchx.schedulers.docker.lookup import readable
 from torchx.schedulers.shared.exec import POLL_INTERVAL, Caller, not_running
+from torchx.schedulers.shared.exec_guard import Guard, new_mark
 from torchx.scheduling.checks import require_replicas
 from torchx.scheduling.streams import Streams
 
 STDERR = 2
+LAST_PATIENCE = 2.0
+"""Seconds for a program to end after its input."""
 
 
 def execute(
@@ -29,11 +32,15 @@ def execute(
 ) -> int:
     """Runs a program in the container of a replica and returns its exit code.
 
+    The program ends with this process, however that ends, if the image has a shell, grep and tr.
+
     Raises:
         StateError: the replica does not run, or its container has no such program.
     """
     container = container_of(readable(engine, app_id), app_id, role, replica)
-    return execute_in(engine, container, command, streams)
+    mark = new_mark()
+    with Guard(mark, lambda guard: _Input(engine, container, guard)):
+        return execute_in(engine, container, command, streams, [mark])
 
 
 def container_of(containers: Sequence[Container], app_id: str, role: str, replica: int) -> str:
@@ -61,8 +68,17 @@ def container_of(containers: Sequence[Container], app_id: str, role: str, replic
     return max(running, key=lambda c: c.attempt).id
 
 
-def execute_in(engine: Engine, container: str, command: Sequence[str], streams: Streams) -> int:
+def execute_in(
+    engine: Engine, container: str, command: Sequence[str], streams: Streams, env: Sequence[str] = ()
+) -> int:
     """Runs a program in a container and returns its exit code.
+
+    Args:
+        engine: the engine.
+        container: the container.
+        command: the program and its arguments.
+        streams: its input and output.
+        env: variables that are added to the environment of the container, as ``NAME=value``.
 
     Raises:
         StateError: the engine refuses it, or the container has no such program.
@@ -73,6 +89,7 @@ def execute_in(engine: Engine, container: str, command: Sequence[str], streams: 
         "AttachStderr": True,
         "Tty": streams.terminal,
         "Cmd": list(command),
+        "Env": list(env),
     }
     made = engine.call("POST", f"/containers/{container}/exec", body=body)["Id"]
     try:
@@ -82,6 +99,34 @@ def execute_in(engine: Engine, container: str, command: Sequence[str], streams: 
     with closing(connection):
         _Exchange(engine, made, connection, streams).run(data)
     return _exit_code(engine, made, command[0])
+
+
+class _Input:
+    """The input of a program in a container that writes nothing.
+
+    Args:
+        engine: the engine.
+        container: the container.
+        command: the program and its arguments.
+
+    Raises:
+        StateError: the engine refuses it.
+    """
+
+    def __init__(self, engine: Engine, container: str, command: Sequence[str]) -> None:
+        body = {"AttachStdin": True, "Cmd": list(command)}
+        made = engine.call("POST", f"/containers/{container}/exec", body=body)["Id"]
+        self._connection, _ = engine.exchange(f"/exec/{made}/start", {"Detach": False, "Tty": False})
+
+    def finish(self, data: bytes) -> None:
+        """Sends data, and returns when the program has ended or after a short time."""
+        self._connection.send(data)
+        self._connection.finish()
+        self._connection.rest(LAST_PATIENCE)
+
+    def close(self) -> None:
+        """Ends the connection, and with it the input."""
+        self._connection.close()
 
 
 class _Exchange:

@@ -6,7 +6,6 @@ import json
 import select
 import socket
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -15,22 +14,27 @@ from torchx.errors import StateError
 from torchx.machine.port_names import resolve_port, variable_of
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.forwarding import BINARY, CLOSING, Forward, websocket_failures
 from torchx.schedulers.kubernetes.api.objects import short
 from torchx.schedulers.kubernetes.contexts import Clusters
-from torchx.schedulers.kubernetes.exec_monitor import ConnectionMonitor, require_node
+from torchx.schedulers.kubernetes.exec_monitor import ConnectionMonitor, readable, require_node
 from torchx.schedulers.kubernetes.lookup import require
 from torchx.schedulers.kubernetes.manifests.names import CONTAINER
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.state.attempts import container_of, live, waits_for
 from torchx.schedulers.kubernetes.state.replicas import members_of, replica_of, run_of
 from torchx.schedulers.shared.exec import POLL_INTERVAL, Caller, not_running
+from torchx.schedulers.shared.exec_guard import Guard, new_mark
 from torchx.scheduling.checks import require_replicas
 from torchx.scheduling.streams import Streams
 
 STDIN, STDOUT, STDERR, ERROR, SIZE, CLOSE = 0, 1, 2, 3, 4, 255
 """Channels: the first byte of each message."""
-BINARY = 2
-CLOSING = 8
+ENV = "env"
+"""The program that marks another one: an exec request has no environment."""
+_FROM_ENV, _NO_ENV = b"env: ", b'exec: \\"env\\"'
+LAST_PATIENCE = 2.0
+"""Seconds for a program to end after its input."""
 NEWEST = "v5.channel.k8s.io"
 """The first protocol that can signal the end of the input."""
 
@@ -46,6 +50,36 @@ def execute(
     facts = require(clusters, app_id)
     pod = pod_of(facts, role, replica)
     return execute_in(clusters.of(app_id), facts.namespace, pod, command, streams)
+
+
+class _Input:
+    """The input of a program in a pod that writes nothing.
+
+    Args:
+        cluster: the cluster.
+        path: the path of the pod.
+        command: the program and its arguments.
+
+    Raises:
+        ClusterError: the cluster rejects the request or does not respond.
+    """
+
+    def __init__(self, cluster: Cluster, path: str, command: Sequence[str]) -> None:
+        params = [("command", argument) for argument in command] + [
+            ("container", CONTAINER),
+            ("stdin", "true"),
+        ]
+        self._connection = cluster.websocket(f"{path}/exec", params)
+
+    def finish(self, data: bytes) -> None:
+        """Sends data, and returns when the program has ended or after a short time."""
+        with suppress(*websocket_failures()):
+            self._connection.send(bytes([STDIN]) + data, BINARY)
+            readable(self._connection, LAST_PATIENCE)
+
+    def close(self) -> None:
+        """Ends the connection, and with it the input."""
+        self._connection.shutdown()
 
 
 def pod_of(facts: Facts, role: str, replica: int) -> Object:
@@ -77,29 +111,59 @@ def execute_in(
 ) -> int:
     """Runs a program in a pod and returns its exit code.
 
+    The program ends with this process, however that ends, if the image has env, a shell, grep and tr.
+
     Raises:
         ClusterError: the cluster rejects the request or does not respond.
         StateError: the program does not exist, the node does not respond, or the connection was lost.
     """
     require_node(cluster, pod)
-    name = str(pod["metadata"]["name"])
-    params = [("command", argument) for argument in command] + [("container", CONTAINER), ("stdout", "true")]
-    if streams.stdin is not None:
-        params.append(("stdin", "true"))
-    params.append(("tty", "true") if streams.terminal else ("stderr", "true"))
-    connection = cluster.websocket(path_of("v1", "pods", namespace, name) + "/exec", params)
-    over, caller = threading.Event(), Caller(streams)
-    feeder = threading.Thread(target=_feed, args=(connection, caller, over), name="exec stdin", daemon=True)
-    feeder.start()
+    path = path_of("v1", "pods", namespace, str(pod["metadata"]["name"]))
+    caller, mark = Caller(streams), new_mark()
+
+    def run(argv: Sequence[str], *, marked: bool) -> int:
+        params = [("command", argument) for argument in argv] + [("container", CONTAINER), ("stdout", "true")]
+        if streams.stdin is not None:
+            params.append(("stdin", "true"))
+        params.append(("tty", "true") if streams.terminal else ("stderr", "true"))
+        connection = cluster.websocket(f"{path}/exec", params)
+        over = threading.Event()
+        feeder = threading.Thread(
+            target=_feed, args=(connection, caller, over), name="exec stdin", daemon=True
+        )
+        feeder.start()
+        monitor = ConnectionMonitor(cluster, namespace, str(pod["metadata"]["name"]))
+        try:
+            return _receive(connection, caller, command[0], monitor, marked=marked)
+        finally:
+            over.set()
+            feeder.join(timeout=2)
+            connection.shutdown()
+
     try:
-        return _receive(connection, caller, command[0], ConnectionMonitor(cluster, namespace, name))
-    finally:
-        over.set()
-        feeder.join(timeout=2)
-        connection.shutdown()
+        with Guard(mark, lambda guard: _Input(cluster, path, guard)):
+            return run([ENV, mark, *command], marked=True)
+    except _NoEnvError:
+        return run(command, marked=False)
 
 
-def _receive(connection: Any, caller: Caller, program: str, monitor: ConnectionMonitor) -> int:
+class _NoEnvError(StateError):
+    """The image has no program that sets an environment variable."""
+
+
+def _receive(
+    connection: Any, caller: Caller, program: str, monitor: ConnectionMonitor, *, marked: bool
+) -> int:
+    """Shows the output of a program until its end, and returns its exit code.
+
+    Args:
+        connection: the connection to the program.
+        caller: receives the output.
+        program: its name, for messages.
+        monitor: monitors the connection.
+        marked: whether it is started by ``env``, whose message becomes an error.
+    """
+    first, held, held_error = marked, b"", False
     while True:
         monitor.until_readable(connection)
         try:
@@ -112,10 +176,26 @@ def _receive(connection: Any, caller: Caller, program: str, monitor: ConnectionM
                 raise StateError(f"the connection to `{program}` was closed before the program ended")
             continue
         channel, data = data[0], data[1:]
-        if channel in (STDOUT, STDERR):
-            caller.show(data, error=channel == STDERR)
+        if channel in (STDOUT, STDERR) and data:
+            caller.kept = None
+            if first and data.startswith(_FROM_ENV):
+                held, held_error = data, channel == STDERR
+            else:
+                if held:
+                    caller.show(held, error=held_error)
+                held = b""
+                caller.show(data, error=channel == STDERR)
+            first = False
         elif channel == ERROR:
-            return _code(data, program)
+            if marked and caller.kept is not None and _NO_ENV in data:
+                raise _NoEnvError("no env")
+            code = _code(data, program)
+            if held and code in (126, 127):
+                reason = held.decode("utf-8", "replace").strip().rpartition(": ")[2]
+                raise StateError(f"`{program}` could not be run: {reason}")
+            if held:
+                caller.show(held, error=held_error)
+            return code
 
 
 def _code(data: bytes, program: str) -> int:
@@ -136,6 +216,10 @@ def _code(data: bytes, program: str) -> int:
 def _feed(connection: Any, caller: Caller, over: threading.Event) -> None:
     """Sends the input, and the size of the terminal after each change."""
     try:
+        if caller.kept:  # read for a program that was not started
+            connection.send(bytes([STDIN]) + caller.kept, BINARY)
+        if caller.has_ended:
+            _send_end(connection)
         while not over.is_set():
             size = caller.new_size()
             if size is not None:
@@ -151,20 +235,16 @@ def _feed(connection: Any, caller: Caller, over: threading.Event) -> None:
             if data:
                 connection.send(bytes([STDIN]) + data, BINARY)
                 continue
-            spoken = {key.lower(): value for key, value in (connection.getheaders() or {}).items()}
-            if spoken.get("sec-websocket-protocol") == NEWEST:
-                connection.send(bytes([CLOSE, STDIN]), BINARY)
+            _send_end(connection)
     except websocket_failures():
         return  # the program has ended: the receiver reads its result
 
 
-# --- ports -----------------------------------------------------------------------------------------
-
-DATA, FORWARD_ERROR = 0, 1
-"""Channels: the first byte of each message."""
-FORWARD_AT_A_TIME = 1 << 15
-IDLE_AFTER_END = 60.0
-"""Seconds without data after which a connection is closed whose client has ended its direction."""
+def _send_end(connection: Any) -> None:
+    """Ends the input of a program, if the cluster's protocol can."""
+    spoken = {key.lower(): value for key, value in (connection.getheaders() or {}).items()}
+    if spoken.get("sec-websocket-protocol") == NEWEST:
+        connection.send(bytes([CLOSE, STDIN]), BINARY)
 
 
 def port_connector(
@@ -190,7 +270,7 @@ def port_connector(
         path = path_of("v1", "pods", namespace, name) + "/portforward"
         connection = clusters.of(app_id).websocket(path, [("ports", str(number))])
         ours, theirs = socket.socketpair()
-        forward = _Forward(connection, theirs)
+        forward = Forward(connection, theirs)
         try:
             forward.begin(f"port {number} of {role}/{replica}")
         except BaseException:
@@ -201,85 +281,3 @@ def port_connector(
 
     pod()
     return connected
-
-
-class _Forward:
-    """Copies between a websocket and a socket, in two threads.
-
-    The protocol cannot end one direction alone: after the end of the client's data, the connection remains
-    until the server ends it or sends nothing more.
-
-    Args:
-        connection: the websocket.
-        end: the socket; closed at the end.
-    """
-
-    def __init__(self, connection: Any, end: socket.socket) -> None:
-        self._connection, self._end = connection, end
-        self._last = 0.0  # time of the last data after the end of the client's; 0 before
-
-    def begin(self, port: str) -> None:
-        """Waits for the answer of the cluster, and starts.
-
-        Raises:
-            ClusterError: the cluster rejects the port or does not answer.
-        """
-        seen: set[int] = set()
-        while len(seen) < 2:  # each channel begins with the number of the port
-            channel, data = self._receive()
-            if channel < 0 or (channel == FORWARD_ERROR and channel in seen):
-                reason = data.decode("utf-8", "replace").strip()[:500]
-                raise ClusterError(f"{port} cannot be reached: {reason}")
-            seen.add(channel)
-        for work in (self._download, self._upload):
-            threading.Thread(target=work, name="port forward", daemon=True).start()
-
-    def _receive(self) -> tuple[int, bytes]:
-        """Returns a channel and its data; the channel is -1 at the end."""
-        try:
-            while True:
-                kind, frame = self._connection.recv_data_frame(True)
-                if kind == CLOSING:
-                    return -1, b"the connection was closed"
-                if frame.data:
-                    return frame.data[0], frame.data[1:]
-        except websocket_failures() as error:
-            return -1, str(error).encode()
-
-    def _download(self) -> None:
-        """Copies from the cluster until the connection ends or fails."""
-        with suppress(OSError):
-            while True:
-                channel, data = self._receive()
-                if channel != DATA:
-                    break
-                if self._last:
-                    self._last = time.monotonic()
-                self._end.sendall(data)
-        self.close()
-
-    def _upload(self) -> None:
-        """Copies to the cluster."""
-        with suppress(*websocket_failures()):
-            while data := self._end.recv(FORWARD_AT_A_TIME):
-                self._connection.send(bytes([DATA]) + data, BINARY)
-            self._last = time.monotonic()
-            while (left := self._last + IDLE_AFTER_END - time.monotonic()) > 0:
-                time.sleep(min(left, 1.0))
-                if self._end.fileno() < 0:
-                    return
-        self.close()
-
-    def close(self) -> None:
-        """Ends both."""
-        with suppress(OSError):
-            self._end.shutdown(socket.SHUT_RDWR)
-        self._end.close()
-        self._connection.shutdown()
-
-
-def websocket_failures() -> tuple[type[Exception], ...]:
-    """Returns the errors of a broken websocket."""
-    from websocket import WebSocketException
-
-    return WebSocketException, OSError

@@ -13,6 +13,9 @@ POLL_INTERVAL = 0.5
 AT_A_TIME = 1 << 16
 """Bytes of input to read at a time."""
 
+MOST_KEPT = 1 << 20
+"""Bytes of input that are kept until it is known that the program runs."""
+
 
 def not_running(app_id: str, role: str, replica: int) -> StateError:
     """Returns the error for a replica that has not started, or has ended."""
@@ -31,12 +34,19 @@ class Caller:
 
     Attributes:
         source: the descriptor of the input; None without input, and after its end.
+        kept: the input read so far, to be sent to another program; None if it is no longer kept.
     """
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
         self._size: tuple[int, int] | None = None
         self.source = streams.stdin
+        self.kept: bytes | None = b""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all input was read."""
+        return self.source is None and self._streams.stdin is not None
 
     def new_size(self) -> tuple[int, int] | None:
         """Returns the rows and columns of the terminal if they have changed since the last call."""
@@ -54,6 +64,9 @@ class Caller:
             data = b""
         if not data:
             self.source = None
+        kept = self.kept
+        if kept is not None:
+            self.kept = kept + data if len(kept) < MOST_KEPT else None
         return data
 
     def show(self, data: bytes, *, error: bool = False) -> None:

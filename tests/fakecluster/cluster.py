@@ -74,6 +74,7 @@ class FakeCluster:
         self.asked: list[str] = []
         self.page = 0
         self.hung = False
+        self.absent_programs: set[str] = set()
         self.kueue = True
         self.denied: set[tuple[str, str]] = set()
         self.metrics: dict[str, str] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import subprocess
@@ -27,6 +28,8 @@ def serve(handler: BaseHTTPRequestHandler, pod: Object) -> None:
         pass  # the server has taken the connection, and the kubelet behind it hangs
     send = sender(handler)
     try:
+        if query["command"][0] in cluster.absent_programs:
+            raise FileNotFoundError(errno.ENOENT, "executable file not found in $PATH")
         process = subprocess.Popen(
             query["command"],
             stdin=subprocess.PIPE,
@@ -131,3 +134,6 @@ def _feed(handler: BaseHTTPRequestHandler, target: IO[bytes], wanted: bool) -> N
                 target.close()
     except (OSError, ValueError):
         return
+    finally:  # as containerd: the input ends with the connection, and the program goes on
+        with suppress(OSError):
+            target.close()

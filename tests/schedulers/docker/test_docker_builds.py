@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import signal
-import tarfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,37 +16,18 @@ from containers import Jobs, scheduler, sh
 from engine import IMAGE
 from program import on_terminal, start, torchx
 from support import wait_until
-from workspaces import Runs, tag
+from workspaces import Runs, dockerfile, steps_left, tag
 
 from torchx.errors import StateError
 from torchx.schedulers.docker import prune as docker_prune
 from torchx.schedulers.docker.engine.client import Engine
-from torchx.schedulers.docker.images import prune as docker_images_prune
-from torchx.schedulers.docker.images.dockerfile import CONTENT_LABEL
-from torchx.schedulers.docker.images.prune import (
-    OldImage,
-    remove_images,
-    remove_leftovers,
-    unused_images,
-)
+from torchx.schedulers.docker.images.prune import OldImage, remove_images, unused_images
 from torchx.schedulers.docker.images.pull import inspect_image
 from torchx.schedulers.docker.images.workspace import provide_image
 
 pytestmark = [pytest.mark.long, pytest.mark.docker]
 
 SLOW = "RUN for i in 1 2 3 4; do echo slow $i; sleep 0.4; done"
-
-
-def dockerfile(folder: Path, *steps: str) -> None:
-    (folder / "Dockerfile.torchx").write_text("\n".join(["ARG IMAGE", "FROM $IMAGE", *steps]) + "\n")
-
-
-def steps_left(mark: str) -> list[str]:
-    """The images without a name, and the containers, that a build with ``LABEL mark=…`` has left."""
-    label = [f"mark={mark}"]
-    images = Engine().call("GET", "/images/json", {"filters": {"dangling": ["true"], "label": label}})
-    containers = Engine().call("GET", "/containers/json", {"all": 1, "filters": {"label": label}})
-    return [one["Id"] for one in images + containers]
 
 
 def failure(runs: Runs, folder: Path) -> StateError:
@@ -202,126 +181,6 @@ def test_ctrl_c_stops_a_build_and_leaves_nothing(runs: Runs, folder: Path) -> No
     assert (said, process.returncode) == ("", 130)
     assert complained.splitlines()[-1] == "stopped before anything was started"
     wait_until(lambda: not steps_left(mark), "nothing of the step is left")
-
-
-class StoppedLines:
-    """The lines of a build that is stopped once: before the first line, or after the first with a text.
-
-    Attributes:
-        complete: whether they were read to their end.
-    """
-
-    def __init__(self, lines: Iterable[bytes], when: bytes) -> None:
-        self._lines, self._when = iter(lines), when
-        self._stops = not when
-        self.complete = False
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        if self._stops:
-            self._stops, self._when = False, b"stopped"
-            raise KeyboardInterrupt
-        try:
-            line = next(self._lines)
-        except StopIteration:
-            self.complete = True
-            raise
-        self._stops = self._when in line
-        return line
-
-
-class Stopped(Engine):
-    """An engine whose builds are stopped: while they are sent, or at a line of the response."""
-
-    def __init__(self, when: bytes | None) -> None:
-        super().__init__()
-        self.when = when
-        self.lines: list[StoppedLines] = []
-
-    @contextmanager
-    def upload(
-        self, path: str, query: Mapping[str, Any], send: Callable[[Callable[[bytes], None]], None]
-    ) -> Iterator[Iterable[bytes]]:
-        taken: list[bytes] = []
-
-        def cut_off(piece: bytes) -> None:
-            assert not taken, "nothing comes after a piece that was not sent whole"
-            taken.append(piece)
-            raise KeyboardInterrupt
-
-        cuts = self.when is None
-        with super().upload(path, query, (lambda take: send(cut_off)) if cuts else send) as lines:
-            self.lines.append(StoppedLines(lines, self.when or b""))
-            yield self.lines[-1]
-
-
-def test_a_build_that_is_stopped_while_it_is_sent_leaves_none(runs: Runs, folder: Path) -> None:
-    with (folder / "data").open("wb") as file:
-        file.truncate(60_000_000)
-    (plan,) = runs.dryrun(folder, sh("true")).request.builds
-    with pytest.raises(KeyboardInterrupt):
-        provide_image(Stopped(None), plan, runs.told.append)
-    assert runs.images() == {}
-
-
-@pytest.mark.usefixtures("_docker_alone")
-@pytest.mark.parametrize("when", [b"", b" : COPY", b"Successfully built"])
-@pytest.mark.parametrize("own", [False, True])
-def test_a_build_that_is_stopped_while_the_engine_copies_leaves_none(
-    runs: Runs, folder: Path, when: bytes, own: bool
-) -> None:
-    mark = uuid.uuid4().hex
-    (folder / "data").write_bytes(os.urandom(1000) * 10_000)
-    if own:
-        dockerfile(folder, f"LABEL mark={mark}", "COPY . /a", "RUN sleep 60", "COPY . /b")
-        when = b" : COPY . /a" if when.startswith(b" :") else b"Running in" if when else b""
-    (plan,) = runs.dryrun(folder, sh("true")).request.builds
-    engine = Stopped(when)
-    with pytest.raises(KeyboardInterrupt):
-        provide_image(engine, plan, runs.told.append)
-    # an engine continues a copy after a disconnect: nothing can follow only if it has ended the response
-    assert [lines.complete for lines in engine.lines] == [True]
-    assert (runs.images(), steps_left(mark)) == ({}, [])
-
-
-@pytest.mark.usefixtures("_docker_alone")
-def test_the_image_of_a_build_that_was_killed_is_removed_by_the_next_one(
-    runs: Runs, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (plan,) = runs.dryrun(folder, sh("true")).request.builds
-    with Engine().upload("/build", {"labels": {CONTENT_LABEL: plan.digest}}, send_dockerfile) as lines:
-        assert b"Successfully built" in b"".join(lines)
-    (left,) = runs.images()
-    provide_image(Engine(), plan, runs.told.append)
-    assert left in runs.images(), "it may belong to another build"
-    mine, listed = Engine(), Engine.call
-
-    def call(self: Engine, method: str, path: str, *args: Any, **params: Any) -> Any:
-        answer = listed(self, method, path, *args, **params)
-        if path != "/images/json":
-            return answer
-        return [
-            image for image in answer if image["Labels"][CONTENT_LABEL] == plan.digest
-        ]  # not those of others
-
-    monkeypatch.setattr(Engine, "call", call)
-    monkeypatch.setattr(docker_images_prune, "ABANDONED", -60.0)
-    remove_leftovers(mine)
-    (image,) = runs.images().values()
-    assert image["RepoTags"] == [plan.name], "the complete one stays"
-
-
-def send_dockerfile(take: Callable[[bytes], None]) -> None:
-    """Sends a context with a Dockerfile alone."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        text = f"FROM {IMAGE}\nENV A={uuid.uuid4()}\n".encode()
-        info = tarfile.TarInfo("Dockerfile")
-        info.size = len(text)
-        archive.addfile(info, io.BytesIO(text))
-    take(packed.getvalue())
 
 
 def test_the_command_line_says_what_failed_and_nothing_else(runs: Runs, folder: Path) -> None:

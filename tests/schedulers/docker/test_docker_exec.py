@@ -6,15 +6,20 @@ import hashlib
 import io
 import os
 import random
+import signal
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from containers import Jobs, ended, jobs_of_a_test, scheduler, sh, until_logged
-from program import on_terminal, torchx
+from guards import guards_of, parent_of, processes_with
+from program import on_terminal, start, torchx
+from support import wait_until
 from tunnels import make_certificate, tunnel
 
 from torchx.errors import StateError
+from torchx.machine import enter
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.scheduling.streams import Streams
 
@@ -128,3 +133,39 @@ def test_what_is_not_there(jobs: Jobs) -> None:
     ended(over)
     with pytest.raises(StateError, match="is not running"):
         run(over, "true")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT], ids=lambda n: n.name)
+def test_a_program_ends_with_the_command_line(sleeping: str, number: signal.Signals) -> None:
+    """Also its descendants, and those that ignore TERM."""
+    mark = uuid.uuid4().hex.encode()
+    script = f"trap '' HUP TERM; sh -c 'sleep 600; : {mark.decode()}' & echo up; wait"
+    with start("exec", f"local_docker://torchx/{sleeping}", "sh", "-c", script) as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == "up\n"
+        programs = wait_until(lambda: two(processes_with(mark)), "both run")
+        (guard,) = wait_until(lambda: guards_of(programs[0]), "it is guarded")
+        command.send_signal(number)
+    wait_until(lambda: not processes_with(mark), "they have ended")
+    wait_until(lambda: enter.start_of(guard) < 0, "and so has the guard")
+
+
+def test_what_a_program_leaves_running_stays(sleeping: str, tmp_path: Path) -> None:
+    mark = uuid.uuid4().hex.encode()
+    script = f"sh -c 'sleep 600; : {mark.decode()}' > /dev/null 2>&1 < /dev/null & read line"
+    with start("exec", "-i", f"local_docker://torchx/{sleeping}", "sh", "-c", script, stdin=True) as command:
+        both = wait_until(lambda: two(processes_with(mark)), "both run")
+        (left,) = (pid for pid in both if parent_of(pid) in both)
+        (guard,) = wait_until(lambda: guards_of(left), "it is guarded")
+        assert command.stdin is not None
+        command.stdin.write("end\n")
+        command.stdin.flush()
+        assert command.wait(60) == 0
+    wait_until(lambda: enter.start_of(guard) < 0, "its guard has ended")
+    assert enter.start_of(left) > 0
+    os.kill(left, signal.SIGKILL)
+
+
+def two(found: list[int]) -> list[int]:
+    """The processes if there are two."""
+    return found if len(found) == 2 else []

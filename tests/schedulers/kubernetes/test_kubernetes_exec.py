@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import time
+from pathlib import Path
 
 import pytest
 from fakecluster import FakeCluster
+from guards import guards_of
 from kubejobs import role, submit, until_all_run, until_ended, until_state
-from program import on_terminal, torchx
+from program import on_terminal, start, torchx
+from support import wait_until
 
 from torchx.errors import StateError
+from torchx.machine import enter
 from torchx.schedulers.kubernetes import exec as kubernetes_exec
 from torchx.schedulers.kubernetes import exec_monitor as kubernetes_exec_monitor
 from torchx.schedulers.kubernetes.api.errors import ClusterError
@@ -66,7 +71,7 @@ def test_what_is_handed_on(scheduler: KubernetesScheduler, app_id: str) -> None:
 
 
 def test_what_cannot_be_run(cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str) -> None:
-    with pytest.raises(StateError, match='`nosuch` could not be run: exec: "nosuch"'):
+    with pytest.raises(StateError, match="`nosuch` could not be run: No such file"):
         run(scheduler, app_id, "nosuch")
     with pytest.raises(StateError, match="has no replica worker/7"):
         run(scheduler, app_id, "true", replica=7)
@@ -81,6 +86,47 @@ def test_what_cannot_be_run(cluster: FakeCluster, scheduler: KubernetesScheduler
     until_state(scheduler, waits, AppState.PENDING)
     with pytest.raises(StateError, match="is not running yet"):
         run(scheduler, waits, "true")
+
+
+def test_an_image_without_env(cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str) -> None:
+    cluster.absent_programs.add("env")
+    for _ in range(10):  # the input is read before or after the first attempt fails
+        assert run(scheduler, app_id, "wc", "-c", stdin=b"x" * 5000)[1].strip() == b"5000", "all is sent"
+    with pytest.raises(StateError, match='`nosuch` could not be run: exec: "nosuch"'):
+        run(scheduler, app_id, "nosuch")
+
+
+def test_a_message_like_that_of_env_is_output(scheduler: KubernetesScheduler, app_id: str) -> None:
+    assert run(scheduler, app_id, "sh", "-c", "echo env: a: b >&2; exit 3") == (3, b"", b"env: a: b\n")
+    script = "echo env: a >&2; sleep 0.2; echo b; exit 127"
+    assert run(scheduler, app_id, "sh", "-c", script) == (127, b"b\n", b"env: a\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT], ids=lambda n: n.name)
+def test_a_program_ends_with_the_command_line(app_id: str, number: signal.Signals) -> None:
+    script = "trap '' HUP TERM; sleep 600 & echo $$ $!; wait"
+    with start("exec", f"kubernetes://torchx/{app_id}", "sh", "-c", script) as command:
+        assert command.stdout is not None
+        programs = [int(pid) for pid in command.stdout.readline().split()]
+        wait_until(lambda: guards_of(programs[0]), "it is guarded")
+        command.send_signal(number)
+    wait_until(lambda: all(enter.start_of(pid) < 0 for pid in programs), "they have ended")
+
+
+def test_what_a_program_leaves_running_stays(
+    scheduler: KubernetesScheduler, app_id: str, tmp_path: Path
+) -> None:
+    script = (
+        f"sleep 600 > /dev/null 2>&1 < /dev/null & echo $!; until [ -e {tmp_path}/end ]; do sleep 0.1; done"
+    )
+    with start("exec", f"kubernetes://torchx/{app_id}", "sh", "-c", script) as command:
+        assert command.stdout is not None
+        left = int(command.stdout.readline())
+        (guard,) = wait_until(lambda: guards_of(left), "it is guarded")
+        (tmp_path / "end").touch()
+    wait_until(lambda: enter.start_of(guard) < 0, "its guard has ended")
+    assert enter.start_of(left) > 0
+    os.kill(left, signal.SIGKILL)
 
 
 # --- nodes that are lost -------------------------------------------------------------------------
