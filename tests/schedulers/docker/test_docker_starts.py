@@ -5,16 +5,17 @@ from __future__ import annotations
 import shutil
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
-from containers import Jobs, fresh, of_name, scheduler, sh, text
+from containers import Jobs, ended, fresh, of_name, scheduler, sh, text
 from engine import IMAGE
 
 from torchx.errors import StateError, UsageError
 from torchx.jobs.paths import user_home
-from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.specs.app import AppDef, Role
-from torchx.specs.mounts import BindMount, DeviceMount
+from torchx.specs.mounts import BindMount, DeviceMount, VolumeMount
 from torchx.specs.resources import Resource
 from torchx.specs.status import AppState
 
@@ -113,3 +114,32 @@ def test_an_image_needs_no_shell(jobs: Jobs, tmp_path: Path) -> None:
         for app_id in jobs.ids:
             scheduler().delete(app_id)
         Engine().call("DELETE", f"/images/{image}", {"force": 1})
+
+
+def test_a_volume_that_containers_share_exists_before_them(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Podman rejects containers that create the same volume at the same time; here, each that creates one."""
+    shared = fresh("shared")
+    real = Engine.call
+
+    def call(engine: Engine, method: str, path: str, query: Any = None, body: Any = None, **more: Any) -> Any:
+        if (method, path) == ("POST", "/containers/create"):
+            for mount in body["HostConfig"]["Mounts"]:
+                try:
+                    real(engine, "GET", f"/volumes/{mount['Source']}")
+                except EngineError:
+                    raise EngineError(500, f"volume {mount['Source']} already exists") from None
+        return real(engine, method, path, query, body, **more)
+
+    monkeypatch.setattr(Engine, "call", call)
+    mounts = [VolumeMount(shared, "/shared")]
+    script = 'test -d "$TORCHX_CHECKPOINT_DIR" && test -d /shared'
+    try:
+        app_id = jobs.submit(sh(script, 2, max_retries=1, mounts=mounts), sh(script, name="b", mounts=mounts))
+        assert ended(app_id).state is AppState.SUCCEEDED
+    finally:
+        for each in jobs.ids:
+            scheduler().delete(each)
+        jobs.ids.clear()
+        Engine().call("DELETE", f"/volumes/{shared}")
