@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from fakecluster import FakeCluster
 
+from torchx.schedulers.kubernetes import cancel
 from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.schedulers.kubernetes.objects import CANCELLED
 
@@ -64,6 +65,9 @@ class Disturbed:
             return answer
 
         monkeypatch.setattr(Cluster, "call", disturbed)
+        # pods of this cluster change only with a write: a wait for them ends by its time limit
+        monkeypatch.setattr(cancel, "APPEARS_WITHIN", 0.1)
+        monkeypatch.setattr(cancel, "BACK_OFF", 0.1)
 
     def run(self, at: int, action: Callable[[], Any], restart: Callable[[], Any]) -> bool:
         """Runs a restart that is disturbed before write ``at``; returns False if it has fewer writes."""
