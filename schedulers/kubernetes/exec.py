@@ -33,6 +33,8 @@ STDIN, STDOUT, STDERR, ERROR, SIZE, CLOSE = 0, 1, 2, 3, 4, 255
 ENV = "env"
 """The program that marks another one: an exec request has no environment."""
 _FROM_ENV, _NO_ENV = b"env: ", b'exec: \\"env\\"'
+_LONGEST_LINE = 1 << 13
+"""Maximum bytes of a message of ``env``, which contains the path of the program."""
 LAST_PATIENCE = 2.0
 """Seconds for a program to end after its input."""
 NEWEST = "v5.channel.k8s.io"
@@ -163,7 +165,7 @@ def _receive(
         monitor: monitors the connection.
         marked: whether it is started by ``env``, whose message becomes an error.
     """
-    first, held, held_error = marked, b"", False
+    output = _Output(caller, may_be_env=marked)
     while True:
         monitor.until_readable(connection)
         try:
@@ -178,24 +180,53 @@ def _receive(
         channel, data = data[0], data[1:]
         if channel in (STDOUT, STDERR) and data:
             caller.kept = None
-            if first and data.startswith(_FROM_ENV):
-                held, held_error = data, channel == STDERR
-            else:
-                if held:
-                    caller.show(held, error=held_error)
-                held = b""
-                caller.show(data, error=channel == STDERR)
-            first = False
+            output.show(data, channel)
         elif channel == ERROR:
             if marked and caller.kept is not None and _NO_ENV in data:
                 raise _NoEnvError("no env")
             code = _code(data, program)
-            if held and code in (126, 127):
-                reason = held.decode("utf-8", "replace").strip().rpartition(": ")[2]
+            if output.held and code in (126, 127):
+                reason = output.held.decode("utf-8", "replace").strip().rpartition(": ")[2]
                 raise StateError(f"`{program}` could not be run: {reason}")
-            if held:
-                caller.show(held, error=held_error)
+            output.release()
             return code
+
+
+class _Output:
+    """The output of a program; holds the first line if it may be a message of ``env``, until another follows.
+
+    Args:
+        caller: receives the output.
+        may_be_env: whether ``env`` starts the program.
+
+    Attributes:
+        held: the line, or its beginning: ``env`` writes it in pieces.
+    """
+
+    def __init__(self, caller: Caller, *, may_be_env: bool) -> None:
+        self._caller, self._open, self._channel = caller, may_be_env, STDERR
+        self.held = b""
+
+    def show(self, data: bytes, channel: int) -> None:
+        """Shows output, unless it is held."""
+        text = self.held + data
+        line = (
+            b"\n" not in text[:-1]
+            and len(text) <= _LONGEST_LINE
+            and _FROM_ENV.startswith(text[: len(_FROM_ENV)])
+        )
+        self._open = self._open and line and (not self.held or channel == self._channel)
+        if self._open:
+            self.held, self._channel = text, channel
+            return
+        self.release()
+        self._caller.show(data, error=channel == STDERR)
+
+    def release(self) -> None:
+        """Shows the line that is held."""
+        if self.held:
+            self._caller.show(self.held, error=self._channel == STDERR)
+        self._open, self.held = False, b""
 
 
 def _code(data: bytes, program: str) -> int:

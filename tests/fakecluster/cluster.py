@@ -75,6 +75,7 @@ class FakeCluster:
         self.page = 0
         self.hung = False
         self.absent_programs: set[str] = set()
+        self.longest_piece = 30_000  # of the output of a program
         self.kueue = True
         self.denied: set[tuple[str, str]] = set()
         self.metrics: dict[str, str] | None = None

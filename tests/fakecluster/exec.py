@@ -44,8 +44,12 @@ def serve(handler: BaseHTTPRequestHandler, pod: Object) -> None:
     with process:
         assert process.stdin and process.stdout and process.stderr
         threads = [
-            threading.Thread(target=_pump, args=(send, 1, process.stdout), daemon=True),
-            threading.Thread(target=_pump, args=(send, 2, process.stderr), daemon=True),
+            threading.Thread(
+                target=_pump, args=(send, 1, process.stdout, cluster.longest_piece), daemon=True
+            ),
+            threading.Thread(
+                target=_pump, args=(send, 2, process.stderr, cluster.longest_piece), daemon=True
+            ),
             threading.Thread(target=_feed, args=(handler, process.stdin, "stdin" in query), daemon=True),
         ]
         for thread in threads:
@@ -116,8 +120,8 @@ def _environment(cluster: object, pod: Object) -> dict[bytes, bytes]:
     return {**found, b"POD": pod["metadata"]["name"].encode()}
 
 
-def _pump(send: object, channel: int, source: IO[bytes]) -> None:
-    while data := source.read1(30_000):  # type: ignore[attr-defined]
+def _pump(send: object, channel: int, source: IO[bytes], longest: int) -> None:
+    while data := source.read1(longest):  # type: ignore[attr-defined]
         send(channel, data)  # type: ignore[operator]
 
 

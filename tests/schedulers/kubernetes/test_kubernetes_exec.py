@@ -96,6 +96,17 @@ def test_an_image_without_env(cluster: FakeCluster, scheduler: KubernetesSchedul
         run(scheduler, app_id, "nosuch")
 
 
+@pytest.mark.parametrize("size", [1, 5, 100])
+def test_the_message_about_an_absent_program_may_come_in_pieces(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str, size: int
+) -> None:
+    cluster.longest_piece = size
+    with pytest.raises(StateError, match="`nosuch` could not be run: No such file or directory"):
+        run(scheduler, app_id, "nosuch")
+    assert run(scheduler, app_id, "sh", "-c", "printf 'env: a' >&2; exit 3") == (3, b"", b"env: a")
+    assert run(scheduler, app_id, "sh", "-c", "printf 'env: a\\nb'; exit 127") == (127, b"env: a\nb", b"")
+
+
 def test_a_message_like_that_of_env_is_output(scheduler: KubernetesScheduler, app_id: str) -> None:
     assert run(scheduler, app_id, "sh", "-c", "echo env: a: b >&2; exit 3") == (3, b"", b"env: a: b\n")
     script = "echo env: a >&2; sleep 0.2; echo b; exit 127"
