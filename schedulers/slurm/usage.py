@@ -11,16 +11,24 @@ from torchx.errors import StateError
 from torchx.schedulers.shared.usage import requests_of
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.folders.progress import attempts_of
-from torchx.schedulers.slurm.queue import MAX_IDS, SlurmJob, find
+from torchx.schedulers.slurm.parse import parse_key
+from torchx.schedulers.slurm.paths import path_exists
+from torchx.schedulers.slurm.queue import MAX_IDS, find, find_record
 from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.scheduling.usage import AppUsage, ReplicaUsage, Requested, Sample
 from torchx.specs import serialize
-from torchx.specs.status import AppState, is_terminal
 
 _STEP = re.compile(r"(?P<job>\d+(?:_\d+)?)(?:\+(?P<part>\d{1,4}))?\.(?P<step>\d{1,9})")
 _TIME = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
-_COLUMNS = ("JobID", "State", "ElapsedRaw", "TotalCPU", "MaxRSS", "MaxRSSTask", "NTasks")
+_COLUMNS = (
+    "JobID", "State", "ElapsedRaw", "TotalCPU", "MaxRSS", "MaxRSSTask", "NTasks", "JobIDRaw", "JobName"
+)  # fmt: skip
+
+_NO_NAME = ("", "allocation")
+"""Names in the accounting of a job that it knows only by its steps yet, as it does in the first seconds."""
+_RUNNING = ("RUNNING", "PENDING")
+"""States of a running job in the accounting, the second one in the first seconds."""
 
 
 class Step(NamedTuple):
@@ -50,21 +58,44 @@ class Step(NamedTuple):
 def usage(app_id: str) -> AppUsage | None:
     """Returns the measurements of a job: for each role and attempt the largest replica, and the mean CPU.
 
+    The accounting knows whether the job is running: its state, which may be on the screen already, is not
+    queried again.
+
     Returns:
         None if the cluster has no accounting, or not yet any measurement.
     """
-    job = find(app_id)
-    if job is None or job.lost:
+    record = find_record(app_id) or _record_of_queue(app_id)
+    if record is None:
         return None
-    if job.outcome.state is AppState.PENDING and not attempts_of(job.record.paths):
+    if not attempts_of(record.paths) and path_exists(record.paths.folder):
         return None  # it has not started: sacct takes most of the time of a status
     try:
-        steps = list(read_steps(account([job.record])))
+        output = account([record])
     except StateError:
         return None  # without accounting, the duration of a step is unknown
-    if not is_terminal(job.outcome.state) and any(step.running for step in steps):
-        steps = _with_nodes(job, steps)
-    return usage_of(job.record, steps)
+    name, own_id = _job_in(output, record)
+    if name not in (*_NO_NAME, record.job_name) and _record_of_queue(app_id) is None:
+        return None  # it is about a newer job with this id, unless only its name was changed
+    steps = list(read_steps(output))
+    if own_id and any(step.running for step in steps):
+        steps = _with_nodes(own_id, steps)
+    return usage_of(record, steps)
+
+
+def _record_of_queue(app_id: str) -> SlurmRecord | None:
+    """Returns the record of a job as found by its mark in the queue; None if another job has its id."""
+    job = find(app_id)
+    return None if job is None or job.lost else job.record
+
+
+def _job_in(output: str, record: SlurmRecord) -> tuple[str, str]:
+    """Returns the name of a job in the output of sacct, and the id for sstat if it is running."""
+    for line in output.splitlines():
+        cells = line.split("|", len(_COLUMNS) - 1)
+        if len(cells) == len(_COLUMNS) and parse_key(cells[0].partition("+")[0]) == record.key:
+            number, name = cells[-2:]
+            return name, number.partition("+")[0] if cells[1] in _RUNNING else ""
+    return "", ""
 
 
 def usage_of(record: SlurmRecord, steps: Iterable[Step]) -> AppUsage | None:
@@ -106,12 +137,17 @@ def account(records: Sequence[SlurmRecord]) -> str:
     return client.call([*argv, f"--format={','.join(_COLUMNS)}"], timeout=client.LIST_TIMEOUT)
 
 
-def _with_nodes(job: SlurmJob, steps: list[Step]) -> list[Step]:
-    """Adds the current measurements of running steps, which the accounting does not have yet."""
+def _with_nodes(own_id: str, steps: list[Step]) -> list[Step]:
+    """Adds the current measurements of running steps, which the accounting does not have yet.
+
+    Args:
+        own_id: the id by which sstat knows the job.
+        steps: its steps.
+    """
     columns = ",".join(("JobID", "AveCPU", "MaxRSS", "MaxRSSTask", "NTasks"))
     argv = ["sstat", "--noheader", "--parsable2", "--allsteps", f"--format={columns}"]
     try:
-        output = client.call([*argv, f"--jobs={job.own_id}"], timeout=client.LIST_TIMEOUT)
+        output = client.call([*argv, f"--jobs={own_id}"], timeout=client.LIST_TIMEOUT)
     except StateError:
         return steps
     known = {(step.part, step.step): step for step in steps}

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import slurms
+from program import torchx
 from support import wait_until
 
 from torchx.errors import StateError
 from torchx.schedulers.slurm import usage as slurm_usage
-from torchx.schedulers.slurm.outcome import Outcome
-from torchx.schedulers.slurm.queue import SlurmJob
 from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.schedulers.slurm.scheduler import create_scheduler
 from torchx.schedulers.slurm.usage import Step, bytes_of, read_steps, seconds_of
@@ -120,10 +121,29 @@ def test_the_accounting_of_a_job_that_has_not_started_is_not_queried(
     folder = tmp_path / "jobs" / "a-b1"
     folder.mkdir(parents=True)
     record = SlurmRecord(7, "b1", "a", "a-b1", "torchx", str(folder), 1.0, {"name": "a", "roles": []})
-    job = SlurmJob("7", record, (), Outcome(AppState.PENDING))
-    monkeypatch.setattr(slurm_usage, "find", lambda app_id: job)
+    monkeypatch.setattr(slurm_usage, "find_record", lambda app_id: record)
     monkeypatch.setattr(slurm_usage, "account", _called)
     assert slurm_usage.usage("7") is None
     (folder / "attempt").write_text("1\n")  # requeued
     with pytest.raises(AssertionError, match="was queried"):
         slurm_usage.usage("7")
+
+
+@pytest.mark.slurm
+def test_a_status_queries_the_queue_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = create_scheduler("torchx")
+    program = tmp_path / "squeue"
+    program.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\nexec {shutil.which("squeue")} "$@"\n')
+    program.chmod(0o755)
+    app = AppDef("job", [slurms.role("sleep 600")])
+    app_id = scheduler.submit(app, {"job_dir": str(tmp_path), "time": "5"})
+    try:
+        wait_until(lambda: slurms.state(scheduler, app_id) is AppState.RUNNING, "it runs")
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        shown = torchx("status", f"slurm://torchx/{app_id}")
+        assert "running" in shown.stdout.lower()
+        assert len((tmp_path / "calls").read_text().splitlines()) == 1
+        scheduler.usage(app_id)
+        assert len((tmp_path / "calls").read_text().splitlines()) == 1
+    finally:
+        scheduler.delete(app_id)
