@@ -210,10 +210,9 @@ def test_a_node_without_python_runs_services_without_probes(tmp_path: Path, read
 
 @pytest.mark.parametrize("retries", [0, 1])
 def test_a_replica_whose_agent_is_killed_has_failed(tmp_path: Path, retries: int) -> None:
-    """Its program is killed too, and the replica is started again if it has retries."""
-    begun = tmp_path / "jobs" / "a-b1" / "r" / "0" / "attempt-1" / "start.json"
-    first_time = f"while [ ! -e {begun} ]; do sleep 0.05; done; echo $$ > {tmp_path}/pid; kill -9 $PPID"
-    script = f'[ "$TORCHX_ATTEMPT" != 1 ] || {{ {first_time}; exec sleep 600; }}'
+    """Its program and the processes below it are killed too; it is started again if it has retries."""
+    first_time = f"sleep 600 & echo $$ $! > {tmp_path}/pids; kill -9 $PPID; wait"
+    script = f'[ "$TORCHX_ATTEMPT" != 1 ] || {{ {first_time}; }}'
     policy = RetryPolicy.REPLICA
     given = job(tmp_path, role("r", script, max_retries=retries, retry_policy=policy, num_replicas=1))
     assert given.run() == (0 if retries else 137)
@@ -223,14 +222,12 @@ def test_a_replica_whose_agent_is_killed_has_failed(tmp_path: Path, retries: int
     assert replica.attempts[0].started_at is not None
     first = given.status().first_failure
     assert (first is None) if retries else (first is not None and first.signal == "SIGKILL")
-    program = int((tmp_path / "pid").read_text())
-    wait_until(lambda: (found := look_up(program)) is None or found.zombie, "its program has ended")
+    for each in (tmp_path / "pids").read_text().split():
+        wait_until(lambda pid=int(each): (found := look_up(pid)) is None or found.zombie, "it has ended")
 
 
 def test_a_killed_agent_restarts_all_by_the_retries_of_its_role(tmp_path: Path) -> None:
-    begun = tmp_path / "jobs" / "a-b1" / "r" / "0" / "attempt-1" / "start.json"
-    first_time = f"while [ ! -e {begun} ]; do sleep 0.05; done; kill -9 $PPID"
-    script = f'[ "$TORCHX_ATTEMPT" != 1 ] || {{ {first_time}; exec sleep 600; }}'
+    script = '[ "$TORCHX_ATTEMPT" != 1 ] || { kill -9 $PPID; exec sleep 600; }'
     policy = RetryPolicy.APPLICATION
     killed = role("r", script, max_retries=1, retry_policy=policy, num_replicas=1)
     other = role("other", '[ "$TORCHX_ATTEMPT" != 1 ] || exec sleep 600', num_replicas=1)

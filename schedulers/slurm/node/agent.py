@@ -169,7 +169,8 @@ def main(folder: str, least: int, logs: str, mark: str, variables: "Any", comman
     service = None
     try:
         service = load_service(mark, env) if mark else None
-        process = Program(command, env)
+        start = os.path.join(path, "start.json")
+        process = Program(command, env, lambda pid: record(start, pid=pid, **facts))
     except OSError as error:
         why = "cannot be started: " + str(error.strerror) + ": " + command[0]
         output.feed(2, ("torchx: " + why + "\n").encode())
@@ -183,7 +184,6 @@ def main(folder: str, least: int, logs: str, mark: str, variables: "Any", comman
     signal.signal(signal.SIGURG, lambda number, frame: notify(process.pid))
     if os.path.exists(os.path.join(JOB, ".noticed")):  # before this process handled the signal
         notify(process.pid)
-    record(os.path.join(path, "start.json"), pid=process.pid, **facts)
     status, facts["ended_at"] = follow(process, output, gathered, service, received), time.time()
     end = {"exit_code": status} if status >= 0 else {"signal": name_of(-status)}  # type: dict[str, Any]
     if is_being_ended(status, service, received) and not received:

@@ -7,6 +7,10 @@ hundreds of agents on a node.
 import os
 import signal
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 OF_AGENT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGURG)
 """Signals that the agent handles itself, so that one between fork and exec would not reach the program."""
 OF_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -19,6 +23,8 @@ class Program:
     Args:
         command: the program and its arguments; no shell.
         env: its environment, whose PATH has the program.
+        before_start: called with the process before it becomes the program. If the agent is killed by then,
+            the program does not start; later, its process is on record, so that it can be ended.
 
     Attributes:
         pid: its process.
@@ -29,20 +35,34 @@ class Program:
         OSError: it cannot be started.
     """
 
-    def __init__(self, command: "list[str]", env: "dict[str, str]") -> None:
+    def __init__(
+        self,
+        command: "list[str]",
+        env: "dict[str, str]",
+        before_start: "Callable[[int], object]" = lambda pid: None,
+    ) -> None:
         self.status = None  # type: int | None
         self.stdout, output = os.pipe()
         self.stderr, errors = os.pipe()
         failed, failure = os.pipe()
+        gate, key = os.pipe()
         signal.pthread_sigmask(signal.SIG_BLOCK, OF_AGENT)
         try:
             self.pid = os.fork()
             if not self.pid:
-                become(command, env, (output, errors), failure)
+                os.close(key)
+                become(command, env, (output, errors), failure, gate)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, OF_AGENT)
-        for descriptor in (output, errors, failure):
+        for descriptor in (output, errors, failure, gate):
             os.close(descriptor)
+        try:
+            before_start(self.pid)
+            os.write(key, b"1")
+        except BrokenPipeError:
+            pass  # it was killed
+        finally:
+            os.close(key)
         error = os.read(failed, 16)  # empty: the program has started, which has closed the other end
         os.close(failed)
         if error:
@@ -80,9 +100,21 @@ class Program:
         return self.status
 
 
-def become(command: "list[str]", env: "dict[str, str]", outputs: "tuple[int, int]", failure: int) -> None:
-    """Replaces this process, a child of the agent, by a program, or writes the number of the error."""
+def become(
+    command: "list[str]", env: "dict[str, str]", outputs: "tuple[int, int]", failure: int, gate: int
+) -> None:
+    """Replaces this process, a child of the agent, by a program, or writes the number of the error.
+
+    Args:
+        command: the program and its arguments.
+        env: its environment.
+        outputs: the descriptors for its output and its error output.
+        failure: the descriptor for the number of the error.
+        gate: the descriptor from which the permission to start is read; it ends if the agent is killed.
+    """
     try:
+        if not os.read(gate, 1):
+            return
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(outputs[0], 1)
         os.dup2(outputs[1], 2)

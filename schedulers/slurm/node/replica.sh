@@ -66,6 +66,12 @@ torchx_run_plainly() {  # on a node without Python: no timestamps
     return "$1"
 }
 
+torchx_kill() {  # torchx_kill PROCESS: kills a process and those below it
+    kill -STOP "$1" || return
+    for torchx_child in $(cat "/proc/$1/task"/*/children); do torchx_kill "$torchx_child"; done
+    kill -KILL "$1"
+}
+
 torchx_record_kill() {  # the agent was killed: ends its program, and records the end
     torchx_last=0
     for torchx_at in "$torchx_place"/attempt-*; do
@@ -74,7 +80,8 @@ torchx_record_kill() {  # the agent was killed: ends its program, and records th
     done 2> /dev/null
     torchx_at=$torchx_place/attempt-$torchx_last
     [ -d "$torchx_at" ] && [ ! -e "$torchx_at/end.json" ] || return
-    kill -KILL "$(sed -n 's/.*"pid": \([0-9]*\).*/\1/p' "$torchx_at/start.json")"
+    torchx_pid=$(sed -n 's/.*"pid": \([0-9]*\).*/\1/p' "$torchx_at/start.json")
+    [ -z "$torchx_pid" ] || torchx_kill "$torchx_pid"
     torchx_end="\"signal\": \"SIGKILL\", \"ended_at\": $(date +%s)${torchx_ready:+, \"needed\": true}"
     if [ -e "$torchx_folder/stopping" ] || [ -e "$torchx_folder/cancelled" ]; then torchx_signalled=yes; fi
     [ -z "$torchx_signalled" ] || torchx_end='"signal": "SIGKILL", "stop_signal": "SIGTERM"'

@@ -119,6 +119,29 @@ def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
             Program([command], dict(os.environ))
 
 
+def test_no_program_starts_if_the_agent_is_killed_before_it_is_on_record(tmp_path: Path) -> None:
+    started, ended = tmp_path / "started", os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.set_inheritable(ended[1], True)
+        try:
+            command = ["touch", str(started)]
+            Program(command, dict(os.environ), lambda pid: os.kill(os.getpid(), signal.SIGKILL))
+        finally:
+            os._exit(1)
+    os.close(ended[1])
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+    assert os.read(ended[0], 1) == b"", "the child of the agent has ended"
+    os.close(ended[0])
+    assert not started.exists()
+
+
+def test_a_program_is_on_record_before_it_starts(tmp_path: Path) -> None:
+    record = tmp_path / "pid"
+    command = ["sh", "-c", f"[ $$ = $(cat {record}) ]"]
+    assert Program(command, dict(os.environ), lambda pid: record.write_text(str(pid))).wait() == 0
+
+
 def test_a_program_has_the_usual_handlers_of_signals() -> None:
     """Neither those of the agent nor those that Python ignores; it is found on its own PATH."""
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
