@@ -22,6 +22,7 @@ from torchx.schedulers.docker.record import full_data
 from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.rules.job import Job, RoleFacts, job_of
 from torchx.schedulers.docker.rules.marks import CANCELLED, ENDED, EXPIRED, FAILED, STALLED, STOPPED, UNNEEDED
+from torchx.schedulers.docker.rules.refusals import refusal
 from torchx.schedulers.docker.stalling.files import history_of, stall_folder
 from torchx.schedulers.docker.supervisor_launch import lacks_supervisor
 from torchx.schedulers.shared import owner
@@ -39,7 +40,6 @@ with lazy_imports:
 STARTED_WITHIN = 60.0
 """Seconds after which containers that have not started count as an interrupted start."""
 
-_REFUSED = {"other": "its end is not in retry_on", "log": "a line of its log is in no_retry_on"}
 INTERRUPTED = "its start was interrupted"
 _WHY = {
     CANCELLED: "cancelled",
@@ -266,13 +266,12 @@ def _message(c: Container, role: RoleFacts) -> str:
         return "paused"
     if c.error:
         return c.error
-    cause = c.refused_cause
-    refused = f"not retried: {_REFUSED.get(cause, cause)}" if cause else ""
+    msg = ""
     if c.oom and c.exit_code:
-        limit = f": its limit is {c.memory / (1 << 20):,.0f} MB" if c.memory else ""
-        return "; ".join(filter(None, (f"out of memory{limit}", refused)))
-    if refused:
-        return refused
+        msg = "out of memory" + (f": its limit is {c.memory / (1 << 20):,.0f} MB" if c.memory else "")
+    refused = refusal(c, msg)
+    if msg or refused:
+        return "; ".join(filter(None, (msg, refused)))
     return _WHY.get(c.mark, "") if c.status not in ("running", "restarting") else ""
 
 

@@ -109,7 +109,7 @@ def describe(
     for number, role in enumerate(record.app.get("roles", ())):
         rule = job_services.recorded_rule(role)
         replicas = [
-            _replica(paths, outcome, role, replica, rule is not None)
+            _replica(record, paths, outcome, role, replica, rule is not None)
             for replica in range(role.get("num_replicas", 1))
         ]
         ready = None if rule is None else _find_ready(paths.ready(number), replicas)
@@ -124,6 +124,11 @@ def describe(
         msg = last_error_line(paths) or (
             f"its script exited with {outcome.exit_code}" if outcome.exit_code else ""
         )
+    if (
+        outcome.word == "OUT_OF_MEMORY" and first is None
+    ):  # a whole step was killed: it is not known for which
+        reasons = [r.attempts[-1].msg for role in needed for r in role.replicas if r.attempts]
+        msg = next((reason for reason in reasons if reason.startswith(msg)), msg)
     begun, last = _span(roles)
     error = NONE if first is None else _error_file(paths, first.role, first.replica)
     return DescribeAppResponse(
@@ -190,10 +195,17 @@ def _end(outcome: Outcome, record: SlurmRecord, last: float | None = None) -> fl
 
 
 def _replica(
-    paths: SlurmPaths, outcome: Outcome, role: Mapping[str, Any], replica: int, service: bool
+    record: SlurmRecord,
+    paths: SlurmPaths,
+    outcome: Outcome,
+    role: Mapping[str, Any],
+    replica: int,
+    service: bool,
 ) -> ReplicaStatus:
-    name = role["name"]
-    attempts = node_attempts.statuses_of(paths.attempts(name, replica), outcome, service=service)
+    name, retries = role["name"], role.get("max_retries", 0)
+    attempts = node_attempts.statuses_of(
+        paths.attempts(name, replica), outcome, service=service, retries=retries, cfg=record.cfg
+    )
     waits = outcome.state is AppState.RUNNING and job_services.waits_for_others(role)
     unstarted = AppState.PENDING if waits else outcome.state
     if attempts:
@@ -212,7 +224,7 @@ def _replica(
         hostname=host,
         structured_error_msg=_error_file(paths, name, replica) if state is AppState.FAILED else NONE,
         attempts=[attempt for attempt, _ in attempts],
-        max_attempts=max(role.get("max_retries", 0) + 1, attempts[-1][0].number if attempts else 1),
+        max_attempts=max(retries + 1, attempts[-1][0].number if attempts else 1),
         required=not service,
     )
 

@@ -109,16 +109,7 @@ class RetryRules(NamedTuple):
         >>> RetryRules(on=("1-3",)).refusal(Failure(3))
         ''
         """
-        found = self.refused_by(failure)
-        if found == OTHER:
-            code = failure.exit_code
-            how = failure.signal or ("its end" if code is None else f"exit code {code}")
-            return f"not retried: {how} is not in retry_on"
-        if found:
-            evidence = failure.cause()[1] if not found.startswith("log:") else ""
-            evidence = evidence if len(evidence) <= _LONGEST else evidence[: _LONGEST - 2] + ".."
-            return "not retried: " + found + (" (" + evidence + ")" if evidence else "")
-        return ""
+        return refusal_by(self.refused_by(failure), failure)
 
     def refused_by(self, failure: Failure) -> str:
         """Returns the rule because of which a failure is not retried, or an empty text."""
@@ -131,6 +122,25 @@ class RetryRules(NamedTuple):
     def reads_lines(self) -> bool:
         """Whether a decision may depend on the output."""
         return any(_codes(rule) is None for rule in (*self.on, *self.never))
+
+
+def refusal_by(rule: str, failure: Failure) -> str:
+    """Returns why a failure is not retried, by the rule that has decided so; empty without one.
+
+    All engines report it by this function. Evidence that the engine reports itself is not repeated.
+
+    >>> refusal_by("oom", Failure(137, None, "out of memory")), refusal_by("other", Failure(None, "SIGKILL"))
+    ('not retried: oom', 'not retried: SIGKILL is not in retry_on')
+    """
+    if not rule:
+        return ""
+    if rule == OTHER:
+        code = failure.exit_code
+        how = failure.signal or ("its end" if code is None else f"exit code {code}")
+        return f"not retried: {how} is not in retry_on"
+    evidence = failure.cause()[1] if not rule.startswith("log:") else ""
+    evidence = evidence if len(evidence) <= _LONGEST else evidence[: _LONGEST - 2] + ".."
+    return f"not retried: {rule}" + (f" ({evidence})" if evidence and evidence != failure.msg else "")
 
 
 def _rules(option: str, value: Any) -> Optional[Tuple[str, ...]]:

@@ -183,8 +183,18 @@ class RetryConformance(Harness):
         ("options", "script", "attempts", "reason"),
         [
             ({}, "echo 'ImportError: no module'; exit 1", 1, "not retried: import-error"),
-            ({"retry_on": ["4-6", "SIGKILL"]}, "exit $((3 + TORCHX_ATTEMPT * 2))", 2, "retry_on"),
-            ({"no_retry_on": ["log:bad luck"]}, "echo some bad luck today; exit 3", 1, "not retried"),
+            (
+                {"retry_on": ["4-6", "SIGKILL"]},
+                "exit $((3 + TORCHX_ATTEMPT * 2))",
+                2,
+                "not retried: exit code 7 is not in retry_on",
+            ),
+            (
+                {"no_retry_on": ["log:bad luck"]},
+                "echo some bad luck today; exit 3",
+                1,
+                "not retried: log:bad luck",
+            ),
             ({"no_retry_on": ["none"]}, "echo 'ImportError: no module'; exit 1", 3, ""),
         ],
         ids=["a cause that remains", "only these", "not this text", "all"],

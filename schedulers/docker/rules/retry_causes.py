@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from torchx.schedulers.docker.cancel import end_all
@@ -11,6 +10,7 @@ from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.logs import read_log
 from torchx.schedulers.docker.replay import Progress
 from torchx.schedulers.docker.rules.marks import REFUSED
+from torchx.schedulers.docker.rules.refusals import slug
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.retry_rules import LAST_LINES, Failure, RetryRules, lines_of
 from torchx.supervisor.policy import REPLICA
@@ -46,7 +46,7 @@ class RetryCauses:
             self._seen.add(container.id)
             rule = rules.refused_by(self._failure(container, rules))
             if rule:
-                end_all(self._engine, [container], f"{REFUSED}{_slug(rule)}", 0.0)
+                end_all(self._engine, [container], f"{REFUSED}{slug(rule)}", 0.0)
                 marked = True
         return marked
 
@@ -72,12 +72,3 @@ def _causes_of_retries(progress: Progress) -> Iterator[Container]:
     yield from (container for _, container, policy in failed if policy == REPLICA)
     # the others have ended because of the first one, or after it
     yield from [container for _, container, policy in failed if policy != REPLICA][:1]
-
-
-def _slug(rule: str) -> str:
-    """Returns a rule as a part of a container's name.
-
-    >>> _slug("import-error"), _slug("log:boom!")
-    ('import-error', 'log')
-    """
-    return "log" if rule.startswith("log:") else re.sub(r"[^A-Za-z0-9_-]", "-", rule)

@@ -11,12 +11,19 @@ from typing import Any
 from torchx.schedulers.shared.listing import local_time
 from torchx.schedulers.slurm.outcome import Outcome, is_time
 from torchx.schedulers.slurm.paths import clean, parse_json, read_own
+from torchx.schedulers.slurm.reasons import FAILURES
+from torchx.scheduling.retry_rules import Failure, RetryRules
 from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
 from torchx.specs.status import AppState, AttemptStatus, is_terminal
 
 
 def statuses_of(
-    numbered: Sequence[tuple[int, Path]], outcome: Outcome, *, service: bool = False
+    numbered: Sequence[tuple[int, Path]],
+    outcome: Outcome,
+    *,
+    service: bool = False,
+    retries: int = 0,
+    cfg: Mapping[str, Any] | None = None,
 ) -> list[tuple[AttemptStatus, str]]:
     """Returns the attempts of a replica, in order, each with its node.
 
@@ -24,6 +31,8 @@ def statuses_of(
         numbered: the numbers and folders of its attempts.
         outcome: the state of its job.
         service: it belongs to a service.
+        retries: the retries of its role.
+        cfg: the run options of the job.
     """
     attempts = []
     for number, path in numbered:
@@ -31,12 +40,31 @@ def statuses_of(
         facts = {**(start or {}), **(end or {})}
         last = number == numbered[-1][0]
         attempt = _attempt(number, facts, bool(end), outcome, last)
+        if last and attempt.state is AppState.FAILED and attempt.msg == FAILURES["OUT_OF_MEMORY"]:
+            refused = _refusal(str(facts.get("msg", "")), number <= retries, cfg or {})
+            attempt = replace(attempt, msg="; ".join(filter(None, (attempt.msg, refused))))
         if service and end:
             attempt = _end_of_service(attempt, end, outcome, last)
         elif service and attempt.state is AppState.SUCCEEDED:  # killed, with the program that records its end
             attempt = replace(attempt, state=AppState.CANCELLED, msg=NO_LONGER_NEEDED)
         attempts.append((attempt, str(facts.get("host", ""))))
     return attempts
+
+
+def _refusal(msg: str, retries_left: bool, cfg: Mapping[str, Any]) -> str:
+    """Returns why an attempt that ran out of memory is not retried, or an empty text.
+
+    Args:
+        msg: the message of its node, which does not know the cause, and may be missing.
+        retries_left: True if retries of its role are left.
+        cfg: the run options of the job.
+    """
+    try:
+        rules = RetryRules.of(cfg)
+    except ValueError:  # written by another version
+        rules = RetryRules()
+    refused = rules.refusal(Failure(None, "SIGKILL", FAILURES["OUT_OF_MEMORY"])) if retries_left else ""
+    return refused or (msg if msg.startswith("not retried: ") else "")
 
 
 def _attempt(

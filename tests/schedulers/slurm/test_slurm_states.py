@@ -197,6 +197,54 @@ def test_a_shell_whose_program_was_killed_for_its_memory(tmp_path: Path, code: i
     assert (attempt.exit_code, attempt.msg) == (code, msg)
 
 
+@pytest.mark.parametrize(
+    ("cfg", "facts_of_end", "msg"),
+    [
+        ({"no_retry_on": ["oom"]}, {"signal": "SIGKILL"}, "out of memory; not retried: oom"),
+        (
+            {"no_retry_on": ["oom"]},
+            {"exit_code": 0, "stop_signal": "SIGTERM"},
+            "out of memory; not retried: oom",
+        ),
+        (
+            {"retry_on": ["3"]},
+            {"signal": "SIGKILL"},
+            "out of memory; not retried: SIGKILL is not in retry_on",
+        ),
+        (
+            {"no_retry_on": ["log:bad luck"]},
+            {"signal": "SIGKILL", "msg": "not retried: log:bad luck"},
+            "out of memory; not retried: log:bad luck",
+        ),
+        ({}, {"signal": "SIGKILL"}, "out of memory"),
+    ],
+)
+def test_a_replica_that_is_out_of_memory_and_not_retried(
+    tmp_path: Path, cfg: dict[str, Any], facts_of_end: dict[str, Any], msg: str
+) -> None:
+    mine = record(tmp_path, cfg=cfg)
+    end(tmp_path, 0, **facts_of_end)
+    outcome = outcome_of(mine, [facts("OUT_OF_MEMORY", started=NOW - 9, ended=NOW)])
+    assert outcome is not None
+    status = describe(mine, "7", outcome, ())
+    assert status.roles_statuses[0].replicas[0].attempts[-1].msg == msg
+    assert status.first_failure is not None
+    assert status.first_failure.msg == msg
+    mine.app["roles"][0]["max_retries"] = 0
+    last = describe(mine, "7", outcome, ()).roles_statuses[0].replicas[0].attempts[-1]
+    assert last.msg == "; ".join(filter(None, ["out of memory", facts_of_end.get("msg")]))
+
+
+def test_a_step_that_is_killed_for_its_memory_and_not_retried(tmp_path: Path) -> None:
+    """No replica has recorded its end, so that none has failed first."""
+    mine = record(tmp_path, cfg={"no_retry_on": ["oom"]})
+    (tmp_path / "r" / "1" / "attempt-1").mkdir(parents=True)
+    outcome = outcome_of(mine, [facts("OUT_OF_MEMORY", started=NOW - 9, ended=NOW)])
+    assert outcome is not None
+    status = describe(mine, "7", outcome, ())
+    assert (status.first_failure, status.msg) == (None, "out of memory; not retried: oom")
+
+
 def test_a_row_has_the_reason_of_the_first_failure(tmp_path: Path) -> None:
     one = record(tmp_path)
     end(tmp_path, 1, exit_code=127, ended_at=NOW - 5, msg="no program `x`")
