@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 
+from torchx.errors import StateError, UsageError
+from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.directives import in_containers
 from torchx.scheduling.checks import require_images, require_roles
 from torchx.specs.app import AppDef
 from torchx.specs.mounts import BindMount
 from torchx.specs.run_options import CfgVal
+
+TASKS_PER_NODE = 512
+"""Slurm's default maximum of the tasks of a step on one node, its parameter MaxTasksPerNode."""
+_OPTION = re.compile(r"^#SBATCH --([a-z-]+)(?:=(\S+))?$", re.MULTILINE)
+_MAX_TASKS = re.compile(r"^MaxTasksPerNode\s*=\s*([1-9][0-9]{0,8})\s*$", re.MULTILINE)
 
 
 def check(app: AppDef, cfg: Mapping[str, CfgVal]) -> None:
@@ -47,3 +56,44 @@ def notes_of(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
         if roles:
             notes.append(f"{note} (role {', '.join(role.name for role in roles)})")
     return notes
+
+
+def check_tasks(header: str) -> None:
+    """Checks that no node gets more tasks than Slurm starts on one, which it does not check itself.
+
+    With ``overcommit``, Slurm accepts such a job, allocates as few nodes as are requested, and then rejects
+    the step.
+
+    Args:
+        header: the #SBATCH lines of a job.
+
+    Raises:
+        UsageError: a node gets more tasks.
+    """
+    for part in header.split("#SBATCH hetjob\n"):
+        options = dict(_OPTION.findall(part))
+        tasks, nodes = _first_number(options.get("ntasks")), _first_number(options.get("nodes"))
+        if "overcommit" not in options or "nodelist" in options or "ntasks-per-node" in options:
+            continue
+        if tasks <= (most := _most_tasks()) * nodes:
+            continue
+        on = f"{nodes} {'node' if nodes == 1 else 'nodes'}"
+        raise UsageError(
+            f"overcommit: {tasks:,} replicas on {on}, but Slurm starts at most {most} on each",
+            hint=f"use more nodes: -cfg nodes={math.ceil(tasks / most)}",
+        )
+
+
+def _first_number(value: str | None) -> int:
+    """Returns the number at the start of an option's value, the least one of a range; 1 without."""
+    match = re.match(r"[1-9][0-9]{0,8}", value or "")
+    return int(match[0]) if match else 1
+
+
+def _most_tasks() -> int:
+    """Returns the maximum of tasks on one node in the cluster's configuration."""
+    try:
+        match = _MAX_TASKS.search(client.call(["scontrol", "show", "config"]))
+    except StateError:
+        match = None
+    return int(match[1]) if match else TASKS_PER_NODE

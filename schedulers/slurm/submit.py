@@ -16,6 +16,7 @@ from torchx.machine import files
 from torchx.masking.names import name_set
 from torchx.schedulers.shared.options import progress_of
 from torchx.schedulers.slurm import commands as client
+from torchx.schedulers.slurm.checks import check_tasks
 from torchx.schedulers.slurm.directives import in_containers, plugin_image_name
 from torchx.schedulers.slurm.options import sbatch_options
 from torchx.schedulers.slurm.paths import SlurmPaths, write
@@ -268,14 +269,14 @@ def _header(script: str) -> str:
 
 
 def check_supported(script: str, cfg: Mapping[str, CfgVal]) -> None:
-    """Checks that the installed sbatch and srun support all options of a script.
+    """Checks that the installed sbatch and srun support all options of a script, with its number of replicas.
 
     Args:
         script: the script for sbatch.
         cfg: run options.
 
     Raises:
-        UsageError: an option is not supported.
+        UsageError: an option is not supported, or a node gets more replicas than Slurm starts on one.
     """
     if cfg.get("containers") == "apptainer" and shutil.which("apptainer") is None:
         raise UsageError(
@@ -291,6 +292,7 @@ def check_supported(script: str, cfg: Mapping[str, CfgVal]) -> None:
                 f"sbatch does not support --{name}",
                 hint=did_you_mean(name, known, "list options: sbatch --help"),
             )
+    check_tasks(_header(script))
     plugin = in_containers(cfg) and cfg.get("containers") != "apptainer"
     if plugin and "container-image" not in (client.options_of("srun") or ()):
         raise UsageError(

@@ -68,3 +68,33 @@ def test_a_job_is_known_by_its_name_where_comments_are_not_kept(
     (record,) = Records().all()
     assert record.is_of(JobFacts(7, 0, "COMPLETED", name="my own" if cfg else info.request.name))
     assert not record.is_of(JobFacts(7, 0, "COMPLETED", name="another"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        ({}, "1,000 replicas on 1 node, but Slurm starts at most 300 on each", "nodes=4"),
+        ({"nodes": "3-9"}, "1,000 replicas on 3 nodes, but Slurm starts at most 300 on each", "nodes=4"),
+        ({"nodes": "4"}, "", ""),
+        ({"ntasks-per-node": "100"}, "", ""),
+        ({"nodelist": "node[1-4]"}, "", ""),
+    ],
+)
+def test_more_replicas_than_slurm_starts_on_a_node_are_rejected(
+    programs: Path, options: dict[str, CfgVal], message: str, hint: str
+) -> None:
+    config = "#!/bin/sh\necho 'MaxTasksPerNode         = 300'\n"
+    (programs / "scontrol").write_text(config)
+    (programs / "scontrol").chmod(0o755)
+    header = "--help || exec echo --overcommit --nodes --nodelist"
+    (programs / "sbatch").write_text((programs / "sbatch").read_text().replace("--help || exec echo", header))
+    app = AppDef("a", [Role("r", "", entrypoint="true", num_replicas=1000)])
+    scheduler = create_scheduler("torchx")
+    if not message:
+        assert scheduler.submit(app, {"overcommit": True, **options}) == "7"
+        return
+    with pytest.raises(UsageError) as error:
+        scheduler.submit(app, {"overcommit": True, **options})
+    assert error.value.message == f"overcommit: {message}"
+    assert error.value.hint == f"use more nodes: -cfg {hint}"
+    assert not list(Records().all())
