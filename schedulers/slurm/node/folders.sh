@@ -25,6 +25,9 @@ find_folder() {  # sets `first` to the folder that all nodes of the job share, o
         first=$own
     elif [ -z "$not_fallback" ]; then
         first=$fallback node_logs=${node_logs:-$job_dir}
+        if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && [ -z "$checkpoints" ] && ! has_run_in "$fallback"; then
+            notes+="torchx: note: checkpoints of earlier runs are in $own, which is not shared with ${not_own:2}"$'\n'
+        fi
         for workspace in "${workspaces[@]}"; do
             [ -d "${fallback%/jobs/*}/workspaces/$workspace" ] || [ -z "$not_own" ] ||
                 problem="$job_dir, with the workspace, is not shared with ${not_own:2}$advice"

@@ -172,6 +172,17 @@ def test_a_requeued_job_stays_in_the_state_home(tmp_path: Path) -> None:
     assert job.outputs(job.own) == []
 
 
+def test_checkpoints_in_the_other_folder_are_noted(tmp_path: Path) -> None:
+    """Those of the first run are in a folder that the node of the second run does not share."""
+    job = TwoFolders(tmp_path, echo())
+    assert job.run() == 0
+    shutil.move(job.own, tmp_path / "hidden")
+    for count in ("1", "2"):
+        assert job.run(SLURM_RESTART_COUNT=count) == 0
+    log = (job.fallback / "batch.log").read_text()
+    assert log.count(f"checkpoints of earlier runs are in {job.own}, which is not shared with n\n") == 1
+
+
 def test_a_script_by_hand_writes_both_folders(tmp_path: Path) -> None:
     job = TwoFolders(tmp_path, echo())
     for folder in job.request.folders:
