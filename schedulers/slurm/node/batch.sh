@@ -74,6 +74,12 @@ number_in() {  # number_in FILE: prints a count in the folder of the job, 0 with
     cat "$folder/$1" 2> /dev/null || echo 0
 }
 
+note_count() {  # note_count FILE NUMBER: writes a count of the job
+    echo "$2" > "$folder/$1"
+    note_elsewhere "$@"
+}
+
+note_elsewhere() { :; }  # for jobs with `job_dir`, folders.sh replaces this function
 begin_run() { :; }  # for jobs with a time limit or requeues, limits.sh replaces these two functions
 end_run() { :; }
 
@@ -135,7 +141,7 @@ again() {  # again NUMBER TIMES COMMAND...: repeats a failed role immediately, o
     until "$@"; do
         code=$? used=$(number_in ".retried-$number")
         [ -z "$stopped" ] && [ ! -e "$folder/stopping" ] && may_retry && ((used < times)) || return "$code"
-        echo "$((used + 1))" > "$folder/.retried-$number"
+        note_count ".retried-$number" "$((used + 1))"
         rm -f "$folder/.first-$number"
     done
 }
@@ -206,7 +212,7 @@ run_job() {  # runs all roles, with the retries of the whole job, and ends the s
         code=$?
         { [ "$requeue" != yes ] && [ -z "$stopped" ] && may_restart; } || break
         retried=$((retried + 1))
-        echo "$retried" > "$folder/.retried"
+        note_count .retried "$retried"
         export TORCHX_SLURM_ATTEMPT=$((TORCHX_SLURM_ATTEMPT + 1))
         echo "$TORCHX_SLURM_ATTEMPT" > "$folder/attempt"; echo "== attempt $TORCHX_SLURM_ATTEMPT"
         code=0
@@ -221,7 +227,7 @@ run_job() {  # runs all roles, with the retries of the whole job, and ends the s
     fi
     ((code == 0)) || gather_logs
     if ((code)) && [ "$requeue" = yes ] && [ -z "$stopped" ] && [ ! -e "$folder/.expired" ] && may_restart; then
-        echo "$((retried + 1))" > "$folder/.retried"
+        note_count .retried "$((retried + 1))"
         timeout 60 scontrol requeue "$job" && exit "$code"
     fi
     write_end "$code"

@@ -1,5 +1,5 @@
 # Functions for jobs with the option `job_dir`; read after gather.sh, and after batch.sh, whose function find_folder
-# they replace. The script sets:
+# they replace, like note_elsewhere. The script sets:
 #   job_dir     the folder of the option, which may be on a disk of each node
 #   fallback    the folder of the job in the state home, for its files if not all nodes share job_dir
 #   workspaces  the names of the copies of workspaces
@@ -41,6 +41,12 @@ find_folder() {  # sets `first` to the folder that all nodes of the job share, o
 has_run_in() {  # has_run_in FOLDER: succeeds if an earlier run of this job has, or of one that shares its script
     [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] &&
         grep -qsxF "$job" "$1/id" "$1-$SLURM_JOB_ID/id" "$1-$SLURM_ARRAY_TASK_ID/id"
+}
+
+note_elsewhere() {  # note_elsewhere FILE NUMBER: writes a count to the fallback folder, too, which the next run may use
+    local other=$fallback${folder#"$first"}
+    [ "$first" != "$fallback" ] && [ -O "$fallback/.node/batch.sh" ] && [ ! -L "$other" ] || return 0
+    mkdir -p "$other" && [ -O "$other" ] && echo "$2" > "$other/$1"
 }
 
 check_nodes() {  # check_nodes FOLDER FOLDER: prints for each node whether it shares them, as `yes no NODE`

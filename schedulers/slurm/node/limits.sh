@@ -38,7 +38,7 @@ end_run() {  # requeues the job if the time limit or a preemption has ended the 
     fi
     [ ! -s "$folder/.interrupted" ] || ((code)) || read -r code < "$folder/.interrupted"
     if [ "$cause" = limit ] && ((requeued < requeues)); then
-        echo "$((requeued + 1))" > "$folder/.requeued"
+        note_count .requeued "$((requeued + 1))"
     elif [ "$cause" != preemption ] || [ "$preempted" != yes ]; then
         [ "$cause" != limit ] || touch "$folder/.expired"
         return 0

@@ -183,6 +183,25 @@ def test_checkpoints_in_the_other_folder_are_noted(tmp_path: Path) -> None:
     assert log.count(f"checkpoints of earlier runs are in {job.own}, which is not shared with n\n") == 1
 
 
+@pytest.mark.parametrize("task", [None, "3"])
+def test_a_retry_in_the_other_folder_counts(tmp_path: Path, task: str | None) -> None:
+    """Otherwise the job would have one retry more, and a failure would count as a run."""
+    app = echo("exit 3", max_retries=1)
+    env = {} if task is None else {"SLURM_ARRAY_TASK_ID": task, "SLURM_ARRAY_JOB_ID": "70"}
+    job = TwoFolders(tmp_path, app)
+    folders = [
+        folder if task is None else folder.with_name(f"{folder.name}-{task}")
+        for folder in job.request.folders
+    ]
+    assert job.run(**env) == 3
+    assert not (folders[0] / "over").exists(), "it is requeued"
+    assert not (folders[1] / "id").exists()
+    shutil.move(job.own, tmp_path / "hidden")
+    assert job.run(SLURM_RESTART_COUNT="1", **env) == 3
+    assert (folders[1] / "over").exists(), "it has ended"
+    assert (folders[1] / ".run").read_text() == "1\n"
+
+
 def test_a_script_by_hand_writes_both_folders(tmp_path: Path) -> None:
     job = TwoFolders(tmp_path, echo())
     for folder in job.request.folders:

@@ -142,6 +142,20 @@ def test_commands_find_the_job_from_any_state_home(
     assert not folder.exists()
 
 
+def test_stacks_of_the_processes_on_all_nodes(scheduler: SlurmScheduler, disk: Path) -> None:
+    program = shell("", num_replicas=2)
+    program.entrypoint, program.args = (
+        "python3",
+        ["-c", "import time; print('up', flush=True); time.sleep(600)"],
+    )
+    app_id = scheduler.submit(AppDef("stacks", [program]), {"job_dir": str(disk), **PAIR})
+    wait_until(lambda: output(scheduler, app_id) == b"up\n" * 2, "its output was gathered", 60)
+    found = scheduler.stacks(app_id, None, None, False)
+    replicas = [each for each in found.processes if each.kind == "main"]
+    assert [each.replica for each in replicas] == [0, 1]
+    assert len({each.host for each in replicas}) == 2
+
+
 def test_several_roles_and_the_first_failure(scheduler: SlurmScheduler, disk: Path, tmp_path: Path) -> None:
     """The output of a replica that is killed is gathered after its end."""
     command = f"trap 'echo later' TERM; echo up; touch {tmp_path}/up; while :; do sleep 0.1; done"
