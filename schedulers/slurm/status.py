@@ -124,9 +124,7 @@ def describe(
         msg = last_error_line(paths) or (
             f"its script exited with {outcome.exit_code}" if outcome.exit_code else ""
         )
-    if (
-        outcome.word == "OUT_OF_MEMORY" and first is None
-    ):  # a whole step was killed: it is not known for which
+    if outcome.word == "OUT_OF_MEMORY" and first is None:  # all were killed: unknown for which of them
         reasons = [r.attempts[-1].msg for role in needed for r in role.replicas if r.attempts]
         msg = next((reason for reason in reasons if reason.startswith(msg)), msg)
     begun, last = _span(roles)
