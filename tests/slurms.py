@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from torchx.schedulers.slurm.scheduler import SlurmScheduler
@@ -45,10 +45,19 @@ def on_node(node: str, path: Path) -> Path:
     return Path(f"/proc/{pid}/root") / path.relative_to("/")
 
 
-@contextmanager
-def sixth_node() -> Iterator[None]:
+def sixth_node() -> AbstractContextManager[None]:
     """Excludes other tests from the sixth node: a job of another test would wait there, or preempt a job."""
-    path = os.path.join(tempfile.gettempdir(), "torchx-tests-sixth-node")
+    return _alone_on("sixth")
+
+
+def fifth_node() -> AbstractContextManager[None]:
+    """Excludes other tests from the fifth node, also those of another checkout: a test takes it down."""
+    return _alone_on("fifth")
+
+
+@contextmanager
+def _alone_on(node: str) -> Iterator[None]:
+    path = os.path.join(tempfile.gettempdir(), f"torchx-tests-{node}-node")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -113,12 +113,31 @@ find_hosts() {  # find_hosts VARIABLE...: exports the hosts of the replicas of e
     done
 }
 
-step() {  # step OPTION...: runs srun to its end; no job control, under which a suspended step would count as ended
-    local code
+step() {  # step OPTION... ROLE: runs srun to its end; no job control, under which a suspended step would count as ended
+    local code role=${!#} size
+    size=$(wc -c < "$folder/batch.log")
+    : > "$folder/.begun-$role"
     trap 'stopped=yes; [ ! -e "$folder/stopping" ] || kill -TERM "$srun"' TERM
     (umask "$mask"; exec srun "$@") & srun=$!
     while wait "$srun"; code=$?; ((code > 128)) && kill -0 "$srun" 2> /dev/null; do :; done
+    # srun exits with 0 if a node fails while it starts the replicas
+    if ((code == 0)) && tail -c "+$((size + 1))" "$folder/batch.log" | grep -qE '^srun: .*(abort|error)' &&
+        ! all_have_ended "$role" "$*"; then
+        echo "torchx: error: srun exited with 0, but not all replicas of $role have ended"
+        code=1
+    fi
     return "$code"
+}
+
+all_have_ended() {  # all_have_ended ROLE OPTIONS: succeeds once each replica of the step has recorded its end
+    local count=${2#*--ntasks=} ended try
+    for try in 1 2 3 4 5; do
+        ended=$(find "$folder/$1" -mindepth 3 -maxdepth 3 -name end.json -newer "$folder/.begun-$1" 2> /dev/null |
+            sed 's|/attempt-[^/]*/end.json$||' | sort -u | wc -l)
+        ((ended < ${count%% *})) || return 0
+        [ "$try" = 5 ] || sleep 1  # a shared file system may show them late
+    done
+    return 1
 }
 
 ran_out_of_memory() {  # succeeds if Slurm has reported it in this attempt; the replica may have ended without a trace

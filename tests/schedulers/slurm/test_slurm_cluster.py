@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from program import answer, torchx
-from slurms import output, role, slurm, state
+from slurms import fifth_node, output, role, slurm, state
 from support import wait_until
 
 from torchx.errors import StateError, UsageError
@@ -93,17 +93,20 @@ def test_a_retry_through_the_queue(scheduler: SlurmScheduler) -> None:
 
 
 def test_a_node_that_fails_is_reported_by_name(scheduler: SlurmScheduler) -> None:
-    app_id = scheduler.submit(AppDef("down", [role("sleep 600")]), {"partition": "apart"})
-    wait_until(lambda: state(scheduler, app_id) is AppState.RUNNING, "it runs")
-    try:
-        slurm("scontrol", "update", "NodeName=node5", "State=DOWN", "Reason=test")
-        wait_until(lambda: state(scheduler, app_id) is AppState.FAILED, "it has failed")
-        current = scheduler.glance(app_id)
-        assert current is not None
-        assert current.msg == "a node failed"
-    finally:
-        argv = ["scontrol", "update", "NodeName=node5", "State=RESUME"]
-        subprocess.run(argv, capture_output=True, timeout=60, check=False)  # it may have come back by itself
+    with fifth_node():
+        try:
+            app_id = scheduler.submit(AppDef("down", [role("sleep 600")]), {"partition": "apart"})
+            wait_until(lambda: state(scheduler, app_id) is AppState.RUNNING, "it runs")
+            slurm("scontrol", "update", "NodeName=node5", "State=DOWN", "Reason=test")
+            wait_until(lambda: state(scheduler, app_id) is AppState.FAILED, "it has failed")
+            current = scheduler.glance(app_id)
+            assert current is not None
+            assert current.msg == "a node failed"
+        finally:
+            argv = ["scontrol", "update", "NodeName=node5", "State=RESUME"]
+            subprocess.run(
+                argv, capture_output=True, timeout=60, check=False
+            )  # it may have come back by itself
 
 
 def test_memory_that_is_not_enough_is_reported_by_name(scheduler: SlurmScheduler) -> None:

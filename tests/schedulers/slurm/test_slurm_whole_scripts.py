@@ -45,6 +45,20 @@ def test_a_role_that_has_left_no_end_is_no_success(tmp_path: Path) -> None:
     assert run_script(silent, tmp_path / "g", tmp_path / "bin").returncode == 1
 
 
+@pytest.mark.parametrize(("run", "code"), [(":", 1), ('"$@"', 0)], ids=["not started", "ended"])
+def test_a_node_that_fails_while_srun_starts_the_replicas(tmp_path: Path, run: str, code: int) -> None:
+    """Then srun exits with 0; it also reports a node that fails after the end of its replicas."""
+    (tmp_path / "first").mkdir()
+    srun = tmp_path / "first" / "srun"
+    options = 'while [ "${1#--}" != "$1" ]; do shift; done; export SLURM_PROCID=0'
+    srun.write_text(f"#!/bin/sh\n{options}\n{run}\necho 'srun: error: Node failure on node1' >&2\n")
+    srun.chmod(0o755)
+    script = made(AppDef("a", [Role("r", "", entrypoint="true")]), str(tmp_path / "f"))
+    path = f"{srun.parent}:{tmp_path}/bin:{os.environ['PATH']}"
+    assert run_script(script, tmp_path / "f", tmp_path / "bin", PATH=path).returncode == code
+    assert (tmp_path / "f" / "over").read_text().split()[1] == str(code)
+
+
 @pytest.mark.parametrize("name", ["over", "id", "cancelled", "job.json", ".hidden", "role-0.sh"])
 def test_a_role_may_be_called_like_a_file_of_the_job(tmp_path: Path, name: str) -> None:
     script = made(AppDef("a", [Role(name, "", entrypoint="echo", args=["ran"])]), str(tmp_path / "f"))
