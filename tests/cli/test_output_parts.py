@@ -27,11 +27,25 @@ from torchx_cli.terminal.ending import failure_lines, last_line
 from torchx_cli.terminal.masking import MASK, mask, mask_text, secret_values
 from torchx_cli.terminal.output import bar_of, columns, error_line, fit
 from torchx_cli.terminal.plain import to_plain
-from torchx_cli.terminal.status_text import replica_lines
+from torchx_cli.terminal.status_text import replica_lines, status_lines
 from torchx_cli.terminal.streaming import LogPrinter
 from torchx_cli.terminal.times import ago, duration, parse_time
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
+
+
+def test_what_has_ended_at_an_unknown_time_does_not_last_until_now() -> None:
+    attempt = AttemptStatus(1, AppState.FAILED, started_at=NOW)
+    replica = ReplicaStatus(0, AppState.FAILED, "worker", "node1", attempts=[attempt])
+    status = AppStatus(AppState.FAILED, roles=[RoleStatus("worker", [replica])], started_at=NOW)
+    lines = status_lines("slurm://torchx/7", status, [], io.StringIO())
+    assert lines[0].split() == ["7", "FAILED", "slurm"]
+    assert lines[2].split() == ["0", "FAILED", "on", "node1"]
+    assert last_line("7", status, io.StringIO()) == "7 FAILED"
+    row = ListAppResponse(
+        app_id="7", app_handle="slurm://torchx/7", state=AppState.FAILED, name="a", started_at=NOW
+    )
+    assert dict(zip(DEFAULT, _row(row), strict=True))["time"] == ("", "")
 
 
 def test_a_table_is_aligned_by_what_is_seen() -> None:

@@ -159,8 +159,8 @@ def _lines(data: dict[str, Any], described: DescribeAppResponse, usage: AppUsage
     for label, when in (("started", described.started_at), ("ended", described.ended_at)):
         if when is not None:
             rows.append((label, f"{when.astimezone():%Y-%m-%d %H:%M:%S}"))
-    lasted = span(described.started_at, described.ended_at)
-    if described.ended_at is not None and lasted is not None:
+    lasted = span(described.started_at, described.ended_at, over=True)
+    if lasted is not None:
         rows[-1] = ("ended", f"{rows[-1][1]} (after {duration(lasted)})")
     options = {key: value for key, value in data["cfg"].items() if value is not None}
     rows.append((_SUBMITTED_BY, _text(data["command_line"] or "")))

@@ -18,6 +18,7 @@ from torchx.printable import one_line
 from torchx.runner.survey import survey
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import parse_app_handle
+from torchx.specs.status import is_terminal
 from torchx.suggestions import did_you_mean
 from torchx_cli.flags import (
     Cfg,
@@ -285,7 +286,7 @@ def _row(
 ) -> list[tuple[str, str]]:
     """Returns the cells of an application; the runner reads its measurements, if they are chosen."""
     started = app.started_at or app.submitted_at
-    lasted = span(app.started_at, app.ended_at)
+    lasted = span(app.started_at, app.ended_at, over=is_terminal(app.state))
     cells = {
         "app": (app.app_id, ""),
         "name": (app.name, ""),
@@ -315,7 +316,7 @@ def as_data(app: ListAppResponse, runner: Runner | None = None) -> dict[str, Any
         runner: used to read its measurements; None for data without them.
     """
     scheduler, session, _ = parse_app_handle(app.app_handle)
-    lasted = None if app.ended_at is None else span(app.started_at, app.ended_at)
+    lasted = span(app.started_at, app.ended_at, over=True)
     return {
         "handle": app.app_handle,
         "app_id": app.app_id,

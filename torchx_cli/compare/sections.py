@@ -278,7 +278,7 @@ def _end(side: Side) -> dict[str, Any]:
 
 def _measurements(side: Side, runner: Runner) -> dict[str, Any]:
     described = side.described
-    lasted = span(described.started_at, described.ended_at) if described.ended_at is not None else None
+    lasted = span(described.started_at, described.ended_at, over=True)
     values: dict[str, Any] = {"duration": None if lasted is None else duration(lasted)}
     usage = usage_text.usage_of(runner, side.handle)
     total = usage.total if usage is not None else None

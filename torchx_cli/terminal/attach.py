@@ -196,7 +196,7 @@ def print_result(runner: Runner, handle: str, status: AppStatus, *, seen: bool, 
         seen: whether its logs were shown.
         command: the command that ran it.
     """
-    lasted = times.span(status.started_at, status.ended_at)
+    lasted = times.span(status.started_at, status.ended_at, over=True)
     if seen and status.state.name == "SUCCEEDED" and not status.msg and (lasted is None or lasted < QUICK):
         if is_terminal(sys.stderr):
             print_stderr(

@@ -34,7 +34,7 @@ LAST_LINES = 10
 
 def last_line(app_id: str, status: AppStatus, stream: TextIO) -> str:
     """Returns a line with the final state and run time of an application."""
-    lasted = span(status.started_at or status.submitted_at, status.ended_at)
+    lasted = span(status.started_at or status.submitted_at, status.ended_at, over=True)
     after = f" after {duration(lasted)}" if lasted is not None else ""
     fits = (width_of(stream) or LONGEST) > columns(f"{app_id} {status.state.name}{after}")
     return f"{app_id}{' ' if fits else f'{chr(10)}  '}{paint_state(status.state.name, stream)}{after}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from torchx.lazy import lazy_imports
 from torchx.printable import one_line
 from torchx.specs.handles import parse_app_handle
+from torchx.specs.status import is_terminal as has_ended
 from torchx_cli.terminal.ending import unreported_message
 from torchx_cli.terminal.output import STATE_MEANING, columns, fit, paint, paint_state, width_of
 from torchx_cli.terminal.times import duration, span
@@ -57,7 +58,7 @@ def status_lines(
         notable: remarks about measurements, by role and replica.
     """
     scheduler, _, app_id = parse_app_handle(handle)
-    lasted = span(status.started_at, status.ended_at)
+    lasted = span(status.started_at, status.ended_at, over=has_ended(status.state))
     head = [
         (one_line(app_id), "bold"),
         (status.state.name, STATE_MEANING.get(status.state.name, "dim")),
@@ -188,7 +189,7 @@ def replica_lines(
 
 def _replica_cells(replica: ReplicaStatus, nodes: bool, notable: str) -> tuple[str, str, str, str, str]:
     """Returns id, state, time, process and details."""
-    lasted = span(replica.started_at, replica.ended_at)
+    lasted = span(replica.started_at, replica.ended_at, over=has_ended(replica.state))
     rest = [f"on {replica.hostname}"] if nodes and replica.hostname else []
     ended = how_ended(replica.attempts[-1]) if replica.attempts else ""
     if ended:
@@ -228,7 +229,7 @@ def running_message(replica: ReplicaStatus) -> str:
 def _earlier(replica: ReplicaStatus) -> str:
     """Returns the result of the previous attempt."""
     for attempt in reversed(replica.attempts[:-1]):
-        lasted = span(attempt.started_at, attempt.ended_at)
+        lasted = span(attempt.started_at, attempt.ended_at, over=True)
         after = "" if lasted is None else f" after {duration(lasted)}"
         return f"attempt {attempt.number}: {how_ended(attempt) or attempt.state.name.lower()}{after}"
     return "earlier attempts unknown"

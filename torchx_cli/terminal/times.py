@@ -48,9 +48,19 @@ def ago(when: datetime, now: datetime | None = None) -> str:
     return f"{int(seconds)} s ago" if seconds >= 1 else "just now"
 
 
-def span(started: datetime | None, ended: datetime | None) -> float | None:
-    """Returns the seconds from start to end (or now), or None if not started."""
-    if started is None:
+def span(started: datetime | None, ended: datetime | None, *, over: bool = False) -> float | None:
+    """Returns the seconds from start to end, or None if unknown.
+
+    Args:
+        started: the start; None if it has not started.
+        ended: the end; None if it has not ended, or its end is unknown.
+        over: it has ended; otherwise, without an end, it lasts until now.
+
+    >>> started = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
+    >>> span(started, started + timedelta(seconds=2)), span(started, None, over=True)
+    (2.0, None)
+    """
+    if started is None or (over and ended is None):
         return None
     return ((ended or datetime.now(timezone.utc)) - started).total_seconds()
 

@@ -95,7 +95,7 @@ def changes(app_id: str, status: AppStatus) -> dict[str, str]:
             attempt = f"attempt {replica.attempt} of {max(replica.attempt, replica.max_attempts)}"
             parts = [replica.state.name, ended, attempt if replica.attempt > 1 else ""]
             now[f"{role.role}/{replica.id}"] = "  ".join(part for part in parts if part)
-    lasted = span(status.started_at, status.ended_at) if status.ended_at is not None else None
+    lasted = span(status.started_at, status.ended_at, over=True)
     parts = [status.state.name, "" if lasted is None else f"after {duration(lasted)}"]
     parts += [status.msg] if status.msg and not status.first_failure else []
     now[app_id] = "  ".join(part for part in parts if part)
