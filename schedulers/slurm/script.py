@@ -111,7 +111,7 @@ def script_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) ->
         variable = port_variable(name.upper().encode("ascii", "replace").decode())  # bash: only ASCII
         lines.append(f"find_port {variable} {int(port)}")
     if variables := job_services.host_variables(app):
-        lines.append(f"find_hosts {' '.join(variables)}")
+        lines.append("find_hosts " + " ".join(f"{name}={count}" for name, count in variables.items()))
     lines.append("")
     for number, role in enumerate(app.roles):
         lines += [*_role_function(number, role, app, cfg, context), ""]

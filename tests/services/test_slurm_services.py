@@ -298,7 +298,14 @@ def test_the_hosts_of_roles_are_replaced_without_a_shell(tmp_path: Path) -> None
     given = job(tmp_path, others, client, role("shows", 'echo "$TORCHX_HOSTS_CLIENT"'))
     assert given.run(SLURM_JOB_NODELIST="node[1-2]", SLURM_TASKS_PER_NODE="1(x2)") == 0
     assert log(given, "client") == "$HOME node1,node2|$(id)|"
-    assert log(given, "shows") == "node1,node2\n"
+    assert log(given, "shows") == "node1\n"
+
+
+def test_the_hosts_of_a_role_are_as_many_as_its_replicas(tmp_path: Path) -> None:
+    shows = role("server", 'echo "$TORCHX_HOSTS_SERVER $TORCHX_HOSTS_TRAINER"', num_replicas=3)
+    given = job(tmp_path, shows, role("trainer", "true"))
+    assert given.run(SLURM_JOB_NODELIST="node[1-2]", SLURM_TASKS_PER_NODE="2(x2)") == 0
+    assert log(given, "server").splitlines()[0] == "node1,node1,node2 node1"
 
 
 def test_the_script_of_an_application_without_services_has_no_part_of_them() -> None:
@@ -308,5 +315,5 @@ def test_the_script_of_an_application_without_services_has_no_part_of_them() -> 
     ordered = AppDef("a", [server("true", critical=False, max_retries=1), trainer("true")])
     script = script_of(ordered, {}, context("/f"))
     assert 'services=([0]=1) failure=([0]=ignored-last) after=([1]="0")\n' in script
-    assert "find_hosts TORCHX_HOSTS_SERVER TORCHX_HOSTS_TRAINER\n" in script
+    assert "find_hosts TORCHX_HOSTS_SERVER=1 TORCHX_HOSTS_TRAINER=1\n" in script
     assert sys.executable

@@ -94,21 +94,21 @@ find_port() {  # find_port VARIABLE FROM: exports a free port; the search depend
     export "$1=$port"
 }
 
-find_hosts() {  # find_hosts VARIABLE...: exports the hosts of the replicas of each role, separated by commas
-    local variable number=0 nodes tasks hosts list at part count times n
-    for variable; do
+find_hosts() {  # find_hosts VARIABLE=REPLICAS...: exports the hosts of the replicas of each role, separated by commas
+    local role left number=0 nodes tasks hosts list at part count times n
+    for role; do
         nodes=SLURM_JOB_NODELIST_HET_GROUP_$number tasks=SLURM_TASKS_PER_NODE_HET_GROUP_$number
         nodes=${!nodes:-$SLURM_JOB_NODELIST} tasks=${!tasks:-${SLURM_TASKS_PER_NODE:-1}}
         mapfile -t hosts < <(scontrol show hostnames "$nodes")
-        list="" at=0
+        list="" at=0 left=${role#*=}  # with ntasks-per-node, the last node may have tasks to spare
         for part in ${tasks//,/ }; do  # TASKS or TASKS(xNODES)
             count=${part%"("*} times=1
             [[ $part != *x* ]] || times=${part#*x} times=${times%")"}
             for ((; times > 0; times--, at++)); do
-                for ((n = 0; n < count; n++)); do list+="${hosts[at]},"; done
+                for ((n = 0; n < count && left > 0; n++, left--)); do list+="${hosts[at]},"; done
             done
         done
-        export "$variable=${list%,}"
+        export "${role%=*}=${list%,}"
         number=$((number + 1))
     done
 }

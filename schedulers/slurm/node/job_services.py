@@ -114,8 +114,8 @@ def _plain(own: ServiceRule) -> dict[str, Any]:
     return {"ready": own.ready, "within": own.within, "limit": own.limit, "port": variable}
 
 
-def host_variables(app: AppDef) -> list[str]:
-    """Returns the variables with the hosts of each role; empty for one role that does not use them."""
+def host_variables(app: AppDef) -> dict[str, int]:
+    """Returns the variables for the hosts of each role, with its replicas; empty if one role uses none."""
     if len(app.roles) == 1 and not hosts_in(app):
-        return []
-    return [hosts_variable(role.name) for role in app.roles]
+        return {}
+    return {hosts_variable(role.name): role.num_replicas for role in app.roles}

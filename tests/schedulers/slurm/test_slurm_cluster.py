@@ -159,9 +159,13 @@ def test_the_commands_show_and_await_the_readiness_of_services(
     assert "server  2 of 2 cancelled" in torchx("status", handle).stdout
 
 
-def test_the_hosts_of_a_role_are_those_of_its_replicas_in_order(scheduler: SlurmScheduler) -> None:
+@pytest.mark.parametrize("cfg", [{}, {"ntasks-per-node": "2"}], ids=["any", "with tasks to spare"])
+def test_the_hosts_of_a_role_are_those_of_its_replicas_in_order(
+    scheduler: SlurmScheduler, cfg: dict[str, str]
+) -> None:
     script = "echo $$SLURMD_NODENAME ${hosts.b-c} $$TORCHX_HOSTS_B_C"
-    app_id = scheduler.submit(AppDef("hosts", [role("true", "a"), role(script, "b-c", num_replicas=3)]), {})
+    app = AppDef("hosts", [role("true", "a"), role(script, "b-c", num_replicas=3)])
+    app_id = scheduler.submit(app, cfg)
     assert scheduler.wait(app_id, 60)
     lines = [output(scheduler, app_id, replicas={"b-c": frozenset([k])}).split() for k in range(3)]
     hosts = b",".join(line[0] for line in lines)
