@@ -7,6 +7,7 @@ import re
 
 from torchx.machine import files
 from torchx.schedulers.slurm.paths import SlurmPaths
+from torchx.schedulers.slurm.reasons import why_no_folder
 
 BEGINS = "== attempt "
 """Prefix of the line in ``batch.log`` that begins an attempt."""
@@ -24,6 +25,16 @@ def log_tail(paths: SlurmPaths, size: int = 1 << 14) -> str:
 
 
 def last_error_line(paths: SlurmPaths) -> str:
-    """Returns the last error line of ``batch.log``."""
-    lines = [line for line in log_tail(paths).splitlines() if re.search(r"error|cannot|fatal", line)]
+    """Returns the last error line of ``batch.log``, or the message about a node without the job's folder."""
+    text = log_tail(paths)
+    node = _EXITED.search(text) if _NO_SCRIPT.search(text) else None
+    if node is not None:  # srun ends the replicas on other nodes, and reports them later
+        return why_no_folder([paths.folder], node[1])
+    lines = [line for line in text.splitlines() if re.search(r"error|cannot|fatal", line)]
     return re.sub(r"^\S+: (error|fatal): ", "", lines[-1])[:300] if lines else ""
+
+
+_NO_SCRIPT = re.compile(r"/role-[0-9]+\.sh: No such file")
+"""In the message of a shell, dash or bash, on a node without the file of a role."""
+_EXITED = re.compile(r"^srun: error: (\S+): tasks? \S+: Exited with exit code (?:2|127)$", re.MULTILINE)
+"""The message of srun about that shell, with its nodes."""

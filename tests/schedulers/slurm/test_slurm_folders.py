@@ -13,6 +13,7 @@ from slurmscripts import run_script, write_files
 
 from torchx.errors import StateError
 from torchx.schedulers.slurm.cancel import mark_cancelled, remove_folders
+from torchx.schedulers.slurm.folders.batch_log import last_error_line
 from torchx.schedulers.slurm.folders.marks import Mark, mark_of
 from torchx.schedulers.slurm.outcome import outcome_of
 from torchx.schedulers.slurm.parse import JobFacts
@@ -262,3 +263,22 @@ def test_a_job_that_is_not_submitted_leaves_no_folder(tmp_path: Path) -> None:
         submit(request, echo(), {}, "torchx")
     assert [folder.parent.exists() for folder in request.folders] == [True, True]
     assert [folder.exists() for folder in request.folders] == [False, False]
+
+
+@pytest.mark.parametrize(
+    "message", ["/usr/bin/sh: 0: cannot open {0}: No such file", "sh: {0}: No such file or directory"]
+)
+def test_a_node_without_the_folder_is_named_after_the_end_of_others(tmp_path: Path, message: str) -> None:
+    paths = SlurmPaths(tmp_path / "slurm" / "jobs" / "a-b1")
+    paths.folder.mkdir(parents=True)
+    lines = [
+        "== attempt 1",
+        f"srun: error: node[2-3]: tasks 1-2: Exited with exit code {2 if '0:' in message else 127}",
+        message.format(paths.folder / "role-0.sh"),
+        "slurmstepd-node1: error: *** STEP 1530.0 ON node1 CANCELLED AT 2026-11-27T12:48:58 ***",
+        "srun: error: node1: task 0: Exited with exit code 143",
+    ]
+    paths.batch_log.write_text("\n".join(lines) + "\n")
+    assert last_error_line(paths).startswith(f"{tmp_path / 'slurm'} is not shared with node2; ")
+    paths.batch_log.write_text("\n".join([lines[0], lines[1], *lines[3:]]) + "\n")
+    assert last_error_line(paths) == "node1: task 0: Exited with exit code 143"

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slurm
 
 ADVICE = "set -cfg job_dir=FOLDER shared with all nodes"
 FIRST_NODES = {"nodelist": "node[1-2]", **PAIR}
+SECOND_NODE = {"nodelist": "node2", "nodes": "1"}
 
 
 @pytest.fixture
@@ -292,7 +293,7 @@ def test_a_sweep(disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     ("where", "default"),
-    [({"nodelist": "node2"}, True), ({"nodelist": "node2"}, False), (FIRST_NODES, False)],
+    [(SECOND_NODE, True), (FIRST_NODES, True), (SECOND_NODE, False), (FIRST_NODES, False)],
 )
 def test_neither_folder_is_shared(
     scheduler: SlurmScheduler,
