@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -168,9 +170,11 @@ def test_a_clock_runs_evenly_whatever_is_done_to_the_machines_clock(monkeypatch:
 
 
 def test_a_clock_that_was_put_back_gives_no_negative_durations() -> None:
-    app_id = submit(sh("sleep 600"))
-    running(app_id)
+    app_id = submit(sh("exec sleep 600"))
+    (replica,) = replicas(running(app_id))
     kill_supervision(app_id)
+    assert replica.pid
+    os.kill(replica.pid, signal.SIGKILL)
     events, record = paths(app_id).events, paths(app_id).record
     tomorrow = time.time() + 86400  # when it was started, as that clock had it
     lines = [{**event, "t": tomorrow} for event in read_events(events)]
