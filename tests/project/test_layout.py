@@ -1,4 +1,4 @@
-"""Tests of the files of this project: their places, first lines, lengths and names."""
+"""Tests of the files of this project: their places, first lines and names."""
 
 from __future__ import annotations
 
@@ -8,21 +8,12 @@ import re
 import subprocess
 import sys
 import tokenize
-from collections import Counter
 
 import pytest
 
-from project.sources import PACKAGES, ROOT, all_files, modules, nodes_of, tree_of
+from project.sources import PACKAGES, ROOT, all_files, modules, tree_of
 
 pytestmark = pytest.mark.xdist_group("sources")  # one process: each file is parsed once
-
-MOST_LINES = 350
-MOST_FILES_OF_A_FOLDER = 25
-"""An engine has a file for each duty of tests/project/test_engines.py."""
-MOST_FILES_OF_SCHEDULERS = 12
-"""Files directly in the folder, which holds the documented names; the engines have folders."""
-MOST_LINES_OF_A_FUNCTION = 60
-"""Parameters and docstring are not counted: they are the help page of a component or a command."""
 
 
 def test_components_and_schedulers_are_links() -> None:
@@ -40,34 +31,6 @@ def test_every_file_begins_with_its_purpose() -> None:
         if not docstring or not first.startswith('"""') or len(first) < 15:
             wrong.append(str(path.relative_to(ROOT)))
     assert not wrong, wrong
-
-
-def test_files_are_short() -> None:
-    long = {p: n for p in all_files() if (n := len(p.read_text(encoding="utf-8").splitlines())) > MOST_LINES}
-    assert not long, long
-
-
-def test_folders_are_small() -> None:
-    counts = Counter(path.parent for path in modules().values())
-    large = {folder: count for folder, count in counts.items() if count > MOST_FILES_OF_A_FOLDER}
-    assert not large, large
-    assert counts[PACKAGES["torchx.schedulers"]] <= MOST_FILES_OF_SCHEDULERS
-
-
-def test_functions_fit_a_screen() -> None:
-    long = [
-        f"{path.relative_to(ROOT)}:{node.lineno} {node.name} {lines}"
-        for path in modules().values()
-        for node in nodes_of(path)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        and (lines := lines_of_body(node)) > MOST_LINES_OF_A_FUNCTION
-    ]
-    assert not long, long
-
-
-def lines_of_body(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    body = node.body[1:] if ast.get_docstring(node) else node.body
-    return (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
 def test_there_are_no_todo_comments() -> None:

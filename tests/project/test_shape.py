@@ -1,0 +1,168 @@
+"""The shape of the source: decisions in functions, folded expressions, knots of folders, and the size.
+
+Each limit may only fall. `python tests/project/test_shape.py` lists the places.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from project.sources import PACKAGES, ROOT, imports_of, modules, nodes_of
+
+pytestmark = pytest.mark.xdist_group("sources")  # one process: each file is parsed once
+
+MOST_DECISIONS = 14
+"""Of a function: branches, loops, handlers, comprehensions, operands of `and` and `or` after the first."""
+
+LIMITS = {
+    "functions with more decisions": 108,
+    "conditional expressions": 2421,
+    "nested conditional expressions": 40,
+    "fmt: skip": 46,
+}
+
+KNOTS = {
+    "torchx.schedulers.docker": 23,
+    "torchx.schedulers.kubernetes": 21,
+    "torchx.schedulers.slurm": 2,
+    "torchx.schedulers.local": 0,
+    "torchx_cli": 5,
+    "house": 8,
+}
+"""The most files and folders of a part that import each other, directly or not."""
+
+MOST_NODES = 410_700 + 8_000
+"""The size of the source in syntax nodes, which formatting does not change, without contexts of names."""
+
+DECISIONS = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def decisions_of(function: ast.AST) -> int:
+    """Returns the decisions of a function, without those of functions and classes inside it."""
+    count = 0
+    for node in ast.iter_child_nodes(function):
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            continue
+        if isinstance(node, DECISIONS):
+            count += 1
+        elif isinstance(node, ast.BoolOp):
+            count += len(node.values) - 1
+        elif isinstance(node, ast.comprehension):
+            count += 1 + len(node.ifs)
+        count += decisions_of(node)
+    return count
+
+
+def is_nested(node: ast.IfExp) -> bool:
+    return any(isinstance(other, ast.IfExp) for other in ast.walk(node) if other is not node)
+
+
+def nodes() -> Iterator[tuple[Path, ast.AST]]:
+    for path in modules().values():
+        for node in nodes_of(path):
+            yield path, node
+
+
+@cache
+def places() -> dict[str, list[str]]:
+    """Returns the places of each kind that has a limit."""
+    found: dict[str, list[str]] = {kind: [] for kind in LIMITS}
+    for path, node in nodes():
+        where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+        if isinstance(node, ast.IfExp):
+            found["conditional expressions"].append(where)
+            if is_nested(node):
+                found["nested conditional expressions"].append(where)
+        elif isinstance(node, FUNCTIONS) and decisions_of(node) > MOST_DECISIONS:
+            found["functions with more decisions"].append(f"{where} {node.name} {decisions_of(node)}")
+    for path in modules().values():
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            found["fmt: skip"] += [f"{path.relative_to(ROOT)}:{number}"] * line.count("# fmt: skip")
+    return found
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_a_kind_does_not_spread(kind: str) -> None:
+    found = places()[kind]
+    assert len(found) <= LIMITS[kind], f"{len(found)} places, at most {LIMITS[kind]}:\n" + "\n".join(found)
+
+
+def room_in(part: str) -> Callable[[str], str]:
+    """Returns a function from a module to its file or folder in a part; an empty string if it has none."""
+
+    def room(module: str) -> str:
+        if not module.startswith(part + ".") or modules()[module].name == "__init__.py":
+            return ""
+        return module.removeprefix(part + ".").split(".")[0]
+
+    return room
+
+
+def room_in_house(module: str) -> str:
+    """Returns the part of the project that a module belongs to; documented old names have none."""
+    first, *inner = module.split(".")
+    if modules()[module].name == "__init__.py" or not inner or inner[0] in ("compat", "util", "apps"):
+        return ""
+    if first == "torchx_cli" or inner[0] in ("schedulers", "components"):
+        return f"{first}.{inner[0]}" if first == "torchx" else first
+    return inner[0]
+
+
+def largest_knot(room: Callable[[str], str]) -> set[str]:
+    """Returns the largest set of rooms that import each other, directly or not."""
+    targets: dict[str, set[str]] = {}
+    for module in modules():
+        if room(module):
+            imported = {room(each.target) for each in imports_of(module) if each.target in modules()}
+            targets.setdefault(room(module), set()).update(imported - {room(module), ""})
+    reached = {start: reachable(start, targets) for start in targets}
+    knots = [{other for other in reached[start] if start in reached.get(other, ())} for start in targets]
+    return max(knots, key=len, default=set())
+
+
+def reachable(start: str, targets: dict[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    left = [start]
+    while left:
+        new = targets.get(left.pop(), set()) - found
+        found |= new
+        left += new
+    return found
+
+
+def room_of(part: str) -> Callable[[str], str]:
+    return room_in_house if part == "house" else room_in(part)
+
+
+@pytest.mark.parametrize("part", KNOTS)
+def test_a_knot_does_not_grow(part: str) -> None:
+    knot = largest_knot(room_of(part))
+    assert len(knot) <= KNOTS[part], sorted(knot)
+
+
+def size() -> int:
+    return sum(not isinstance(node, ast.expr_context) for _, node in nodes())
+
+
+def test_the_source_does_not_grow() -> None:
+    assert size() <= MOST_NODES
+
+
+def test_the_packages_are_the_source() -> None:
+    folders = {path.relative_to(ROOT).parts[0] for path in modules().values()}
+    assert folders == {folder.relative_to(ROOT).parts[0] for folder in PACKAGES.values()}
+
+
+if __name__ == "__main__":
+    for kind, found in places().items():
+        sys.stdout.write("\n".join((f"{kind}: {len(found)}", *(f"  {each}" for each in found), "")))
+    for part in KNOTS:
+        sys.stdout.write(f"{part}: {len(largest_knot(room_of(part)))}\n")
+    sys.stdout.write(f"size: {size()}\n")
