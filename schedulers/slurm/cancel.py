@@ -10,7 +10,8 @@ from pathlib import Path
 from torchx.errors import StateError
 from torchx.jobs.paths import user_home
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.outcome import LIVE, save_outcome
+from torchx.schedulers.slurm.outcome import save_outcome
+from torchx.schedulers.slurm.parse import ENDED
 from torchx.schedulers.slurm.paths import SlurmPaths, distrust_reason, read_own, tasks_in, write
 from torchx.schedulers.slurm.queue import SlurmJob, find, require_own
 from torchx.schedulers.slurm.record import Records, SlurmRecord
@@ -117,7 +118,7 @@ def _folders_of_token(token: str) -> list[Path]:
 def has_ended(job: SlurmJob) -> bool:
     """Returns True if a job has ended, or is unknown and not in the queue."""
     state = job.outcome.state
-    lives = any(part.state in LIVE for part in job.queue)
+    lives = any(part.state not in ENDED for part in job.queue)
     return is_terminal(state) or (state is AppState.UNKNOWN and not lives)
 
 

@@ -28,7 +28,10 @@ from torchx.specs.status import AppState
 PROGRAM = "TORCHX_EXEC_PROGRAM"
 """The variable with the program that becomes the requested one."""
 _START = f'exec python3 -I -S -c "import os; exec(os.environ.pop(\\"{PROGRAM}\\"))"'
-_END = re.compile(rb"srun: error: [^\n]*: tasks? [0-9,-]+: [^\n]*\n|srun: (Terminating|Force Term)[^\n]*\n")
+_END = re.compile(
+    rb"srun: error: [^\n]*: tasks? [0-9,-]+: [^\n]*\n"
+    rb"|srun: (Terminating|Force Term|forcing job termination|got SIGCONT)[^\n]*\n"
+)
 """Messages of srun on how a task ended; the exit code says it."""
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from torchx.masking.names import name_set
 from torchx.schedulers.slurm.folders.batch_log import log_tail
 from torchx.schedulers.slurm.folders.progress import ScriptEnd, attempts_of, read_script_end
-from torchx.schedulers.slurm.parse import JobFacts
+from torchx.schedulers.slurm.parse import ENDED, JobFacts
 from torchx.schedulers.slurm.paths import (
     ATTEMPT_FILE,
     SlurmPaths,
@@ -42,14 +42,14 @@ GAP = 60.0
 TASK_GAP = 5.0
 """Seconds after submission in which Slurm may not list a task of an array yet."""
 
-LIVE = name_set(
-    "PENDING RUNNING SUSPENDED COMPLETING CONFIGURING REQUEUED REQUEUE_FED REQUEUE_HOLD RESIZING SIGNALING "
-    "STAGE_OUT STOPPED SPECIAL_EXIT RESV_DEL_HOLD UPDATE_DB POWER_UP_NODE"
+_QUEUED = name_set(
+    "PENDING REQUEUED REQUEUE_FED REQUEUE_HOLD CONFIGURING SPECIAL_EXIT RESV_DEL_HOLD EXPEDITING "
+    "POWER_UP_NODE"
 )
-"""Slurm states of jobs that have not ended."""
-
-_QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING", "SPECIAL_EXIT")
 """Slurm states of jobs that have not started, or wait to start again."""
+
+_RUNNING = name_set("RUNNING SUSPENDED STOPPED COMPLETING RESIZING SIGNALING STAGE_OUT UPDATE_DB")
+"""Slurm states of jobs that have nodes."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _state_without_slurm(record: SlurmRecord) -> tuple[AppState, str, str]:
     for pattern, word in {**_LOG_PATTERNS, **dict.fromkeys(_MEMORY, "OUT_OF_MEMORY")}.items():
         if re.search(pattern, log, re.IGNORECASE):
             return AppState.FAILED, FAILURES[word], word
-    if "CANCELLED AT" in log or "has expired" in log:
+    if ("CANCELLED AT" in log and "DUE TO JOB REQUEUE" not in log) or "has expired" in log:
         return AppState.CANCELLED, "cancelled", ""
     if time.time() - record.submitted_at < GAP:
         return AppState.SUBMITTED, "not yet listed by Slurm", ""
@@ -199,19 +199,31 @@ def _outcome_of_facts(
     facts: Sequence[JobFacts], over: ScriptEnd | None, record: SlurmRecord | None, paths: SlurmPaths | None
 ) -> Outcome:
     """Returns the state of a job from Slurm's facts and the end of its script."""
-    if not all(part.state for part in facts):
-        return Outcome(AppState.UNKNOWN, "Slurm reports no valid state", "", facts[0].submitted)
-    live = [part for part in facts if part.state in LIVE]
-    if not live:
-        return _ended_outcome(facts, over, paths)
     first = facts[0]
-    if all(part.state in _QUEUED for part in live):
+    live = [part for part in facts if part.state not in ENDED]
+    if not live and first.part == 0:  # the script runs in the first part
+        return _ended_outcome(facts, over, paths)
+    if live and all(part.state in _QUEUED for part in live):
         return _waiting_outcome(live, record)
-    if over is not None and over.at >= int(first.started or 0):  # Slurm is still cleaning up
+    if over is not None and first.started is not None and over.at >= int(first.started):  # Slurm cleans up
         state, msg = _state_of_script(over, paths)
         return Outcome(state, msg, "", first.submitted, first.started, over.at, over.code, over.proved)
+    if not any(part.state in _RUNNING for part in live):
+        return Outcome(AppState.UNKNOWN, _why_unknown(live), "", first.submitted, first.started)
     held = "suspended" if first.state in ("SUSPENDED", "STOPPED") else ""
     return Outcome(AppState.RUNNING, held, first.state, first.submitted, first.started)
+
+
+def _why_unknown(live: Sequence[JobFacts]) -> str:
+    """Returns the message of a job of which Slurm reports neither an end nor a known other state.
+
+    Args:
+        live: the parts that have not ended.
+    """
+    if not live:
+        return "Slurm lists only a part of the job"
+    states = {part.state or "no valid state" for part in live if part.state not in _QUEUED}
+    return f"Slurm reports {', '.join(sorted(states))}, which is neither an end nor a known state"
 
 
 def _state_of_script(over: ScriptEnd, paths: SlurmPaths | None) -> tuple[AppState, str]:

@@ -145,14 +145,16 @@ def _state(value: str) -> str:
     """
     names = [name.upper() for name in value.split()]
     names = [name.rstrip("+") for name in names if _STATE.fullmatch(name)]
-    return next((name for name in names if name in STATES), names[0] if names else "")
+    return next((name for name in names if name in _BASE), names[0] if names else "")
 
 
 _STATE = re.compile(r"[A-Z_]{1,40}\+?")
-STATES = name_set(
-    "PENDING RUNNING SUSPENDED COMPLETED CANCELLED FAILED TIMEOUT NODE_FAIL PREEMPTED BOOT_FAIL DEADLINE "
-    "OUT_OF_MEMORY"
+ENDED = name_set(
+    "COMPLETED CANCELLED FAILED TIMEOUT NODE_FAIL PREEMPTED BOOT_FAIL DEADLINE OUT_OF_MEMORY LAUNCH_FAILED "
+    "RECONFIG_FAIL"
 )
+"""Slurm states of jobs that have ended; a state that is not known here is not an end."""
+_BASE = ENDED | {"PENDING", "RUNNING", "SUSPENDED"}
 """The base states of a job; flags such as COMPLETING, CONFIGURING and REQUEUED are added to them."""
 
 

@@ -44,12 +44,22 @@ _WAITS = {
     "PartitionTimeLimit": "it requests more time than its partition allows",
     "ReqNodeNotAvail": "required nodes are down, reserved or in use",
     "BadConstraints": "no nodes match its constraints",
+    "Constraints": "no free nodes match its constraints",
     "NodeDown": "a required node is down",
     "Reservation": "its reservation has not begun",
+    "ReservationDeleted": "its reservation was deleted: scontrol update JobId=… ReservationName=…",
+    "ReservationInvalid": "its reservation is invalid",
+    "MpiPortsBusy": "waits for free ports for MPI",
+    "MaxPoweredUpNodes": "waits until nodes power down",
+    "job requeued in held state": "held: scontrol release",
     "Licenses": "waits for licences",
     "launch failed requeued held": "it could not be started on its nodes, and is held: scontrol release",
 }
 """Explanations of Slurm's pending reasons."""
+
+
+FORESEEABLE = 180 * 86400
+"""Maximum seconds to an expected start that is shown: without time limits, Slurm expects it in a year."""
 
 
 def why_it_waits(parts: Sequence[JobFacts]) -> str:
@@ -68,7 +78,7 @@ def why_it_waits(parts: Sequence[JobFacts]) -> str:
     else:
         msg = reason or "not yet considered by Slurm"
     start = max((part.started for part in parts if part.started), default=None)
-    if start is not None and start > time.time() - 60:
+    if start is not None and -60 < start - time.time() < FORESEEABLE:
         when = datetime.datetime.fromtimestamp(start).astimezone().strftime("%Y-%m-%d %H:%M")
         msg = f"{msg}; expected to start at {when}"
     return msg

@@ -31,7 +31,7 @@ def last_error_line(paths: SlurmPaths) -> str:
     if node is not None:  # srun ends the replicas on other nodes, and reports them later
         return why_no_folder([paths.folder], node[1])
     lines = [line for line in text.splitlines() if re.search(r"error|cannot|fatal", line)]
-    return re.sub(r"^\S+: (error|fatal): ", "", lines[-1])[:300] if lines else ""
+    return re.sub(r"^(?:\S+:|\[\S+\]) (?:error|fatal): ", "", lines[-1])[:300] if lines else ""
 
 
 _NO_SCRIPT = re.compile(r"/role-[0-9]+\.sh: No such file")

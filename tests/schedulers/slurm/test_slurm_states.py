@@ -63,7 +63,12 @@ def end(folder: Path, replica: int, attempt: int = 1, **told: Any) -> None:
         ("OUT_OF_MEMORY", AppState.FAILED, "out of memory"),
         ("NODE_FAIL", AppState.FAILED, "a node failed"),
         ("PREEMPTED", AppState.FAILED, "preempted by a job of higher priority"),
-        ("A_NEW_WORD", AppState.FAILED, "a new word"),
+        ("LAUNCH_FAILED", AppState.FAILED, "it could not be started on its nodes"),
+        (
+            "A_NEW_WORD",
+            AppState.UNKNOWN,
+            "Slurm reports A_NEW_WORD, which is neither an end nor a known state",
+        ),
         ("RUNNING", AppState.RUNNING, ""),
         ("SUSPENDED", AppState.RUNNING, "suspended"),
         ("COMPLETING", AppState.RUNNING, ""),
@@ -78,10 +83,11 @@ def test_states_by_slurms_words(tmp_path: Path, state: str, expected: AppState, 
 
 
 def test_why_it_waits_and_until_when(tmp_path: Path) -> None:
-    start = time.mktime(time.strptime("2030-05-01 17:40", "%Y-%m-%d %H:%M"))
+    start = NOW + 86400
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(start))
     found = outcome_of(record(tmp_path), [facts("PENDING", "Priority", started=start)])
     assert found is not None
-    assert found.msg == "Priority: other jobs have higher priority; expected to start at 2030-05-01 17:40"
+    assert found.msg == f"Priority: other jobs have higher priority; expected to start at {when}"
     for reason, said in (
         ("QOSMaxGRESPerUser", "a limit"),
         ("ReqNodeNotAvail, UnavailableNodes:n1", "are down"),
