@@ -24,7 +24,9 @@ LIST_TIMEOUT = 10.0
 PROBE_AFTER = 0.5
 """Seconds after which the controller is probed."""
 _DATABASE_PROGRAMS = ("sacct", "sacctmgr")
-_KEPT_VARIABLES = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT")
+_KEPT_VARIABLES = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_SACK_SOCKET")
+_VARIABLES = re.compile(r"(SLURM|SLURMD|SRUN|SALLOC|SACCT|SACCTMGR|SCANCEL|SCONTROL|SINFO|SQUEUE|SSTAT)_")
+"""Start of the variables that Slurm sets inside a job, and of defaults of options of its programs."""
 PORT = 6817
 """Default port of a controller."""
 _CONFIG_FILES = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf")
@@ -193,12 +195,11 @@ def full_error(output: str) -> str:
 
 
 def clean_env() -> dict[str, str]:
-    """Returns the environment without the variables that Slurm sets inside a job."""
-    env = {
-        k: v
-        for k, v in os.environ.items()
-        if not k.startswith(("SLURM_", "SLURMD_", "SRUN_")) or k in _KEPT_VARIABLES
-    }
+    """Returns the environment without variables that change what a Slurm program does or prints.
+
+    Those of the site, such as ``SLURM_CONF``, and the defaults of sbatch remain.
+    """
+    env = {k: v for k, v in os.environ.items() if not _VARIABLES.match(k) or k in _KEPT_VARIABLES}
     env["SLURM_TIME_FORMAT"] = "%s"
     return env
 
@@ -215,7 +216,10 @@ def submit_env(options: Sequence[str]) -> dict[str, str]:
         env.pop(f"SBATCH_{option.replace('-', '_').upper()}", None)
     if "time" in options:
         env.pop("SBATCH_TIMELIMIT", None)
-    for name in ("REQUEUE", "NO_REQUEUE", "ARRAY_INX", "OUTPUT", "ERROR", "WAIT"):
+    if any(option.startswith("mem-per-") or option == "mem" for option in options):
+        for name in ("MEM_PER_NODE", "MEM_PER_CPU", "MEM_PER_GPU"):
+            env.pop(f"SBATCH_{name}", None)
+    for name in ("REQUEUE", "NO_REQUEUE", "ARRAY_INX", "INPUT", "OUTPUT", "ERROR", "WAIT"):
         env.pop(f"SBATCH_{name}", None)
     return env
 

@@ -56,6 +56,29 @@ def test_the_script_of_a_dry_run_goes_to_sbatch_by_hand(scheduler: SlurmSchedule
     assert Path(info.request.folder).stat().st_mode & 0o077 == 0
 
 
+def test_defaults_of_slurms_programs_in_the_environment(
+    scheduler: SlurmScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SCANCEL", "SQUEUE", "SINFO"):
+        monkeypatch.setenv(f"{name}_PARTITION", "urgent")
+    for name, value in {
+        "SBATCH_MEM_PER_NODE": "100",
+        "SCANCEL_STATE": "PENDING",
+        "SQUEUE_STATES": "FAILED",
+        "SQUEUE_USERS": "nobody",
+        "SQUEUE_FORMAT": "%i",
+        "SACCT_FEDERATION": "1",
+        "SCONTROL_FUTURE": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    app_id = scheduler.submit(AppDef("sleeps", [role("sleep 100")]), {})
+    wait_until(lambda: state(scheduler, app_id) is AppState.RUNNING, "it runs")
+    assert app_id in [app.app_id for app in scheduler.list()]
+    scheduler.cancel(app_id)
+    assert scheduler.wait(app_id, 60)
+    assert state(scheduler, app_id) is AppState.CANCELLED
+
+
 def test_why_it_waits_and_then_is_ended_from_outside(scheduler: SlurmScheduler) -> None:
     app_id = scheduler.submit(AppDef("later", [role("true")]), {"begin": "now+2hours"})
     current = scheduler.glance(app_id)
