@@ -14,8 +14,13 @@ with lazy_imports:
 _MEANT = re.compile("did you mean `([^`]*)`")
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
     """Returns the known name that is closest to the given one, None if no name is close.
+
+    Args:
+        word: the given name.
+        known: the known names.
+        likeness: the least share of letters in common, from 0 to 1.
 
     >>> nearest("log_dri", ["log_dir", "prepend_cwd"])
     'log_dir'
@@ -24,7 +29,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """
     candidates = list(known)
     by_lower = {c.lower(): c for c in reversed(candidates)}
-    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=likeness)
     return by_lower[found[0]] if found else None
 
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from torchx.errors import StateError, UsageError
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.directives import in_containers
+from torchx.schedulers.slurm.directives import first_number, in_containers, role_options
+from torchx.schedulers.slurm.options import sbatch_options, unknown_options
 from torchx.scheduling.checks import require_images, require_roles
 from torchx.specs.app import AppDef
 from torchx.specs.mounts import BindMount
@@ -55,6 +56,9 @@ def notes_of(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
     ):
         if roles:
             notes.append(f"{note} (role {', '.join(role.name for role in roles)})")
+    options = {*sbatch_options(cfg), *(name for role in app.roles for name in role_options(role, cfg))}
+    if unknown := ", ".join(sorted(unknown_options(options))):
+        notes.append(f"passed to sbatch, but not known to torchx: {unknown}")
     return notes
 
 
@@ -72,7 +76,7 @@ def check_tasks(header: str) -> None:
     """
     for part in header.split("#SBATCH hetjob\n"):
         options = dict(_OPTION.findall(part))
-        tasks, nodes = _first_number(options.get("ntasks")), _first_number(options.get("nodes"))
+        tasks, nodes = first_number(options.get("ntasks")), first_number(options.get("nodes"))
         if "overcommit" not in options or "nodelist" in options or "ntasks-per-node" in options:
             continue
         if tasks <= (most := _most_tasks()) * nodes:
@@ -82,12 +86,6 @@ def check_tasks(header: str) -> None:
             f"overcommit: {tasks:,} replicas on {on}, but Slurm starts at most {most} on each",
             hint=f"use more nodes: -cfg nodes={math.ceil(tasks / most)}",
         )
-
-
-def _first_number(value: str | None) -> int:
-    """Returns the number at the start of an option's value, the least one of a range; 1 without."""
-    match = re.match(r"[1-9][0-9]{0,8}", value or "")
-    return int(match[0]) if match else 1
 
 
 def _most_tasks() -> int:

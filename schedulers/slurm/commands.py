@@ -177,16 +177,18 @@ def error_line(output: str) -> str:
 
 
 def full_error(output: str) -> str:
-    """Returns all error lines of an output as one line, the summary first.
+    """Returns all error lines of an output as one line, the summary first; all lines if there are none.
 
     >>> full_error("sbatch: error: it has DOS line breaks\\nsbatch: error: instead of UNIX line breaks.")
     'it has DOS line breaks instead of UNIX line breaks.'
     >>> full_error("sbatch: error: no x\\nsbatch: error: Batch job submission failed: Invalid qos")
     'Invalid qos (no x)'
+    >>> full_error("sbatch: unrecognized option --no\\nTry sbatch --help")
+    'unrecognized option --no Try sbatch --help'
     """
     lines = [error_line(line) for line in output.splitlines() if "error" in line.lower()]
     if not lines:
-        return error_line(output)
+        return re.sub(r"^\w+: ", "", " ".join(output.split()))
     *more, last = lines
     summary = last.removeprefix("Batch job submission failed: ")
     if summary == last or not more:

@@ -36,7 +36,8 @@ def directives(app: AppDef, cfg: Mapping[str, CfgVal], name: str, mark: str) -> 
     whole.update((key, value) for key, value in limits_of(cfg).options() if key in WHOLE_JOB)
     for key, value in whole.items():
         yield directive(key, value)
-    yield "#SBATCH --requeue" if requeues(app, cfg) else "#SBATCH --no-requeue"
+    if "requeue" not in options:
+        yield _requeue(app, cfg)
     for number, role in enumerate(app.roles):
         if number:
             yield "#SBATCH hetjob"
@@ -44,13 +45,15 @@ def directives(app: AppDef, cfg: Mapping[str, CfgVal], name: str, mark: str) -> 
             yield directive(key, value)
 
 
-def requeues(app: AppDef, cfg: Mapping[str, CfgVal]) -> bool:
-    """Returns True if Slurm may requeue the job (default: if a role has retries)."""
+def _requeue(app: AppDef, cfg: Mapping[str, CfgVal]) -> str:
+    """Returns the #SBATCH line on whether Slurm may requeue the job (default: if a role has retries)."""
     requeue = cfg.get("requeue")
-    if requeue is not None:
-        return bool(requeue)
-    limits = limits_of(cfg)
-    return limits.requeues > 0 or limits.by_slurm or any(role.max_retries > 0 for role in app.roles)
+    if isinstance(requeue, str):
+        return directive("requeue", requeue)
+    if requeue is None:
+        limits = limits_of(cfg)
+        requeue = limits.requeues > 0 or limits.by_slurm or any(role.max_retries > 0 for role in app.roles)
+    return "#SBATCH --requeue" if requeue else "#SBATCH --no-requeue"
 
 
 def role_options(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
@@ -60,32 +63,89 @@ def role_options(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
     >>> role_options(Role("r", "", num_replicas=2, resource=Resource(cpu=4, gpu=0, memMB=4096)), {})
     {'ntasks': 2, 'cpus-per-task': 4, 'mem-per-cpu': '1024M'}
     """
-    requested = {
-        key: value
-        for key, value in {**sbatch_options(cfg), **_metadata_options(role)}.items()
-        if key not in WHOLE_JOB and not key.startswith(_CONTAINER)
-    }
+    requested = _requested(role, cfg)
     options: dict[str, CfgVal] = {"ntasks": role.num_replicas}
-    by = str(cfg.get("gpu_option") or "gpus-per-task")
-    resource = role.resource
-    if resource.gpu > 0 and not any(key.startswith(("gpus", "gres")) for key in requested):
-        if by == "gpus-per-task":
-            options[by] = resource.gpu
-        else:
-            options |= {"nodes": role.num_replicas, "ntasks-per-node": 1}
-            options[by] = f"gpu:{resource.gpu}" if by == "gres" else resource.gpu
-    if resource.cpu > 0:
-        options["cpus-per-task"] = resource.cpu
-    if resource.memMB > 0 and not any(key.startswith("mem") for key in requested):
-        if requested.get("exclusive") is True:  # mem-per-cpu would be multiplied by all CPUs of the node
-            options["mem"] = 0
-        else:
-            options["mem-per-cpu"] = f"{math.ceil(resource.memMB / max(resource.cpu, 1))}M"
+    if role.resource.gpu > 0 and not any(map(_has_gpus, requested.items())):
+        options |= _gpu_options(role, cfg)
+    if role.resource.cpu > 0 and not _gives_cpus(requested):
+        options["cpus-per-task"] = role.resource.cpu
+    if role.resource.memMB > 0 and not _MEMORY & requested.keys():
+        options |= _memory_options(role, requested)
+    if "gres" in options and "gres" in requested:
+        requested["gres"] = f"{options['gres']},{requested['gres']}"
     options.update(requested)
+    if "overcommit" in options:
+        options.pop("cpus-per-task", None)  # Slurm 26.05 never starts a job with both: the step has it
+    per_node = options.get("ntasks-per-node")
+    if per_node is not None and first_number(per_node) > role.num_replicas:
+        options["ntasks-per-node"] = role.num_replicas  # Slurm 26.05 never starts a job with more
     for key, value in limits_of(cfg).options():
         if key not in WHOLE_JOB:
             options.setdefault(key, value)
     return options
+
+
+def _requested(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+    """Returns the options that the user gave for a role."""
+    given = {**sbatch_options(cfg), **_metadata_options(role)}
+    return {key: given[key] for key in given if key not in WHOLE_JOB and not _is_of_plugin(key)}
+
+
+_MEMORY = {"mem", "mem-per-cpu", "mem-per-gpu"}
+"""The options that request memory."""
+_GPUS = {"gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "ntasks-per-gpu"}
+"""The options that request GPUs."""
+_GPU_NAMES = re.compile(r"\b(gpu|mps|shard)\b")
+_CPU_NAME = re.compile(r"\bcpu[:=](\d+)")
+
+
+def _has_gpus(option: tuple[str, CfgVal]) -> bool:
+    """Returns True if an option with its value requests GPUs."""
+    name, value = option
+    return name in _GPUS or (name in ("gres", "tres-per-task") and bool(_GPU_NAMES.search(str(value))))
+
+
+def _gives_cpus(requested: Mapping[str, CfgVal]) -> bool:
+    """Returns True if options give CPUs to replicas that sbatch does not accept beside ``cpus-per-task``."""
+    return "cpus-per-gpu" in requested or bool(_CPU_NAME.search(str(requested.get("tres-per-task"))))
+
+
+def _gpu_options(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+    by, gpus = str(cfg.get("gpu_option") or "gpus-per-task"), role.resource.gpu
+    if by == "gpus-per-task":
+        return {by: gpus}
+    options: dict[str, CfgVal] = {"nodes": role.num_replicas, "ntasks-per-node": 1}
+    return {**options, by: f"gpu:{gpus}" if by == "gres" else gpus}
+
+
+def _memory_options(role: Role, requested: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+    memory = role.resource.memMB
+    if requested.get("exclusive") is True:  # mem-per-cpu would be multiplied by all CPUs of the node
+        return {"mem": 0}
+    if "overcommit" in requested:  # replicas share CPUs, but not memory
+        nodes = first_number(requested.get("nodes"))
+        tasks = math.ceil(role.num_replicas / nodes)
+        return {"mem": f"{memory * min(tasks, first_number(requested.get('ntasks-per-node'), tasks))}M"}
+    return {"mem-per-cpu": f"{math.ceil(memory / max(_cpus_of_replica(role, requested), 1))}M"}
+
+
+def _cpus_of_replica(role: Role, requested: Mapping[str, CfgVal]) -> int:
+    """Returns the number of CPUs of a replica."""
+    if "cpus-per-gpu" in requested:
+        return first_number(requested["cpus-per-gpu"]) * max(role.resource.gpu, 1)
+    if match := _CPU_NAME.search(str(requested.get("tres-per-task"))):
+        return int(match[1])
+    return first_number(requested.get("cpus-per-task"), int(role.resource.cpu))
+
+
+def first_number(value: CfgVal, otherwise: int = 1) -> int:
+    """Returns the number at the start of an option's value, the least one of a range.
+
+    >>> first_number("3-9"), first_number(2), first_number(None, 7)
+    (3, 2, 7)
+    """
+    match = re.match(r"[1-9][0-9]{0,8}", "" if value is None else str(value))
+    return int(match[0]) if match else otherwise
 
 
 def _metadata_options(role: Role) -> dict[str, CfgVal]:
@@ -105,21 +165,29 @@ def _metadata_options(role: Role) -> dict[str, CfgVal]:
     return options
 
 
-_CONTAINER = ("container-", "no-container-")
+_OF_SLURM = ("container-id", "container-type")
+"""Options for OCI containers, which are not those of the container plugin."""
+
+
+def _is_of_plugin(name: str) -> bool:
+    return name.startswith(("container-", "no-container-")) and name not in _OF_SLURM
 
 
 def container_options(cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
     """Returns the options of the container plugin, which are passed to srun."""
-    return {key: value for key, value in sbatch_options(cfg).items() if key.startswith(_CONTAINER)}
+    return {key: value for key, value in sbatch_options(cfg).items() if _is_of_plugin(key)}
 
 
 def srun_options(role: Role, cfg: Mapping[str, CfgVal], group: int | None) -> str:
     """Returns the srun options of a role's step, quoted for a shell."""
     options: dict[str, CfgVal] = {} if group is None else {"het-group": group}
     options["ntasks"] = role.num_replicas
-    if role.resource.cpu > 0 or "cpus-per-task" in sbatch_options(cfg):
-        # since 22.05, srun does not inherit it from sbatch
-        options["cpus-per-task"] = role_options(role, cfg)["cpus-per-task"]
+    requested = _requested(role, cfg)
+    cpus = requested.get("cpus-per-task")
+    if cpus is None and role.resource.cpu > 0 and not _gives_cpus(requested):
+        cpus = role.resource.cpu
+    if cpus is not None:
+        options["cpus-per-task"] = cpus  # since 22.05, srun does not inherit it from sbatch
     options |= {"kill-on-bad-exit": int(ends_together(role, cfg)), "wait": 0, "export": "ALL"}
     arguments = [f"--{key}={quote(str(value))}" for key, value in options.items()]
     return " ".join([*arguments, *_plugin_arguments(role, cfg)])

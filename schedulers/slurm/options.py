@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -22,7 +22,7 @@ from torchx.schedulers.shared.options import (
 from torchx.schedulers.slurm.node.job_limits import check_limits
 from torchx.scheduling.preflight import check_preflight
 from torchx.specs.run_options import CfgVal, InvalidRunConfigException, runopt, runopts
-from torchx.suggestions import did_you_mean
+from torchx.suggestions import did_you_mean, nearest
 
 with lazy_imports:
     import json
@@ -40,21 +40,22 @@ _CONTAINERS = {"true": "pyxis", "false": None, "none": None}
 SBATCH = name_set(
     """
     account acctg-freq batch bb bbf begin chdir cluster-constraint comment constraint container
-    container-id contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu cpus-per-task deadline
-    delay-boot dependency distribution exclude exclusive export export-file extra extra-node-info
-    get-user-env gid gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags hint
-    hold ignore-pbs job-name kill-on-invalid-dep licenses mail-type mail-user mcs-label mem mem-bind
-    mem-per-cpu mem-per-gpu mincpus network nice no-kill nodefile nodelist nodes ntasks-per-core
-    ntasks-per-gpu ntasks-per-node ntasks-per-socket open-mode overcommit oversubscribe partition power
-    prefer priority profile propagate qos reboot resv-ports reservation segment signal sockets-per-node
-    spread-job stepmgr switches thread-spec threads-per-core time time-min tmp tres-bind tres-per-task uid
+    consolidate-segments container-id container-type contiguous core-spec cores-per-socket cpu-freq
+    cpus-per-gpu cpus-per-task deadline delay-boot dependency distribution exclude exclusive export
+    export-file extra extra-node-info get-user-env gid gpu-bind gpu-freq gpus gpus-per-node
+    gpus-per-socket gpus-per-task gres gres-flags hint hold ignore-pbs job-name kill-on-invalid-dep
+    licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mem-update mincpus network
+    nice no-kill nodefile nodelist nodes ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket
+    oom-kill-step open-mode overcommit oversubscribe partition power prefer priority profile propagate qos
+    reboot resources resv-ports reservation segment signal sockets-per-node spread-job spread-segments
+    stepmgr switches thread-spec threads-per-core time time-min tmp tres-bind tres-per-task uid
     use-min-nodes wait-all-nodes wckey
     container-image container-mounts container-workdir container-name container-save container-mount-home
     no-container-mount-home container-remap-root no-container-remap-root container-entrypoint
     no-container-entrypoint container-entrypoint-log container-writable container-readonly container-env
     """
 )
-"""Long sbatch options of Slurm 20.11 to 25.x and of its container plugin; a dry run does not call sbatch."""
+"""Long sbatch options of Slurm 20.11 to 26.05 and of its container plugin; a dry run does not call sbatch."""
 
 UNSUPPORTED: Mapping[str, str] = {
     "array": "an application is one job: many runs are submitted by torchx run --each",
@@ -75,13 +76,18 @@ UNSUPPORTED: Mapping[str, str] = {
 WHOLE_JOB = name_set(
     """
     begin chdir comment deadline dependency export export-file get-user-env gid hold ignore-pbs
-    job-name kill-on-invalid-dep mail-type mail-user nice open-mode priority propagate signal uid
+    job-name kill-on-invalid-dep mail-type mail-user nice open-mode priority propagate requeue signal uid
     wait-all-nodes wckey
     """
 )
 """Options of sbatch that apply to the whole job; all others are repeated for each role."""
 
 _ANY = runopt(None, str, False, "an sbatch option")
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
+_LIKENESS = 0.85
+"""The least share of letters in common by which an unknown name is a misspelled one."""
+_EXPEDITE = "expedite"
+"""A value of `requeue`, which otherwise is a bool."""
 
 
 class SlurmOptions(runopts):
@@ -114,7 +120,7 @@ class SlurmOptions(runopts):
             key = self.canonical_key(name)
             if key in UNSUPPORTED and key not in self._opts:
                 raise _unsupported(key, cfg)
-            if key in self._opts or not is_option(key):
+            if (key in self._opts and not _is_expedite(key, value)) or not is_option(key):
                 own[name] = value
             elif value is None or isinstance(value, (str, int, float)):
                 sbatch[key] = value
@@ -139,7 +145,11 @@ class SlurmOptions(runopts):
             data = None
         if not isinstance(data, dict):
             return super().cfg_from_json_repr(json_repr, strict)
-        sbatch = {n: v for n, v in data.items() if is_option(k := self.canonical_key(n)) and k not in self}
+        sbatch = {
+            name: value
+            for name, value in data.items()
+            if is_option(key := self.canonical_key(name)) and (key not in self or _is_expedite(key, value))
+        }
         rest = {name: value for name, value in data.items() if name not in sbatch}
         result.update(super().cfg_from_json_repr(json.dumps(rest), strict))
         result.update({self.canonical_key(name): value for name, value in sbatch.items()})
@@ -149,13 +159,16 @@ class SlurmOptions(runopts):
         """Returns a copy of these options with the sbatch options named in a text."""
         plain = _PlainOptions(self)
         plain.update(self)
-        for name in to_dict(cfg_str):
+        for name, value in to_dict(cfg_str).items():
             key = self.canonical_key(name)
             if key in UNSUPPORTED and key not in self._opts:
                 raise _unsupported(key, {})
-            if key not in self._opts and is_option(key):
+            if is_option(key) and (key not in self._opts or _is_expedite(key, value)):
                 plain._opts[key] = copy.copy(_ANY)
         return plain
+
+    def _names(self) -> Iterable[str]:
+        return (*self._opts, *SBATCH)
 
 
 class _PlainOptions(runopts):
@@ -168,6 +181,9 @@ class _PlainOptions(runopts):
     def canonical_key(self, name: str) -> str:
         return self._options.canonical_key(name)
 
+    def _names(self) -> Iterable[str]:
+        return self._options._names()
+
 
 def _unsupported(key: str, cfg: Mapping[str, CfgVal]) -> InvalidRunConfigException:
     return InvalidRunConfigException(
@@ -178,13 +194,32 @@ def _unsupported(key: str, cfg: Mapping[str, CfgVal]) -> InvalidRunConfigExcepti
     )
 
 
+def _is_expedite(key: str, value: object) -> bool:
+    return key == "requeue" and value == _EXPEDITE
+
+
 def is_option(name: str) -> bool:
-    """Returns True if sbatch has a long option of this name, in a known release or as installed."""
-    if name in SBATCH:
+    """Returns True if a name is passed to sbatch: a known option, or one that resembles none.
+
+    A near miss or an abbreviation of a known option counts only if the installed sbatch lists it.
+
+    >>> [is_option(name) for name in ("gres", "a-new-one", "partion", "arr", "job_dir", "a--b")]
+    [True, True, False, False, False, False]
+    """
+    if name in SBATCH or name in WHOLE_JOB:
         return True
-    if name in UNSUPPORTED or not re.fullmatch("[a-z][a-z0-9-]*", name):
+    if name in UNSUPPORTED or not _NAME.fullmatch(name):
         return False
-    return name in (commands.options_of("sbatch") or ())
+    if name in (commands.options_of("sbatch") or ()):
+        return True
+    known = {each.replace("_", "-") for each in (*SBATCH, *WHOLE_JOB, *UNSUPPORTED, *_own_options())}
+    return not any(each.startswith(name) for each in known) and nearest(name, known, _LIKENESS) is None
+
+
+def unknown_options(names: Iterable[str]) -> list[str]:
+    """Returns those of the options for sbatch that neither torchx nor the installed sbatch lists."""
+    unknown = [name for name in names if not {name} & (SBATCH | WHOLE_JOB | UNSUPPORTED.keys())]
+    return [name for name in unknown if name not in (commands.options_of("sbatch") or ())]
 
 
 def run_options() -> SlurmOptions:
@@ -214,7 +249,7 @@ def run_options() -> SlurmOptions:
         "requeue",
         type_=bool,
         help="requeue the job for a retry, and after preemption or node failure (default: if a role has "
-        "retries); false: retry immediately, on the same nodes",
+        "retries); false: retry immediately, on the same nodes; expedite: before other jobs (Slurm 26.05)",
     )
     add_shared(opts, "grace_period", "fail_fast", "retry_on", "no_retry_on", *LIMITS)
     opts.add(

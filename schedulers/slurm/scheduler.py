@@ -75,7 +75,7 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         """Submits a job.
 
         Raises:
-            UsageError: sbatch does not support an option, or the request was already submitted.
+            UsageError: the cluster cannot run it, or the request was already submitted.
             StateError: Slurm is missing, does not respond or rejects the job, or a folder cannot be created.
         """
         return submit.schedule(dryrun_info, self.session_name)

@@ -13,7 +13,6 @@ from pathlib import Path
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import files
-from torchx.masking.names import name_set
 from torchx.schedulers.shared.options import progress_of
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.checks import check_tasks
@@ -27,7 +26,6 @@ from torchx.scheduling.checks import require_application
 from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import CfgVal
 from torchx.specs.serialize import app_to_dict
-from torchx.suggestions import did_you_mean
 
 with lazy_imports:
     from torchx.schedulers.docker.images import workspace
@@ -35,14 +33,14 @@ with lazy_imports:
 
 NO_MEMORY = 1000
 """Maximum MB of nodes without configured memory, for which Slurm rejects requests for memory."""
-_MEMORY = re.compile(r"^#SBATCH --mem-per-cpu=.*\n", re.MULTILINE)
+_MEMORY = re.compile(r"^#SBATCH --mem(?:-per-cpu)?=.*\n", re.MULTILINE)
 
 
 def schedule(info: AppDryRunInfo[SlurmRequest], session: str) -> str:
     """Submits a request with the copies and images of its workspaces, and returns the id of the job.
 
     Raises:
-        UsageError: sbatch does not support an option, or the request was already submitted.
+        UsageError: the cluster cannot run it, or the request was already submitted.
         StateError: Slurm is missing, does not respond or rejects the job, or a folder cannot be created.
     """
     app = require_application(info)
@@ -61,7 +59,7 @@ def submit(
         Its id, and notes, one line each.
 
     Raises:
-        UsageError: sbatch does not support an option, or the request was already submitted.
+        UsageError: the cluster cannot run it, or the request was already submitted.
         StateError: Slurm is missing, does not respond or rejects the job, or its folder cannot be created.
     """
     check_cluster()
@@ -269,29 +267,20 @@ def _header(script: str) -> str:
 
 
 def check_supported(script: str, cfg: Mapping[str, CfgVal]) -> None:
-    """Checks that the installed sbatch and srun support all options of a script, with its number of replicas.
+    """Checks that the cluster supports the containers of a script, and its number of replicas.
 
     Args:
         script: the script for sbatch.
         cfg: run options.
 
     Raises:
-        UsageError: an option is not supported, or a node gets more replicas than Slurm starts on one.
+        UsageError: the containers are not supported, or a node gets more replicas than Slurm starts on one.
     """
     if cfg.get("containers") == "apptainer" and shutil.which("apptainer") is None:
         raise UsageError(
             "containers=apptainer: `apptainer` is not on PATH",
             hint="load it first, e.g. module load apptainer; or use the plugin of srun: containers=pyxis",
         )
-    known = client.options_of("sbatch")
-    if known is None:
-        return  # missing or broken: sbatch will fail itself
-    for name in options_in(script):
-        if name not in known and name not in UNDOCUMENTED:
-            raise UsageError(
-                f"sbatch does not support --{name}",
-                hint=did_you_mean(name, known, "list options: sbatch --help"),
-            )
     check_tasks(_header(script))
     plugin = in_containers(cfg) and cfg.get("containers") != "apptainer"
     if plugin and "container-image" not in (client.options_of("srun") or ()):
@@ -299,10 +288,3 @@ def check_supported(script: str, cfg: Mapping[str, CfgVal]) -> None:
             "this cluster has no container plugin (pyxis): srun does not support --container-image",
             hint="run without: -cfg containers=false; or with Apptainer: -cfg containers=apptainer",
         )
-
-
-UNDOCUMENTED = name_set(
-    "ntasks ntasks-per-node requeue no-requeue hint mem-bind network resv-ports acctg-freq "
-    "kill-on-invalid-dep open-mode batch gid uid wait-all-nodes container prefer tres-per-task extra"
-)
-"""Options that some releases support but omit from their help."""

@@ -56,6 +56,18 @@ def test_the_script_of_a_dry_run_goes_to_sbatch_by_hand(scheduler: SlurmSchedule
     assert Path(info.request.folder).stat().st_mode & 0o077 == 0
 
 
+def test_options_that_share_processors(scheduler: SlurmScheduler) -> None:
+    shared = role(
+        "test $$SLURM_CPUS_PER_TASK = 2 && echo ${replica_id}", num_replicas=4, resource=Resource(2, 0, 50)
+    )
+    app_id = scheduler.submit(AppDef("many", [shared]), {"overcommit": True, "nodes": 1})
+    assert scheduler.wait(app_id, 60)
+    assert state(scheduler, app_id) is AppState.SUCCEEDED
+    assert sorted(output(scheduler, app_id).split()) == [b"0", b"1", b"2", b"3"]
+    with pytest.raises(StateError, match=r"Slurm rejected the job: .*unrecognized option '--a-new-one=3'"):
+        scheduler.submit(AppDef("new", [role("true")]), {"a-new-one": 3})
+
+
 def test_defaults_of_slurms_programs_in_the_environment(
     scheduler: SlurmScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:

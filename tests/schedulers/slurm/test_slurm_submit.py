@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from torchx.errors import UsageError
+from torchx.errors import StateError, UsageError
 from torchx.schedulers.slurm import commands as slurm_client
 from torchx.schedulers.slurm.parse import JobFacts
 from torchx.schedulers.slurm.record import Records
@@ -51,9 +51,18 @@ def test_arguments_that_look_like_options_arrive(programs: Path, monkeypatch: py
     assert (programs / "sbatch.partition").read_text() == "mine\n"
 
 
-def test_options_that_are_not_known_there_are_refused(programs: Path) -> None:
-    with pytest.raises(UsageError, match="sbatch does not support --segment"):
+def test_the_error_of_sbatch_about_an_option_is_shown_whole(programs: Path) -> None:
+    refusal = "sbatch: unrecognized option '--segment=2'\nTry sbatch --help for more."
+    (programs / "sbatch").write_text(f'#!/bin/sh\necho "{refusal}" >&2; exit 1\n')
+    with pytest.raises(StateError) as error:
         create_scheduler("torchx").submit(AppDef("a", [Role("r", "", entrypoint="true")]), {"segment": "2"})
+    assert error.value.message == (
+        "Slurm rejected the job: unrecognized option '--segment=2' Try sbatch --help for more."
+    )
+    assert not list(Records().all())
+
+
+def test_containers_without_the_plugin_are_rejected(programs: Path) -> None:
     image = {"container-image": "foo"}
     with pytest.raises(UsageError, match="does not support --container-image"):
         create_scheduler("torchx").submit(AppDef("a", [Role("r", "", entrypoint="true")]), image)
