@@ -54,6 +54,7 @@ class Flag(NamedTuple):
         is_bool: whether the value is ``true`` or ``false``, may be omitted, and ``--no-`` means ``false``.
         repeats: whether it may be repeated; a switch always may.
         is_help: whether it requests help, and ends the parsing.
+        otherwise: its value without ``=``; empty if it needs a value.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Flag(NamedTuple):
     is_bool: bool = False
     repeats: bool = False
     is_help: bool = False
+    otherwise: str = ""
 
 
 class Hit(NamedTuple):
@@ -215,8 +217,8 @@ class FlagTable:
                     code="unexpected_argument",
                 )
             return hit._replace(value="false" if hit.negated else None)
-        if value is not None:
-            return hit._replace(value=value)
+        if value is not None or flag.otherwise:
+            return hit._replace(value=flag.otherwise if value is None else value)
         following = remaining[-1] if remaining else None
         if flag.is_bool:
             return hit._replace(value=remaining.pop() if self._is_bool_value(following) else "true")

@@ -9,6 +9,7 @@ from typer.core import TyperCommand
 
 from torchx.command_line import Flag, FlagTable
 from torchx.errors import UsageError
+from torchx_cli.flags import OMITTED
 from torchx_cli.terminal.output import note
 
 
@@ -97,8 +98,9 @@ def flag_table(
             param.name,
             (*param.opts, *param.secondary_opts),
             takes="" if getattr(param, "is_flag", False) else "a value",
-            repeats=param.multiple,
+            repeats=param.multiple or (param.metavar or "").startswith("[="),
             is_help=param.name == "help",
+            otherwise=OMITTED if (param.metavar or "").startswith("[=") else "",
         )
         for param in params
         if param.param_type_name == "option"

@@ -48,7 +48,18 @@ Output = Annotated[
     str, option("-o", "--output", metavar="FORMAT", help="Output format: text (default), json or yaml.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Same as -o json.")]
-Dryrun = Annotated[bool, typer.Option("--dryrun", help="Show the scheduler request without submitting it.")]
+OMITTED = "yes"
+"""The value of a flag that is given without one, if its metavar begins with ``[=``."""
+FULL = "full"
+"""The value of `--dryrun` that shows all files."""
+Dryrun = Annotated[
+    str,
+    option(
+        "--dryrun",
+        metavar="[=full]",
+        help="Show the scheduler request without submitting it; full: with all files of the job.",
+    ),
+]
 Detach = Annotated[
     bool, typer.Option("-d", "--detach", help="Return after submission; the application keeps running.")
 ]

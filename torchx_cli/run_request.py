@@ -13,7 +13,7 @@ from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.suggestions import did_you_mean
 from torchx_cli.environment import Environment
-from torchx_cli.flags import split_list, tags_given
+from torchx_cli.flags import OMITTED, split_list, tags_given
 from torchx_cli.rule_flags import flag_options
 from torchx_cli.sweeping.flags import SweepFlags
 
@@ -50,7 +50,7 @@ class RunRequest:
         options: run options by name, from JSON.
         workspace: folders copied with the application: a path, a URL or a YAML mapping.
         parent_run_id: the parent run.
-        dryrun: show the request without submitting it.
+        dryrun: show the request without submitting it, if not empty; ``full``: with all files.
         wait: wait until the application has ended.
         log: stream the logs.
         detach: return after submission.
@@ -74,7 +74,7 @@ class RunRequest:
     options: dict[str, Any] | None = None
     workspace: str = ""
     parent_run_id: str = ""
-    dryrun: bool = False
+    dryrun: str = ""
     wait: bool = False
     log: bool = False
     detach: bool = False
@@ -173,7 +173,7 @@ def _from_stdin(data: Mapping[str, Any]) -> RunRequest:
         options=options if isinstance(options, dict) else None,
         workspace=data.get("workspace", ""),
         parent_run_id=data.get("parent_run_id", ""),
-        dryrun=data.get("dryrun", False),
+        dryrun=OMITTED if data.get("dryrun") else "",
         wait=data.get("wait", False),
         log=data.get("log", False),
     )

@@ -58,7 +58,7 @@ class SlurmRequest:
 def dry_run(app: AppDef, cfg: Mapping[str, CfgVal], session: str) -> AppDryRunInfo[SlurmRequest]:
     """Returns the request for an application, with notes; has no side effects."""
     copies, builds, notes = plan_workspaces(app, cfg)
-    info = AppDryRunInfo(to_request(app, cfg, session, copies, builds), as_text)
+    info = AppDryRunInfo(to_request(app, cfg, session, copies, builds), as_text, as_brief)
     info.notes += notes + notes_of(app, cfg) + notes_of_limits(cfg)
     return info
 
@@ -117,3 +117,11 @@ def context_of(
 def as_text(request: SlurmRequest) -> str:
     """Returns a script that can be passed to sbatch by hand, with all files."""
     return script_by_hand(request.script, request.files)
+
+
+def as_brief(request: SlurmRequest) -> str:
+    """Returns the script, with the names of the files that it reads."""
+    names = [f"#   {name}" for name in sorted(request.files)]
+    return "\n".join(
+        [request.script, "# It reads these files; torchx run --dryrun=full shows them:", *names, ""]
+    )

@@ -44,6 +44,7 @@ USAGE = [
     ("run --detach --wait utils.echo", "error: --detach cannot be combined with --wait"),
     ("run -o xml utils.echo", "error: -o takes text, json or yaml, got `xml`"),
     ("run -s", "error: -s takes a value, got nothing"),
+    ("run --dryrun=all utils.echo", 'error: --dryrun takes full or no value, got "all"'),
     ("rnu utils.echo", "error: unknown command `rnu`\n  did you mean `run`?   all commands: torchx --help"),
     ("ps", "error: unknown command `ps`\n  did you mean `list`?"),
     ("logs @last", "error: unknown command `logs`\n  did you mean `log`?"),

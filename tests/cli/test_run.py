@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -50,6 +51,21 @@ def request_of(*words: str) -> dict[str, list[str]]:
     """The command of each replica of a dry-run."""
     data = answer("run", "--dryrun", "-o", "json", *words)
     return {role["name"]: [role["entrypoint"], *role["args"]] for role in data["app"]["roles"]}
+
+
+def test_a_dry_run_on_slurm_names_the_files_of_the_job() -> None:
+    words = ("c.py:app", "echo an argument")
+    short = torchx("run", "-s", "slurm", "--dryrun", *words)
+    flagged = torchx("run", "-s", "slurm", "--dryrun", "--", *words)
+    full = torchx("run", "-s", "slurm", "--dryrun=full", *words)
+    assert [done.returncode for done in (short, flagged, full)] == [0, 0, 0]
+    script = short.stdout.partition("=== SCHEDULER REQUEST ===")[2]
+    assert len(script.splitlines()) < 60
+    names = re.findall(r"^#> (?!end$)(.*)$", full.stdout, re.MULTILINE)
+    assert re.findall("^#   (.*)$", script, re.MULTILINE) == sorted(names)
+    assert "role-0.sh" in names
+    assert "an argument" not in script
+    assert "#|   'echo an argument'" in full.stdout
 
 
 def test_the_handle_is_all_of_stdout_and_the_output_comes_on_stderr() -> None:

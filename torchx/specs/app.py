@@ -240,6 +240,7 @@ class AppDryRunInfo(Generic[T]):
     Args:
         request: the scheduler's own request object.
         fmt: formats the request.
+        brief: formats it without the content of its files (default: as ``fmt``).
 
     Attributes:
         request: the scheduler's own request object; ``Role.pre_proc`` may change it.
@@ -260,7 +261,7 @@ class AppDryRunInfo(Generic[T]):
     sbatch --parsable
     """
 
-    def __init__(self, request: T, fmt: Callable[[T], str]) -> None:
+    def __init__(self, request: T, fmt: Callable[[T], str], brief: Callable[[T], str] | None = None) -> None:
         self.request = request
         self.notes: list[str] = []
         self.app: AppDef | None = None
@@ -270,6 +271,7 @@ class AppDryRunInfo(Generic[T]):
         self.notify: Notify | None = None
         self.existed = False
         self._fmt = fmt
+        self._brief = brief or fmt
 
     _app = _older_name("app")
     _cfg = _older_name("cfg")

@@ -79,7 +79,7 @@ def rerun_(
     env: Env = [],  # noqa: B006
     env_file: EnvFile = [],  # noqa: B006
     secret: Secrets = [],  # noqa: B006
-    dryrun: Dryrun = False,
+    dryrun: Dryrun = "",
     detach: Detach = False,
     wait: Wait = False,
     log: Log = False,

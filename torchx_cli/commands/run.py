@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchx import settings
+from torchx.command_line import ArgumentError
 from torchx.config.paths import component_settings
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx_cli.environment import Env, EnvFile, Environment, Secrets
 from torchx_cli.flags import (
+    FULL,
+    OMITTED,
     Cfg,
     CheckpointDir,
     Detach,
@@ -110,7 +113,7 @@ def run_(
     env: Env = [],  # noqa: B006  # typer makes a new one
     env_file: EnvFile = [],  # noqa: B006
     secret: Secrets = [],  # noqa: B006
-    dryrun: Dryrun = False,
+    dryrun: Dryrun = "",
     detach: Detach = False,
     wait: Wait = False,
     log: Log = False,
@@ -244,7 +247,7 @@ def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Run
     for line in info.notes:
         note(f"note: {line}")
     if request.dryrun:
-        dryrun_output.print_dryrun(info, form)
+        dryrun_output.print_dryrun(info, form, full=request.dryrun == FULL)
         return 0
     info.notify = request.notify
     follow = follows(request, runner, info)
@@ -285,6 +288,12 @@ def check_combination(request: RunRequest, form: str) -> None:
     """
     if request.detach and (request.wait or request.log):
         raise UsageError("--detach cannot be combined with --wait or --log", code="conflicting_flags")
+    if request.dryrun not in ("", OMITTED, FULL):
+        raise ArgumentError(
+            f'--dryrun takes {FULL} or no value, got "{request.dryrun}"',
+            flag="--dryrun",
+            given=request.dryrun,
+        )
     if form == "yaml" and not request.dryrun:
         raise UsageError("-o yaml requires --dryrun", code="conflicting_flags")
 

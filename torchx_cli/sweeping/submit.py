@@ -13,6 +13,7 @@ from torchx.runner import resolve, sweeps
 from torchx.sweeps import after
 from torchx.sweeps.parameters import expand
 from torchx_cli.applications import find
+from torchx_cli.flags import FULL
 from torchx_cli.placement import placement
 from torchx_cli.terminal.error_output import about
 from torchx_cli.terminal.masking import remember
@@ -155,7 +156,7 @@ def _dryrun(
     for line in info.notes:
         note(f"note: {line}")
     note(f"{len(runs):,} runs; the request of the first one ({sweep_attach.shown(runs[0][0])}):")
-    dryrun_output.print_dryrun(info, form)
+    dryrun_output.print_dryrun(info, form, full=request.dryrun == FULL)
     return 0
 
 

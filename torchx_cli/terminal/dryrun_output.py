@@ -22,12 +22,13 @@ LONGEST = 10_000
 """Maximum length of a value before it is shortened in text output."""
 
 
-def print_dryrun(info: AppDryRunInfo[Any], form: str) -> None:
+def print_dryrun(info: AppDryRunInfo[Any], form: str, *, full: bool = False) -> None:
     """Prints a request on stdout with secrets masked, except manifests as YAML, which are unmasked.
 
     Args:
         info: the request.
         form: text, json or yaml.
+        full: also print the content of files that belong to the request, as text.
     """
     if form == "yaml" and isinstance(info.request, Manifests):
         # masked manifests would be unusable; always UTF-8, as other tools expect
@@ -48,7 +49,7 @@ def print_dryrun(info: AppDryRunInfo[Any], form: str) -> None:
         return
     secrets = secret_values(info.app)
     app = yaml_text(mask(_app_data(info), secrets))
-    request = mask_text(_shown(info, secrets), secrets)
+    request = mask_text(_shown(info, secrets, full), secrets)
     language = "bash" if request.startswith("#!") else "yaml"
     say("=== APPLICATION ===")
     show_code(app, "yaml", sys.stdout)
@@ -56,12 +57,13 @@ def print_dryrun(info: AppDryRunInfo[Any], form: str) -> None:
     show_code(request.rstrip(), language, sys.stdout)
 
 
-def _shown(info: AppDryRunInfo[Any], secrets: Iterable[str]) -> str:
+def _shown(info: AppDryRunInfo[Any], secrets: Iterable[str], full: bool) -> str:
     """Returns a request as text; values are masked first, while their names are known."""
     request: Any = mask(info.request, secrets)
     if isinstance(info.request, Manifests):
         request = replace(request, manifests=_shortened(request.manifests))
-    return info._fmt(request)
+    formatted: str = (info._fmt if full else info._brief)(request)
+    return formatted
 
 
 def _shortened(data: Any) -> Any:
