@@ -299,7 +299,7 @@ class Succeeded:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.attempts: dict[int, int] = {}
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError):
             attempts = json.loads(path.read_text(encoding="utf-8"))
             self.attempts = {int(ordinal): int(attempt) for ordinal, attempt in attempts.items()}
 

@@ -27,6 +27,7 @@ from torchx.suggestions import did_you_mean, nearest
 with lazy_imports:
     import json
 
+    from torchx import json_limits
     from torchx.schedulers.slurm import commands
 
 
@@ -140,7 +141,7 @@ class SlurmOptions(runopts):
         """Reads options from a JSON object."""
         result = runopts.cfg_from_json_repr(self._with_sbatch(""), "{}")
         try:
-            data = json.loads(json_repr)
+            data = json_limits.load_json(json_repr)
         except ValueError:
             data = None
         if not isinstance(data, dict):

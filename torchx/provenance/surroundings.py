@@ -93,7 +93,7 @@ def _listed(python: str, deadline: Deadline) -> dict[str, dict[str, str]]:
         data = json.loads(listing[:LONGEST_LISTING])
         if not (isinstance(data["packages"], dict) and isinstance(data["editable"], dict)):
             raise ValueError
-    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise StateError(f"{python} does not list its packages") from error
     return {**data, "version": data["version"], "executable": data["executable"]}
 

@@ -99,7 +99,7 @@ def _item(text: str) -> Any:
     """Returns a JSON object of a log as a short line, and another one as data."""
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         data = text  # a part of an error, or too long
     if not isinstance(data, dict):
         return _short(text)

@@ -117,7 +117,7 @@ class _Ends:
                 if kind == "end":
                     print_stderr(self._line(plan, entry["n"], entry["s"], entry.get("b"), entry["t"]))
                 done = kind == "done"
-            except (ValueError, KeyError, TypeError, TorchxError):
+            except (ValueError, KeyError, TypeError, RecursionError, TorchxError):
                 continue
         return done
 

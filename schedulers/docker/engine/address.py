@@ -157,7 +157,7 @@ def _config_folder() -> Path:
 def _current_context() -> str:
     try:
         name = _read(_config_folder() / "config.json").get("currentContext", "")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return ""
     return name if isinstance(name, str) else ""
 
@@ -168,7 +168,7 @@ def _of_context(name: str) -> Address:
     try:
         endpoint = _read(folder / "meta" / digest / "meta.json")["Endpoints"]["docker"]
         host = endpoint["Host"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise StateError(
             f"the docker context `{name}` is missing or damaged",
             hint="list the contexts: docker context ls; or set DOCKER_HOST",

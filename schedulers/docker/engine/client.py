@@ -138,7 +138,7 @@ class Engine:
             raise EngineError(404 if absent else status, reason(data))
         try:
             return json.loads(data) if data else None
-        except ValueError:
+        except (ValueError, RecursionError):
             return data.decode("utf-8", "replace")
 
     def stream(

@@ -117,6 +117,6 @@ def receive(connection: Receives, size: int) -> tuple[bytes, bool]:
 def reason(data: bytes) -> str:
     """Returns the message of an error response, on one line."""
     text = data.decode("utf-8", "replace")
-    with suppress(ValueError, KeyError, TypeError):
+    with suppress(ValueError, KeyError, TypeError, RecursionError):
         text = str(json.loads(text)["message"])
     return " ".join(text.split()) or "no reason was given"
