@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 
-from torchx.errors import StateError, UsageError
-from torchx.jobs.paths import file_name
+from torchx.errors import StateError
+from torchx.jobs.paths import check_file_name
 from torchx.machine import processes
 from torchx.scheduling.checks import require_roles
 from torchx.settings import SERVICE
 from torchx.specs.app import AppDef, Role
-
-LONGEST_NAME = 200
-"""Maximum length of a name in a path; file systems allow 255, and an id is appended."""
 
 
 def check(app: AppDef) -> None:
@@ -23,8 +20,7 @@ def check(app: AppDef) -> None:
     """
     require_roles(app)
     for kind, name in (("application", app.name), *(("role", role.name) for role in app.roles)):
-        if len(file_name(name)) > LONGEST_NAME:
-            raise UsageError(f"the name of the {kind} `{name[:24]}…` is too long for a file")
+        check_file_name(kind, name)
 
 
 def require_system(scheduler: str) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 from torchx.errors import StateError, UsageError
+from torchx.jobs.paths import check_file_name
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.directives import first_number, in_containers, role_options
 from torchx.schedulers.slurm.options import sbatch_options, unknown_options
+from torchx.schedulers.slurm.parse import hosts_of
 from torchx.scheduling.checks import require_images, require_roles
 from torchx.specs.app import AppDef
 from torchx.specs.mounts import BindMount
@@ -25,9 +29,12 @@ def check(app: AppDef, cfg: Mapping[str, CfgVal]) -> None:
     """Checks an application; resources are optional.
 
     Raises:
-        UsageError: it has no roles, or a role to run in a container has no image.
+        UsageError: it has no roles, the name of a role is too long for a folder, or a role to run in a
+            container has no image.
     """
     require_roles(app)
+    for role in app.roles:
+        check_file_name("role", role.name)
     if cfg.get("containers"):
         require_images(app, "`containers`")
 
@@ -86,6 +93,46 @@ def check_tasks(header: str) -> None:
             f"overcommit: {tasks:,} replicas on {on}, but Slurm starts at most {most} on each",
             hint=f"use more nodes: -cfg nodes={math.ceil(tasks / most)}",
         )
+
+
+def check_nodes(header: str) -> None:
+    """Checks that the partitions of several roles have enough nodes, which Slurm does not check itself.
+
+    Args:
+        header: the #SBATCH lines of a job.
+
+    Raises:
+        UsageError: they have fewer nodes, so that the job would wait for ever.
+    """
+    parts = [dict(_OPTION.findall(part)) for part in header.split("#SBATCH hetjob\n")]
+    if len(parts) == 1:
+        return
+    nodes = _nodes_of_partitions()
+    default = os.environ.get("SBATCH_PARTITION") or next((name for name in nodes if name.endswith("*")), "")
+    needed: Counter[str] = Counter()
+    for options in parts:
+        needed[options.get("partition") or default] += first_number(options.get("nodes"))
+    for names, count in needed.items():
+        found = [nodes.get(name, nodes.get(f"{name}*")) for name in names.split(",")]
+        known = {node for each in found for node in each or ()}
+        if all(found) and count > len(known):
+            raise UsageError(
+                f"the roles need {count} nodes of partition `{names.rstrip('*')}`, which has {len(known)}: "
+                "Slurm starts each role on nodes of its own",
+                hint="use a larger partition: -cfg partition=…; list partitions: sinfo -s",
+            )
+
+
+def _nodes_of_partitions() -> dict[str, set[str]]:
+    """Returns the nodes of each partition; the name of the default one ends in ``*``."""
+    try:
+        output = client.call(["sinfo", "--all", "--noheader", "--format=%P|%N"])
+    except StateError:
+        return {}
+    nodes: dict[str, set[str]] = {}
+    for name, _, hosts in (line.partition("|") for line in output.splitlines()):
+        nodes.setdefault(name, set()).update(hosts_of(hosts.strip()))
+    return nodes
 
 
 def _most_tasks() -> int:

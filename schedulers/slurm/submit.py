@@ -15,7 +15,7 @@ from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.schedulers.shared.options import progress_of
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.checks import check_tasks
+from torchx.schedulers.slurm.checks import check_nodes, check_tasks
 from torchx.schedulers.slurm.directives import in_containers, plugin_image_name
 from torchx.schedulers.slurm.options import sbatch_options
 from torchx.schedulers.slurm.paths import SlurmPaths, write
@@ -274,7 +274,8 @@ def check_supported(script: str, cfg: Mapping[str, CfgVal]) -> None:
         cfg: run options.
 
     Raises:
-        UsageError: the containers are not supported, or a node gets more replicas than Slurm starts on one.
+        UsageError: the containers are not supported, a node gets more replicas than Slurm starts on
+            one, or the roles need more nodes than their partition has.
     """
     if cfg.get("containers") == "apptainer" and shutil.which("apptainer") is None:
         raise UsageError(
@@ -282,6 +283,7 @@ def check_supported(script: str, cfg: Mapping[str, CfgVal]) -> None:
             hint="load it first, e.g. module load apptainer; or use the plugin of srun: containers=pyxis",
         )
     check_tasks(_header(script))
+    check_nodes(_header(script))
     plugin = in_containers(cfg) and cfg.get("containers") != "apptainer"
     if plugin and "container-image" not in (client.options_of("srun") or ()):
         raise UsageError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from torchx.errors import StateError
+from torchx.errors import StateError, UsageError
 from torchx.machine import files
 
 
@@ -63,6 +63,22 @@ def file_name(name: str) -> str:
     return "".join(chr(b) if chr(b) in safe else f"%{b:02X}" for b in name.encode("utf-8", "surrogateescape"))
 
 
+def check_file_name(kind: str, name: str) -> None:
+    """Checks that a name can be that of a file or a folder.
+
+    Args:
+        kind: the named thing, for the message.
+        name: the name.
+
+    Raises:
+        UsageError: it is too long.
+    """
+    if len(file_name(name)) > LONGEST_NAME:
+        raise UsageError(f"the name of the {kind} `{name[:24]}…` is too long for a file")
+
+
+LONGEST_NAME = 200
+"""Maximum length of a name in a path; file systems allow 255, and an id is appended."""
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_. +,=@:~")
 
 

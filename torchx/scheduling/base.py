@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from torchx.compat.subclasses import NO_OPTIONS, Adapted, method_of_engine
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
-from torchx.scheduling.checks import has_services, hosts_in, require_hosts
+from torchx.scheduling.checks import check_names, has_services, hosts_in, require_hosts
 from torchx.scheduling.protocols import BuildsImages as BuildsImages
 from torchx.scheduling.protocols import BuildsWorkspaces as BuildsWorkspaces
 from torchx.scheduling.protocols import Diagnoses as Diagnoses
@@ -139,6 +139,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
             app, roles=[specs_app.resolve_overrides(role) for role in app.roles], metadata=dict(app.metadata)
         )
         resolved = self.run_opts().resolve(cfg)
+        check_names(app)
         self._pre_build_validate(app, self.backend, resolved)
         if names := hosts_in(app):
             require_hosts(app, names, self.backend, known=self.knows_hosts)

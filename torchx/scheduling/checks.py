@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
 from torchx.json_limits import MOST_REPLICAS
+from torchx.lazy import lazy_imports
 from torchx.settings import AFTER, SERVICE
 from torchx.suggestions import did_you_mean
+
+with lazy_imports:
+    from torchx.machine import port_names, ports
+    from torchx.services import rules
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef, AppDryRunInfo
@@ -30,6 +35,30 @@ def require_roles(app: AppDef) -> None:
         if count > MOST_REPLICAS:
             limit = f"the maximum is {MOST_REPLICAS:,}"
             raise UsageError(f"application `{app.name}` has {count:,} {counted}; {limit}")
+
+
+def check_names(app: AppDef) -> None:
+    """Checks that commands can name each role, that ports are valid, and that no variable has two meanings.
+
+    Raises:
+        UsageError: the name of a role has a slash, a port is invalid, or two names make the same variable.
+    """
+    users: dict[str, str] = {}
+    for role in app.roles:
+        if "/" in role.name:
+            raise UsageError(
+                f"the name of role `{role.name}` has a slash, so no command could name its replicas",
+                hint=f"e.g. {role.name.replace('/', '-')}",
+            )
+        variables = [(rules.hosts_variable(role.name), f"role `{role.name}`")]
+        for name, port in role.port_map.items():
+            if type(port) is not int or not 0 < port <= port_names.LARGEST_PORT:
+                expected = f"expected 1 to {port_names.LARGEST_PORT}"
+                raise UsageError(f"role `{role.name}` has the port {port!r} (`{name}`), {expected}")
+            variables.append((ports.port_variable(name), f"port `{name}` ({port})"))
+        for variable, user in variables:
+            if (other := users.setdefault(variable, user)) != user:
+                raise UsageError(f"{other} and {user} would share the variable {variable}", hint="rename one")
 
 
 def has_services(app: AppDef) -> bool:

@@ -275,8 +275,6 @@ def _ports(role: Role) -> list[dict[str, Any]]:
     ports: list[dict[str, Any]] = []
     taken: set[str] = set()
     for name, port in role.port_map.items():
-        if not 0 < port < 65536:
-            raise UsageError(f"role `{role.name}` has the port {port} (`{name}`), expected 1 to 65535")
         short = slug(name)[:15].strip("-")
         named = short and short not in taken and "--" not in short and re.search("[a-z]", short)
         taken.add(short)

@@ -27,14 +27,14 @@ ODD = "a,b; 'q' \"w\" $HOME `date` \\ \r\n\n\nEND\nEMPTY CR  é 🙂 #x\n"
 
 def test_odd_names_and_values_in_several_roles(scheduler: SlurmScheduler) -> None:
     text = ODD.replace("$", "$$")
-    one = role('printf %s "$1$ODD"', "r/ö ä", env={"ODD": text})
+    one = role('printf %s "$1$ODD"', "r% ö ä", env={"ODD": text})
     one.args += ["sh", text]
     two = role(
         "echo $$TORCHX_RANK0_HOST $$TORCHX_REPLICA $$TORCHX_JOB_ID ${replica_id}", "b b", num_replicas=2
     )
     app_id = scheduler.submit(AppDef("näme, 'x'", [one, two]), {"comment": 'my "own" #1'})
     assert scheduler.wait(app_id, 60)
-    assert output(scheduler, app_id, replicas={"r/ö ä": frozenset()}) == (ODD + ODD).encode()
+    assert output(scheduler, app_id, replicas={"r% ö ä": frozenset()}) == (ODD + ODD).encode()
     lines = output(scheduler, app_id, replicas={"b b": frozenset([1])}).split()
     assert lines[1:] == [b"b", b"b/1", f"slurm://torchx/{app_id}".encode(), b"1"]
     assert lines[0].startswith(b"node")
@@ -44,7 +44,7 @@ def test_odd_names_and_values_in_several_roles(scheduler: SlurmScheduler) -> Non
 
 
 def test_the_script_of_a_dry_run_goes_to_sbatch_by_hand(scheduler: SlurmScheduler) -> None:
-    info = scheduler.submit_dryrun(AppDef("hand", [role("echo by hand", "r/ö", num_replicas=2)]), {})
+    info = scheduler.submit_dryrun(AppDef("hand", [role("echo by hand", "r%ö", num_replicas=2)]), {})
     app_id = slurm("sbatch", "--parsable", text=repr(info)).strip()
     assert scheduler.wait(app_id, 60)
     assert state(scheduler, app_id) is AppState.SUCCEEDED
@@ -52,7 +52,7 @@ def test_the_script_of_a_dry_run_goes_to_sbatch_by_hand(scheduler: SlurmSchedule
     assert output(scheduler, app_id) == b"by hand\n" * 2
     described = scheduler.describe(app_id)
     assert described is not None
-    assert [(each.role, len(each.replicas)) for each in described.roles_statuses] == [("r/ö", 2)]
+    assert [(each.role, len(each.replicas)) for each in described.roles_statuses] == [("r%ö", 2)]
     assert Path(info.request.folder).stat().st_mode & 0o077 == 0
 
 
@@ -66,6 +66,13 @@ def test_options_that_share_processors(scheduler: SlurmScheduler) -> None:
     assert sorted(output(scheduler, app_id).split()) == [b"0", b"1", b"2", b"3"]
     with pytest.raises(StateError, match=r"Slurm rejected the job: .*unrecognized option '--a-new-one=3'"):
         scheduler.submit(AppDef("new", [role("true")]), {"a-new-one": 3})
+
+
+def test_two_roles_on_a_partition_of_one_node(scheduler: SlurmScheduler) -> None:
+    app = AppDef("two", [role("true"), role("true", "s")])
+    with pytest.raises(UsageError, match="need 2 nodes of partition `apart`, which has 1"):
+        scheduler.submit(app, {"partition": "apart"})
+    assert scheduler.wait(scheduler.submit(app, {}), 60)
 
 
 def test_defaults_of_slurms_programs_in_the_environment(

@@ -80,6 +80,35 @@ def test_a_job_is_known_by_its_name_where_comments_are_not_kept(
 
 
 @pytest.mark.parametrize(
+    ("options", "default", "message"),
+    [
+        ({"partition": "one"}, "", "the roles need 2 nodes of partition `one`, which has 1"),
+        ({"partition": "two"}, "", ""),
+        ({"partition": "one,two"}, "", ""),
+        ({"partition": "two", "nodes": 2}, "", "the roles need 4 nodes of partition `two`, which has 2"),
+        ({"partition": "unknown"}, "", ""),
+        ({}, "", "the roles need 2 nodes of partition `first`, which has 1"),
+        ({}, "two", ""),
+        ({}, "one", "the roles need 2 nodes of partition `one`, which has 1"),
+    ],
+)
+def test_roles_on_partitions_with_too_few_nodes(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, CfgVal], default: str, message: str
+) -> None:
+    if default:
+        monkeypatch.setenv("SBATCH_PARTITION", default)
+    (programs / "sinfo").write_text("#!/bin/sh\nprintf 'first*|c1\\none|a1\\ntwo|b1\\ntwo|b2\\n'\n")
+    roles = [Role(name, "", entrypoint="true", resource=Resource(1, 0, 100)) for name in ("r", "s")]
+    scheduler = create_scheduler("torchx")
+    assert scheduler.submit(AppDef("a", roles[:1]), {}) == "7"
+    if not message:
+        assert scheduler.submit(AppDef("a", roles), options) == "7"
+        return
+    with pytest.raises(UsageError, match=f"^{message}: Slurm starts each role on nodes of its own"):
+        scheduler.submit(AppDef("a", roles), options)
+
+
+@pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
         ({}, "1,000 replicas on 1 node, but Slurm starts at most 300 on each", "nodes=4"),
