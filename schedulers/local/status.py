@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime
 from operator import itemgetter
 from pathlib import Path
 
@@ -199,7 +200,7 @@ class LocalJobs:
                 why = f"its scheduler `{view.record.scheduler}` is not installed"
                 return self._unreadable(app_id, paths, why)
             return None
-        line = _line(EndedJob.of(view))
+        line = _line(EndedJob.of(view), view.clock_step)
         line.msg = line.msg or _waiting(view, paths)
         line.needs_reconcile = view.orphaned or (view.has_ended and not is_listed)
         return line
@@ -256,8 +257,9 @@ def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
         each.name: RoleStatus(each.name, [], None if each.service is None else 0) for each in record.roles
     }
     unstarted = AppState.CANCELLED if view.has_ended else AppState.PENDING
+    step = view.clock_step
     for replica in view.replicas:
-        attempts = [_attempt(attempt) for attempt in replica.attempts]
+        attempts = [_attempt(attempt, step) for attempt in replica.attempts]
         role = roles[replica.role]
         if role.ready is not None and replica.attempts:
             role.ready += replica.attempts[-1].ready
@@ -286,8 +288,8 @@ def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
         structured_error_msg=error,
         roles_statuses=list(roles.values()),
         name=record.name,
-        submitted_at=local_time(record.submitted_at),
-        started_at=local_time(view.started_at),
+        submitted_at=_time(record.submitted_at, step),
+        started_at=_time(view.started_at, step),
         ended_at=local_time(view.ended_at),
         first_failure=first,
         log_dir=record.log_dir,
@@ -308,20 +310,26 @@ def _stall(view: JobView) -> str:
     """Returns the message about a running job that makes no progress; empty for others."""
     if view.stalled is None or view.has_ended:
         return ""
-    return stalled_for(*view.stalled, time.time())
+    since, last = view.stalled
+    return stalled_for(since + view.clock_step, last, time.time())
 
 
-def _attempt(attempt: AttemptView) -> AttemptStatus:
+def _time(at: float | None, step: float) -> datetime | None:
+    """Returns a time of a job, after a change of the system clock by some seconds."""
+    return local_time(None if at is None else at + step)
+
+
+def _attempt(attempt: AttemptView, step: float) -> AttemptStatus:
     return AttemptStatus(
         number=attempt.number,
         state=AppState[attempt.state],
         exit_code=attempt.exit_code,
         signal=attempt.signal,
-        started_at=local_time(attempt.started_at),
-        ended_at=local_time(attempt.ended_at),
+        started_at=_time(attempt.started_at, step),
+        ended_at=_time(attempt.ended_at, step),
         pid=attempt.process.pid if attempt.process else None,
         msg="; ".join(part for part in (attempt.msg, attempt.stopped) if part),
-        ready_at=local_time(attempt.ready_at),
+        ready_at=_time(attempt.ready_at, step),
     )
 
 
@@ -335,14 +343,14 @@ def _first_failure(view: JobView) -> FirstFailure | None:
     )
 
 
-def _line(job: EndedJob) -> ListAppResponse:
+def _line(job: EndedJob, step: float = 0.0) -> ListAppResponse:
     return ListAppResponse(
         app_id=job.app_id,
         state=AppState.__members__.get(job.state, AppState.UNKNOWN),
         app_handle=f"{job.scheduler}://{job.session}/{job.app_id}",
         name=job.name,
-        submitted_at=local_time(job.submitted_at),
-        started_at=local_time(job.started_at),
+        submitted_at=_time(job.submitted_at, step),
+        started_at=_time(job.started_at, step),
         ended_at=local_time(job.ended_at),
         exit_code=job.exit_code,
         msg=job.msg,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,11 +14,15 @@ from torchx.jobs import shape
 from torchx.jobs.events import read_events
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord, damaged
+from torchx.machine import processes
 from torchx.machine.processes import Process
 from torchx.printable import memory_size
 from torchx.scheduling.usage import Sample
 
 ENDS = ("SUCCEEDED", "FAILED", "CANCELLED")
+
+SMALLEST_STEP = 2.0
+"""Minimum seconds of a change of the system clock; smaller ones are corrections that it gets all the time."""
 
 _LARGEST_PID = 1 << 22
 """The maximum pid of Linux."""
@@ -128,6 +133,7 @@ class JobView:
         supervisor: the supervisor's process.
         guard: the guard's process.
         boot_id: the boot id of the machine while it ran.
+        booted_at: when the machine was booted, by the clock of the job; None if unknown.
         cancelling: whether its cancellation was requested.
         seen_at: time of the last event, seconds since the epoch.
         orphaned: whether its supervisor died before it recorded the end.
@@ -146,6 +152,7 @@ class JobView:
     supervisor: Process | None = None
     guard: Process | None = None
     boot_id: str = ""
+    booted_at: float | None = None
     cancelling: bool = False
     seen_at: float = 0.0
     orphaned: bool = False
@@ -156,6 +163,18 @@ class JobView:
     def has_ended(self) -> bool:
         """True if the job is in a final state."""
         return self.ended_at is not None
+
+    @property
+    def clock_step(self) -> float:
+        """Seconds by which the system clock was set forward since the job started; 0 for one that has ended.
+
+        The times of a job are those of its own clock; this makes them times of the system clock of now, so
+        that durations until now are right.
+        """
+        if self.booted_at is None or self.has_ended or self.boot_id != processes.boot_id():
+            return 0.0
+        step = time.time() - processes.uptime() - self.booted_at
+        return step if abs(step) > SMALLEST_STEP else 0.0
 
     @property
     def exit_code(self) -> int | None:
@@ -231,9 +250,10 @@ def _replica(view: JobView, event: dict[str, Any]) -> ReplicaView:
 
 def _supervisor(view: JobView, event: dict[str, Any], at: float) -> None:
     supervisor, boot = _process(event["pid"], event["start"]), shape.text(event["boot"], "boot")
-    guard = event.get("guard")
+    guard, uptime = event.get("guard"), event.get("uptime")
+    booted_at = None if uptime is None else at - shape.timestamp(uptime, "uptime")
     view.guard = _process(*guard) if guard else None
-    view.supervisor, view.boot_id = supervisor, boot
+    view.supervisor, view.boot_id, view.booted_at = supervisor, boot, booted_at
 
 
 def _starting(view: JobView, event: dict[str, Any], at: float) -> None:

@@ -11,6 +11,7 @@ import errno
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -117,6 +118,11 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
+
+
+def uptime() -> float:
+    """Returns the seconds since the boot of the machine; changes of the system clock do not affect them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def look_up(pid: int) -> Entry | None:

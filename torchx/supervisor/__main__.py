@@ -60,6 +60,7 @@ def supervise(paths: JobPaths, ready: int) -> None:
         pid=me.pid,
         start=me.start,
         boot=processes.boot_id(),
+        uptime=round(processes.uptime(), 3),
         guard=[parent.pid, parent.start],
     )
     if paths.is_waiting():  # the keeper may be killed before it does this
