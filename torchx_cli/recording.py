@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from torchx import settings
-from torchx.errors import TorchxError
+from torchx.errors import TorchxError, as_note
 from torchx.lazy import lazy_imports
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import note
@@ -51,16 +51,19 @@ class Recording:
     def begin(self, runner: Runner, handle: str, info: AppDryRunInfo[Any]) -> None:
         """Begins the record, once; the restored working tree is removed with the application."""
         self.handle = handle
-        if self._tree is not None:
-            provenance.give(self._tree, handle)
-            self._tree = None
+        tree, self._tree = self._tree, None
         submission, self._submission = self._submission, None
-        if submission is not None:
-            recorded = info.app.metadata.get(settings.COMMAND_LINE) if info.app is not None else None
-            line = recorded or attach.command_line()
-            why = provenance.begin(runner, handle, info, submission, line)
-            if why:
-                note(f"note: {why}")
+        notes: list[str] = []
+        with as_note(notes, "its restored working tree is not removed with it"):
+            if tree is not None:
+                provenance.give(tree, handle)
+        with as_note(notes, "its source is not recorded"):
+            if submission is not None:
+                recorded = info.app.metadata.get(settings.COMMAND_LINE) if info.app is not None else None
+                line = recorded or attach.command_line()
+                notes += filter(None, [provenance.begin(runner, handle, info, submission, line)])
+        for line in notes:
+            note(f"note: {line}")
 
 
 def of_run(app: AppDef) -> Recording:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from torchx.errors import StateError
+from torchx.errors import StateError, as_note
 from torchx.jobs import ticket
 from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.ticket import MOST_PRIORITY, Ticket
@@ -123,10 +123,12 @@ def enqueue(home: Home, app_id: str) -> list[str]:
     Returns:
         Notes for the user: the reason why it waits. Without a keeper, the next command for it starts one.
     """
-    try:
+    notes: list[str] = []
+    with as_note(notes, f"it waits, but its resources are not watched until torchx wait {app_id}"):
         ticket.mark(home, home.job(app_id))
         launch.wake(home, home.job(app_id))
+    with as_note(notes, "why it waits is unknown"):
         reason = reasons.reason(load(home.job(app_id)), home.job(app_id))
-    except (OSError, StateError) as error:
-        return [f"it waits for its resources, but nothing watches them until torchx status {app_id}: {error}"]
-    return [] if reason in ("", reasons.UNKNOWN) else [reason]
+        if reason not in ("", reasons.UNKNOWN):
+            notes.append(reason)
+    return notes

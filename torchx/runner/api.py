@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from torchx import settings
-from torchx.errors import TorchxError, UsageError
+from torchx.errors import UsageError, as_note
 from torchx.lazy import lazy_imports
 from torchx.runner import resolve
 from torchx.runner.applications import Applications
@@ -197,7 +197,8 @@ class Runner(Applications):
         facts = submission.look()
         handle = self.schedule(info)
         if not info.existed:
-            info.notes += filter(None, [provenance.begin(self, handle, info, facts)])
+            with as_note(info.notes, "its source is not recorded"):
+                info.notes += filter(None, [provenance.begin(self, handle, info, facts)])
         return handle
 
     def dryrun(
@@ -272,13 +273,11 @@ class Runner(Applications):
             call.event.app_id = app_id = engine.schedule(dryrun_info)
         handle = make_app_handle(scheduler, self._name, app_id)
         resolve.remember_last(handle)
-        watched = isinstance(engine, NeedsWatcher) and engine.needs_watcher(dryrun_info)
-        if plan is not None or watched:
-            try:
+        lost = "no notifications are sent" if plan is not None else "torchx wait starts its retries"
+        with as_note(dryrun_info.notes, lost):
+            watched = isinstance(engine, NeedsWatcher) and engine.needs_watcher(dryrun_info)
+            if plan is not None or watched:
                 notifications.request(self, handle, plan, stalls=bool(dryrun_info.cfg.get("stall")))
-            except TorchxError as error:  # the application was submitted
-                lost = "no notifications are sent" if plan is not None else "torchx wait starts its retries"
-                dryrun_info.notes.append(f"{lost}: {error.message}")
         return handle
 
     def build_workspace(

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx import settings
-from torchx.errors import StateError, UsageError
+from torchx.errors import StateError, UsageError, as_note
 from torchx.json_limits import load_json
 from torchx.machine import files, locks
 from torchx.masking import mask_text
@@ -169,7 +169,8 @@ def submit(runner: Applications, info: AppDryRunInfo[Any], schedule: Callable[[]
             entry = _Entry.of(parts)
             _write(path, entry)
             handle = schedule()
-            _write(path, replace(entry, handle=handle))
+            with as_note(info.notes, f"the name `{name}` is looked up at the next submission"):
+                _write(path, replace(entry, handle=handle))
             return handle
     except OSError as error:
         raise StateError(f"the file of the name `{name}` cannot be used: {error}") from error

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import AbsentError, StateError, TorchxError, UnreachableError
 from torchx.lazy import lazy_imports
-from torchx.machine import files
+from torchx.machine import files, locks
 from torchx.runner.survey import EXPECTED, survey
 from torchx.scheduling.base import Shared
 from torchx.scheduling.query import AppQuery, begins
@@ -48,6 +49,9 @@ _OLDER = re.compile(r"(.+)~([0-9]{1,4})")
 _LARGEST = 1 << 16
 """Maximum bytes of the file of handles."""
 
+_LOCKED_WITHIN = 1.0
+"""Maximum seconds to wait for another submission that adds its handle."""
+
 _LISTED = 5
 """Number of applications listed in an error."""
 
@@ -56,12 +60,19 @@ def remember_last(handle: str) -> None:
     """Keeps a handle for `@last`, except inside an application."""
     if settings.TORCHX_JOB_ID in os.environ:
         return
-    try:
+    with suppress(Exception):  # the submission succeeded, so this is no error
         path = TORCHX_HOME() / "last"
-        kept = [handle, *(before for before in recall_last() if before != handle)][:_KEPT]
-        files.write_file(path, "".join(f"{each}\n" for each in kept).encode())
-    except (OSError, TorchxError):
-        return  # the submission succeeded, so this is no error
+        lock, held = path.with_suffix(".lock"), None
+        while held is None:
+            held = locks.acquire(lock)
+            if held is None and not locks.wait_free(lock, _LOCKED_WITHIN):
+                break  # a stopped process has it
+        try:
+            kept = [handle, *(before for before in recall_last() if before != handle)][:_KEPT]
+            files.write_file(path, "".join(f"{each}\n" for each in kept).encode())
+        finally:
+            if held is not None:
+                os.close(held)
 
 
 def recall_last() -> list[str]:

@@ -168,7 +168,8 @@ def submit_sweep(
         fresh=fresh,
         engine_of=lambda name: engine if name == engine.backend else create_scheduler(name, session),
     )
-    return submit(request), info.notes
+    submitted = submit(request)
+    return submitted, [*info.notes, *submitted.notes]
 
 
 class Host(Protocol):

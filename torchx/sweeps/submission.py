@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torchx.errors import StateError
+from torchx.errors import StateError, as_note
 from torchx.jobs.paths import state_home
 from torchx.jobs.shape import handle_text
 from torchx.lazy import lazy_imports
@@ -86,6 +86,7 @@ class Submitted(NamedTuple):
         existed: whether the sweep existed.
         at_once: the maximum number of runs at the same time; 0 for no limit.
         position: the bytes of its journal before the submission.
+        notes: notes for the user, a line each.
     """
 
     sweep: str
@@ -96,6 +97,7 @@ class Submitted(NamedTuple):
     existed: bool
     at_once: int
     position: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def submit(request: Request) -> Submitted:
@@ -105,8 +107,7 @@ def submit(request: Request) -> Submitted:
     succeeded, wait or run are left as they are.
 
     Raises:
-        StateError: the state home cannot be used, the conductor cannot be started, or an engine that starts
-            the runs itself rejects them.
+        StateError: the state home cannot be used, or an engine that starts the runs itself rejects them.
     """
     digest = hashlib.sha256(json.dumps(request.identity, sort_keys=True, default=str).encode()).hexdigest()
     request.runs = [*{key_of(row): (row, app) for row, app in request.runs}.values()]
@@ -123,12 +124,14 @@ def submit(request: Request) -> Submitted:
         where = error.filename or "the state home"
         raise StateError(f"the sweep cannot be recorded at {where}: {error.strerror}") from error
     paths = paths_of(header.sweep)
+    notes: list[str] = []
     if header.native:
         _submit_natively(request, paths)
     else:
-        launch.start(paths, request.scheduler)
+        with as_note(notes, f"its runs start with torchx wait {header.sweep}"):
+            launch.start(paths, request.scheduler)
     count = len(request.runs)
-    return Submitted(header.sweep, header.session, count, count, 0, False, header.at_once)
+    return Submitted(header.sweep, header.session, count, count, 0, False, header.at_once, notes=tuple(notes))
 
 
 @contextmanager

@@ -55,6 +55,7 @@ def rerun_sweep(handle: str, runner: Runner, request: RunRequest, form: str, *, 
     app_id = parse_app_handle(handle).app_id
     sweep = require(paths_of(app_id), app_id)
     total, position = len(sweep.runs), 0
+    notes: tuple[str, ...] = ()
     if failed:
         numbers = sorted(run.number for state in ENDED_BADLY for run in sweep.in_state(state))
         if numbers:
@@ -62,11 +63,13 @@ def rerun_sweep(handle: str, runner: Runner, request: RunRequest, form: str, *, 
         count = len(numbers)
     else:
         submitted = submission.repeat(sweep)
-        handle, count = sweeps.handle_of(submitted), submitted.added
+        handle, count, notes = sweeps.handle_of(submitted), submitted.added, submitted.notes
     resolve.remember_last(handle)
     if form == "text":
         attach.print_handle(handle)
     with about(handle):
+        for line in notes:
+            note(f"note: {line}")
         note(f"{count:,} of {total:,} runs are submitted again" if count else "no run has failed")
         engine = runner.scheduler(sweep.header.scheduler)
         waits = count and not request.detach and (request.wait or request.log or engine.attaches_by_default)

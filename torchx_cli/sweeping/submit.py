@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from torchx.config.paths import component_settings
-from torchx.errors import TorchxError, UsageError
+from torchx.errors import UsageError, as_note
 from torchx.lazy import lazy_imports
 from torchx.runner import resolve, sweeps
 from torchx.sweeps import after
@@ -174,8 +174,9 @@ def _summary(submitted: Submitted) -> str:
 def _notify(request: RunRequest, runner: Runner, handle: str) -> None:
     if request.notify is None:
         return
-    try:
+    notes: list[str] = []
+    with as_note(notes, "no notifications are sent"):
         notifications.check(request.notify, "sweep")
         notifications.request(runner, handle, request.notify)
-    except TorchxError as error:  # the sweep was submitted
-        note(f"note: no notifications are sent: {error.message}")
+    for line in notes:
+        note(f"note: {line}")
