@@ -8,7 +8,8 @@ from pathlib import Path
 
 from torchx.errors import StateError, as_note
 from torchx.jobs import ticket
-from torchx.jobs.paths import Home, JobPaths
+from torchx.jobs.catalog import end_orphans
+from torchx.jobs.paths import Home, JobPaths, user_home
 from torchx.jobs.ticket import MOST_PRIORITY, Ticket
 from torchx.jobs.view import load
 from torchx.lazy import lazy_imports
@@ -46,6 +47,8 @@ def take_or_wait(
     """
     if cfg.get(NO_WAIT) and (excess := quotas.excess_of_caller(needs.gpus)):
         raise StateError(excess, hint="without --no-wait, the job waits", code="insufficient_resources")
+    if any(needs):
+        end_orphans(Home(user_home()))
     queues = has_to_queue(needs, here, cfg)
     reservation = None if queues else here.take(needs)
     if reservation is None and (queues or (not cfg.get(NO_WAIT) and can_ever_run(needs, here))):
@@ -108,6 +111,7 @@ def _ticket(
         boot_id=processes.boot_id(),
         cwd=str(Path.cwd()),
         umask=umask,
+        place_at=processes.uptime(),
     )
 
 

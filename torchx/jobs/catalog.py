@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from dataclasses import dataclass
 
+from torchx.errors import StateError
 from torchx.jobs import ended
 from torchx.jobs.paths import Home, JobPaths, file_name
-from torchx.jobs.reconcile import TIME_RESOLUTION
+from torchx.jobs.reconcile import TIME_RESOLUTION, is_supervised, reconcile
+from torchx.jobs.view import load
 
 _Signature = tuple[tuple[int, int, int] | None, ...]
 
@@ -56,6 +59,25 @@ def paths_of(home: Home, app_id: str) -> JobPaths:
             if file_name(os.fsdecode(name)) == app_id:
                 return JobPaths(home.jobs / os.fsdecode(name))
     return paths
+
+
+def end_orphans(home: Home) -> list[str]:
+    """Finalizes jobs whose supervisors were killed: their replicas may use resources without a lease.
+
+    Returns:
+        The names of the folders of these jobs.
+    """
+    listed, finalized = catalog(home), []
+    for name in listed.app_ids - listed.lines.keys():
+        paths = JobPaths(home.jobs / os.fsdecode(name))
+        with contextlib.suppress(OSError, StateError):  # removed in the meantime, or damaged
+            if is_supervised(paths):
+                continue
+            view = load(paths)
+            if view.supervisor is not None and not view.has_ended:
+                reconcile(paths)
+                finalized.append(paths.folder.name)
+    return finalized
 
 
 def _signature(path: os.PathLike[str]) -> tuple[int, int, int] | None:

@@ -29,7 +29,7 @@ class Ticket(NamedTuple):
 
     Attributes:
         app_id: the application.
-        at: the time that determines its place, seconds since the epoch.
+        at: the time of its submission, seconds since the epoch.
         gpus: the number of GPUs.
         cpus: the names of processors to reserve, and their number.
         memory: the names of units of memory to reserve, and their number.
@@ -43,6 +43,7 @@ class Ticket(NamedTuple):
         boot_id: the boot of this machine that it waits in.
         cwd: the working directory of its supervisor.
         umask: the umask of its replicas.
+        place_at: the time that determines its place, seconds since the boot of the machine.
     """
 
     app_id: str
@@ -59,6 +60,7 @@ class Ticket(NamedTuple):
     boot_id: str = ""
     cwd: str = "/"
     umask: int = 0o022
+    place_at: float = 0.0
 
     @property
     def is_of_this_boot(self) -> bool:
@@ -111,6 +113,7 @@ def _ticket(data: Any) -> Ticket:
         boot_id=shape.text(data["boot_id"], "boot_id"),
         cwd=shape.system_text(data["cwd"], "cwd"),
         umask=shape.integer(data["umask"], "umask"),
+        place_at=shape.timestamp(data.get("place_at", 0.0), "place_at"),
     )
 
 

@@ -271,8 +271,20 @@ def _answer(connection: socket.socket) -> tuple[str, float | None]:
         return "", None
     if not isinstance(answer, dict):
         return "", None
-    app, ends = answer.get("app"), answer.get("ends")
+    app = answer.get("app")
     return (
         app if isinstance(app, str) and _APP_ID.fullmatch(app) else "",
-        float(ends) if isinstance(ends, (int, float)) and 0 < ends < LAST_TIME else None,
+        _end(answer.get("ends"), answer.get("ends_at")),
     )
+
+
+def _end(ends: object, ends_at: object) -> float | None:
+    """Returns an end by the system clock of now.
+
+    Args:
+        ends: seconds since the epoch, by the clock at the start of the holder.
+        ends_at: seconds since the boot of the machine; older versions do not report them.
+    """
+    if isinstance(ends_at, (int, float)) and 0 < ends_at < LAST_TIME:
+        return time.time() + ends_at - processes.uptime()
+    return float(ends) if isinstance(ends, (int, float)) and 0 < ends < LAST_TIME else None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 
 from torchx.lazy import lazy_imports
 from torchx.leases.holders import Leases
-from torchx.machine import socket_names
+from torchx.machine import processes, socket_names
 
 with lazy_imports:
     import select
@@ -30,7 +31,9 @@ class Reception:
     def __init__(self, leases: Leases, app: str, ends: float | None = None) -> None:
         leases.listen()
         self._leases = leases
-        self._answer = json.dumps({"app": app, "ends": ends}).encode() + b"\n"
+        # the system clock may be changed: the time since the boot of the machine counts
+        ends_at = None if ends is None else ends - time.time() + processes.uptime()
+        self._answer = json.dumps({"app": app, "ends": ends, "ends_at": ends_at}).encode() + b"\n"
         self._listeners = {held.fileno(): held for held in leases.sockets}
         self._connections: dict[int, tuple[int, socket.socket]] = {}
         self._epoll = select.epoll()

@@ -11,6 +11,7 @@ from torchx.errors import StateError
 from torchx.jobs.paths import Home, JobPaths, user_home
 from torchx.jobs.ticket import Ticket, folder_of, marked
 from torchx.leases import gpus as machine_gpus
+from torchx.machine import processes
 from torchx.waiting import launch, reasons
 
 FIRST, HOLD, RELEASE = "first", "hold", "release"
@@ -60,7 +61,7 @@ class WaitingRow(NamedTuple):
         cpus: the number of processors that it reserves.
         memory: the units of memory that it reserves.
         priority: its priority.
-        since: the time that determines its place, seconds since the epoch.
+        since: the time that determines its place, seconds since the epoch by the clock of now.
         limit: its time limit in seconds; None without one.
         held: whether it is held.
         own: whether it is a job of this state home.
@@ -118,24 +119,30 @@ def waiting_rows() -> list[WaitingRow]:
         user = machine_gpus.user_name(waiter.uid)
         rows.append(
             WaitingRow(
-                waiter.app_id, user, counts[0], counts[1], counts[2], waiter.priority, waiter.at,
-                waiter.limit, waiter.held, own, verdict.reason or "starting",
+                waiter.app_id, user, counts[0], counts[1], counts[2], waiter.priority,
+                _since(waiter.at, waiter.place_at), waiter.limit, waiter.held, own,
+                verdict.reason or "starting",
             )
         )  # fmt: skip
     known = {row.app_id for row in rows if row.own}
     user = machine_gpus.user_name(os.geteuid())
     for ticket in mine.values():
         if ticket is not None and ticket.app_id not in known:
-            reason = "not started since the machine was restarted"
+            reason, since = "not started since the machine was restarted", ticket.at
             if ticket.is_of_this_boot:
-                reason = "starting"
+                reason, since = "starting", _since(ticket.at, ticket.place_at)
             rows.append(
                 WaitingRow(
                     ticket.app_id, user, ticket.gpus, ticket.cpus[1], ticket.memory[1], ticket.priority,
-                    ticket.at, ticket.limit, ticket.held, True, reason,
+                    since, ticket.limit, ticket.held, True, reason,
                 )
             )  # fmt: skip
     return rows
+
+
+def _since(at: float, place_at: float) -> float:
+    """Returns the time of a place in the queue; `at` is that of the submission, by the clock of that time."""
+    return time.time() - (processes.uptime() - place_at) if place_at else at
 
 
 def _ticket(home: Home, name: str) -> Ticket | None:
@@ -163,11 +170,17 @@ def change(app_id: str, action: str) -> None:
         if action == FIRST:
             ticket = Ticket.load(paths)
             others = [_ticket(each, name) for each in homes for name in marked(each)]
-            same = [other.at for other in others if other is not None and other.priority == ticket.priority]
+            same = [
+                other.place_at
+                for other in others
+                if other is not None and other.is_of_this_boot and other.priority == ticket.priority
+            ]
             # just before the first own one: this passes no job of another user that it waits behind
-            launch.change(home, paths, held=False, at=min([ticket.at, *same]) - 1e-3)
+            place = max(0.0, min([ticket.place_at, *same]) - 1e-3)
+            launch.change(home, paths, held=False, place_at=place)
         else:
-            launch.change(home, paths, held=action == HOLD, at=time.time() if _is_old(paths) else None)
+            place_at = processes.uptime() if _is_old(paths) else None
+            launch.change(home, paths, held=action == HOLD, place_at=place_at)
     except FileNotFoundError:
         raise StateError(
             f"{app_id} does not wait in the queue", hint="list the waiting jobs: torchx queue"

@@ -24,7 +24,7 @@ from torchx.jobs.ticket import Ticket
 from torchx.jobs.view import load
 from torchx.leases.holders import names_in_use
 from torchx.leases.waiting import Watch
-from torchx.machine import locks, socket_names
+from torchx.machine import locks
 from torchx.supervisor.process import continue_under_guard, report_ready, separate
 from torchx.waiting import ends, keepers, limits, starts
 from torchx.waiting.decision import decide_now
@@ -44,7 +44,7 @@ STUCK_AFTER = 5.0
 """Seconds after which a job that the keeper of another user could start, but does not, is passed."""
 
 PASSED_FOR = 60.0
-"""Seconds for which such a job is passed."""
+"""Seconds after which such a job gets its place back."""
 
 
 class Own(NamedTuple):
@@ -74,7 +74,7 @@ class Keeper:
     def __init__(self, home: Home, listener: socket.socket) -> None:
         listener.setblocking(False)
         self._home, self._listener = home, listener
-        self._name = keepers.name_of(home.path)
+        self._name = listener.getsockname()[1:].decode()
         self._own: dict[str, Own] = {}
         self._unclaimed: set[str] = set()  # waiting jobs whose lock another process holds
         self._clients: dict[int, Link] = {}
@@ -108,8 +108,7 @@ class Keeper:
         paths = JobPaths(self._home.jobs / name)
         lock = self._own[name].lock if name in self._own else None
         try:
-            if lock is None:
-                lock = self._claim(paths)
+            lock = self._claim(paths) if lock is None else lock
             if lock is None:
                 return
             if paths.cancel.exists():
@@ -118,7 +117,7 @@ class Keeper:
                 return
             mine = Ticket.load(paths)
             self._own[name] = Own(paths, mine, lock, starts.waiter_of(mine, os.geteuid()))
-        except (OSError, TorchxError) as error:
+        except (OSError, TorchxError, ValueError) as error:
             self._forget(paths, error)
             self._drop(name, lock)
 
@@ -127,7 +126,12 @@ class Keeper:
         if not Ticket.load(paths).is_of_this_boot:
             return None
         lock = locks.acquire(paths.lock)
-        view = load(paths)
+        try:
+            view = load(paths)
+        except BaseException:
+            if lock is not None:
+                os.close(lock)
+            raise
         if view.supervisor is None and not view.has_ended:
             if lock is None:  # a query that checks the lock, or a supervisor that is just starting
                 self._unclaimed.add(paths.folder.name)
@@ -165,9 +169,15 @@ class Keeper:
         return waiter.uid == os.geteuid() and ticket.folder_of(waiter.app_id) in self._own
 
     def _decide(self) -> list[Verdict]:
-        now = time.time()
-        passed = {key for key, at in self._overdue.items() if STUCK_AFTER < now - at < PASSED_FOR}
-        others = [waiter for peer in self._peers.values() for waiter in peer.waiters]
+        now = time.monotonic()
+        self._overdue = {key: at for key, at in self._overdue.items() if now - at < PASSED_FOR}
+        passed = {key for key, at in self._overdue.items() if now - at > STUCK_AFTER}
+        answering = [
+            peer
+            for peer in self._peers.values()
+            if peer.asked_at is None or now - peer.asked_at <= STUCK_AFTER
+        ]
+        others = [waiter for peer in answering for waiter in peer.waiters]
         waiters = [
             *(own.waiter for own in self._own.values()),
             *(waiter for waiter in others if (waiter.uid, waiter.app_id) not in passed),
@@ -176,9 +186,12 @@ class Keeper:
         self._in_use = names_in_use()  # before the decision: one that is released meanwhile is noticed later
         verdicts = decide_now(waiters, self._blocked)
         stalled = {(v.waiter.uid, v.waiter.app_id) for v in verdicts if v.starts and not self._is_mine(v)}
-        self._overdue = {key: at for key, at in self._overdue.items() if key in stalled or key in passed} | {
-            key: now for key in stalled if key not in self._overdue
-        }
+        self._overdue = {key: self._overdue.get(key, now) for key in stalled | passed}
+        for peer in answering:
+            if peer.asked_at is None and any((w.uid, w.app_id) in stalled for w in peer.waiters):
+                # a keeper that is stopped must not block the others; a reply gives its jobs their places back
+                peer.asked_at = now
+                peer.send(keepers.LIST)
         return verdicts
 
     def _start_one(self, verdict: Verdict) -> None:
@@ -199,7 +212,7 @@ class Keeper:
         if busy is None:  # another process was faster
             time.sleep(0.005)
         elif busy:
-            self._blocked.update(dict.fromkeys(busy, time.time() + starts.LOOK_AGAIN_AFTER))
+            self._blocked.update(dict.fromkeys(busy, time.monotonic() + starts.LOOK_AGAIN_AFTER))
         else:
             ticket.clear(self._home, own.paths)
             self._drop(name, own.lock)
@@ -227,7 +240,7 @@ class Keeper:
             if lines is None:
                 self._peers.pop(name).connection.close()
             elif lines:
-                peer.waiters = keepers.parse(lines[-1], peer.uid)
+                peer.waiters, peer.asked_at = keepers.parse(lines[-1], peer.uid), None
             served = served or lines is None or bool(lines)
         for number, client in list(self._clients.items()):
             lines = client.lines()
@@ -279,7 +292,7 @@ class Keeper:
         wanted = {name for own in self._own.values() for want in own.waiter.wanted for name in want.names}
         held = sorted(wanted & self._in_use)
         pauses = [CHECK_INTERVAL] if len(held) > MOST_WATCHED else []
-        pauses += [until - time.time() for until in self._blocked.values()]
+        pauses += [until - time.monotonic() for until in self._blocked.values()]
         pauses += [STUCK_AFTER for v in verdicts if v.starts]
         pauses += [CLAIMED_AFTER] if self._unclaimed else []
         with Watch(held[:MOST_WATCHED]) as watch:
@@ -320,11 +333,11 @@ def main(argv: list[str]) -> None:
     separate()
     os.umask(0o077)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    listener = socket_names.hold(keepers.name_of(home.path))
-    if listener is None:
+    lock = locks.acquire(keepers.lock_of(home))
+    if lock is None:
         report_ready(ready)
         return
-    listener.listen(1024)
+    listener = keepers.listen(home, lock)
     report_ready(ready)
     continue_under_guard()
     limits.raise_limit()

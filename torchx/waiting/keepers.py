@@ -7,6 +7,7 @@ the kernel names its user to everyone, and releases the name when it ends. A use
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -16,16 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from torchx.jobs import shape
+from torchx.jobs.paths import Home
 from torchx.jobs.ticket import MOST_PRIORITY
 from torchx.lazy import lazy_imports
-from torchx.machine import socket_names
-from torchx.waiting.order import Waiter, Wanted
+from torchx.machine import files, socket_names
+from torchx.waiting.order import Waiter, Wanted, check_needs
 
 with lazy_imports:
     import select
     import socket
 
 PREFIX = "torchx-keeper-"
+LONGEST_NAME = 256
 LONGEST = 1 << 24
 """Maximum bytes of a report."""
 
@@ -40,9 +43,59 @@ LIST, SUBSCRIBE, WAKE, OK = b"list\n", b"subscribe\n", b"wake ", b"ok\n"
 
 
 def name_of(home: Path) -> str:
-    """Returns the name that the keeper of a state home listens on."""
+    """Returns the name that the keeper of a state home listens on, unless another user holds it."""
     digest = hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:16]
     return f"{PREFIX}{os.geteuid()}-{digest}"
+
+
+def listen(home: Home, lock: int) -> socket.socket:
+    """Returns a listening socket for the keeper of a state home, whose name :func:`connect_own` finds.
+
+    Args:
+        home: the state home.
+        lock: a descriptor of the locked file of :func:`lock_of`.
+
+    Raises:
+        OSError: no socket can be created, or its name cannot be recorded.
+    """
+    name = name_of(home.path)
+    listener = socket_names.hold(name)
+    other = ""
+    if listener is None:  # another user can hold any name that can be guessed
+        other = f"{name}-{os.urandom(8).hex()}"
+        listener = socket_names.hold(other)
+        if listener is None:  # unexpected: it is a random one
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+    listener.listen(1024)
+    if other or os.fstat(lock).st_size:
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, other.encode(), 0)
+    return listener
+
+
+def lock_of(home: Home) -> Path:
+    """Returns the file that the keeper of a state home locks, with its name if it is not the usual one."""
+    return home.queue / ".keeper"
+
+
+def connect_own(home: Home, timeout: float) -> socket.socket | None:
+    """Returns a connection to the keeper of a state home, or None without one.
+
+    Args:
+        home: the state home.
+        timeout: maximum seconds until it accepts the connection, and until it answers.
+    """
+    name = name_of(home.path)
+    with contextlib.suppress(OSError):
+        name = files.read_file(lock_of(home), LONGEST_NAME).decode("utf-8", "replace") or name
+    connection = connect(name, min(timeout, ANSWERS_WITHIN))
+    if connection is None:
+        return None
+    if user_of(connection) != os.geteuid():
+        connection.close()
+        return None
+    connection.settimeout(timeout)
+    return connection
 
 
 def names() -> list[str]:
@@ -62,7 +115,9 @@ def user_of(connection: socket.socket) -> int:
 
 def report(waiters: Iterable[Waiter]) -> bytes:
     """Returns a line with jobs, each without its user."""
+    waiters = list(waiters)
     sets: dict[frozenset[str], int] = {}
+    places = [waiter.place_at for waiter in waiters]
     jobs = [
         [
             waiter.app_id, waiter.at, waiter.priority, waiter.limit, waiter.held,
@@ -70,7 +125,7 @@ def report(waiters: Iterable[Waiter]) -> bytes:
         ]
         for waiter in waiters
     ]  # fmt: skip
-    data = {"sets": [sorted(names) for names in sets], "jobs": jobs}
+    data = {"sets": [sorted(names) for names in sets], "jobs": jobs, "places": places}
     return json.dumps(data, separators=(",", ":")).encode() + b"\n"
 
 
@@ -79,23 +134,30 @@ def parse(line: bytes, uid: int) -> list[Waiter]:
     try:
         data = shape.mapping(json.loads(line), "report")
         sets = [frozenset(shape.text(name, "name") for name in names) for names in data["sets"]]
-        return [_waiter(job, sets, uid) for job in data["jobs"][:MOST_WAITERS]]
+        jobs = shape.sequence(data["jobs"], "jobs")[:MOST_WAITERS]
+        places = shape.sequence(data.get("places", [0.0] * len(jobs)), "places")[:MOST_WAITERS]
+        return [_waiter(job, sets, uid, place) for job, place in zip(jobs, places, strict=True)]
     except (ValueError, TypeError, KeyError, IndexError, RecursionError):
         return []
 
 
-def _waiter(job: Any, sets: list[frozenset[str]], uid: int) -> Waiter:
+def _waiter(job: Any, sets: list[frozenset[str]], uid: int, place_at: Any) -> Waiter:
     app_id, at, priority, limit, held, wanted = shape.sequence(job, "job")
     if type(priority) is not int or abs(priority) > MOST_PRIORITY:
         raise ValueError("priority")
+    needs = [
+        Wanted(sets[shape.integer(index, "set")], shape.integer(count, "count")) for index, count in wanted
+    ]
+    check_needs(needs)
     return Waiter(
         uid,
         shape.handle_text(app_id, "app_id"),
         shape.timestamp(at, "at"),
-        tuple(Wanted(sets[int(index)], shape.integer(count, "count")) for index, count in wanted),
+        tuple(needs),
         priority,
         None if limit is None else shape.number(limit, "limit", shape.LATEST),
         bool(held),
+        shape.timestamp(place_at, "place_at"),
     )
 
 

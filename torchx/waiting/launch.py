@@ -18,6 +18,9 @@ with lazy_imports:
     from torchx.waiting import ends, keepers
 
 MODULE = "torchx.waiting.keeper"
+ANSWERS_WITHIN = 15.0
+"""Maximum seconds until the keeper answers; it may just end the processes of a job without a supervisor."""
+
 TRIES = 10
 """Attempts to reach the keeper: one that has no job left may end at the same moment."""
 
@@ -29,18 +32,21 @@ def wake(home: Home, paths: JobPaths) -> None:
         StateError: the keeper does not start.
         OSError: its log cannot be written.
     """
-    name = keepers.name_of(home.path)
+    end, log = time.monotonic() + ANSWERS_WITHIN, home.queue / ".keeper.log"
     for attempt in range(TRIES):
-        connection = keepers.connect(name, timeout=process.READY_WITHIN)
+        left = end - time.monotonic()
+        if left <= 0:
+            break
+        connection = keepers.connect_own(home, left)
         if connection is None:
-            process.start(MODULE, [str(home.path)], home.queue / ".keeper.log")
+            process.start(MODULE, [str(home.path)], log)
             continue
         with connection, contextlib.suppress(OSError):
             connection.sendall(keepers.WAKE + paths.folder.name.encode() + b"\n")
             if connection.recv(16) == keepers.OK:
                 return
         time.sleep(0.01 * attempt)
-    raise StateError(f"the keeper of the queue does not answer ({home.queue / '.keeper.log'})")
+    raise StateError(f"the keeper of the queue does not answer, it may be stopped or busy ({log})")
 
 
 def revive(home: Home, paths: JobPaths) -> None:
@@ -68,7 +74,7 @@ def cancel(home: Home, paths: JobPaths) -> None:
         os.close(lock)
 
 
-def change(home: Home, paths: JobPaths, *, held: bool | None = None, at: float | None = None) -> None:
+def change(home: Home, paths: JobPaths, *, held: bool | None = None, place_at: float | None = None) -> None:
     """Changes the ticket of a waiting job, and wakes the keeper.
 
     A changed ticket is one of this boot of the machine: the job is released.
@@ -77,7 +83,7 @@ def change(home: Home, paths: JobPaths, *, held: bool | None = None, at: float |
         home: the state home.
         paths: the job.
         held: whether it is held (default: as before).
-        at: the time that determines its place (default: as before).
+        place_at: the time that determines its place, seconds since the boot (default: as before).
 
     Raises:
         FileNotFoundError: it does not wait any more.
@@ -87,7 +93,7 @@ def change(home: Home, paths: JobPaths, *, held: bool | None = None, at: float |
     before = Ticket.load(paths)
     after = before._replace(
         held=before.held if held is None else held,
-        at=before.at if at is None else at,
+        place_at=before.place_at if place_at is None else place_at,
         boot_id=processes.boot_id(),
     )
     after.save(paths)

@@ -24,6 +24,7 @@ class Link:
         self.uid = keepers.user_of(connection)
         self.subscribed = False
         self.waiters: list[Waiter] = []
+        self.asked_at: float | None = None  # monotonic time of a request for a report without an answer
         self._data = bytearray()
 
     def lines(self) -> list[bytes] | None:

@@ -18,6 +18,10 @@ MOST_KINDS = 256
 """Maximum number of different sets of resources that positions in the queue take into account."""
 
 
+KINDS = ("GPU", "CPU", "unit of memory")
+"""The kinds of resources, in the order of the needs of a job."""
+
+
 class Wanted(NamedTuple):
     """A number of leases out of some names.
 
@@ -30,17 +34,30 @@ class Wanted(NamedTuple):
     amount: int
 
 
+def check_needs(wanted: Collection[Wanted]) -> None:
+    """Checks the needs of a waiting job.
+
+    Raises:
+        ValueError: it needs nothing, more than there is, or a resource of an unknown kind.
+    """
+    if len(wanted) > len(KINDS) or not any(each.amount for each in wanted):
+        raise ValueError("it needs no resource of this machine")
+    if any(not 0 <= each.amount <= len(each.names) for each in wanted):
+        raise ValueError("it needs more than this machine has")
+
+
 class Waiter(NamedTuple):
     """A waiting job, as all users see it.
 
     Attributes:
         uid: its user.
         app_id: the application.
-        at: the time that determines its place, seconds since the epoch.
+        at: the time of its submission, seconds since the epoch.
         wanted: its needs: GPUs, processors and memory.
         priority: jobs with a higher one start first.
         limit: its time limit in seconds; None without one.
         held: it does not start until it is released.
+        place_at: the time that determines its place, seconds since the boot of the machine.
     """
 
     uid: int
@@ -50,6 +67,7 @@ class Waiter(NamedTuple):
     priority: int = 0
     limit: float | None = None
     held: bool = False
+    place_at: float = 0.0
 
     @property
     def gpus(self) -> int:
@@ -59,7 +77,7 @@ class Waiter(NamedTuple):
     @property
     def place(self) -> tuple[object, ...]:
         """Its place; the smallest one is first."""
-        return -self.priority, self.at, self.uid, self.app_id
+        return -self.priority, self.place_at, self.at, self.uid, self.app_id
 
 
 class Quota(NamedTuple):
@@ -203,9 +221,6 @@ def excess(gpus: int, quota: Quota, used: Quota) -> str:
 
 def _with(used: Quota, waiter: Waiter) -> Quota:
     return Quota((used.gpus or 0) + waiter.gpus, (used.jobs or 0) + 1)
-
-
-KINDS = ("GPU", "CPU", "unit of memory")
 
 
 def _shortage(waiter: Waiter, free: Collection[str], position: int) -> str:

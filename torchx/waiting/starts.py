@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from torchx.jobs.paths import JobPaths
+from torchx.jobs.catalog import end_orphans
+from torchx.jobs.paths import Home, JobPaths, user_home
 from torchx.jobs.record import JobRecord
 from torchx.jobs.ticket import Ticket, load_origin
 from torchx.lazy import lazy_imports
@@ -17,7 +19,7 @@ from torchx.leases.holders import take
 from torchx.supervisor import process
 from torchx.supervisor.launch import MODULE
 from torchx.waiting import limits
-from torchx.waiting.order import Waiter, Wanted
+from torchx.waiting.order import Waiter, Wanted, check_needs
 
 with lazy_imports:
     from torchx.machine import ports as machine_ports
@@ -31,13 +33,20 @@ LOOK_AGAIN_AFTER = 5.0
 
 
 def waiter_of(ticket: Ticket, uid: int) -> Waiter:
-    """Returns a waiting job as all users see it."""
+    """Returns a waiting job as all users see it.
+
+    Raises:
+        ValueError: its needs are damaged.
+    """
     wanted = (
         Wanted(frozenset(lease for lease, _, _ in ticket.visible), ticket.gpus),
         Wanted(frozenset(ticket.cpus[0]), ticket.cpus[1]),
         Wanted(frozenset(ticket.memory[0]), ticket.memory[1]),
     )
-    return Waiter(uid, ticket.app_id, ticket.at, wanted, ticket.priority, ticket.limit, ticket.held)
+    check_needs(wanted)
+    return Waiter(
+        uid, ticket.app_id, ticket.at, wanted, ticket.priority, ticket.limit, ticket.held, ticket.place_at
+    )
 
 
 def start(paths: JobPaths, ticket: Ticket, names: Sequence[str], lock: int) -> list[str] | None:
@@ -58,6 +67,8 @@ def start(paths: JobPaths, ticket: Ticket, names: Sequence[str], lock: int) -> l
         ValueError: the recorded environment is damaged.
         TorchxError: its record is damaged, no port is free, or the supervisor does not become ready.
     """
+    for name in end_orphans(Home(user_home())):
+        sys.stderr.write(f"{name}: its supervisor was killed; its remaining processes were ended\n")
     env = load_origin(paths.origin)
     chosen = [Gpu(lease.removeprefix(machine_gpus.PREFIX), text, number)
               for lease, text, number in ticket.visible if lease in set(names)]  # fmt: skip
