@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from pathlib import Path
 
 from torchx.errors import StateError
 from torchx.jobs.paths import user_home
+from torchx.machine import trees
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.outcome import save_outcome
 from torchx.schedulers.slurm.parse import ENDED
@@ -92,7 +92,8 @@ def remove_folders(record: SlurmRecord) -> None:
         if why:
             raise StateError(f"folder of job {record.key} not removed: {folder}: {why}")
         for _ in range(20):  # a node may still be writing to it
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                trees.remove(folder)
             if not folder.exists():
                 break
             time.sleep(0.1)
@@ -106,7 +107,8 @@ def _remove_array(folder: Path, record: SlurmRecord) -> None:
     """Removes the folder of a job array after that of its last task."""
     array = folder.with_name(folder.name.removesuffix(f"-{record.task}"))
     if array != folder and not distrust_reason(array, record.token) and not any(tasks_in(array)):
-        shutil.rmtree(array, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            trees.remove(array)
 
 
 def _folders_of_token(token: str) -> list[Path]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -16,7 +15,7 @@ from torchx.errors import StateError
 from torchx.jobs.paths import state_home, user_home
 from torchx.json_limits import MOST_REPLICAS
 from torchx.lazy import lazy_imports
-from torchx.machine import files
+from torchx.machine import files, trees
 from torchx.schedulers.slurm.folders.marks import token_of
 from torchx.schedulers.slurm.parse import JobFacts, key_of
 from torchx.schedulers.slurm.paths import (
@@ -177,7 +176,7 @@ class Records:
             path = self._index / record.file_name
             with contextlib.suppress(FileNotFoundError):
                 if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path)
+                    trees.remove(path)
                 else:
                     path.unlink()
 

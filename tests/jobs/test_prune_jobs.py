@@ -298,6 +298,53 @@ def test_read_only_folders_are_removed(tmp_path: Path) -> None:
     assert (tmp_path / "outside").stat().st_mode & 0o777 == 0o500
 
 
+def deep(top: Path, depth: int) -> Path:
+    """Makes folders below each other, deeper than a path can name; each has a file, some are read-only."""
+    before = Path.cwd()
+    try:
+        os.chdir(top)
+        for number in range(depth):
+            Path("n" * 100).mkdir()
+            Path("file").touch()
+            if number % 50 == 0:
+                Path().chmod(0o500)
+            os.chdir("n" * 100)
+    finally:
+        os.chdir(before)
+    return top
+
+
+def test_a_deep_tree_is_removed(home: Home) -> None:
+    """Deeper than recursion, paths and open files allow."""
+    paths = job(home, "job-a")
+    (paths.folder / "checkpoints").mkdir()
+    deep(paths.folder / "checkpoints", 3000)
+    leftover = home.path / "x.partial"
+    leftover.mkdir()
+    deep(leftover, 3000)
+    assert pruning.size(paths.folder) > 0
+    then = time.time() - 2 * HOUR
+    os.utime(leftover, (then, then))
+    assert not pruning._is_stale(leftover), "its parts are new"
+    removed = [each.path for each in pruning.prune(home, ["job-a"])]
+    assert str(paths.folder) in map(str, removed)
+    assert not paths.folder.exists()
+    remove(leftover)
+    assert not leftover.exists()
+
+
+def test_a_link_in_a_removed_tree_is_not_followed(tmp_path: Path) -> None:
+    mine, top = tmp_path / "mine", tmp_path / "top"
+    mine.mkdir()
+    (mine / "file").touch()
+    (top / "a" / "b").mkdir(parents=True)
+    (top / "a" / "b" / "link").symlink_to(mine)
+    (top / "link").symlink_to(mine)
+    remove(top)
+    assert (mine / "file").exists()
+    assert not top.exists()
+
+
 def test_what_is_removed_in_the_meantime_or_is_no_folder(tmp_path: Path) -> None:
     remove(tmp_path / "missing")
     (tmp_path / "target").mkdir()

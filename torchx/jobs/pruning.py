@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import time
@@ -18,7 +17,7 @@ from torchx.jobs.record import LARGEST, JobRecord
 from torchx.jobs.recovery import describe_survivors, end_unreadable
 from torchx.jobs.removal import cannot_be_removed, remove
 from torchx.jobs.view import load
-from torchx.machine import files
+from torchx.machine import files, trees
 from torchx.machine import locks as lock
 from torchx.scheduling.query import Pruned
 
@@ -197,17 +196,7 @@ def _names(folder: Path) -> list[str]:
 
 def size(path: Path) -> int:
     """Returns the disk usage of a file or a folder in bytes, or 0 if it does not exist."""
-    total = 0
-    with contextlib.suppress(OSError):
-        total = path.lstat().st_blocks * 512
-    with contextlib.suppress(OSError), os.scandir(path) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                total += size(Path(entry.path))
-            else:
-                with contextlib.suppress(OSError):
-                    total += entry.stat(follow_symlinks=False).st_blocks * 512
-    return total
+    return sum(status.st_blocks * 512 for status in trees.statuses(path))
 
 
 def _leftovers(home: Home) -> Iterator[Path]:
@@ -288,17 +277,8 @@ def _remove_image(path: Path) -> bool:
 
 def _is_stale(path: Path) -> bool:
     """Returns True if nothing in a file or folder has changed recently."""
-    return time.time() - _last_change(path) > STALE_AFTER
-
-
-def _last_change(path: Path) -> float:
-    times = [0.0]
-    with contextlib.suppress(OSError):  # removed, or not accessible
-        status = path.lstat()
-        times.append(status.st_mtime)
-        if stat.S_ISDIR(status.st_mode):
-            times += map(_last_change, path.iterdir())
-    return max(times)
+    changes = (status.st_mtime for status in trees.statuses(path))
+    return time.time() - max(changes, default=0.0) > STALE_AFTER
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-import stat
 from pathlib import Path
 
 from torchx.errors import StateError
+from torchx.machine import trees
 
 
 def remove(path: Path) -> None:
@@ -21,26 +18,11 @@ def remove(path: Path) -> None:
         if not path.is_dir() or path.is_symlink():
             path.unlink()
             return
-        try:
-            shutil.rmtree(path)
-        except PermissionError:  # a read-only folder, such as one of a workspace
-            _open_up(path)
-            shutil.rmtree(path)
+        trees.remove(path)
     except FileNotFoundError:
         return  # removed by another process
     except OSError as error:
         raise cannot_be_removed(error, path) from error
-
-
-def _open_up(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.chmod(stat.S_IRWXU)
-    for folder, names, _ in os.walk(path):
-        for name in names:
-            place = Path(folder, name)
-            if not place.is_symlink():
-                with contextlib.suppress(OSError):
-                    place.chmod(stat.S_IRWXU)
 
 
 def cannot_be_removed(error: OSError, path: Path) -> StateError:

@@ -1,0 +1,78 @@
+"""Folders of any depth: a program may nest folders deeper than recursion, paths and open files allow."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def statuses(path: str | os.PathLike[str]) -> Iterator[os.stat_result]:
+    """Yields the status of a file, or of a folder and all that is in it; skips what cannot be read."""
+    todo = [os.fspath(path)]
+    while todo:
+        place = todo.pop()
+        with suppress(OSError):
+            status = os.lstat(place)
+            yield status
+            if stat.S_ISDIR(status.st_mode):
+                with os.scandir(place) as entries:
+                    todo += [entry.path for entry in entries]
+
+
+def remove(folder: str | os.PathLike[str]) -> None:
+    """Removes a folder with all that is in it, also read-only folders; follows no link.
+
+    Folders are moved up before they are removed, so that any depth takes two descriptors and short paths.
+
+    Raises:
+        OSError: a part cannot be removed, or there is no such folder.
+    """
+    _open_up(folder, None)
+    top = os.open(folder, _FOLDER)
+    prefix = f".removed-{os.urandom(8).hex()}"
+    try:
+        todo = _unlink(top)
+        moved = 0
+        while todo:
+            name = todo.pop()
+            inner = os.open(name, _FOLDER, dir_fd=top)
+            try:
+                for below in _unlink(inner):
+                    moved += 1
+                    todo.append(f"{prefix}-{moved}")
+                    os.rename(below, todo[-1], src_dir_fd=inner, dst_dir_fd=top)
+            finally:
+                os.close(inner)
+            os.rmdir(name, dir_fd=top)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, f"{os.fspath(folder)}/{error.filename or ''}") from error
+    finally:
+        os.close(top)
+    os.rmdir(folder)  # noqa: PTH106
+
+
+def _unlink(folder: int) -> list[str]:
+    """Removes the files in a folder; returns the names of the folders in it."""
+    folders = []
+    for name in os.listdir(folder):
+        with suppress(FileNotFoundError):  # removed by another process
+            if _open_up(name, folder):
+                folders.append(name)
+            else:
+                os.unlink(name, dir_fd=folder)
+    return folders
+
+
+def _open_up(name: str | os.PathLike[str], parent: int | None) -> bool:
+    """Makes a folder writable for its owner; returns False if it is none."""
+    mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+    if not stat.S_ISDIR(mode):
+        return False
+    if mode & stat.S_IRWXU != stat.S_IRWXU:
+        with suppress(OSError):
+            os.chmod(name, stat.S_IRWXU, dir_fd=parent)
+    return True
