@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import select
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from torchx.errors import StateError
+from torchx.machine import polling
 from torchx.machine.port_names import resolve_port, variable_of
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
@@ -259,8 +259,7 @@ def _feed(connection: Any, caller: Caller, over: threading.Event) -> None:
             if caller.source is None:
                 over.wait(POLL_INTERVAL)
                 continue
-            ready, _, _ = select.select([caller.source], [], [], POLL_INTERVAL)
-            if not ready:
+            if not polling.readable([caller.source], POLL_INTERVAL):
                 continue
             data = caller.read()
             if data:

@@ -6,11 +6,11 @@ program without output. A live node responds to a second program, `true`, even i
 
 from __future__ import annotations
 
-import select
 import time
 from typing import Any
 
 from torchx.errors import StateError
+from torchx.machine import polling
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import conditions_of, short, time_of
@@ -134,4 +134,4 @@ def readable(connection: Any, seconds: float) -> bool:
     sock = connection.sock
     if sock is None or (hasattr(sock, "pending") and sock.pending()):
         return True
-    return bool(select.select([sock], [], [], seconds)[0])
+    return bool(polling.readable([sock], seconds))

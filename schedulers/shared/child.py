@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from torchx.errors import StateError
 from torchx.machine import processes
+from torchx.machine.polling import readable
 from torchx.schedulers.shared.exec import AT_A_TIME, POLL_INTERVAL, Caller
 from torchx.scheduling.streams import Streams
 
@@ -239,5 +240,5 @@ def _drain(ends: _Ends, caller: Caller) -> None:
         while _show(descriptor, ends, caller):
             pass
     # the kernel moves the output of a terminal a moment later
-    while ends.terminal in ends.outputs and select.select([ends.terminal], [], [], QUIET)[0]:
+    while ends.terminal in ends.outputs and readable([ends.terminal], QUIET):
         _show(ends.terminal, ends, caller)

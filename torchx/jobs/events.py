@@ -60,10 +60,14 @@ class EventLog:
         self._clock = clock
         self._reserve = reserve
         self._descriptor = files.open_file(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
-        size = os.fstat(self._descriptor).st_size
-        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
-            # the last writer was killed while writing: end its line
-            os.write(self._descriptor, b"\n")
+        try:
+            size = os.fstat(self._descriptor).st_size
+            if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+                # the last writer was killed while writing: end its line
+                os.write(self._descriptor, b"\n")
+        except OSError:
+            self.close()
+            raise
 
     def add(self, event: str, **facts: Any) -> None:
         """Appends one event; its time is the current time unless `facts` has another.

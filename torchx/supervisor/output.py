@@ -119,8 +119,14 @@ class AttemptOutput:
     def __post_init__(self) -> None:
         files.make_folder(self.folder)
         folder = str(self.folder)  # joining texts is quicker, which matters with many replicas
-        self._raw = {s: LogFile(f"{folder}/{name}", self.keep_open) for s, name in NAMES.items()}
-        self._combined = LogFile(f"{folder}/{COMBINED}", self.keep_open)
+        with contextlib.ExitStack() as opened:  # the ones before a file that cannot be opened are closed
+            made = []
+            for name in (*NAMES.values(), COMBINED):
+                made.append(LogFile(f"{folder}/{name}", self.keep_open))
+                opened.callback(made[-1].close)
+            opened.pop_all()
+        *raw, self._combined = made
+        self._raw = dict(zip(NAMES, raw, strict=True))
 
     def feed(self, stream: int, data: bytes) -> None:
         """Writes output that was read from one stream."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 from typing import Any
 
 from torchx import schedulers
 from torchx.errors import StateError
 from torchx.machine import locks
+from torchx.machine.polling import readable
 from torchx.scheduling.base import Scheduler
 from torchx.sweeps import environment
 from torchx.sweeps.native_runs import NativeRuns, has_unread_requests
@@ -53,7 +53,7 @@ def run(paths: SweepPaths, held: int) -> None:
                 native.observe()
             progress = native.progress
         if not complete:
-            if select.select([pipe], [], [], PAUSE)[0]:
+            if readable([pipe], PAUSE):
                 os.read(pipe, 4096)
             continue
         with locks.exclusive(paths.edit):

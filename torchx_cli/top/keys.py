@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import sys
 import termios
@@ -12,6 +11,8 @@ import threading
 import tty
 from types import FrameType, TracebackType
 from typing import Any
+
+from torchx.machine.polling import readable
 
 SEQUENCES = {
     b"\x1b[A": "up", b"\x1bOA": "up", b"k": "up", b"\x1b[B": "down", b"\x1bOB": "down", b"j": "down",
@@ -79,7 +80,7 @@ class Keyboard:
 
     def read(self, timeout: float) -> str:
         """Returns the name of the next key; an empty text after a time, or if it was woken; q at the end."""
-        ready, _, _ = select.select([self._input, self._woken], [], [], timeout)
+        ready = readable([self._input, self._woken], timeout)
         if self._woken in ready:
             os.read(self._woken, 4096)
         if self._input not in ready:
@@ -91,8 +92,7 @@ class Keyboard:
         if not data:
             return "q"
         while data == b"\x1b" or (data.startswith(b"\x1b") and data not in SEQUENCES):
-            more, _, _ = select.select([self._input], [], [], _REST_OF_SEQUENCE)
-            if not more or len(data) > 8:
+            if not readable([self._input], _REST_OF_SEQUENCE) or len(data) > 8:
                 break
             data += os.read(self._input, 1)
         return SEQUENCES.get(data, "other")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import select
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
+
+from torchx.machine.polling import readable
 
 
 @contextmanager
@@ -84,7 +85,7 @@ class Lines:
     def __next__(self) -> bytes:
         if self._response is None:
             # an interrupt here loses nothing, unlike one within a response
-            select.select([self._connection.sock], [], [])
+            readable([self._connection.sock])
             self._response = self._connection.getresponse()
             self._check(self._response)
         return next(self._response)
