@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import marshal
-import re
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
-from torchx.scheduling.logs import LogChunk, LogQuery, text_of
+from torchx.scheduling.logs import LogChunk, LogQuery, finder, text_of
 
 BLOCK = 1 << 18
 """Bytes of a chunk, at least, after which the next one begins; also of a block of spooled lines."""
@@ -49,8 +48,8 @@ def line_filter(
         until = time_of(query.until)
         tests.append(lambda line: line[0] < until)
     if query.regex is not None:
-        search = re.compile(query.regex).search
-        tests.append(lambda line: search(text_of(line[2].removesuffix(b"\n"))) is not None)
+        found = finder(query.regex)
+        tests.append(lambda line: found(text_of(line[2].removesuffix(b"\n"))))
     if len(tests) < 2:
         return tests[0] if tests else None
     return lambda line: all(test(line) for test in tests)

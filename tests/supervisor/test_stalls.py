@@ -11,6 +11,7 @@ import pytest
 
 from torchx import distributed, settings
 from torchx.machine.processes import Process
+from torchx.scheduling import patterns
 from torchx.scheduling.stalls import StallRule
 from torchx.supervisor import stall_actions, stalls
 from torchx.supervisor.stalls import SLOT, Stall, StallWatch, describe
@@ -184,7 +185,7 @@ def heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pattern_that_takes_too_long_is_given_up(
     jobs: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stalls, "MOST_CPU", 0.02)
+    monkeypatch.setattr(patterns, "MOST_CPU", 0.02)
     handler = signal.getsignal(signal.SIGVTALRM)
     job = jobs(1, progress="(a+)+$")
     job.prints(0, b"a" * 60 + b"b\n")

@@ -8,7 +8,6 @@ options to a request, and :meth:`Scheduler.schedule`, which submits such a reque
 from __future__ import annotations
 
 import abc
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -304,8 +303,7 @@ def filter_regex(regex: str, data: Iterable[str]) -> Iterable[str]:
     >>> list(filter_regex("o", ["one", "three", "two"]))
     ['one', 'two']
     """
-    search = re.compile(regex).search
-    return (line for line in data if search(line))
+    return filter(logs.finder(regex), data)
 
 
 def split_lines(text: str) -> list[str]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
+
+from torchx.errors import UsageError
+from torchx.scheduling.patterns import SearchTooLongError, limited_cpu
 
 LONGEST_LINE = 1 << 20
 """Bytes of a line from which on it is treated in parts."""
@@ -104,13 +107,53 @@ def text_of(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
+def too_slow(pattern: str) -> UsageError:
+    """Returns the error about a pattern whose search takes too long."""
+    return UsageError(
+        f"the search for `{pattern}` takes too long on a line of the log",
+        hint="nested repetitions such as (a+)+ try all combinations: use one, as in a+",
+    )
+
+
+def finder(regex: str) -> Callable[[str], bool]:
+    """Returns a function that returns True if a pattern is found in a line.
+
+    Outside of the main thread, its search has no limit of time.
+
+    Raises:
+        UsageError: raised by the function: the search takes too long.
+    """
+    search = re.compile(regex).search
+
+    def found(line: str) -> bool:
+        try:
+            with limited_cpu():
+                return search(line) is not None
+        except SearchTooLongError:
+            raise too_slow(regex) from None
+
+    return found
+
+
 def matching(data: bytes, pattern: re.Pattern[str]) -> bytes:
     r"""Returns the lines that match a pattern, with their bytes unchanged.
+
+    Outside of the main thread, the search has no limit of time.
+
+    Raises:
+        UsageError: the search takes too long.
 
     >>> matching(b"a\nb\xff\nb", re.compile("b"))
     b'b\xff\nb'
     """
-    search = pattern.search
+    try:
+        with limited_cpu():
+            return _matching(data, pattern.search)
+    except SearchTooLongError:
+        raise too_slow(pattern.pattern) from None
+
+
+def _matching(data: bytes, search: Callable[[str], object]) -> bytes:
     text = text_of(data)
     if "\ufffd" in text:  # perhaps invalid bytes, which the text does not have
         return b"".join(line for line in _with_ends(data) if search(text_of(line.removesuffix(b"\n"))))

@@ -1,7 +1,7 @@
 """The rules by which a failure is retried: its cause, exit code, signal, or text in the last lines.
 
-Beside :mod:`torchx.scheduling.failure_causes` this module depends on nothing else, since jobs of Slurm run a
-copy of both on their nodes, with any Python 3.
+Beside ``failure_causes`` and ``patterns`` this module depends on nothing else, since jobs of Slurm run copies
+of them on their nodes, with any Python 3.
 """
 
 import re
@@ -9,6 +9,7 @@ import signal as signals
 from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from torchx.scheduling.failure_causes import printed_cause, reported_cause
+from torchx.scheduling.patterns import SearchTooLongError, any_matches
 
 ALIASES = {
     "oom": "out_of_memory",
@@ -228,7 +229,10 @@ def matches(rule: str, failure: Failure) -> bool:
         return True
     if rule.startswith("log:"):
         pattern = re.compile(rule[4:])
-        return any(pattern.search(line) for line in failure.lines[-LAST_LINES:])
+        try:
+            return any_matches(pattern.search, failure.lines[-LAST_LINES:])
+        except SearchTooLongError:
+            return False
     codes = _codes(rule)
     if codes is None:
         return failure.cause()[0] == _cause_name(rule)

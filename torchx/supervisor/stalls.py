@@ -10,15 +10,15 @@ import contextlib
 import mmap
 import os
 import re
-import signal
 import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from torchx import settings
 from torchx.machine import files
+from torchx.scheduling.patterns import SearchTooLongError, any_matches
 from torchx.scheduling.stalls import LONGEST_LINE, SLOT_SIZE, StallRule, brief
 
 SLOT = struct.Struct("=qq")
@@ -27,32 +27,6 @@ assert SLOT.size == SLOT_SIZE
 
 RESUMED_WITHIN = 1.0
 """Seconds until a heartbeat after a stall is noticed."""
-
-
-MOST_CPU = 1.0
-"""Seconds of this process's time for the lines of one read, since some patterns take practically forever."""
-
-
-class _TooLong(Exception):
-    """The search for progress has taken too long."""
-
-
-def _stop(number: int, frame: object) -> None:
-    raise _TooLong
-
-
-@contextlib.contextmanager
-def _limited_cpu() -> Iterator[None]:
-    """Interrupts a search after :data:`MOST_CPU`; the module `re` handles signals while it searches."""
-    before = signal.signal(signal.SIGVTALRM, _stop)
-    try:
-        signal.setitimer(signal.ITIMER_VIRTUAL, MOST_CPU)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    finally:
-        signal.signal(signal.SIGVTALRM, before)
 
 
 class Stall(NamedTuple):
@@ -153,9 +127,8 @@ class StallWatch:
         """Returns True if a line matches; also if that takes too long, so that nothing healthy is ended."""
         assert self._pattern is not None
         try:
-            with _limited_cpu():
-                return any(self._pattern.search(line[:LONGEST_LINE]) for line in lines)
-        except _TooLong:
+            return any_matches(self._pattern.search, [line[:LONGEST_LINE] for line in lines])
+        except SearchTooLongError:
             self._pattern = None  # from now on, all output is progress
             return True
 

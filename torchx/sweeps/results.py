@@ -9,9 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchx.errors import TorchxError, UsageError
+from torchx.errors import StateError, TorchxError, UsageError
 from torchx.scheduling.base import Scheduler
-from torchx.scheduling.logs import LogQuery, text_of
+from torchx.scheduling.logs import LogQuery, text_of, too_slow
+from torchx.scheduling.patterns import SearchTooLongError, limited_cpu
 from torchx.specs.handles import make_app_handle
 from torchx.sweeps import logs
 from torchx.sweeps.records import Run
@@ -131,7 +132,7 @@ def from_log(engine: Scheduler[Any], run: Run, metrics: Sequence[Metric]) -> dic
     found: dict[str, Value] = {}
     if not run.app_id:
         return found
-    with suppress(TorchxError, NotImplementedError):
+    with suppress(StateError, NotImplementedError):
         rest: dict[tuple[str, int], str] = {}
         for chunk in logs.log_of(engine, run, LogQuery()):
             source = chunk.role, chunk.replica
@@ -146,7 +147,11 @@ def from_log(engine: Scheduler[Any], run: Run, metrics: Sequence[Metric]) -> dic
 
 def _search(text: str, metrics: Iterable[Metric], found: dict[str, Value]) -> None:
     for name, pattern in metrics:
-        last = deque(pattern.finditer(text), 1)
+        try:
+            with limited_cpu():
+                last = deque(pattern.finditer(text), 1)
+        except SearchTooLongError:
+            raise too_slow(pattern.pattern) from None
         for match in last:
             found[name] = number(match[1] if pattern.groups else match[0])
 

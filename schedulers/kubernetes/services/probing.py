@@ -22,6 +22,8 @@ from torchx.supervisor.services.probes import LineCheck
 
 LARGEST_LOG = 16_000_000
 """Maximum bytes of a log that are searched for a line."""
+AT_A_TIME = 1 << 18
+"""Bytes of a log that are searched together."""
 _FAILED = ("Readiness probe failed: ", "Readiness probe errored: ")
 _STATUS = "HTTP probe failed with statuscode: "
 
@@ -82,14 +84,20 @@ def _patch(cluster: Cluster, facts: Facts, pod: Object, change: Object) -> None:
 
 def _has_line(cluster: Cluster, facts: Facts, pod: Object, rule: ServiceRule) -> bool:
     """Returns True if the log of a pod has the line."""
-    check, size = LineCheck(rule.probe.text), 0
+    check = LineCheck(rule.probe.text)
     source = Source(str(pod["metadata"]["name"]), 0, False, Member("", 0, 0), 1, False)
     with closing(BulkReader(cluster, SILENCE)) as reader:
+        size = searched = 0
+        held: list[bytes] = []
         for _, _, line in read_log(reader, facts, source, 0, LogQuery()):
-            check.feed(0, line)
+            held.append(line)
             size += len(line)
-            if check.poll() is not None or size > LARGEST_LOG:
+            if size >= searched + AT_A_TIME:
+                check.feed(0, b"".join(held))
+                held, searched = [], size
+            if check.poll() is not None or check.answer or size > LARGEST_LOG:
                 break
+        check.feed(0, b"".join(held))
     return check.poll() is not None
 
 

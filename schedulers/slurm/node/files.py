@@ -11,10 +11,11 @@ _ROOT = Path(torchx.__file__).parent
 _HERE = "schedulers/slurm/node"
 _COPIES = {
     "agent.py": (f"{_HERE}/program.py",),
-    "judge.py": ("scheduling/failure_causes.py", "scheduling/retry_rules.py"),
+    "judge.py": ("scheduling/patterns.py", "scheduling/failure_causes.py", "scheduling/retry_rules.py"),
     "readiness.py": (
         "services/__init__.py",
         "services/probe.py",
+        "scheduling/patterns.py",
         "supervisor/services/probes.py",
         "supervisor/services/watch.py",
     ),

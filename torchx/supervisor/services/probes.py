@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from torchx.scheduling.patterns import SearchTooLongError, any_matches
 from torchx.services.probe import CMD, HTTP, TCP, Probe
 
 LONGEST_CHECK = 5.0
@@ -194,6 +195,9 @@ class LineCheck:
 
     Args:
         pattern: the pattern.
+
+    Attributes:
+        answer: the reason why the search has ended without a match; empty while it continues.
     """
 
     interval = 60.0
@@ -202,19 +206,20 @@ class LineCheck:
         self._search = re.compile(pattern).search
         self._rest: dict[int, bytes] = {}
         self._found = False
+        self.answer = ""
 
     def feed(self, stream: int, data: bytes) -> None:
         """Handles output of one stream."""
-        if self._found:
+        if self._found or self.answer:
             return
         *lines, rest = (self._rest.get(stream, b"") + data).split(b"\n")
         self._rest[stream] = rest[-LONGEST_ANSWER:]
         # also the unfinished line: a prompt may have no end
-        for line in (*lines, self._rest[stream]):
-            text = line[-LONGEST_ANSWER:].decode("utf-8", "replace").rstrip("\r")
-            if text and self._search(text):
-                self._found = True
-                return
+        texts = [_text_of(line) for line in (*lines, self._rest[stream]) if line]
+        try:
+            self._found = any_matches(self._search, filter(None, texts))
+        except SearchTooLongError:
+            self.answer = "the search for the pattern takes too long"
 
     def poll(self) -> str | None:
         """Returns None until a line matches, then an empty text."""
@@ -222,6 +227,10 @@ class LineCheck:
 
     def close(self) -> None:
         """Does nothing."""
+
+
+def _text_of(line: bytes) -> str:
+    return line[-LONGEST_ANSWER:].decode("utf-8", "replace").rstrip("\r")
 
 
 def start_check(probe: Probe, port: int, spawn: Callable[[list[str]], Started]) -> Check | None:

@@ -77,6 +77,7 @@ class Watch:
         if isinstance(self._check, LineCheck):
             with contextlib.suppress(RecursionError):
                 self._check.feed(stream, data)
+            self._answer = self._check.answer
 
     def close(self) -> None:
         """Gives up the current check."""

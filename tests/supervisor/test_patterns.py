@@ -1,0 +1,157 @@
+"""Searches for patterns of users end within a limit of time, wherever they are searched."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from torchx.errors import UsageError
+from torchx.schedulers.shared.logs import line_filter
+from torchx.schedulers.slurm.node.files import node_file
+from torchx.scheduling import patterns
+from torchx.scheduling.base import filter_regex
+from torchx.scheduling.logs import LogQuery, matching
+from torchx.scheduling.patterns import SearchTooLongError, any_matches
+from torchx.scheduling.retry_rules import Failure, RetryRules
+from torchx.services.probe import Probe, ServiceRule
+from torchx.supervisor.services.probes import LineCheck
+from torchx.supervisor.services.watch import Watch
+from torchx.sweeps.results import _search, parse_metric
+
+SLOW = "(a+)+$"
+LINE = "a" * 60 + "b"
+"""A line for which the search takes thousands of years."""
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "MOST_CPU", 0.02)
+
+
+def in_thread(call: Callable[[], object]) -> object:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
+
+
+def here(call: Callable[[], object]) -> object:
+    return call()
+
+
+@pytest.mark.parametrize("run", [here, in_thread])
+def test_a_search_has_a_limit_in_every_thread(
+    run: Callable[[Callable[[], object]], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = re.compile(SLOW).search
+    handler = signal.getsignal(signal.SIGVTALRM)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(SearchTooLongError):
+            run(lambda: any_matches(search, ["short", LINE]))
+        monkeypatch.setattr(patterns, "MOST_CPU", 5.0)
+        assert run(lambda: any_matches(search, ["b", "aa"])) is True
+        assert run(lambda: any_matches(search, ["b"])) is False
+    assert signal.getsignal(signal.SIGVTALRM) is handler
+    assert signal.getitimer(signal.ITIMER_VIRTUAL)[0] == 0
+
+
+def found_by(pattern: str) -> dict[str, Callable[[], object]]:
+    """Returns calls that search for a pattern in a line, by their names."""
+    data = LINE.encode() + b"\n"
+    keep = line_filter(LogQuery(regex=pattern), lambda moment: 0)
+    assert keep is not None
+    return {
+        "log --regex of local jobs and Slurm, wait --for": lambda: matching(data, re.compile(pattern)),
+        "log --regex of containers and pods": lambda: keep((0, 0, data)),
+        "log --regex of a scheduler of a plugin": lambda: list(filter_regex(pattern, [LINE])),
+        "results --metric": lambda: _search(LINE, [parse_metric("x:=" + pattern)], {}),
+    }
+
+
+@pytest.mark.parametrize("name", list(found_by("x")))
+def test_a_slow_pattern_of_a_query_is_an_error(name: str) -> None:
+    with pytest.raises(UsageError, match="takes too long"):
+        found_by(SLOW)[name]()
+
+
+def test_a_slow_rule_of_retries_does_not_match() -> None:
+    failure = Failure(3, lines=[LINE])
+    assert RetryRules.of({"retry_on": ["log:" + SLOW]}).refusal(failure).endswith("is not in retry_on")
+    assert RetryRules.of({"no_retry_on": ["log:" + SLOW]}).refusal(failure) == ""
+
+
+@pytest.mark.parametrize("run", [here, in_thread])
+def test_a_slow_probe_ends_with_its_reason(run: Callable[[Callable[[], object]], object]) -> None:
+    ready = "log:" + SLOW
+    watch = Watch(ServiceRule(ready, Probe.of(ready), 60.0, "60s"), lambda: None)
+    run(lambda: watch.feed(1, LINE.encode() + b"\n"))
+    assert not watch.is_ready(0.0)
+    assert "the search for the pattern takes too long" in watch.reason()
+    run(lambda: watch.feed(1, b"aaa\n"))  # it is not searched any more
+    assert not watch.is_ready(0.0)
+
+
+def test_a_probe_searches_unfinished_lines_too() -> None:
+    check = LineCheck("^ready$")
+    check.feed(1, b"not ready\nrea")
+    assert check.poll() is None
+    check.feed(2, b"dy")
+    assert check.poll() is None
+    check.feed(1, b"dy")
+    assert check.poll() == ""
+
+
+PROGRAM = """
+import sys
+sys.argv = ["x"]
+exec(compile(open({path!r}).read().split('if __name__ ==')[0], "node", "exec"))
+MOST_CPU = 0.05
+{check}
+"""
+
+CHECKS = {
+    "judge.py": """
+failure = Failure(3, None, "", ["aaa"])
+assert RetryRules.of({"retry_on": ["log:(a+)+$"]}).refusal(failure) == ""
+slow = Failure(3, None, "", ["a" * 60 + "b"])
+assert RetryRules.of({"retry_on": ["log:(a+)+$"]}).refusal(slow)
+""",
+    "readiness.py": """
+check = LineCheck("(a+)+$")
+check.feed(1, b"a" * 60 + b"b")
+assert check.poll() is None and check.answer, check.answer
+check = LineCheck("(a+)+$")
+check.feed(1, b"aaa")
+assert check.poll() == ""
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "python"),
+    [
+        ("judge.py", "python3.6"),
+        ("judge.py", "python3.8"),
+        ("judge.py", ""),
+        ("readiness.py", "python3.8"),
+        ("readiness.py", ""),
+    ],
+)
+def test_nodes_limit_searches_too(name: str, python: str, tmp_path: Path) -> None:
+    """Their files run with old Pythons: those of this machine, if it has them."""
+    program = shutil.which(python) if python else sys.executable
+    if program is None or subprocess.run([program, "-c", ""], capture_output=True).returncode:
+        program = sys.executable
+    path = tmp_path / name
+    path.write_text(node_file(name), encoding="utf-8")
+    code = PROGRAM.format(path=str(path), check=CHECKS[name])
+    done = subprocess.run([program, "-I", "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
