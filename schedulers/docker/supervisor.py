@@ -24,6 +24,7 @@ from torchx.errors import StateError
 from torchx.jobs.paths import JobPaths
 from torchx.lazy import lazy_imports
 from torchx.machine import files
+from torchx.machine.outage import Outage
 from torchx.schedulers.docker.cancel import KILLED_WITHIN, end_all, remove
 from torchx.schedulers.docker.container_body import next_body
 from torchx.schedulers.docker.containers import Container, damage_of
@@ -84,19 +85,18 @@ class Supervisor:
 
     def run(self) -> None:
         """Runs until the application has ended or was removed, or the engine is unreachable for too long."""
-        silent_since: float | None = None
+        outage = Outage(ENGINE_BACK_WITHIN)
         while True:
             try:
                 with closing(Events(self._engine, self._app_id)) as events:
-                    silent_since = None
+                    outage.over()
                     if self._watch(events):
                         self._sampler.close()
                         if self._stalls is not None:
                             self._stalls.close()
                         return
             except StateError as error:  # it is being restarted, or does not answer
-                silent_since = silent_since or time.monotonic()
-                if time.monotonic() - silent_since > ENGINE_BACK_WITHIN:
+                if outage.is_too_long():
                     print_error(f"gave up: {error}")
                     return
             time.sleep(0.5)

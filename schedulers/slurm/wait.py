@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from torchx.machine.outage import Outage
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.folders.progress import read_script_end
 from torchx.schedulers.slurm.outcome import save_outcome
@@ -40,7 +41,7 @@ class Watch:
         self._next = 0.0
         self._ended = False
         self._markers = 0
-        self._unreachable_since: float | None = None
+        self._outage = Outage(MAX_OUTAGE)
 
     def has_ended(self) -> bool:
         """Returns True if the job has ended; checks its files, and at growing intervals the controller.
@@ -65,17 +66,14 @@ class Watch:
         return self._ended
 
     def _query(self) -> bool:
-        started = time.monotonic()
         try:
             job = find(self._app_id)
         except client.NoAnswerError:
-            if self._unreachable_since is None:
-                self._unreachable_since = started
-            if time.monotonic() - self._unreachable_since > MAX_OUTAGE:
+            if self._outage.is_too_long():
                 raise
             self._pause = MIN_QUERY_INTERVAL
             return False
-        self._unreachable_since = None
+        self._outage.over()
         if job is None:
             return True
         save_outcome(job.record, job.outcome)

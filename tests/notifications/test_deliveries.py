@@ -72,6 +72,14 @@ def test_a_server_that_does_not_answer_has_a_time_limit(monkeypatch: pytest.Monk
     assert result in (("unknown", "no answer within 0 s"), ("retry", "no connection within 0 s"))
 
 
+def test_an_answer_may_take_longer_than_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "CONNECT_WITHIN", 0.5)
+    with hooks_at() as hooks:
+        hooks.release.clear()
+        threading.Timer(1.5, hooks.release.set).start()
+        assert deliver(hooks.url, PAYLOAD) == ("delivered", "")
+
+
 def test_a_request_whose_time_is_over_is_not_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time ends while the connection is being made."""
     monkeypatch.setattr(delivery, "ANSWER_WITHIN", 0.05)

@@ -12,6 +12,8 @@ from torchx.errors import StateError
 
 CONNECT_WITHIN = 10.0
 """Seconds that a connection may take."""
+ACCEPT_AFTER = 0.1
+"""Seconds after which connections are accepted again that this process had no room for."""
 AT_A_TIME = 1 << 16
 
 
@@ -58,6 +60,7 @@ class Relay:
         self, connector: Callable[[], socket.socket], port: int, report: Callable[[StateError], None]
     ) -> None:
         self._connector, self._report = connector, report
+        self._closed = threading.Event()
         try:
             self._server = socket.create_server(("127.0.0.1", port))
         except OSError as error:
@@ -72,6 +75,7 @@ class Relay:
 
     def close(self) -> None:
         """Stops listening; open connections end with the process."""
+        self._closed.set()
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
@@ -80,9 +84,10 @@ class Relay:
         while True:
             try:
                 client, _ = self._server.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client,), name="port client", daemon=True).start()
+                threading.Thread(target=self._serve, args=(client,), name="port client", daemon=True).start()
+            except (OSError, RuntimeError):  # too many open files or threads, or closed
+                if self._closed.wait(ACCEPT_AFTER):
+                    return
 
     def _serve(self, client: socket.socket) -> None:
         with client:

@@ -136,6 +136,7 @@ class _Connection(http.client.HTTPConnection):
     def request(self, *args: Any, **options: Any) -> None:
         """Connects, and then sends a request."""
         self.connect()
+        self.sock.settimeout(CONNECT_WITHIN + ANSWER_WITHIN)  # the thread that waits ends the request first
         self._progress.begin()
         super().request(*args, **options)
 

@@ -20,6 +20,7 @@ from torchx.jobs.events import read_events
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.view import load
 from torchx.machine import locks
+from torchx.machine.outage import Outage
 from torchx.notifications.delivery import Result, deliver
 from torchx.notifications.launch import MODULE
 from torchx.notifications.payload import payload_of_job
@@ -55,7 +56,7 @@ class Sender:
     ) -> None:
         self._store, self._event, self._payload = store, event, payload
         self._restart = restart
-        self._started = time.monotonic()
+        self._disk = Outage(GIVE_UP_AFTER)
 
     def run(self) -> None:
         """Delivers all notifications; returns when each is delivered, has failed, or was removed."""
@@ -122,11 +123,11 @@ class Sender:
             self._store.add(number, kind, SENDING)  # announced first, so that it is never sent twice
             step = self._store.steps()[number, kind]
         except OSError:
-            now = time.monotonic()
-            if not self._store.journal.exists() or now > self._started + GIVE_UP_AFTER:
+            if not self._store.journal.exists() or self._disk.is_too_long():
                 raise
             self._restart = None  # the time of its first try is not recorded
-            return now + LONGEST_PAUSE  # a full or read-only disk
+            return time.monotonic() + LONGEST_PAUSE  # a full or read-only disk
+        self._disk.over()
         result = deliver(target, {**self._payload, "event": kind})
         pause = min(FIRST_PAUSE * 2.0 ** min(step.tries - 1, 30), LONGEST_PAUSE)
         if result.step == RETRY and time.time() + pause > step.first + GIVE_UP_AFTER:

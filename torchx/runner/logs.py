@@ -70,7 +70,7 @@ def _reconciling(scheduler: Scheduler[Any], app_id: str, chunks: Iterator[LogChu
 
     def reconcile() -> None:
         while not stop.wait(RECONCILE_EVERY):
-            with suppress(TorchxError):  # the reader of the log reports the error
+            with suppress(TorchxError, OSError):  # the reader of the log reports the error
                 scheduler.reconcile(app_id)
 
     threading.Thread(target=reconcile, daemon=True, name=f"reconcile {app_id}").start()

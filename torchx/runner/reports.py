@@ -89,18 +89,35 @@ class Feed:
     """
 
     def __init__(self, runner: Source, handle: str) -> None:
-        scheduler, app_id = runner.scheduler_of(handle), parse_app_handle(handle).app_id
         self._runner, self._handle = runner, handle
+        self._scheduler = runner.scheduler_of(handle)
         self._interval = 0.0
-        self._source: Iterator[AppEvent | None]
-        if isinstance(scheduler, Reports):
-            self._source = iter(scheduler.app_events(app_id))
-        else:
-            self._interval = NEARBY_INTERVAL if scheduler.on_this_machine else REMOTE_INTERVAL
-            peak = partial(scheduler.usage, app_id) if isinstance(scheduler, Measures) else None
-            self._source = changes(lambda: runner.description(handle, brief=True), peak)
+        if not isinstance(self._scheduler, Reports):
+            self._interval = NEARBY_INTERVAL if self._scheduler.on_this_machine else REMOTE_INTERVAL
+        self._read = 0  # the number of events that were returned
         self._next, self._pause, self._changed = 0.0, self._interval, time.monotonic()
+        self._source = self._open()
         self.ended = False
+
+    def _open(self) -> Iterator[AppEvent | None]:
+        """Returns the events that were not returned yet."""
+        app_id = parse_app_handle(self._handle).app_id
+        source: Iterator[AppEvent | None]
+        if isinstance(self._scheduler, Reports):
+            source = iter(self._scheduler.app_events(app_id))
+        else:
+            peak = partial(self._scheduler.usage, app_id) if isinstance(self._scheduler, Measures) else None
+            source = changes(partial(self._runner.description, self._handle, brief=True), peak)
+        known = self._read
+        for event in source:
+            if event is not None and known:
+                known -= 1
+            else:
+                yield event
+
+    def read_again_later(self) -> None:
+        """Handles an error of :meth:`read`: a later call continues after the events that were returned."""
+        self._source, self._next = self._open(), time.monotonic() + RECONCILE_INTERVAL
 
     def read(self) -> list[AppEvent]:
         """Returns the events up to the current end."""
@@ -108,6 +125,7 @@ class Feed:
         if self.ended or now < self._next:
             return []
         events = list(self._new())
+        self._read += len(events)
         self._next = time.monotonic() + self._pause
         if events:
             self._changed, self._pause = now, self._interval
@@ -171,7 +189,7 @@ def _rows(runner: Source, schedulers: Sequence[str], query: AppQuery) -> list[Li
 
 def _open(runner: Source, handle: str, feeds: dict[str, Feed]) -> list[AppEvent]:
     """Returns the events of an application; adds its feed unless it has ended."""
-    with suppress(TorchxError):  # a damaged record, which `list` reports, must not hide the others
+    with suppress(TorchxError, OSError):  # a damaged record, which `list` reports, must not hide the others
         feed = Feed(runner, handle)
         events = feed.read()
         if not feed.ended:
@@ -200,12 +218,24 @@ class _Search:
         if time.monotonic() < self._next:
             return []
         events: list[AppEvent] = []
-        for row in _rows(self._runner, self._schedulers, self._query):
-            if row.app_handle not in self._known:
-                self._known.add(row.app_handle)
-                events += _open(self._runner, row.app_handle, feeds)
+        with suppress(TorchxError, OSError):  # the next search may succeed
+            for row in _rows(self._runner, self._schedulers, self._query):
+                if row.app_handle not in self._known:
+                    self._known.add(row.app_handle)
+                    events += _open(self._runner, row.app_handle, feeds)
         self._next = time.monotonic() + DISCOVERY_INTERVAL
         return events
+
+
+def _read(feed: Feed, *, others: bool) -> list[AppEvent]:
+    """Returns the new events of an application; an error must not hide those of others."""
+    try:
+        return feed.read()
+    except (TorchxError, OSError):
+        if not others:
+            raise
+        feed.read_again_later()
+        return []
 
 
 def _follow(feeds: dict[str, Feed], query: EventQuery, search: _Search | None = None) -> Iterator[AppEvent]:
@@ -213,7 +243,7 @@ def _follow(feeds: dict[str, Feed], query: EventQuery, search: _Search | None = 
     pause = FIRST_PAUSE
     while True:
         over = query.until is not None and datetime.now(timezone.utc) >= query.until
-        events = [event for feed in feeds.values() for event in feed.read()]
+        events = [event for feed in feeds.values() for event in _read(feed, others=search is not None)]
         if search is not None:
             events += search.run(feeds)
         yield from sorted(filter(query.takes, events), key=_BY_TIME)

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from torchx.errors import StateError, TorchxError
 from torchx.lazy import lazy_imports
+from torchx.machine.outage import Outage
 from torchx.notifications.store import END, STALL, Store
 from torchx.scheduling.responses import DescribeAppResponse
 from torchx.specs.handles import parse_app_handle
@@ -32,8 +33,8 @@ with lazy_imports:  # the submitting command waits only for the others
 NEARBY, REMOTE = 2.0, 30.0
 """Seconds between two checks for stalls: of an engine of this machine, and over a network."""
 
-LONGEST_PAUSE = 60.0
-"""Maximum seconds between two queries of an engine that does not answer."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds between two queries of an engine that does not answer; the pause grows."""
 
 
 def main(argv: list[str]) -> None:
@@ -107,17 +108,20 @@ def _wait(store: Store, handle: str) -> DescribeAppResponse | None:
     Raises:
         TorchxError: the engine has not answered for a long time, or no longer exists.
     """
-    silent_since: float | None = None
-    pause = 1.0
+    outage, pause = Outage(sender.GIVE_UP_AFTER), FIRST_PAUSE
     with api.get_runner(parse_app_handle(handle).session_name) as runner:
         while True:
+            began = time.monotonic()
             try:
+                runner.status(handle)
+                outage.over()
                 status = runner.wait(handle)
                 return None if status is None else runner.description(handle)
             except (StateError, OSError):
-                silent_since = silent_since or time.monotonic()
-                if time.monotonic() - silent_since > sender.GIVE_UP_AFTER or not store.folder.exists():
+                if outage.is_too_long() or not store.folder.exists():
                     raise
+            if time.monotonic() - began > LONGEST_PAUSE:  # it has waited before the outage
+                pause = FIRST_PAUSE
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 

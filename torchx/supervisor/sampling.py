@@ -35,6 +35,9 @@ FIRST_AFTER = 1.0
 INTERVAL = 5.0
 """Minimum seconds between two passes, and maximum until the first."""
 
+AFTER_ERROR = 60.0
+"""Seconds after which measurements continue that have failed."""
+
 SHORTEST_SPAN = 0.5
 """Seconds that a sample covers at least: the kernel counts CPU time in hundredths of a second."""
 
@@ -191,7 +194,7 @@ class Sampler:
         try:
             self._sample()
         except Exception:
-            self._next = None
+            self._next = time.monotonic() + AFTER_ERROR
             traceback.print_exc()  # into the supervisor's log
             return
         self._next = time.monotonic() + max(INTERVAL, (time.thread_time() - used) / SHARE)

@@ -230,7 +230,11 @@ class Conductor:
 
     def _watch(self, number: int, app_id: str) -> None:
         def wait() -> None:
-            self._events.put((number, runs.wait(self._engine, app_id)))
+            try:
+                ended = runs.wait(self._engine, app_id)
+            except Exception as error:  # whatever it is: the other runs go on
+                ended = runs.Ended("FAILED", message=f"it cannot be waited for: {error}")
+            self._events.put((number, ended))
 
         threading.Thread(target=wait, daemon=True).start()
 

@@ -103,10 +103,12 @@ def _follow(engine_of: EngineOf, app_id: str, query: LogQuery, sweep: Sweep) -> 
     reading = 0
 
     def read(run: Run) -> None:
-        with suppress(TorchxError):
-            for chunk in log_of(engine, run, query):
-                found.put(chunk)
-        found.put(None)
+        try:
+            with suppress(TorchxError, OSError):
+                for chunk in log_of(engine, run, query):
+                    found.put(chunk)
+        finally:
+            found.put(None)
 
     while True:
         ended = sweep.has_ended or all(

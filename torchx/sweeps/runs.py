@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx import settings
 from torchx.errors import StateError, TorchxError
+from torchx.machine.outage import Outage
 from torchx.masking import mask_text
 from torchx.schedulers.ids import assigned
 from torchx.scheduling.base import DescribeAppResponse, Glances, Measures, Scheduler, Selects, Waits
@@ -25,6 +26,9 @@ SKEW = timedelta(minutes=5)
 
 LONGEST_PAUSE = 60.0
 """Maximum seconds between two queries of an engine that does not answer."""
+
+DAMAGED, DAMAGED_FOR = "damaged_record", 60.0
+"""The code of the error about an unreadable record, and the seconds after which it counts as damaged."""
 
 LONGEST_POLL = 10.0
 """Maximum seconds between two queries of an engine that cannot wake its callers."""
@@ -119,6 +123,7 @@ def has_started(described: DescribeAppResponse) -> bool:
 def wait(engine: Scheduler[Any], app_id: str) -> Ended:
     """Blocks until a run has ended; bridges outages of its engine."""
     pause, poll = 0.1, 0.1
+    damage, is_over = Outage(DAMAGED_FOR), False
     while True:
         try:
             described = glance(engine, app_id)
@@ -126,14 +131,23 @@ def wait(engine: Scheduler[Any], app_id: str) -> Ended:
                 return Ended("FAILED", message="its scheduler no longer knows it")
             if is_terminal(described.state):
                 return ended(described)._replace(usage=measured(engine, app_id))
+            if described.state is not AppState.UNKNOWN:
+                damage.over()
+            elif is_over and damage.is_too_long():
+                return Ended("FAILED", message=str(described.msg))
+            elif is_over:
+                time.sleep(poll)
+                poll = min(1.5 * poll, LONGEST_POLL)
             if isinstance(engine, Waits):
-                engine.wait(app_id)
+                is_over = engine.wait(app_id)
             else:
                 engine.reconcile(app_id)
                 time.sleep(poll)
                 poll = min(1.5 * poll, LONGEST_POLL)
             pause = 0.1
-        except (StateError, OSError):
+        except (StateError, OSError) as error:
+            if isinstance(error, StateError) and error.code == DAMAGED and damage.is_too_long():
+                return Ended("FAILED", message=message_of(error))
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 

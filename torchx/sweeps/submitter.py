@@ -9,13 +9,18 @@ from typing import Any
 from torchx import schedulers
 from torchx.errors import StateError
 from torchx.machine import locks
+from torchx.machine.outage import Outage
 from torchx.machine.polling import readable
 from torchx.scheduling.base import Scheduler
+from torchx.scheduling.protocols import UnavailableError
 from torchx.sweeps import environment
 from torchx.sweeps.native_runs import NativeRuns, has_unread_requests
 from torchx.sweeps.paths import BACKEND, SweepPaths, open_wake
 from torchx.sweeps.plan import read_header
 from torchx.sweeps.scheduler import SweepScheduler
+
+GIVE_UP_AFTER = 24 * 3600.0
+"""Seconds without an answer of the engine; a later command starts this process again."""
 
 PAUSE = 5.0
 """Seconds between two queries while runs have to wait for the end of others."""
@@ -29,7 +34,7 @@ def run(paths: SweepPaths, held: int) -> None:
         held: the descriptor of its lock, which is closed at the end.
 
     Raises:
-        TorchxError: the engine does not answer; a later command starts this process again.
+        TorchxError: the engine has not answered for a long time, or rejects a query.
     """
     session = read_header(paths).session
 
@@ -43,15 +48,21 @@ def run(paths: SweepPaths, held: int) -> None:
         environment.enter(paths)
     except StateError as error:
         trouble = error.message
-    pipe = open_wake(paths)
+    pipe, outage = open_wake(paths), Outage(GIVE_UP_AFTER)
     while True:
-        with locks.exclusive(paths.observing), contextlib.closing(NativeRuns(paths, engine_of)) as native:
-            native.recover()
-            native.act()
-            complete = native.submit(trouble=trouble)
-            if not complete:
-                native.observe()
-            progress = native.progress
+        complete = False
+        try:
+            with locks.exclusive(paths.observing), contextlib.closing(NativeRuns(paths, engine_of)) as native:
+                native.recover()
+                native.act()
+                complete = native.submit(trouble=trouble)
+                if not complete:
+                    native.observe()
+                progress = native.progress
+            outage.over()
+        except UnavailableError:
+            if outage.is_too_long():
+                raise
         if not complete:
             if readable([pipe], PAUSE):
                 os.read(pipe, 4096)

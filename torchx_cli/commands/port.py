@@ -55,7 +55,10 @@ def port_(
         note(f"forwarding to port {port} of {role}/{replica}; Ctrl-C ends it")
         try:
             while not threading.Event().wait(LOOK_EVERY):
-                current = runner.description(handle, brief=True)
+                try:
+                    current = runner.description(handle, brief=True)
+                except (StateError, OSError):  # the connections may survive an engine that does not answer
+                    continue
                 if current is None or is_terminal(current.state):
                     note(f"{described.app_id} has ended")
                     return 0

@@ -190,8 +190,9 @@ class Collector:
             try:
                 read()
             except Exception as error:  # raised by the main thread
-                self.error = error
-                self._stop = True
+                if not (self._handles and isinstance(error, _FAILED)):  # an engine may answer again
+                    self.error = error
+                    self._stop = True
             self.rounds = next(self._numbers)
             self.changed()
             cost, took = time.process_time() - used, time.monotonic() - began

@@ -12,8 +12,9 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx.errors import TorchxError
 from torchx.jobs import ticket
@@ -26,6 +27,7 @@ from torchx.leases.gpus import PREFIX
 from torchx.leases.holders import Leases, inherited
 from torchx.leases.reception import answer
 from torchx.machine import processes
+from torchx.machine.outage import Outage
 from torchx.schedulers.docker.queueing import records
 from torchx.schedulers.docker.queueing.records import Request
 from torchx.supervisor.process import continue_under_guard, report_ready, separate
@@ -38,7 +40,9 @@ with lazy_imports:  # the keeper waits only for the others
     from torchx.waiting import ends
 
 if TYPE_CHECKING:
+    from torchx.schedulers.docker.containers import Container
     from torchx.schedulers.docker.engine.client import Engine
+    from torchx.schedulers.docker.rules.job import Job
 
 ENGINE_BACK_WITHIN = 120.0
 """Seconds to wait for an engine that does not answer: it may be restarted just now."""
@@ -100,23 +104,46 @@ class Start(NamedTuple):
         return time.time() + job.limits.limit + job.grace
 
     def _start(self) -> None:
-        engine, leases = self._engine(), self.leases.descriptors
+        engine, outage = client.Engine(), Outage(ENGINE_BACK_WITHIN)
         job = job_rules.job_from(self.app_id, self.request.data)
-        present = lookup.containers_of(engine, self.app_id)
-        if present:  # the process before this one was killed
-            if replay.has_begun(present):
-                if not self._gets_supervisor():
-                    submit.supervise(job, [self.lock], leases)
-                return
-            cancel.remove_containers(engine, self.app_id)
+        leases = self.leases.descriptors
         bodies = [body for _, body in self.request.containers]
         gpus.assign(bodies, self.devices)
+        while True:
+            self._check()
+            try:
+                present = lookup.containers_of(engine, self.app_id)
+                outage.over()
+                if present and self._continue(engine, job, present):
+                    return
+                self._provide(engine, bodies)
+                break
+            except address.NoEngineError:
+                if outage.is_too_long():
+                    raise
+            time.sleep(1.0)
+        self._check()
+        submit.start_containers(engine, job, self.request.containers, self.request.data, [self.lock], leases)
+
+    def _continue(self, engine: Engine, job: Job, present: Sequence[Container]) -> bool:
+        """Continues after a process that was killed: supervises its containers if they have begun.
+
+        Returns:
+            False if they were removed, as they had not begun.
+        """
+        if not replay.has_begun(present):
+            cancel.remove_containers(engine, self.app_id)
+            return False
+        if not self._gets_supervisor():
+            submit.supervise(job, [self.lock], self.leases.descriptors)
+        return True
+
+    def _provide(self, engine: Engine, bodies: list[dict[str, Any]]) -> None:
+        """Pulls missing images, and creates missing networks."""
         for image in dict.fromkeys(str(body["Image"]) for body in bodies):
             if pull.inspect_image(engine, image) is None:  # it was removed since the submission
                 pull.provide(engine, image, lambda _: self._check())
         networks.provide_for(engine, bodies)
-        self._check()
-        submit.start_containers(engine, job, self.request.containers, self.request.data, [self.lock], leases)
 
     def _gets_supervisor(self) -> bool:
         """Returns True if the process before this one has started the supervisor: it removes the record."""
@@ -124,20 +151,6 @@ class Start(NamedTuple):
         while records.exists(self.paths) and time.monotonic() < end:
             time.sleep(0.05)
         return not records.exists(self.paths)
-
-    def _engine(self) -> Engine:
-        """Returns the engine as soon as it answers."""
-        engine, end = client.Engine(), time.monotonic() + ENGINE_BACK_WITHIN
-        while True:
-            self._check()
-            try:
-                _ = engine.version
-            except address.NoEngineError:
-                if time.monotonic() > end:
-                    raise
-                time.sleep(1.0)
-            else:
-                return engine
 
     def _check(self) -> None:
         if self.paths.cancel.exists():

@@ -1,0 +1,28 @@
+"""The time for which an engine, a disk or a server has not answered."""
+
+from __future__ import annotations
+
+import time
+
+
+class Outage:
+    """An outage, to give up after a limit; the next one begins anew.
+
+    Args:
+        limit: seconds.
+    """
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self._since: float | None = None
+
+    def is_too_long(self) -> bool:
+        """Handles a failure; returns True if there was none but failures for longer than the limit."""
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+        return now - self._since > self._limit
+
+    def over(self) -> None:
+        """Handles an answer."""
+        self._since = None
