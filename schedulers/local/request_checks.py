@@ -13,6 +13,7 @@ from torchx.jobs.record import is_own_log_dir
 from torchx.lazy import lazy_imports
 from torchx.machine.programs import defect_of_script
 from torchx.schedulers.local.request import PopenRequest, ReplicaParam
+from torchx.scheduling.checks import require_passable
 from torchx.scheduling.preflight import without_checks
 from torchx.specs.app import AppDef
 from torchx.supervisor.process import files_needed
@@ -44,10 +45,12 @@ def check_texts(request: PopenRequest) -> None:
     """Checks that arguments and environment variables can be passed to a program.
 
     Raises:
-        UsageError: an argument or a variable has a zero byte, or a variable's name is empty or has a =.
+        UsageError: an argument or a variable has a zero byte or is too long, or a variable's name is empty or
+            has a =.
     """
     for role, params in request.role_params.items():
         for param in params[:1]:
+            require_passable(role, param.args, param.env)
             for argument in param.args:
                 if "\0" in argument:
                     raise UsageError(f"role `{role}` has a zero byte in the argument {argument!r}")

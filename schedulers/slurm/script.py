@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from torchx import settings
@@ -18,6 +18,7 @@ from torchx.schedulers.slurm.node.files import node_file
 from torchx.schedulers.slurm.node.job_limits import limits_of
 from torchx.schedulers.slurm.paths import NODE_FOLDER, role_folder, task_file
 from torchx.schedulers.slurm.quoting import APP_ID, IMG_ROOT, REPLICA_ID, packed, quote
+from torchx.scheduling.checks import require_passable
 from torchx.scheduling.preflight import SHARED_FILE, with_checks
 from torchx.scheduling.retry_rules import Failure, RetryRules
 from torchx.services.rules import hosts_variable
@@ -31,11 +32,6 @@ from torchx.version import __version__
 with lazy_imports:
     import json
 
-
-LONGEST_TEXT = 131_000
-"""Maximum bytes of one argument or variable; the kernel limit is 128 KiB."""
-LONGEST_ALL = 1_500_000
-"""Maximum bytes of all arguments and variables of a replica; the usual kernel limit is 2 MiB."""
 
 NODE_FILES = ("batch.sh", "replica.sh", "agent.py")
 """The files that are the same for all jobs."""
@@ -271,7 +267,7 @@ def _replica_script(
     if root:
         lines.append('cd "$torchx_root" || exit 74')
     arguments = with_checks([filled.entrypoint, *filled.args], role, cfg, SHARED_FILE)
-    _check_length(role, [*(f"{name}={value}" for name, value in filled.env.items()), *arguments])
+    require_passable(role.name, arguments, filled.env)
     variables = [f"{name}={quote(value)}" for name, value in filled.env.items()]
     setup = [f'bash "$torchx_folder/{SETUP_FILE}"'] if cfg.get("setup") else []
     lines.append("set -- " + " \\\n  ".join([*variables, "--", *setup, *map(quote, arguments)]))
@@ -283,15 +279,6 @@ def _node_logs(cfg: Mapping[str, CfgVal], context: ScriptContext) -> str:
     """Returns the folder on the disk of a node for the output of a replica, quoted for a shell."""
     folder = str(cfg.get("node_log_dir") or "")
     return quote(folder) if folder or not context.fallback else "$TORCHX_NODE_LOGS"
-
-
-def _check_length(role: Role, texts: Sequence[str]) -> None:
-    sizes = [len(text.encode("utf-8", "surrogateescape")) for text in texts]
-    if max(sizes) > LONGEST_TEXT or sum(sizes) > LONGEST_ALL:
-        raise UsageError(
-            f"arguments and environment of role `{role.name}` are too long for one command",
-            hint="put long values into a file",
-        )
 
 
 def _role_function(

@@ -16,16 +16,21 @@ with lazy_imports:
     from torchx.machine import port_names, ports
     from torchx.services import rules
 
+LONGEST_TEXT = 131_071
+"""Maximum bytes of one argument or variable: the kernel's limit is 128 KiB with a final zero byte."""
+LONGEST_ALL = 1_500_000
+"""Maximum bytes of all arguments and variables of a replica; the usual limit of the kernel is 2 MiB."""
+
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.status import RoleStatus
 
 
 def require_roles(app: AppDef) -> None:
-    """Checks that an application has roles, and no more replicas and retries than a record may have.
+    """Checks that an application has roles, and that nothing in it exceeds a limit of all engines.
 
     Raises:
-        UsageError: it has no roles, or too many replicas or retries.
+        UsageError: it has no roles, too many replicas or retries, or too long arguments or variables.
     """
     if not app.roles:
         raise UsageError(f"application `{app.name}` has no roles, so there is nothing to run")
@@ -35,6 +40,31 @@ def require_roles(app: AppDef) -> None:
         if count > MOST_REPLICAS:
             limit = f"the maximum is {MOST_REPLICAS:,}"
             raise UsageError(f"application `{app.name}` has {count:,} {counted}; {limit}")
+    for role in app.roles:
+        require_passable(role.name, role.args, role.env)
+
+
+def require_passable(role: str, args: Iterable[object], env: Mapping[str, object]) -> None:
+    """Checks that the kernel can start a program with these arguments and variables.
+
+    Raises:
+        UsageError: one of them, or all together, are too long.
+    """
+    sizes = [("an argument", _size(str(text)), LONGEST_TEXT) for text in args]
+    sizes += [
+        (f"a variable {name:.60}", _size(f"{name}={value}"), LONGEST_TEXT) for name, value in env.items()
+    ]
+    sizes.append(("arguments and variables", sum(size for _, size, _ in sizes), LONGEST_ALL))
+    for what, size, most in sizes:
+        if size > most:
+            raise UsageError(
+                f"role `{role}` has {what} of {size:,} bytes; a program can get {most:,}",
+                hint="put long values into a file",
+            )
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def check_names(app: AppDef) -> None:
