@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -262,3 +263,21 @@ def test_lists_grow_at_their_end_and_the_rest_stays(base: dict[str, Any], overla
         assert base[key] == before[key]
     apply_overlay(base, {DEL(key): None for key in base})
     assert base == {}
+
+
+def test_a_file_that_is_read_in_pieces_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server sends pieces; a read returns one of them."""
+    text = b"spec:\n  nodeSelector:\n    disk: ssd\n"
+
+    class Pieces(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            return super().read(min(7, len(text) if size is None or size < 0 else size))
+
+    class Server:
+        protocol = "https"
+
+        def open(self, path: str, mode: str) -> Pieces:
+            return Pieces(text)
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", lambda uri: (Server(), uri))
+    assert load_overlay_file("https://host.invalid/o.yaml") == {"spec": {"nodeSelector": {"disk": "ssd"}}}

@@ -203,5 +203,7 @@ def _text(uri: str, most: int) -> str:
     if "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol):
         return read_file(path, 4 * most, own=False, follow=True).decode("utf-8")
     with fs.open(path, "rb") as file:
-        data: bytes = file.read(4 * most + 1)
+        data = bytearray()  # a read may return less than requested
+        while len(data) <= 4 * most and (piece := file.read(4 * most + 1 - len(data))):
+            data += piece
     return data.decode("utf-8")
