@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -131,6 +132,7 @@ class LocalDirectoryImageProvider(ImageProvider):
         self._cache = Home(user_home()).images
         self.notes: list[str] = []
         limit = cfg.get("image_limit_mb")
+        self._version_of = functools.cache(archives.version_of)  # each call is a request
         self._limit_mb = limit if isinstance(limit, int) else None  # None: the default
 
     def locate_role(self, role: Role) -> str:
@@ -151,7 +153,7 @@ class LocalDirectoryImageProvider(ImageProvider):
                 f"image `{image}` is neither a folder nor an archive ({', '.join(archives.ARCHIVES)})",
                 hint="local_dir runs programs of a folder; to run in the working directory: -s local_cwd",
             )
-        return str(self._cache / archives.version_of(image))
+        return str(self._cache / self._version_of(image))
 
     def fetch(self, image: str) -> str:
         """Unpacks an image that is an archive, unless that is done already; returns its folder.

@@ -193,7 +193,7 @@ class Position(Generic[T]):
         self.last: T | None = None
         self._same = 0  # number of lines with this time
         self._source: object = None  # of the last line
-        self._begun = b""  # the last line, if it had no end yet: it may continue
+        self._begun = bytearray()  # the last line, if it had no end yet: it may continue
         self._skip = 0
 
     def note(self, line: tuple[T, object, bytes]) -> None:
@@ -202,9 +202,11 @@ class Position(Generic[T]):
         continues = bool(self._begun) and (time, source) == (self.last, self._source)
         if not continues:
             self._same = self._same + 1 if time == self.last else 1
-        begun = self._begun + data if continues else data
         self.last, self._source = time, source
-        self._begun = b"" if data.endswith(b"\n") else begun
+        if data.endswith(b"\n") or not continues:
+            self._begun = bytearray()
+        if not data.endswith(b"\n"):
+            self._begun += data
 
     def resume(self) -> None:
         """Prepares for lines that were read before: those from the time of the last line on."""

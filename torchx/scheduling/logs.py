@@ -177,35 +177,29 @@ def whole_lines(chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
 
     Lines of more than :data:`LONGEST_LINE` remain in parts.
     """
-    held: dict[tuple[str, int, Stream], LogChunk] = {}
+    held: dict[tuple[str, int, Stream], tuple[LogChunk, bytearray]] = {}
     for chunk in chunks:
         source = chunk.role, chunk.replica, chunk.stream
-        before = held.pop(source, None)
-        if before is not None and before.attempt != chunk.attempt:
-            yield before
-        elif before is not None:
-            chunk = replace(before, data=before.data + chunk.data)
-        end = chunk.data.rfind(b"\n") + 1 if len(chunk.data) < LONGEST_LINE else len(chunk.data)
+        first, line = held.pop(source, (chunk, bytearray()))
+        if first.attempt != chunk.attempt:
+            yield replace(first, data=bytes(line))
+            first, line = chunk, bytearray()
+        is_long = len(line) + len(chunk.data) >= LONGEST_LINE
+        end = whole_characters(chunk.data) if is_long else chunk.data.rfind(b"\n") + 1
         if end:
-            yield replace(chunk, data=chunk.data[:end])
-        if end < len(chunk.data):
-            held[source] = replace(chunk, data=chunk.data[end:])
-    yield from held.values()
+            yield replace(first, data=bytes(line) + chunk.data[:end])
+            first, line = chunk, bytearray()
+        line += chunk.data[end:]
+        if line:
+            held[source] = first, line
+    yield from (replace(first, data=bytes(line)) for first, line in held.values())
 
 
 def lines_of(chunks: Iterable[LogChunk]) -> Iterator[str]:
     """Yields the lines of one replica, each with its line end, if it has one.
 
-    A line without its end ends with its attempt, and is not joined with one of the other stream.
+    A line without its end ends with its attempt, and is not joined with one of the other stream. A line of
+    more than :data:`LONGEST_LINE` is in parts.
     """
-    held: dict[tuple[int, Stream], bytes] = {}
-    for chunk in chunks:
-        source = chunk.attempt, chunk.stream
-        *whole, rest = (held.pop(source, b"") + chunk.data).split(b"\n")
-        if held and any(attempt != chunk.attempt for attempt, _ in held):
-            yield from map(text_of, held.values())
-            held.clear()
-        yield from (text_of(line) + "\n" for line in whole)
-        if rest:
-            held[source] = rest
-    yield from map(text_of, held.values())
+    for chunk in whole_lines(chunks):
+        yield from map(text_of, _with_ends(chunk.data))

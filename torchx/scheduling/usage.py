@@ -68,6 +68,10 @@ def merged(samples: Sequence[Sample]) -> Sample:
     )
 
 
+_NONE = Sample(0.0, 0.0)
+"""Without measurements."""
+
+
 def _largest(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
 
@@ -177,22 +181,22 @@ class AppUsage(NamedTuple):
     @property
     def peak_memory(self) -> int | None:
         """The most memory that one replica used, bytes."""
-        return self.total.memory if self.total else None
+        return (self.total or _NONE).memory
 
     @property
     def mean_cpu(self) -> float | None:
         """CPU cores that a replica used on average."""
-        return self.total.cpu if self.total else None
+        return (self.total or _NONE).cpu
 
     @property
     def mean_gpu(self) -> float | None:
         """Utilisation of the GPUs of a replica from 0 to 1 on average."""
-        return self.total.gpu if self.total else None
+        return (self.total or _NONE).gpu
 
     @property
     def peak_gpu_memory(self) -> int | None:
         """The most GPU memory that one replica used, bytes."""
-        return self.total.gpu_memory if self.total else None
+        return (self.total or _NONE).gpu_memory
 
     @property
     def now(self) -> Sample | None:
@@ -218,7 +222,7 @@ class AppUsage(NamedTuple):
             "source": self.source,
             "interval": self.interval,
             "current": list(self.current),
-            **_as_json(total or Sample(0.0, 0.0)),
+            **_as_json(total or _NONE),
             "largest": None if largest is None else largest.name,
             "replicas": [replica.to_json(samples) for replica in self.replicas],
         }

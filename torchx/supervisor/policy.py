@@ -257,7 +257,8 @@ class Gang:
         """Returns the starts of groups whose members have all ended, and the end if nothing remains."""
         actions: list[Action] = []
         for restart in list(self._restarts):
-            if not any(n in restart.members for n in self._running):
+            few, many = sorted((restart.members, self._running), key=len)
+            if not any(n in many for n in few):
                 self._restarts.remove(restart)
                 replicas = [n for n in restart.members if n not in self._failed_permanently]
                 actions.append(self._start(replicas, restart.delay))
@@ -277,7 +278,7 @@ class Gang:
         actions: list[Action] = [Start(tuple(free))] if free else []
         pending = {n for restart in self._restarts for n in restart.members}
         stopping = self.cancelled or self._lost or self.expired
-        if stopping or not self._order.release(self._running | self._waiting | pending):
+        if stopping or not self._order.release(self._running, self._waiting, pending):
             return actions
         self._drop_starts()  # of services
         return actions + self._stop(self._order.services, NO_LONGER_NEEDED)

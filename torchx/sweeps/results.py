@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx.errors import StateError, TorchxError, UsageError
 from torchx.scheduling.base import Scheduler
-from torchx.scheduling.logs import LogQuery, text_of, too_slow
+from torchx.scheduling.logs import LogQuery, text_of, too_slow, whole_lines
 from torchx.scheduling.patterns import SearchTooLongError, limited_cpu
 from torchx.specs.handles import make_app_handle
 from torchx.sweeps import logs
@@ -133,15 +133,8 @@ def from_log(engine: Scheduler[Any], run: Run, metrics: Sequence[Metric]) -> dic
     if not run.app_id:
         return found
     with suppress(StateError, NotImplementedError):
-        rest: dict[tuple[str, int], str] = {}
-        for chunk in logs.log_of(engine, run, LogQuery()):
-            source = chunk.role, chunk.replica
-            text = rest.pop(source, "") + text_of(chunk.data)
-            end = text.rfind("\n") + 1
-            rest[source] = text[end:]
-            _search(text[:end], metrics, found)
-        for text in rest.values():
-            _search(text, metrics, found)
+        for chunk in whole_lines(logs.log_of(engine, run, LogQuery())):
+            _search(text_of(chunk.data), metrics, found)
     return found
 
 

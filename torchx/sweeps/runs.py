@@ -164,7 +164,8 @@ def measured(engine: Scheduler[Any], app_id: str) -> Usage:
 
 def usage_of(usage: AppUsage) -> Usage:
     """Returns the measurements of a run from those of its application."""
-    return usage.peak_memory, usage.mean_cpu, usage.mean_gpu
+    total = usage.total
+    return UNMEASURED if total is None else (total.memory, total.cpu, total.gpu)
 
 
 def end_entry(number: int, end: Ended) -> dict[str, Any]:

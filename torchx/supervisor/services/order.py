@@ -50,7 +50,8 @@ class Order:
     def __init__(self, roles: Sequence[Rules]) -> None:
         self._roles = {role.name: role for role in roles}
         self._role_of = {n: role for role in roles for n in role.replicas}
-        self._done: set[int] = set()
+        self._missing = {role.name: set(role.replicas) for role in roles}  # those that are not done
+        self._is_new = False  # a role was completed since the last call of `free`
         self.held: set[int] = set()
         self.services = [n for n, role in self._role_of.items() if role.service]
         self.released = False
@@ -58,7 +59,8 @@ class Order:
     def hold(self, replicas: Iterable[int]) -> list[int]:
         """Returns those of these replicas that may start now; the others are held."""
         starting = list(replicas)
-        self._done.difference_update(starting)
+        for replica in starting:
+            self._missing_like(replica).add(replica)
         self.held.update(starting)
         self.released = False
         return self.free(starting)
@@ -69,8 +71,10 @@ class Order:
         Args:
             replicas: the replicas to consider (default: all).
         """
-        if not self.held:
-            return []
+        if replicas is None:
+            is_new, self._is_new = self._is_new, False
+            if not is_new:
+                return []
         wanted = sorted(self.held) if replicas is None else [n for n in replicas if n in self.held]
         roles = {self._role_of[n].name for n in wanted}
         starting = {name for name in roles if self._may_start_now(self._roles[name])}
@@ -80,7 +84,7 @@ class Order:
 
     def ready(self, replica: int) -> None:
         """Handles that a replica of a service is ready."""
-        self._done.add(replica)
+        self._complete(replica)
 
     def ended(self, replica: int, succeeded: bool) -> bool:
         """Handles the end of a replica; returns True if it has not failed.
@@ -90,10 +94,10 @@ class Order:
             succeeded: it ended by itself with exit code 0.
         """
         if self._role_of[replica].service:
-            self._done.discard(replica)
+            self._missing_like(replica).add(replica)
             return self.released
         if succeeded:
-            self._done.add(replica)
+            self._complete(replica)
         return succeeded
 
     def is_service(self, replica: int) -> bool:
@@ -105,38 +109,44 @@ class Order:
         role = self._role_of[replica]
         if not role.service or role.critical:
             return False
-        self._done.add(replica)
+        self._complete(replica)
         return True
 
-    def release(self, active: Collection[int]) -> bool:
+    def release(self, *active: Collection[int]) -> bool:
         """Returns True if no ordinary replica runs or will start; then no replica is held any longer.
 
         Args:
-            active: the replicas that run, or are to start.
+            active: the replicas that run, and those that are to start.
         """
         if self.released or not (self.services or self.held):
             return False
-        if any(not self.is_service(n) for n in active):
+        # most often there are more than services
+        if any(len(part) > len(self.services) or not all(map(self.is_service, part)) for part in active):
             return False
         waiting = {self._role_of[n].name for n in self.held if not self.is_service(n)}
-        possible = self._possible(active) if waiting else ()
+        possible = self._possible(set().union(*active)) if waiting else ()
         if any(self._all_in(self._roles[name].after, possible) for name in waiting):
             return False
         self.held.clear()
         self.released = True
         return True
 
-    def _missing(self, role: Rules) -> list[int]:
-        return [n for n in role.replicas if n not in self._done]
+    def _missing_like(self, replica: int) -> set[int]:
+        """Returns the replicas of the same role that are not done."""
+        return self._missing[self._role_of[replica].name]
+
+    def _complete(self, replica: int) -> None:
+        missing = self._missing_like(replica)
+        missing.discard(replica)
+        self._is_new = self._is_new or not missing
 
     def _may_start_now(self, role: Rules) -> bool:
-        return not any(self._missing(self._roles[name]) for name in role.after if name in self._roles)
+        return not any(self._missing.get(name) for name in role.after)
 
-    def _possible(self, active: Collection[int]) -> set[str]:
+    def _possible(self, active: set[int]) -> set[str]:
         """Returns the roles that are done, or may still be."""
-        missing = {name: self._missing(role) for name, role in self._roles.items()}
-        possible = {name for name, left in missing.items() if not left or any(n in active for n in left)}
-        waiting = {name for name, left in missing.items() if any(n in self.held for n in left)} - possible
+        possible = {name for name, left in self._missing.items() if not left or left & active}
+        waiting = {name for name, left in self._missing.items() if left & self.held} - possible
         # the longest order of roles has a round for each: no recursion
         while more := {name for name in waiting if self._all_in(self._roles[name].after, possible)}:
             possible |= more
