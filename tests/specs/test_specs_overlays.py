@@ -22,6 +22,7 @@ from torchx.specs.overlays import (
     OverlaySpec,
     apply_overlay,
     get_overlay,
+    load_overlay_file,
     set_overlay,
     validate_overlay,
 )
