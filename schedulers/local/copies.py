@@ -43,6 +43,8 @@ def fill(
                 report(f"image {snapshot.below}: {line}")
             image.write_to(place)
         tree.write_to(place, into_existing=image is not None)
+        for line in tree.vanished:
+            report(line)
 
 
 def check(app: AppDef, request: PopenRequest, final: Path, folder: Path) -> None:

@@ -85,7 +85,8 @@ def plan_workspaces(
     copies: dict[str, WorkspaceCopy] = {}
     builds: dict[str, ImagePlan] = {}
     notes: dict[str, None] = {}
-    for role, tree in workspace_tree.scan_workspaces(app.roles, cfg):
+    scanned = workspace_tree.scan_workspaces(app.roles, cfg)
+    for role, tree in scanned:
         notes.update(dict.fromkeys(tree.notes))
         if cfg.get("workspace_type") == "docker":
             if not in_containers(cfg):
@@ -100,6 +101,7 @@ def plan_workspaces(
             notes[plan.why] = None
         else:
             copies[role.name] = _plan_copy(cfg, tree)
+    notes.update(dict.fromkeys(line for _, tree in scanned for line in tree.vanished))
     return copies, list(builds.values()), list(notes)
 
 

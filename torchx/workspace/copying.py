@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torchx.errors import StateError
 from torchx.machine.files import make_folder
-from torchx.workspace.projects import Entry
+from torchx.workspace.projects import Entry, VanishedError
 
 _UNSUPPORTED = {errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.ETXTBSY}
 
@@ -47,7 +47,8 @@ def write(
             elif entry.kind == "link":
                 os.symlink(entry.target, path)  # noqa: PTH211
             else:
-                _file(path, entry, source, pieces)
+                with contextlib.suppress(VanishedError):
+                    _file(path, entry, source, pieces)
         for path, mode in reversed(restricted):  # read-only folders are filled first
             os.chmod(path, mode)  # noqa: PTH101
     except OSError as error:
@@ -82,6 +83,10 @@ def _file(path: str, entry: Entry, source: str | None, pieces: Callable[[Entry],
                 rest = memoryview(piece)
                 while rest:
                     rest = rest[_write(out, rest, path) :]
+    except VanishedError:
+        os.unlink(path)  # noqa: PTH108
+        raise
+    else:
         os.fchmod(out, entry.mode & 0o777)
     finally:
         os.close(out)

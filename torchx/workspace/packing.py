@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Protocol
 
 from torchx.lazy import lazy_imports
-from torchx.workspace.projects import Entry
+from torchx.workspace.projects import Entry, VanishedError
 
 with lazy_imports:
     import tarfile
@@ -61,7 +62,12 @@ def pack(
     form = {"format": tarfile.GNU_FORMAT, "encoding": "utf-8", "errors": "surrogateescape"}
     with tarfile.open(fileobj=fileobj, mode="w|", **form) as tar:  # type: ignore[call-overload]
         for entry in entries:
+            content = pieces(entry) if entry.kind == "file" else iter(())
+            try:
+                first = next(content, b"")
+            except VanishedError:
+                continue
             info = tarfile.TarInfo(f"{below}/{entry.path}" if below else entry.path)
             info.type, info.mode, info.linkname = kinds[entry.kind], entry.mode, entry.target
             info.size, info.mtime = entry.size, MADE
-            tar.addfile(info, _Reader(pieces(entry)) if entry.kind == "file" else None)
+            tar.addfile(info, _Reader(chain([first], content)) if entry.kind == "file" else None)

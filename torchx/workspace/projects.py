@@ -20,6 +20,13 @@ SET_ID = stat.S_ISUID | stat.S_ISGID
 LEAVE_OUT = "exclude files that are not needed by a line in .torchxignore"
 
 
+VANISHED = "was removed while the workspace was read: left out"
+
+
+class VanishedError(StateError):
+    """A file of a workspace was removed after the scan."""
+
+
 class Entry(NamedTuple):
     """A file, a folder or a link of a workspace.
 
@@ -159,6 +166,9 @@ class Folder:
                 listed = list(opened)
             mode = stat.S_IMODE(os.stat(folder).st_mode) & ~SET_ID  # noqa: PTH116
         except OSError as error:
+            if at.path and isinstance(error, FileNotFoundError):
+                self.notes.append(f"{at.path} {VANISHED}")
+                return
             raise unreadable(self.name, at.path or ".", error) from None
         if at.path:
             # a virtual environment of any name
@@ -200,7 +210,8 @@ class Folder:
             if stat.S_ISLNK(status.st_mode):
                 return Entry(path, "link", 0o777, 0, self._target(path, os.readlink(entry.path)))  # noqa: PTH115
         except FileNotFoundError:
-            return None  # removed meanwhile
+            self.notes.append(f"{path} {VANISHED}")
+            return None
         except OSError as error:
             raise unreadable(self.name, path, error) from None
         self.notes.append(f"{path} is neither a file nor a folder: left out")
@@ -270,4 +281,5 @@ def unreadable(name: str, path: str, why: OSError | str, hint: str | None = LEAV
     """Returns the error for a file that cannot be read."""
     subject = f"`{path}` of workspace `{name}`" if path != "." else f"workspace `{name}`"
     reason = why if isinstance(why, str) else why.strerror or str(why)
-    return StateError(f"{subject} cannot be read: {reason}", hint=hint)
+    kind = VanishedError if isinstance(why, FileNotFoundError) else StateError
+    return kind(f"{subject} cannot be read: {reason}", hint=hint)

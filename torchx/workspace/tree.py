@@ -1,7 +1,8 @@
 """The files of a workspace: all its projects as one tree, with a digest, to pack or copy.
 
 A scan opens no file, so sizes and limits are checked before anything is read. A tree returns the files as
-scanned: data appended since is left out, and other changes raise an error.
+scanned: data appended since is left out, and so are files that were removed since, unless they are part of
+the digest. Other changes raise an error.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from torchx.suggestions import without_password
 from torchx.workspace.options import LIMIT_MB, limit_of
 from torchx.workspace.packing import MADE as MADE
 from torchx.workspace.packing import Writable, pack
+from torchx.workspace.projects import VANISHED, Folder, Project, VanishedError, set_id_notes
 from torchx.workspace.projects import Entry as Entry
-from torchx.workspace.projects import Folder, Project, set_id_notes
 
 with lazy_imports:
     from urllib import parse
@@ -53,6 +54,7 @@ class Tree:
         notes: notes for the user, such as links out of the workspace and excluded files.
         left: the excluded paths by the source of the rule.
         set_id: the notes on files that lose their set-id bits.
+        vanished: the notes on files that were removed since the scan.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Tree:
         self.size, self.files = sum(sizes), len(sizes)
         self.notes = notes
         self.left = left
+        self.vanished: list[str] = []
         self._hashes: dict[str, bytes] = {}
         self._digest = ""
 
@@ -106,11 +109,15 @@ class Tree:
         """
         if not self._digest:
             total = hashlib.sha256()
+            read = []
             for entry in self.entries:
-                total.update(_head(entry))
-                if entry.kind == "file":
-                    total.update(self._hash(entry))
-            self._digest = total.hexdigest()
+                try:
+                    content = self._hash(entry) if entry.kind == "file" else b""
+                except VanishedError:
+                    continue
+                total.update(_head(entry) + content)
+                read.append(entry)
+            self.entries, self._digest = tuple(read), total.hexdigest()
         return self._digest
 
     def _hash(self, entry: Entry) -> bytes:
@@ -126,17 +133,24 @@ class Tree:
         """Yields a file's content as scanned.
 
         Raises:
+            VanishedError: it was removed since, and the tree has no digest yet.
             StateError: it has changed since.
         """
         _, project, path = self._where[entry.path]
         left = entry.size
         known = self._hashes.get(entry.path)
         content = hashlib.sha256() if known is not None else None
-        for piece in project.pieces(path, entry.size):
-            left -= len(piece)
-            if content is not None:
-                content.update(piece)
-            yield piece
+        try:
+            for piece in project.pieces(path, entry.size):
+                left -= len(piece)
+                if content is not None:
+                    content.update(piece)
+                yield piece
+        except VanishedError:
+            if not self._digest:
+                self.vanished.append(f"workspace `{project.name}`: {path} {VANISHED}")
+                self.notes.append(self.vanished[-1])
+                raise
         if left or (content is not None and content.digest() != known):
             raise StateError(
                 f"`{path}` of workspace `{project.name}` changed while it was read",

@@ -117,10 +117,11 @@ def plan_image(role: Role, tree: Tree, cfg: Mapping[str, CfgVal]) -> ImagePlan:
     assert role.workspace is not None
     dockerfile, steps = own_dockerfile(role.workspace, tree)
     workspace = shown(str(role.workspace))
+    content = tree.digest  # leaves out files that were removed
     modes = "".join(f"{entry.mode:o} " for entry in tree.entries if entry.kind != "link")
     # the name of the workspace differs between machines, so it is included only if the image depends on it
     argument = workspace if mentions(steps, "WORKSPACE") else ""
-    parts = [tree.digest, modes, role.image, dockerfile, steps, argument]
+    parts = [content, modes, role.image, dockerfile, steps, argument]
     digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
     name = f"{repository or NAME}:{digest[:TAG_LENGTH]}"
     return ImagePlan(name, role.image, workspace, dockerfile, digest, bool(repository), tree, steps)

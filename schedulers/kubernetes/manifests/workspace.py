@@ -79,7 +79,8 @@ def plan_workspaces(app: AppDef, cfg: Mapping[str, CfgVal]) -> WorkspacePlans:
     images: dict[str, ImagePlan] = {}
     notes: dict[str, None] = {}
     known: dict[int, Archive] = {}
-    for role, tree in workspace_tree.scan_workspaces(app.roles, cfg):
+    scanned = workspace_tree.scan_workspaces(app.roles, cfg)
+    for role, tree in scanned:
         notes.update(dict.fromkeys(tree.notes))
         if cfg.get("workspace_type") == "image" or (
             cfg.get("workspace_type") != "configmap" and cfg.get("image_repo")
@@ -105,6 +106,7 @@ def plan_workspaces(app: AppDef, cfg: Mapping[str, CfgVal]) -> WorkspacePlans:
             f"the workspace is sent in a ConfigMap ({archive.files} files, {size:,.1f} KB): the `tar` of the "
         )
         notes[line + f"image unpacks it to {FOLDER}, the working directory of replicas"] = None
+    notes.update(dict.fromkeys(line for _, tree in scanned for line in tree.vanished))
     plans.builds, plans.notes = list(images.values()), list(notes)
     return plans
 
