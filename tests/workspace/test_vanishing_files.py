@@ -127,3 +127,14 @@ def test_a_file_of_the_digest_must_not_vanish(folder: Path) -> None:
     (folder / "b").unlink()
     with pytest.raises(StateError, match=r"`b` of workspace .* changed while it was read"):
         packed(tree)
+
+
+def test_a_small_file_stays_as_its_digest(folder: Path) -> None:
+    (folder / "small").write_text("before")
+    tree = scan(Workspace({str(folder): ""}))
+    _ = tree.digest
+    (folder / "small").unlink()
+    assert packed(tree) == ["a", "b", "small", "sub", "sub/c"]
+    entry = tree.find("small")
+    assert entry is not None
+    assert tree.read(entry) == b"before"

@@ -1,8 +1,8 @@
 """The files of a workspace: all its projects as one tree, with a digest, to pack or copy.
 
 A scan opens no file, so sizes and limits are checked before anything is read. A tree returns the files as
-scanned: data appended since is left out, and so are files that were removed since, unless they are part of
-the digest. Other changes raise an error.
+scanned: data appended since is left out, and so are files that were removed since. If the digest includes
+such a file, it is still returned if it is small. Other changes raise an error.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ LARGE_MB = 100
 FRESH = 2.0
 """Seconds after which a tree is scanned again before it is copied."""
 
+LARGEST_KEPT, ALL_KEPT = 1 << 16, 1 << 25
+"""Maximum bytes of a file, and of all files, whose content is kept with its hash: it may vanish later."""
+
 _URL = re.compile(r"[\w.+-]+(?:://|::)")
 
 
@@ -76,6 +79,8 @@ class Tree:
         self.left = left
         self.vanished: list[str] = []
         self._hashes: dict[str, bytes] = {}
+        self._kept: dict[str, bytes] = {}
+        self._room = ALL_KEPT
         self._digest = ""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tree:
@@ -123,10 +128,15 @@ class Tree:
     def _hash(self, entry: Entry) -> bytes:
         known = self._hashes.get(entry.path)
         if known is None:
-            content = hashlib.sha256()
+            content, kept = hashlib.sha256(), bytearray()
+            is_kept = entry.size <= min(LARGEST_KEPT, self._room)
             for piece in self._pieces(entry):
                 content.update(piece)
+                kept += piece if is_kept else b""
             known = self._hashes[entry.path] = content.digest()
+            if is_kept:
+                self._room -= entry.size
+                self._kept[entry.path] = bytes(kept)
         return known
 
     def _pieces(self, entry: Entry) -> Iterator[bytes]:
@@ -147,6 +157,9 @@ class Tree:
                     content.update(piece)
                 yield piece
         except VanishedError:
+            if (kept := self._kept.get(entry.path)) is not None:
+                yield kept
+                return
             if not self._digest:
                 self.vanished.append(f"workspace `{project.name}`: {path} {VANISHED}")
                 self.notes.append(self.vanished[-1])
