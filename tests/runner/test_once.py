@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import os
 import signal
@@ -74,6 +76,64 @@ def test_other_arguments_under_the_name_are_an_error() -> None:
     torchx("wait", handle)
     torchx("delete", handle)  # frees the name
     assert torchx("run", "-d", "--once", "nightly", "utils.echo", "--msg", "b").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "part"),
+    [
+        (["--secret", "TOK=@one"], ["--secret", "TOK=@two"], "role sh: variable TOK was set, now set to an"),
+        ([], ["--env", "Q="], "role sh: variable Q was absent, now `set`"),
+        (["--env", "Q=a"], ["--env", "Q="], "role sh: variable Q was set, now set to another value"),
+        (["--env", "TORCHX_Z=1"], ["--env", "TORCHX_Z=2"], "role sh: variable TORCHX_Z was set, now set to"),
+        (["--parent_run_id", "a"], ["--parent_run_id", "b"], "role sh: variable TORCHX_PARENT_RUN_ID was"),
+        (["--tag", "team=a"], ["--tag", "team=b"], "metadata torchx/tag.team was `a`, now `b`"),
+        (["--note", "a"], [], "metadata torchx/note was `a`, now absent"),
+        (["--notify", "cmd:true a"], ["--notify", "cmd:true b"], "notifications was set, now set to another"),
+    ],
+)
+def test_any_other_input_is_an_error(folder: Path, first: list[str], second: list[str], part: str) -> None:
+    (folder / "one").write_text("first-secret")
+    (folder / "two").write_text("second-secret")
+    assert torchx("run", "--once", "nightly", *first, "utils.sh", "true").returncode == 0
+    done = torchx("run", "--once", "nightly", *second, "utils.sh", "true")
+    assert (done.returncode, part in done.stderr) == (2, True), done.stderr
+    assert torchx("run", "--once", "nightly", *first, "utils.sh", "true").returncode == 0
+    assert len(answer("list", "-o", "json")) == 1
+
+
+def test_equal_content_from_other_files_is_the_same(folder: Path) -> None:
+    (folder / "a.env").write_text("A=1\nB=2\n")
+    (folder / "b.env").write_text("# a copy\nexport B='2'\nA=1\n")
+    for name in ("one", "two", "other"):
+        (folder / name).write_text("a-secret-value\n")
+    words = ("utils.sh", "true")
+    for given in (
+        ["--env-file", "a.env", "--secret", "S=@one", "--secret", "T=@other"],
+        ["--secret", "T=@other", "--secret", "S=@two", "--env-file", "b.env"],
+        ["--env", "B=2", "--secret", "T=@one", "--secret", "S=@two", "--env", "A=1"],
+    ):
+        assert torchx("run", "--once", "nightly", *given, *words).returncode == 0
+    assert len(answer("list", "-o", "json")) == 1
+
+
+def test_a_digest_needs_the_key_of_the_state_home(folder: Path) -> None:
+    (folder / "pin").write_text("1234")
+    words = ("run", "--once", "nightly", "--secret", "PIN=@pin", "utils.sh", "true")
+    first = torchx(*words)
+    found = json.loads(entry("nightly").read_text())
+    key = entry("nightly").parent / ".key"
+    assert (key.stat().st_mode & 0o777, len(key.read_bytes())) == (0o600, 32)
+    digests = [digest for digest, _ in found["parts"].values()]
+    text = f'{found["salt"]}"1234"'.encode()
+    assert hmac.digest(key.read_bytes(), text, "sha256").hex() in digests
+    assert hashlib.sha256(text).hexdigest()[:32] not in "".join(digests)
+
+    key.unlink()  # as in an entry of an older version: the engine's record is compared
+    del found["key"]
+    entry("nightly").write_text(json.dumps(found))
+    assert torchx(*words).stdout == first.stdout
+    (folder / "pin").write_text("4321")
+    assert "variable PIN was set, now set to another value" in torchx(*words).stderr
 
 
 def test_several_at_the_same_time_submit_one() -> None:

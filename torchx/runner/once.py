@@ -2,18 +2,19 @@
 
 The name is in the metadata of the application. The state home has a file for each name: a lock that is held
 during the submission, and an entry with the parts of the application, and its handle once it is submitted.
+Values are compared by digests with a private key of the state home, so an entry reveals no secret.
 The kernel releases the lock of a killed process. If that process has not recorded the handle, the next one
 searches the engine for an application with the name in its metadata.
 """
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -23,7 +24,7 @@ from torchx import settings
 from torchx.errors import StateError, UsageError, as_note
 from torchx.json_limits import load_json
 from torchx.machine import files, locks
-from torchx.masking import mask_text
+from torchx.masking import mask_arguments, mask_text
 from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef
 from torchx.specs.handles import parse_app_handle
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from torchx.runner.applications import Applications
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.app import AppDryRunInfo
-    from torchx.specs.run_options import CfgVal
 
 FOLDER = "once"
 LARGEST = 1 << 22
@@ -43,10 +43,28 @@ LARGEST = 1 << 22
 SKEW = timedelta(minutes=5)
 """Maximum difference between the clocks of this machine and of an engine."""
 
+_KEY = ".key"
+_KEY_BYTES = 32
+
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _SHOWN = 80
 _COMPARED = (": entrypoint", ": args", ": num_replicas")
 """The parts that every engine records unchanged."""
+
+_OF_SUBMISSION = (
+    settings.COMMAND_LINE,
+    settings.COMMAND_NAMES,
+    settings.SOURCE,
+    settings.RUN,
+    settings.ONCE,
+)
+"""The metadata that describe a submission."""
+
+_OF_LAUNCHER = (settings.TORCHX_JOB_ID, settings.TORCHX_INTERNAL_SESSION_ID)
+"""The variables that a runner sets in each replica."""
+
+_HIDDEN = (": variable ", "notifications")
+"""The parts whose values are not shown."""
 
 
 @dataclass
@@ -56,24 +74,30 @@ class _Entry:
     Attributes:
         salt: added to the values before they are hashed.
         at: the time of the submission.
-        parts: a hash of each part of the application, and its value for display.
+        parts: a digest of each part of the application, and its value for display.
         handle: the application; empty until it is submitted.
+        key: a digest of the key of the other digests.
     """
 
     salt: str
     at: str
     parts: dict[str, list[str]]
     handle: str = ""
+    key: str = ""
 
     @classmethod
-    def of(cls, parts: Mapping[str, Any]) -> _Entry:
+    def of(cls, parts: Mapping[str, Any], key: bytes) -> _Entry:
         salt = os.urandom(16).hex()
-        shown = {part: [_digest(salt, value), _shown(part, value)] for part, value in parts.items()}
-        return cls(salt, datetime.now(timezone.utc).isoformat(), shown)
+        shown = {part: [_digest(key, salt, value), _shown(part, value)] for part, value in parts.items()}
+        return cls(salt, datetime.now(timezone.utc).isoformat(), shown, key=_digest(key, salt, None))
 
-    def changes(self, parts: Mapping[str, Any]) -> list[_Change]:
+    def has_key(self, key: bytes) -> bool:
+        """Returns True if this key made the digests; an older version used none."""
+        return hmac.compare_digest(self.key.encode(), _digest(key, self.salt, None).encode())
+
+    def changes(self, parts: Mapping[str, Any], key: bytes) -> list[_Change]:
         """Returns the parts that differ from those of this entry."""
-        now = {part: _digest(self.salt, value) for part, value in parts.items()}
+        now = {part: _digest(key, self.salt, value) for part, value in parts.items()}
         names = dict.fromkeys([*self.parts, *now])
         return [
             _Change(
@@ -94,31 +118,39 @@ class _Change(NamedTuple):
     now: str | None
 
 
-def _parts(app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str) -> dict[str, Any]:
-    """Returns the parts of an application that differ if it is submitted with other arguments.
+def _parts(info: AppDryRunInfo[Any]) -> dict[str, Any]:
+    """Returns the parts of a request that differ if anything else is given for it."""
+    assert info.app is not None
+    parts: dict[str, Any] = {f"run option {key}": value for key, value in info.cfg.items()}
+    parts |= _parts_of_app(info.app, info.scheduler or "")
+    for role in info.app.roles:  # with the values of secrets
+        name = f"role {role.name}: variable"
+        parts |= {f"{name} {key}": value for key, value in role.env.items() if key not in _OF_LAUNCHER}
+    if info.notify is not None:
+        parts["notifications"] = [sorted(info.notify.targets), sorted(info.notify.on)]
+    return {part: value for part, value in parts.items() if value is not None}
 
-    Excludes variables and metadata that describe the submission.
-    """
+
+def _parts_of_app(app: AppDef, scheduler: str) -> dict[str, Any]:
+    """Returns the parts of an application without its variables; empty ones are equal to absent ones."""
     data = app_to_dict(app, strict=False)
     parts: dict[str, Any] = {"scheduler": scheduler}
-    parts |= {f"run option {key}": value for key, value in cfg.items() if value is not None}
     for role in data["roles"]:
-        name, env, resource = f"role {role.pop('name')}", role.pop("env"), role.pop("resource") or {}
-        parts |= {f"{name}: {key}": value for key, value in {**role, **resource}.items()}
-        parts |= {f"{name}: variable {k}": v for k, v in env.items() if not k.startswith("TORCHX_")}
-    parts |= {f"metadata {k}": v for k, v in data["metadata"].items() if not k.startswith("torchx/")}
+        name, resource = f"role {role.pop('name')}", role.pop("resource") or {}
+        parts |= {f"{name}: {key}": value for key, value in {**role, **resource}.items() if key != "env"}
+    parts |= {f"metadata {k}": v for k, v in data["metadata"].items() if k not in _OF_SUBMISSION}
     return {part: value for part, value in parts.items() if value not in (None, "", [], {})}
 
 
-def _digest(salt: str, value: Any) -> str:
+def _digest(key: bytes, salt: str, value: Any) -> str:
     text = salt + json.dumps(value, sort_keys=True, default=repr)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return hmac.digest(key, text.encode(), "sha256").hex()
 
 
 def _shown(part: str, value: Any) -> str:
-    if ": variable " in part:
+    if any(hidden in part for hidden in _HIDDEN):
         return "set"
-    text = mask_text(" ".join(map(str, value)) if isinstance(value, list) else str(value))
+    text = " ".join(mask_arguments([*map(str, value)])) if isinstance(value, list) else mask_text(str(value))
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 2]}.."
 
 
@@ -153,20 +185,22 @@ def submit(runner: Applications, info: AppDryRunInfo[Any], schedule: Callable[[]
     assert info.app is not None
     assert info.scheduler is not None
     name = info.app.metadata[settings.ONCE]
-    parts = _parts(info.app, info.cfg, info.scheduler)
+    parts = _parts(info)
     path = TORCHX_HOME(FOLDER) / f"{name}.json"
     try:
+        key = _private_key(path.parent)
         with _locked(path, info, name):
             entry = _read(path)
             handle = _existing(runner, info, name, entry)
             if handle:
-                _check(runner, entry, handle, parts, name)
-                if entry is None or entry.handle != handle:
-                    _write(path, replace(entry or _Entry.of(parts), handle=handle))
+                known = entry if entry is not None and entry.has_key(key) else None
+                _check(runner, known, handle, parts, key, name)
+                if known is None or known.handle != handle:
+                    _write(path, replace(known or _Entry.of(parts, key), handle=handle))
                 info.existed = True
                 _note(runner, info, name, handle)
                 return handle
-            entry = _Entry.of(parts)
+            entry = _Entry.of(parts, key)
             _write(path, entry)
             handle = schedule()
             with as_note(info.notes, f"the name `{name}` is looked up at the next submission"):
@@ -174,6 +208,22 @@ def submit(runner: Applications, info: AppDryRunInfo[Any], schedule: Callable[[]
             return handle
     except OSError as error:
         raise StateError(f"the file of the name `{name}` cannot be used: {error}") from error
+
+
+def _private_key(folder: Path) -> bytes:
+    """Returns the key of the digests; makes one for a new state home.
+
+    Raises:
+        OSError: it cannot be read or written.
+    """
+    with locks.exclusive(folder / f"{_KEY}.lock"):
+        with suppress(FileNotFoundError):
+            key = files.read_file(folder / _KEY, _KEY_BYTES)
+            if len(key) == _KEY_BYTES:
+                return key
+        key = os.urandom(_KEY_BYTES)
+        files.write_file(folder / _KEY, key, sync=True)
+        return key
 
 
 @contextmanager
@@ -189,9 +239,14 @@ def _locked(path: Path, info: AppDryRunInfo[Any], name: str) -> Iterator[None]:
 def _read(path: Path) -> _Entry | None:
     try:
         data = load_json(files.read_file(path, LARGEST).decode())
-        entry = _Entry(data["salt"], data["at"], dict(data["parts"]), data["handle"])
+        entry = _Entry(data["salt"], data["at"], dict(data["parts"]), data["handle"], data.get("key", ""))
         since = datetime.fromisoformat(entry.at) - SKEW
-        texts = (entry.salt, entry.handle, *(text for part in entry.parts.values() for text in part))
+        texts = (
+            entry.salt,
+            entry.handle,
+            entry.key,
+            *(text for part in entry.parts.values() for text in part),
+        )
         pairs = all(len(part) == 2 for part in entry.parts.values())
         if pairs and since.tzinfo is not None and all(isinstance(text, str) for text in texts):
             return entry
@@ -225,7 +280,7 @@ def _existing(runner: Applications, info: AppDryRunInfo[Any], name: str, entry: 
 
 
 def _check(
-    runner: Applications, entry: _Entry | None, handle: str, parts: Mapping[str, Any], name: str
+    runner: Applications, entry: _Entry | None, handle: str, parts: Mapping[str, Any], key: bytes, name: str
 ) -> None:
     """Checks that the application of a name has the same arguments.
 
@@ -233,10 +288,10 @@ def _check(
         UsageError: it has others.
     """
     if entry is not None:
-        changed = entry.changes(parts)
-    else:  # it was submitted from another machine
+        changed = entry.changes(parts, key)
+    else:  # it was submitted from another machine, or by an older version
         described = runner.description(handle)
-        changed = [] if described is None else _recorded_differences(handle, described, parts)
+        changed = [] if described is None else _recorded_differences(handle, described, parts, key)
     if changed:
         first, more = changed[0], f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         values = ("absent" if value is None else f"`{value}`" for value in first[1:])
@@ -250,14 +305,14 @@ def _check(
 
 
 def _recorded_differences(
-    handle: str, described: DescribeAppResponse, parts: Mapping[str, Any]
+    handle: str, described: DescribeAppResponse, parts: Mapping[str, Any], key: bytes
 ) -> list[_Change]:
     app = AppDef(described.name, described.roles)
-    before = _parts(app, {}, parse_app_handle(handle).scheduler_backend)
+    before = _parts_of_app(app, parse_app_handle(handle).scheduler_backend)
     known = [
         {part: value for part, value in each.items() if part.endswith(_COMPARED)} for each in (before, parts)
     ]
-    return _Entry.of(known[0]).changes(known[1])
+    return _Entry.of(known[0], key).changes(known[1], key)
 
 
 def _note(runner: Applications, info: AppDryRunInfo[Any], name: str, handle: str) -> None:
