@@ -10,7 +10,7 @@ from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.scheduling.limits import LimitRule
-from torchx.scheduling.stalls import StallRule
+from torchx.scheduling.stalls import LONGEST, StallRule
 from torchx.specs.run_options import CfgVal, runopt, runopts
 from torchx.suggestions import did_you_mean
 from torchx.workspace.options import LIMIT, LIMIT_NAME
@@ -129,24 +129,23 @@ def progress_of(info: AppDryRunInfo[Any]) -> Callable[[str], None]:
 
 
 def check_numbers(
-    scheduler: str, cfg: Mapping[str, CfgVal], options: Iterable[str], largest: int | None = None
+    scheduler: str, cfg: Mapping[str, CfgVal], options: Iterable[str], largest: int = LONGEST
 ) -> None:
-    """Checks that numeric options are finite and not negative.
+    """Checks the range of numeric options.
 
     Args:
         scheduler: the scheduler, for the message.
         cfg: the run options.
         options: the numeric options.
-        largest: the largest value (default: no limit).
+        largest: the largest value (default: that of a duration in seconds).
 
     Raises:
         UsageError: a value is out of range.
     """
-    end = float("inf") if largest is None else largest + 1
-    expected = "0 or more" if largest is None else f"a number from 0 to {largest}"
     for option in options:
         value = cfg.get(option)
-        if isinstance(value, (int, float)) and not 0 <= value < end:
+        if isinstance(value, (int, float)) and not 0 <= value <= largest:
+            expected = f"a number from 0 to {largest:,}"
             raise UsageError(f"run option `{option}` of {scheduler} is {value}, expected {expected}")
 
 

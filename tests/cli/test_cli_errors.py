@@ -21,6 +21,8 @@ USAGE = [
      "  all options: torchx runopts local_cwd"),
     ("run -cfg log_dir=a -cfg log_dir=b utils.echo", "error: run option `log_dir` is given twice"),
     ("run -cfg grace_period=nan utils.echo", "error: run option `grace_period` of local_cwd is nan"),
+    ("run -cfg grace_period=1e12 utils.echo",
+     "error: run option `grace_period` of local_cwd is 1000000000000.0, expected a number from 0 to 1,000,"),
     ("run -cfg retry_backoff=-1 utils.echo", "error: run option `retry_backoff` of local_cwd is -1.0"),
     ("run -cfg =x utils.echo", "error: `=x` does not begin with a `key=value` pair (from -cfg)"),
     ("run utils.echo extra", 'error: utils.echo takes flags only, got "extra"'),

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from torchx.errors import StateError
 from torchx.supervisor.process import report_ready, separate
 
 
@@ -15,6 +16,8 @@ def main(argv: list[str]) -> None:
     folder, behaviour, ready = Path(argv[0]), argv[1], int(argv[2])
     if behaviour == "fails":
         raise ValueError("no such thing")
+    if behaviour == "explains":
+        raise StateError("the record is damaged", hint="remove it")
     separate()
     if behaviour == "hangs":
         (folder / "pid").write_text(str(os.getpid()))

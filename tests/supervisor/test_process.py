@@ -64,6 +64,11 @@ def test_a_failed_start_has_the_last_line_of_its_output(tmp_path: Path) -> None:
         start(tmp_path, "fails")
 
 
+def test_a_failed_start_has_the_error_before_its_hint(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match=r"did not start: the record is damaged$"):
+        start(tmp_path, "explains")
+
+
 def test_a_supervisor_that_does_not_get_ready_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

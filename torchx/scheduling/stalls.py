@@ -15,6 +15,9 @@ _UNIT = "seconds?|secs?|minutes?|mins?|hours?|days?|weeks?|[smhdw]"
 SLOT_SIZE = 16
 """Bytes of the heartbeat of a replica: its time and its step."""
 
+LONGEST = 10**9
+"""Maximum seconds of a duration, about 31 years: that of the records of all engines."""
+
 LONGEST_LINE = 1 << 16
 """Bytes of a line that are searched for progress."""
 
@@ -75,7 +78,7 @@ def parse_duration(text: str, unit: str = "s") -> float | None:
     if not re.fullmatch(rf"(\d+(\.\d+)?\s*({_UNIT})\s*)+", text):
         return None
     total = sum(float(n) * _UNITS[name] for n, name in re.findall(r"([\d.]+)\s*(\w)", text))
-    return total if total < 3e9 else None
+    return total if total <= LONGEST else None
 
 
 def brief(seconds: float) -> str:

@@ -119,7 +119,7 @@ def start(
         return
     try:
         if not _is_ready(reader):
-            raise StateError(f"the supervisor did not start: {_last_line(log) or 'no answer'}")
+            raise StateError(f"the supervisor did not start: {_last_error(log) or 'no answer'}")
     except BaseException:
         # its whole session; it is not reaped yet, so its pid cannot have been reused
         with contextlib.suppress(ProcessLookupError):
@@ -143,11 +143,15 @@ def _is_ready(reader: int) -> bool:
     return bool(poll.poll(READY_WITHIN * 1000)) and os.read(reader, 16) == b"ready"
 
 
-def _last_line(log: Path) -> str:
-    """Returns the last line of a supervisor's error output, or an empty string."""
+def _last_error(log: Path) -> str:
+    """Returns the last error in a supervisor's output, or an empty string: the line that is not indented.
+
+    Hints and the frames of a traceback are indented.
+    """
     with contextlib.suppress(OSError):
         lines = files.read_file(log, LARGEST_ERROR_LOG).decode("utf-8", "replace").split("\n")
-        return next((line for line in reversed(lines) if line.strip()), "")
+        line = next((line for line in reversed(lines) if line[:1].strip()), "")
+        return line.removeprefix(f"{StateError.__module__}.{StateError.__name__}: ")
     return ""
 
 

@@ -44,6 +44,26 @@ def test_a_shared_option_has_one_definition(scheduler: Scheduler[Any]) -> None:
             assert option.default == shared.default
 
 
+@pytest.mark.parametrize(
+    "cfg",
+    [
+        {"grace_period": 1e12},
+        {"retry_backoff": 2147483647.0},
+        {"time_limit": "20000d"},
+        {"time_limit": "1h", "notice": "20000d"},
+        {"stall": "20000d"},
+        {"preflight": ["collective:20000d"]},
+    ],
+)
+def test_each_duration_has_a_maximum(scheduler: Scheduler[Any], cfg: dict[str, Any]) -> None:
+    if not cfg.keys() <= {name for name, _ in scheduler.run_opts()}:
+        return
+    if scheduler.backend == "kubernetes" and cfg == {"retry_backoff": 2147483647.0}:
+        return  # the largest number in the objects of a cluster
+    with pytest.raises(UsageError, match=f"`{[*cfg][-1]}`.* expected"):
+        scheduler.submit_dryrun(app(), cfg)
+
+
 @pytest.mark.parametrize("option", ["grace_period", "retry_backoff", "workspace_limit_mb"])
 def test_a_negative_number_is_rejected(scheduler: Scheduler[Any], option: str) -> None:
     if option not in scheduler.run_opts():
