@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from torchx import json_shape
 from torchx.config import scheduler_options
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
@@ -31,6 +32,16 @@ NOT_KEPT = "<not kept>"
 
 BUILT = "torchx-workspace"
 """The repository of images with workspaces that are not pushed."""
+
+
+DESCRIPTION: Mapping[str, Any] = {
+    json_shape.REQUIRED: ("scheduler", "app"),
+    "scheduler": str,
+    "cfg": ({}, NoneType),
+    "workspaces": ({json_shape.ANY_KEY: str}, NoneType),
+    "handle": (str, NoneType),
+}
+"""The shape of the output of describe, without that of its application."""
 
 
 class Submission(NamedTuple):
@@ -80,19 +91,18 @@ def from_description(data: Mapping[str, Any], runner: Runner) -> Submission:
     Raises:
         UsageError: the data is not the output of `describe -o json`.
     """
-    scheduler, cfg, workspaces = data.get("scheduler"), data.get("cfg") or {}, data.get("workspaces") or {}
-    if not isinstance(scheduler, str) or not isinstance(cfg, dict) or not isinstance(workspaces, dict):
+    try:
+        json_shape.check(data, {**DESCRIPTION, "app": serialize.SHAPE}, "")
+    except ValueError as error:
         raise UsageError(
-            "--stdin has `app`, so it takes the output of describe: `scheduler`, `app` and `cfg`",
-            hint="e.g. torchx describe -o json @last | torchx run --stdin",
-        )
+            f"{error} (from --stdin)", hint="e.g. torchx describe -o json @last | torchx run --stdin"
+        ) from None
+    scheduler, cfg, workspaces = data["scheduler"], data.get("cfg") or {}, data.get("workspaces") or {}
     app, handle = data["app"], data.get("handle")
     if isinstance(handle, str) and _contains(data, MASK):
         original = _recorded(handle, runner)
         app, cfg = _unmasked(app, original["app"]), _unmasked(cfg, original["cfg"])
-    return Submission(
-        serialize.app_from_dict(app), scheduler, cfg, workspaces, handle if isinstance(handle, str) else ""
-    )
+    return Submission(serialize.app_from_dict(app), scheduler, cfg, workspaces, handle or "")
 
 
 def _recorded(handle: str, runner: Runner) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TextIO
 
-from torchx import settings
+from torchx import json_shape, settings
 from torchx.config import scheduler_options
 from torchx.config.paths import located_component
 from torchx.errors import UsageError
@@ -117,22 +117,22 @@ def split_component(args: Sequence[str], config: Config) -> tuple[str, list[str]
     return located_component(setting), list(args)
 
 
-STDIN_KEYS: dict[str, tuple[type, ...]] = {
-    "component_name": (str,),
-    "scheduler": (str,),
-    "scheduler_args": (dict, str),
-    "dryrun": (bool,),
-    "wait": (bool,),
-    "log": (bool,),
-    "workspace": (str,),
-    "parent_run_id": (str,),
-    "tee_logs": (bool,),
-    "component_args": (dict,),
-    "component_args_str": (str, list),
+STDIN_KEYS: Mapping[str, Any] = {
+    "component_name": str,
+    "scheduler": str,
+    "scheduler_args": ({}, str),
+    "dryrun": bool,
+    "wait": bool,
+    "log": bool,
+    "workspace": str,
+    "parent_run_id": str,
+    "tee_logs": bool,
+    "component_args": {},
+    "component_args_str": (str, [(str, bool, float)]),
 }
-"""The keys of the JSON read by `--stdin`, with their types."""
+"""The keys of the JSON read by `--stdin`, with their shapes."""
 
-_REQUIRED = ("component_name", "scheduler", "scheduler_args")
+STDIN_SHAPE = {**STDIN_KEYS, json_shape.REQUIRED: ("component_name", "scheduler", "scheduler_args")}
 
 
 def read_stdin(stream: TextIO) -> RunRequest:
@@ -146,20 +146,19 @@ def read_stdin(stream: TextIO) -> RunRequest:
     except ValueError as error:  # not UTF-8, not JSON, too large or nested too deeply
         raise UsageError(f"--stdin takes a JSON object: {error}") from None
     if not isinstance(data, dict):
-        raise UsageError(f"--stdin takes a JSON object, got {_kind(data)}")
-    if isinstance(data.get("app"), dict):
+        raise UsageError(f"--stdin takes a JSON object, got {json_shape.kind_of(data)}")
+    if "app" in data:
         return RunRequest(description=data)
-    for key, value in data.items():
+    for key in data:
         if key not in STDIN_KEYS:
             hint = did_you_mean(key, STDIN_KEYS, "keys: " + ", ".join(STDIN_KEYS))
             raise UsageError(f"unknown key `{key}` (from --stdin)", hint=hint)
-        if value is not None and not isinstance(value, STDIN_KEYS[key]):
-            expected = " or ".join(_NAMES[kind] for kind in STDIN_KEYS[key])
-            raise UsageError(f"`{key}` takes {expected}, got {_kind(value)} (from --stdin)")
-    for key in _REQUIRED:
-        if data.get(key) is None:
-            raise UsageError(f"`{key}` is missing (from --stdin)")
-    return _from_stdin({key: value for key, value in data.items() if value is not None})
+    given = {key: value for key, value in data.items() if value is not None}
+    try:
+        json_shape.check(given, STDIN_SHAPE, "")
+    except ValueError as error:
+        raise UsageError(f"{error} (from --stdin)") from None
+    return _from_stdin(given)
 
 
 def _from_stdin(data: Mapping[str, Any]) -> RunRequest:
@@ -186,16 +185,6 @@ def _split_arguments(value: str | list[Any]) -> list[str]:
     except ValueError as error:
         reason = str(error)[:1].lower() + str(error)[1:]
         raise UsageError(f"`component_args_str` cannot be split: {reason} (from --stdin)") from None
-
-
-_NAMES: dict[type, str] = {str: "a string", dict: "an object", list: "a list", bool: "true or false"}
-
-
-def _kind(value: Any) -> str:
-    """Returns the JSON type of a value."""
-    if value is None:
-        return "null"
-    return next((name for kind, name in _NAMES.items() if isinstance(value, kind)), "a number")
 
 
 WITH_STDIN = ("dryrun", "wait", "log", "detach", "environment", "notify", "tags", "note", "once")

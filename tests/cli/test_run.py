@@ -5,10 +5,19 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from program import answer, on_terminal, torchx
+
+from torchx.errors import UsageError
+from torchx.specs.app import AppDef, Role
+from torchx.specs.mounts import BindMount
+from torchx.specs.serialize import app_to_dict
+from torchx.specs.workspace import Workspace
+from torchx_cli.resubmission import from_description
 
 COMPONENTS = '''
 import torchx.specs as specs
@@ -268,6 +277,12 @@ def test_json_on_stdin() -> None:
         ('{"componet_name": 1}',
          "unknown key `componet_name` (from --stdin)\n  did you mean `component_name`?"),
         ('{"component_name": 1}', "`component_name` takes a string, got a number (from --stdin)"),
+        ('{"component_name": "utils.echo", "scheduler": "local_cwd", "scheduler_args": {}, '
+         '"component_args_str": ["--msg", null]}',
+         "`component_args_str[1]` takes a string or true or false or a number, got null (from --stdin)"),
+        ('{"scheduler": "local_cwd", "app": null}', "`app` takes an object, got null (from --stdin)"),
+        ('{"scheduler": "local_cwd", "app": {"name": null, "roles": null}}',
+         "`app.name` takes a string, got null (from --stdin)"),
         ('{"component_name": "c.py:app", "scheduler": "local_cwd", "scheduler_args": {"log_dri": 1}}',
          "unknown run option `log_dri` for local_cwd (from --stdin)\n  did you mean `log_dir`?"),
         ('{"component_name": "c.py:app", "scheduler": "local_cwd", "scheduler_args": {}, '
@@ -279,6 +294,42 @@ def test_json_that_cannot_be_right(text: str, message: str) -> None:
     done = torchx("run", "--stdin", stdin=text)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"error: {message}")
+
+
+def places(data: Any, path: str = "app") -> Iterator[tuple[str, Any, Any]]:
+    """Yields the path of each value in JSON, and its container and key there."""
+    items = data.items() if isinstance(data, dict) else enumerate(data)
+    for key, value in items:
+        inner = f"{path}.{key}" if isinstance(data, dict) else f"{path}[{key}]"
+        yield inner, data, key
+        if isinstance(value, (dict, list)) and not inner.endswith(("metadata", "capabilities", "tags")):
+            yield from places(value, inner)
+
+
+def test_a_wrong_type_anywhere_names_its_key() -> None:
+    role = Role("r", "i", entrypoint="e", args=["a"], env={"A": "b"}, port_map={"p": 80})
+    role.mounts, role.workspace = [BindMount("/a", "/b")], Workspace({"/w": ""})
+    role.resource.devices["d"] = 1
+    data = {"scheduler": "local_cwd", "app": app_to_dict(AppDef("a", [role]))}
+    checked = 0
+    for path, container, key in [*places(data["app"])]:
+        if ".mounts[0]." in path and key != "type":
+            continue  # they depend on the type
+        kept = container[key]
+        wrongs: list[Any] = [None, [None], True, {"x": {}}]
+        for wrong in wrongs:
+            if isinstance(wrong, dict if isinstance(kept, dict) else type(kept)) and not kept:
+                continue
+            if wrong is None and key in ("min_replicas", "workspace"):
+                continue
+            container[key] = wrong
+            with pytest.raises(UsageError) as refused:
+                from_description(data, None)  # type: ignore[arg-type]  # needed for masked values only
+            assert path in refused.value.message, (path, wrong)
+            checked += 1
+        container[key] = kept
+    assert checked > 80
+    from_description(data, None)  # type: ignore[arg-type]
 
 
 def test_flags_beside_stdin_are_refused() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from types import NoneType
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.json_shape import ANY_KEY, REQUIRED, Shape
 from torchx.masking import MASK, SecretValue
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.mounts import BindMount, DeviceMount, Mount, MountType, TmpfsMount, VolumeMount
@@ -22,6 +24,40 @@ _MOUNTS: dict[str, type[Mount]] = {
     MountType.TMPFS.value: TmpfsMount,
 }
 _KIND = {mount: kind for kind, mount in _MOUNTS.items()}
+
+SHAPE: Shape = {
+    REQUIRED: ("name", "roles"),
+    "name": str,
+    "metadata": {},
+    "roles": [
+        {
+            REQUIRED: ("name", "image"),
+            "name": str,
+            "image": str,
+            "min_replicas": (int, NoneType),
+            "entrypoint": str,
+            "args": [str],
+            "env": {ANY_KEY: str},
+            "num_replicas": int,
+            "max_retries": int,
+            "retry_policy": RetryPolicy,
+            "resource": {
+                REQUIRED: ("cpu", "gpu", "memMB"),
+                "cpu": float,
+                "gpu": float,
+                "memMB": float,
+                "capabilities": {},
+                "devices": {ANY_KEY: int},
+                "tags": {},
+            },
+            "port_map": {ANY_KEY: int},
+            "metadata": {},
+            "mounts": [{REQUIRED: ("type",), "type": MountType}],
+            "workspace": ({ANY_KEY: str}, NoneType),
+        }
+    ],
+}
+"""The shape of the data of :func:`app_to_dict`."""
 
 
 def app_to_dict(app: AppDef, strict: bool = True) -> dict[str, Any]:
