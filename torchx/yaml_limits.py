@@ -97,9 +97,23 @@ def dump(data: Any, *, unicode: bool = False, width: int = 80) -> str:
     >>> dump({"b": 1, "a": ["x"]})
     'b: 1\\na:\\n- x\\n'
     """
-    dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the fast one, where it was built
-    text: str = yaml.dump(data, Dumper=dumper, sort_keys=False, allow_unicode=unicode, width=width)
+    text: str = yaml.dump(data, Dumper=_dumper(), sort_keys=False, allow_unicode=unicode, width=width)
     return text
+
+
+@cache
+def _dumper() -> Any:
+    base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the fast one, where it was built
+
+    class Dumper(base):  # type: ignore[misc]
+        """Plain data, in which bytes that are not UTF-8 are escaped."""
+
+    def as_text(dumper: Any, text: str) -> Any:
+        return dumper.represent_str(text.encode("utf-8", "backslashreplace").decode())
+
+    Dumper.add_representer(str, as_text)
+    Dumper.add_multi_representer(str, as_text)  # subclasses
+    return Dumper
 
 
 def _reason(error: Exception) -> str:

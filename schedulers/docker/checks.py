@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from torchx.schedulers.devices import DEVICES
-from torchx.scheduling.checks import require_images, require_roles
+from torchx.scheduling.checks import is_utf8, require_images, require_roles
 from torchx.specs.app import AppDef
 
 
@@ -15,6 +18,16 @@ def check(app: AppDef) -> None:
     """
     require_roles(app)
     require_images(app, "local_docker")
+
+
+def note_on_bytes(bodies: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns a note on arguments and variables that are not UTF-8, which the engine's JSON cannot hold."""
+    found = dict[str, None]()
+    for body in bodies:
+        if not all(map(is_utf8, body["Cmd"])):
+            found["an argument"] = None
+        found |= {f"variable {text.partition('=')[0]}": None for text in body["Env"] if not is_utf8(text)}
+    return [f"Docker replaces the bytes that are not UTF-8: {', '.join(found)}"] if found else []
 
 
 def notes_of(app: AppDef) -> list[str]:

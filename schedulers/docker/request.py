@@ -14,7 +14,7 @@ from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine.ports import port_variable
 from torchx.schedulers.devices import get_device_mounts
-from torchx.schedulers.docker.checks import notes_of
+from torchx.schedulers.docker.checks import note_on_bytes, notes_of
 from torchx.schedulers.docker.container_body import Environment, body_field
 from torchx.schedulers.docker.container_options import Options, apply_options, reserved_in
 from torchx.schedulers.docker.engine.address import find_address
@@ -101,6 +101,7 @@ def dry_run(app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[DockerJob]:
         builds, notes = plan.plan_images(app, cfg)
     info = AppDryRunInfo(to_request(app, make_unique(app.name), cfg, builds), as_text)
     info.notes += notes + notes_of(app) + LimitRule.of(cfg).notes("local_docker")
+    info.notes += note_on_bytes(container.body for container in info.request.containers)
     return info
 
 

@@ -15,6 +15,7 @@ from canary import Watched, canary, files_for_others
 from containers import containers
 from engine import IMAGE
 from fakecluster import FakeCluster
+from program import torchx
 
 from torchx.errors import UsageError
 from torchx.masking import SecretValue, forget_values
@@ -174,3 +175,46 @@ def test_a_secret_reaches_pods(job: Job, tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.slurm
 def test_a_secret_reaches_a_batch_job(job: Job) -> None:
     job.call("delete", job.life("slurm"))
+
+
+@pytest.mark.parametrize("form", ["text", "json", "yaml"])
+@pytest.mark.parametrize("scheduler", ["local_cwd", "local_docker", "slurm", "kubernetes"])
+def test_bytes_that_are_not_utf8(scheduler: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environb, b"BAD", b"a\xff\xfeb")
+    words = [
+        "run",
+        "-s",
+        scheduler,
+        "--dryrun",
+        "-o",
+        form,
+        "--env",
+        "BAD",
+        "utils.sh",
+        "--image",
+        "i",
+        "true",
+    ]
+    done = torchx(*words)
+    if scheduler == "kubernetes":
+        assert (done.returncode, "not valid text for a cluster" in done.stderr + done.stdout) == (2, True)
+        return
+    assert done.returncode == 0, done.stderr
+    noted = (
+        "note: Docker replaces the bytes that are not UTF-8: variable BAD\n" if "docker" in scheduler else ""
+    )
+    assert done.stderr == noted
+    assert "\\udcff\\udcfe" in done.stdout
+
+
+@pytest.mark.docker
+def test_a_container_gets_what_its_engine_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environb, b"BAD", b"a\xff\xfeb")
+    words = ("--env", "BAD", "utils.sh", "--image", IMAGE, "printf %s $BAD 1>&2; exit 3")
+    done = torchx("run", "-s", "local_docker", *words)
+    try:
+        assert done.returncode == 3, done.stderr
+        assert "note: Docker replaces the bytes that are not UTF-8: variable BAD\n" in done.stderr
+        assert "a\ufffd\ufffdb" in done.stderr
+    finally:
+        torchx("delete", done.stdout.strip())

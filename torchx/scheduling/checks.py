@@ -91,6 +91,11 @@ def check_names(app: AppDef) -> None:
                 raise UsageError(f"{other} and {user} would share the variable {variable}", hint="rename one")
 
 
+def is_utf8(text: str) -> bool:
+    """Returns True if a text has no escaped bytes, which JSON and YAML cannot hold."""
+    return text.isascii() or text == text.encode("utf-8", "ignore").decode()
+
+
 def has_services(app: AppDef) -> bool:
     """Returns True if an application has services, or roles that start after others."""
     return any({SERVICE, AFTER} & role.metadata.keys() for role in app.roles)

@@ -34,6 +34,7 @@ from torchx.schedulers.kubernetes.manifests.probe import readiness_probe
 from torchx.schedulers.kubernetes.manifests.secrets import secret_variable
 from torchx.schedulers.kubernetes.manifests.volumes import volumes_of
 from torchx.schedulers.kubernetes.manifests.workspace import FOLDER, add_to
+from torchx.scheduling.checks import is_utf8
 from torchx.scheduling.preflight import with_checks
 from torchx.specs.app import AppDef, Role
 from torchx.specs.named_resources_aws import EFA_DEVICE, K8S_ITYPE
@@ -266,7 +267,7 @@ def checked_text(role: Role, text: str) -> str:
     Raises:
         UsageError: a cluster cannot store it.
     """
-    if "\0" in text or text != text.encode("utf-8", "ignore").decode():
+    if "\0" in text or not is_utf8(text):
         raise UsageError(f"role `{role.name}` has {text!r}, which is not valid text for a cluster")
     return text
 
