@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import Iterable
 
+from torchx.printable import without_controls
 from torchx.scheduling.logs import LogChunk
 
 LONGEST = 4096
@@ -97,4 +98,4 @@ def plain_line(text: str) -> str:
     'red    and plain'
     """
     text = _SEQUENCES.sub("", text.expandtabs(4))
-    return "".join(c for c in text if c.isprintable())
+    return without_controls(text)

@@ -9,6 +9,7 @@ _UNSAFE = re.compile(
     "\x00-\x08\x0b-\x1f\x7f"  # C0 except tab and line feed, and DEL
     "\x80-\x9f"  # C1
     "\u2028\u2029"  # other line separators
+    "\ud800-\udfff"  # bytes that are not UTF-8
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # controls of the text direction
     "]"
 )
@@ -46,6 +47,11 @@ def one_line(text: object) -> str:
 def has_controls(text: str) -> bool:
     """Returns True if a text has characters that :func:`printable` escapes."""
     return _UNSAFE.search(text) is not None
+
+
+def without_controls(text: str) -> str:
+    """Returns a text without the characters that :func:`printable` escapes."""
+    return text if text.isprintable() else _UNSAFE.sub("", text)
 
 
 def escape_json(text: str) -> str:

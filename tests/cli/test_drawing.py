@@ -20,6 +20,7 @@ from torchx.scheduling.progress import Ongoing, Part
 from torchx_cli.app import COMMANDS
 from torchx_cli.main import main
 from torchx_cli.terminal.drawing import LONGEST_HIGHLIGHTED, Screen, highlight, print_table
+from torchx_cli.terminal.output import columns
 from torchx_cli.terminal.progress import ProgressReporter
 from torchx_cli.terminal.wrapping import wrap_command, wrap_value
 
@@ -281,3 +282,27 @@ def test_lines_are_updated_in_place_and_printed_whole_at_the_end(monkeypatch: py
     window.truncate(0)
     screen.show(["third", "x" * 100], final=True)
     assert window.getvalue().endswith("\x1b[Jthird\n" + "x" * 100 + "\n")
+
+
+FAMILY = "👩\u200d👩\u200d👧"
+LINES = f"""
+echo '{FAMILY * 12}'
+echo 'Traceback (most recent call last):'
+echo '  File "train.py", line 3, in <module>'
+echo 'ValueError: {FAMILY} {"日本 " * 12}❤\ufe0f bad'
+exit 3
+"""
+
+
+@pytest.mark.parametrize("command", ["why", "describe", "status"])
+def test_lines_in_a_narrow_window(command: str, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text(LINES)
+    note = f"{FAMILY} " * 8
+    torchx("run", "--note", note, "--tag", f"who={FAMILY}", "utils.sh", "--num_replicas", "2", f"sh {script}")
+    shown, _ = on_terminal(command, "@last", columns=40, env={"NO_COLOR": "1"})
+    assert FAMILY in shown
+    for line in shown.splitlines():
+        words = line.split()
+        assert columns(line) <= 40 or len(words) == 1 or words[0] == "env", line
+        assert line == line.rstrip() or line.strip() == "logs", line

@@ -25,7 +25,7 @@ from torchx_cli.terminal.display import table
 from torchx_cli.terminal.dryrun_output import print_dryrun
 from torchx_cli.terminal.ending import failure_lines, last_line
 from torchx_cli.terminal.masking import MASK, mask, mask_text, secret_values
-from torchx_cli.terminal.output import bar_of, columns, error_line, fit
+from torchx_cli.terminal.output import bar_of, columns, error_line, filled, fit
 from torchx_cli.terminal.plain import to_plain
 from torchx_cli.terminal.status_text import replica_lines, status_lines
 from torchx_cli.terminal.streaming import LogPrinter
@@ -82,6 +82,29 @@ def test_columns_are_dropped_for_a_message_that_could_not_be_read(monkeypatch: p
 @given(st.text(max_size=30), st.integers(2, 20))
 def test_what_is_cut_fits(text: str, width: int) -> None:
     assert columns(fit(text, width)) <= width
+
+
+MIXED = st.text("ab 日本👩🚀👍🏽❤\ufe0fe\u0301\u200d", max_size=40)
+
+
+@given(MIXED, st.integers(2, 20))
+def test_a_cut_keeps_marks_and_joined_emoji_together(text: str, width: int) -> None:
+    shown = fit(text, width)
+    assert columns(shown) <= width
+    if shown == text:
+        return
+    kept, rest = shown[:-2], text[len(shown) - 2 :]
+    assert text.startswith(kept)
+    assert not kept.endswith("\u200d")
+    assert not kept or rest[:1] not in ("\u0301", "\ufe0f", "\u200d", "🏽")
+
+
+@given(MIXED, st.integers(4, 20))
+def test_wrapped_lines_fit_in_columns(text: str, width: int) -> None:
+    lines = filled(text, width, "", "  ")
+    assert "".join("".join(lines).split()) == "".join(text.split())
+    for line in lines:
+        assert columns(line) <= width or len(line.split()) == 1
 
 
 def test_an_error_of_several_lines() -> None:

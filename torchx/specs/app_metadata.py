@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx.printable import has_controls
 from torchx.settings import AFTER, NOTE, RUN, SERVICE, TAG
 
 with lazy_imports:
@@ -60,6 +61,7 @@ LONGEST_VALUE = 256
 LONGEST_NOTE = 2_000
 """Maximum characters of a note."""
 
+_NOT_IN_VALUES = re.compile(r"[,\n\t]")
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_./-]{0,61}[A-Za-z0-9_])?")
 
 
@@ -113,11 +115,16 @@ def check_tags(tags: Mapping[str, str]) -> None:
 
 
 def _is_value(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= LONGEST_VALUE and value.isprintable() and "," not in value
+    return (
+        isinstance(value, str)
+        and len(value) <= LONGEST_VALUE
+        and _is_text(value)
+        and not _NOT_IN_VALUES.search(value)
+    )
 
 
 def _is_text(text: str) -> bool:
-    return text.replace("\n", "").replace("\t", "").isprintable()
+    return not has_controls(text)
 
 
 def tags_of(metadata: object) -> dict[str, str]:

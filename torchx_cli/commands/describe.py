@@ -22,18 +22,16 @@ from torchx_cli.flags import Handle, Json, Output, Watch, tags_text
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import allow_references, mask, secret_values
 from torchx_cli.terminal.output import (
-    LONGEST,
+    columns,
     counted,
     emit,
     is_terminal,
     output_format,
     paint,
-    paint_state,
     say,
-    width_of,
 )
 from torchx_cli.terminal.plain import to_plain
-from torchx_cli.terminal.status_text import replica_lines
+from torchx_cli.terminal.status_text import replica_lines, title_lines
 from torchx_cli.terminal.times import ago, duration, iso, span
 from torchx_cli.terminal.wrapping import wrap_command, wrap_value
 
@@ -149,9 +147,7 @@ def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
 
 def _lines(data: dict[str, Any], described: DescribeAppResponse, usage: AppUsage | None = None) -> list[str]:
     out = sys.stdout
-    fits = (width_of(out) or LONGEST) >= len(f"{data['app_id']}  {data['state']}  {data['scheduler']}")
-    state = f"{paint_state(data['state'], out)}  {data['scheduler']}"
-    lines = [paint(data["app_id"], "bold", out) + ("  " if fits else "\n  ") + state]
+    lines = title_lines(data, out)
     rows: list[tuple[str, str]] = [("handle", data["handle"])]
     if described.submitted_at is not None:
         local = described.submitted_at.astimezone()
@@ -203,14 +199,16 @@ def _role_rows(role: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _aligned(rows: list[tuple[str, str]], indent: str) -> list[str]:
     rows = [(one_line(name), value) for name, value in rows if value]
-    width = max((len(name) for name, _ in rows), default=0)
+    width = max((columns(name) for name, _ in rows), default=0)
     lines = []
     for name, value in rows:
-        label = f"{indent}{paint(name.ljust(width), 'dim', sys.stdout)}  "
+        label, space = indent + paint(name, "dim", sys.stdout), " " * (width - columns(name) + 2)
         if name in _COMMANDS and "\n" not in value:
-            lines.append(wrap_command(label, printable(value), sys.stdout))
-        else:  # continuation lines must not look like rows
-            lines.append(label + wrap_value(value, len(indent) + width + 2, sys.stdout))
+            lines.append(wrap_command(label + space, printable(value), sys.stdout))
+            continue
+        shown = wrap_value(value, len(indent) + width + 2, sys.stdout)
+        # continuation lines must not look like rows
+        lines.append(label + shown if shown.startswith("\n") else label + space + shown)
     return lines
 
 

@@ -24,12 +24,11 @@ from torchx_cli.terminal.output import (
     emit,
     fit,
     output_format,
-    paint,
-    paint_state,
     say,
     width_of,
     wrap,
 )
+from torchx_cli.terminal.status_text import title_lines
 from torchx_cli.terminal.times import ago
 from torchx_cli.terminal.wrapping import wrap_command
 
@@ -83,7 +82,7 @@ def _lines(data: dict[str, Any], made: Explanation) -> list[str]:
     """Returns an explanation as text."""
     out, cause = sys.stdout, data["cause"]
     counts = ", ".join(f"{count} {state}" for state, count in data["replicas"].items())
-    lines = [f"{paint(data['app_id'], 'bold', out)}  {paint_state(data['state'], out)}  {data['scheduler']}"]
+    lines = title_lines(data, out)
     lines += _part("cause", f"{cause['class']}: {cause['evidence']}")
     lines += _part("", cause["advice"])
     lines += _part("failed first", _first(data["first_failure"]))

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, TextIO
 from torchx.printable import one_line, printable
 from torchx_cli.compare.sections import Side
 from torchx_cli.compare.values import HIDDEN, Difference, Section
-from torchx_cli.terminal.output import columns, fit, paint, paint_state, supports_unicode, width_of, wrap
+from torchx_cli.terminal.output import (
+    columns,
+    fit,
+    padded,
+    paint,
+    paint_state,
+    supports_unicode,
+    width_of,
+    wrap,
+)
 from torchx_cli.terminal.times import ago
 from torchx_cli.terminal.wrapping import wrap_value
 
@@ -79,11 +88,11 @@ def _head(sign: str, meaning: str, side: Side, stream: TextIO) -> str:
 def _difference(each: Difference, width: int, stream: TextIO) -> Iterator[str]:
     name = one_line(each.name)
     if each.b == HIDDEN:
-        yield f"  {name.ljust(width)}  {HIDDEN}"
+        yield f"  {padded(name, width)}  {HIDDEN}"
         return
     a, b = (_text(value) for value in (each.a, each.b))
     arrow = "→" if supports_unicode(stream) else "->"
-    start = f"  {name}{' ' * (width - columns(name))}  "
+    start = f"  {padded(name, width)}  "
     room = (width_of(stream) or LONGEST_LINE) - columns(start)
     if "\n" not in a + b and columns(f"{a} {arrow} {b}") <= room:
         yield f"{start}{paint(a, 'bad', stream)} {arrow} {paint(b, 'good', stream)}"

@@ -11,7 +11,7 @@ from torchx.specs.handles import parse_app_handle
 from torchx.sweeps.paths import paths_of
 from torchx.sweeps.view import require
 from torchx_cli.sweeping.attach import shown
-from torchx_cli.terminal.output import STATE_MEANING, columns, fit, paint, paint_state, width_of
+from torchx_cli.terminal.output import STATE_MEANING, columns, fit, padded, paint, paint_state, width_of
 from torchx_cli.terminal.status_text import status_lines
 from torchx_cli.terminal.times import duration
 
@@ -59,7 +59,7 @@ def run_lines(runs: list[Run], stream: TextIO) -> list[str]:
     widths = [max((columns(row[at]) for row in rows), default=0) for at in range(4)]
     lines = []
     for row in rows:
-        middle = [row[at].ljust(widths[at]) for at in (1, 2, 3) if widths[at]]
+        middle = [padded(row[at], widths[at]) for at in (1, 2, 3) if widths[at]]
         cells = [row[0].rjust(widths[0]), *middle, row[4]]
         line = fit("  " + "  ".join(cells).rstrip(), width_of(stream))
         lines.append(line.replace(row[1], paint_state(row[1], stream), 1))

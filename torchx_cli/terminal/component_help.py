@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +15,7 @@ from torchx.discovery.types.converters import ChoiceConverter
 from torchx.masking import mask
 from torchx.printable import one_line, printable
 from torchx_cli.terminal.output import colour as painted
+from torchx_cli.terminal.output import columns, filled, padded
 
 _GAP = "  "
 _BOLD, _YELLOW, _DIM = "1", "33", "2"
@@ -58,7 +58,7 @@ def render(
     if component.varargs and len(rows) > 1:
         rest = one_line(component.varargs.name).upper()
         parts.append(
-            "\n".join(textwrap.wrap(f"Flags go before {rest}: the first of these, or --, ends them.", width))
+            "\n".join(filled(f"Flags go before {rest}: the first of these, or --, ends them.", width))
         )
     parts.append("\n".join(_example(component, width)))
     return "\n\n".join(parts) + "\n"
@@ -73,9 +73,9 @@ def _paragraphs(text: str, width: int) -> Iterator[str]:
         if any(line.startswith((" ", "\t", ">>>", "-", "*")) for line in lines):
             for line in lines:
                 indent = line[: len(line) - len(line.lstrip())]
-                yield from textwrap.wrap(line, width, subsequent_indent=indent, drop_whitespace=True) or [""]
+                yield from filled(line, width, "", indent) or [""]
         else:
-            yield from textwrap.wrap(" ".join(lines), width)
+            yield from filled(" ".join(lines), width)
 
 
 def _printable_row(row: _Row) -> _Row:
@@ -139,16 +139,16 @@ def _table(rows: list[_Row], width: int, colour: bool) -> Iterator[str]:
         for row in rows:
             yield from _stacked(row, width, colour)
         return
-    used = min(room, max(1, *(len(r.text) for r in rows)))
+    used = min(room, max(1, *(columns(r.text) for r in rows)))
     for row in rows:
-        lines = textwrap.wrap(row.text, used, break_on_hyphens=False) or [""]
+        lines = filled(row.text, used) or [""]
         if len(row.flags) > first:  # too long for its column: the rest starts on the next line
             yield from _wrapped_flags(row.flags, width, colour)
             head = " " * (len(_GAP) + first)
         else:
             head = _GAP + _paint(row.flags, _BOLD, colour) + " " * (first - len(row.flags))
         tail = _GAP + _paint(row.default, _YELLOW if row.required else _DIM, colour) if row.default else ""
-        yield (head + _GAP + lines[0].ljust(used) + tail).rstrip()
+        yield (head + _GAP + padded(lines[0], used) + tail).rstrip()
         for line in lines[1:]:
             yield " " * (len(_GAP) * 2 + first) + line
 
@@ -157,11 +157,11 @@ def _stacked(row: _Row, width: int, colour: bool) -> Iterator[str]:
     yield from _wrapped_flags(row.flags, width, colour)
     text = f"{row.text} ({row.default})" if row.text and row.default else row.text or row.default
     indent = _GAP * 3
-    yield from textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent)
+    yield from filled(text, width, indent, indent)
 
 
 def _wrapped_flags(flags: str, width: int, colour: bool) -> Iterator[str]:
-    for line in textwrap.wrap(flags, width - len(_GAP), break_on_hyphens=False):
+    for line in filled(flags, width - len(_GAP)):
         yield _GAP + _paint(line, _BOLD, colour)
 
 

@@ -15,7 +15,6 @@ from torchx.printable import escape_json, has_controls, one_line, printable
 
 with lazy_imports:
     import json
-    import textwrap
     import unicodedata
 
     from torchx import yaml_limits
@@ -27,6 +26,12 @@ COLOURS = {"good": "32", "bad": "31", "wait": "33", "dim": "2", "bold": "1"}
 LONGEST = 2_000
 """Maximum columns of a line of external text without a window."""
 
+_ZERO_WIDTH = ("Mn", "Me", "Cf")
+"""The categories of characters without a column of their own: combining marks, joiners, variations."""
+
+_SOFT_HYPHEN, _JOINER = "\u00ad", "\u200d"
+_SKIN_TONES = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
+
 _LONGEST_SCANNED = 16
 """Characters per column scanned by :func:`fit`, as combining characters take no column."""
 
@@ -34,6 +39,8 @@ _MARK = chr(0xF0000 + int.from_bytes(os.urandom(2), "big") % 0xFFFE)
 """Placeholder for ESC in painted text until :func:`shown`; random, so that no external text contains it."""
 
 _PAINTED = re.compile(_MARK + r"\[([0-9;]*)m")
+
+_WORDS = re.compile(r"(\s*)(\S+)")
 
 STATE_MEANING = {
     "SUCCEEDED": "good",
@@ -140,37 +147,49 @@ def bar_of(stream: TextIO) -> str:
 def columns(text: str) -> int:
     """Returns the width of a text in terminal columns.
 
-    >>> columns("abc"), columns("日本")
-    (3, 4)
+    Emoji that are joined count one by one, as on a terminal that does not join them.
+
+    >>> columns("abc"), columns("日本"), columns("e\u0301"), columns("👩\u200d🚀")
+    (3, 4, 1, 4)
     """
     return len(text) if text.isascii() else sum(map(_width, text))
 
 
+def padded(text: str, width: int) -> str:
+    """Returns a text filled with spaces to a number of columns."""
+    return text + " " * (width - columns(text))
+
+
 def _width(character: str) -> int:
-    return (
-        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
-    )
+    if character.isascii():
+        return 1
+    if unicodedata.category(character) in _ZERO_WIDTH and character != _SOFT_HYPHEN:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def fit(text: str, width: int | None) -> str:
     """Returns a text as one line, truncated with an ellipsis to a number of columns (None: no window).
 
-    The running time depends on the width, not on the length of the text.
+    The running time depends on the width, not on the length of the text. Emoji that are joined, and marks of
+    a letter, stay together.
 
-    >>> fit("a longer text", 8)
-    'a long..'
+    >>> fit("a longer text", 8), fit("👩\u200d🚀👩\u200d🚀👩", 8)
+    ('a long..', '👩\u200d🚀..')
     """
     width = LONGEST if width is None else max(0, width)
     text = text if isinstance(text, str) else one_line(text)  # a plugin may return anything
     scanned = text[: width * _LONGEST_SCANNED + 1]
     line = one_line(scanned)
-    used, room = 0, 0  # columns, and the characters before the ellipsis
+    used, room, before = 0, 0, ""  # columns, the characters before the ellipsis, the character before
     for at, character in enumerate(line):
-        used += 1 if character.isascii() else _width(character)
+        wide = _width(character)
+        begins = wide and before != _JOINER and character not in _SKIN_TONES
+        if begins and used <= width - 2:
+            room = at
+        used, before = used + wide, character
         if used > width:
             return line[:room] + ".."[:width]
-        if used <= width - 2:
-            room = at + 1
     return line if len(scanned) == len(text) else line[:room] + ".."[:width]
 
 
@@ -184,10 +203,32 @@ def wrap(text: str, stream: TextIO, indent: str = "") -> str:
     if window is None or columns(indent + text) <= window:
         return indent + text
 
-    return textwrap.fill(
-        text, window, initial_indent=indent, subsequent_indent=indent + "  ",
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
+    return "\n".join(filled(text, window, indent, indent + "  "))
+
+
+def filled(text: str, width: int, first: str = "", below: str = "") -> list[str]:
+    """Returns the lines of a text that is wrapped between words.
+
+    Args:
+        text: the text; its line ends count as spaces.
+        width: columns of a line; a longer word is a line of its own.
+        first: the indent of the first line.
+        below: the indent of the others.
+
+    >>> filled("one two  three", 8, "- ", "  ")
+    ['- one', '  two', '  three']
+    """
+    lines, line, used = [], first, columns(first)
+    begun = False
+    for space, word in _WORDS.findall(text.expandtabs(4)):
+        needed = columns(plain(word))
+        if begun and used + len(space) + needed > width:
+            lines.append(line)
+            line, used = below, columns(below)
+        else:
+            line, used = line + space.replace("\n", " "), used + len(space)
+        line, used, begun = line + word, used + needed, True
+    return [*lines, line] if begun else lines
 
 
 def error_line(message: str, hint: str | None, stream: TextIO) -> str:

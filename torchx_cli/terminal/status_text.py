@@ -6,14 +6,23 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from torchx.lazy import lazy_imports
 from torchx.printable import one_line
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import is_terminal as has_ended
 from torchx_cli.terminal.ending import unreported_message
-from torchx_cli.terminal.output import STATE_MEANING, columns, fit, paint, paint_state, width_of
+from torchx_cli.terminal.output import (
+    LONGEST,
+    STATE_MEANING,
+    columns,
+    fit,
+    padded,
+    paint,
+    paint_state,
+    width_of,
+)
 from torchx_cli.terminal.times import duration, span
 from torchx_cli.terminal.wrapping import wrap_value
 
@@ -34,6 +43,15 @@ STALL_LINES = 8
 
 LARGEST_STACKS = 1 << 24
 """Maximum bytes of the file with its stacks."""
+
+
+def title_lines(data: Mapping[str, Any], stream: TextIO) -> list[str]:
+    """Returns the id, the state and the scheduler of an application, in two lines if the window is narrow."""
+    app_id, state, scheduler = data["app_id"], data["state"], data["scheduler"]
+    fits = (width_of(stream) or LONGEST) >= columns(f"{app_id}  {state}  {scheduler}")
+    rest = f"  {paint_state(state, stream)}  {scheduler}"
+    name = paint(app_id, "bold", stream)
+    return [name + rest] if fits else [name, rest]
 
 
 def status_lines(
@@ -173,7 +191,7 @@ def replica_lines(
     window = width_of(stream)
     for row in rows:
         filled = [at for at in (1, 2, 3) if widths[at]]
-        cells = [row[0].rjust(widths[0]), *(row[at].ljust(widths[at]) for at in filled), row[4]]
+        cells = [row[0].rjust(widths[0]), *(padded(row[at], widths[at]) for at in filled), row[4]]
         line = fit("  " + "  ".join(cells).rstrip(), window)
         lines.append(line.replace(row[1], paint_state(row[1], stream), 1))
     if len(role.replicas) > len(shown):

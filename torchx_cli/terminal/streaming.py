@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from torchx.printable import one_line
-from torchx_cli.terminal.output import bar_of, has_colour, is_terminal
+from torchx_cli.terminal.output import bar_of, columns, has_colour, is_terminal, padded
 
 if TYPE_CHECKING:
     from torchx.scheduling.logs import LogChunk
@@ -41,7 +41,7 @@ class LogPrinter:
     ) -> None:
         stream.flush()
         self._out: BinaryIO = stream.buffer
-        self._width = max((len(label) for label in labels), default=0)
+        self._width = max(map(columns, labels), default=0)
         self._bar = bar_of(stream)
         self._colour = has_colour(stream)
         self._terminal = is_terminal(stream)
@@ -128,7 +128,7 @@ class LogPrinter:
         return self._label(name, "2")
 
     def _label(self, name: str, code: str) -> bytes:
-        text = f"{name:<{self._width}} {self._bar} "
+        text = f"{padded(name, self._width)} {self._bar} "
         if self._colour:
             text = f"\x1b[{code}m{text}\x1b[0m"
         return text.encode("utf-8", "backslashreplace")

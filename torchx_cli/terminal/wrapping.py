@@ -6,11 +6,10 @@ from typing import TextIO
 
 from torchx.lazy import lazy_imports
 from torchx.printable import printable
-from torchx_cli.terminal.output import LONGEST, columns, plain, width_of
+from torchx_cli.terminal.output import LONGEST, columns, filled, plain, width_of
 
 with lazy_imports:
     import shlex
-    import textwrap
 
 
 def wrap_value(value: str, indent: int, stream: TextIO) -> str:
@@ -32,16 +31,11 @@ def wrap_value(value: str, indent: int, stream: TextIO) -> str:
     ):
         return value.replace("\n", below)
 
-    if max(map(columns, value.split())) > window - indent:
+    if max(20, *map(columns, value.split())) > window - indent:
         indent = 4
         below = "\n" + " " * indent
         value = f"\n{value}"
-    lines = [
-        textwrap.wrap(
-            line, max(20, window - indent), break_long_words=False, break_on_hyphens=False, tabsize=4
-        ) or [""]
-        for line in value.split("\n")
-    ]  # fmt: skip
+    lines = [filled(line, window - indent) or [""] for line in value.split("\n")]
     return below.join(part for parts in lines for part in parts)
 
 

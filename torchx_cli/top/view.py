@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from torchx.printable import memory_size, one_line
 from torchx.specs.handles import parse_app_handle
 from torchx_cli.terminal.masking import mask_text
-from torchx_cli.terminal.output import STATE_MEANING, columns, fit, note, paint, say
+from torchx_cli.terminal.output import STATE_MEANING, columns, fit, note, padded, paint, say
 from torchx_cli.terminal.units import cores, percent, size
 
 if TYPE_CHECKING:
@@ -132,8 +132,7 @@ def draw(line: Line, width: int, gpus: bool, window: int, stream: TextIO) -> str
 
 
 def _left(text: str, room: int) -> str:
-    shown = fit(text, room)
-    return shown + " " * (room - columns(shown))
+    return padded(fit(text, room), room)
 
 
 def _right(text: str, room: int) -> str:
