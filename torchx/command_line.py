@@ -55,6 +55,7 @@ class Flag(NamedTuple):
         repeats: whether it may be repeated; a switch always may.
         is_help: whether it requests help, and ends the parsing.
         otherwise: its value without ``=``; empty if it needs a value.
+        exact: whether it has to be written in full.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Flag(NamedTuple):
     repeats: bool = False
     is_help: bool = False
     otherwise: str = ""
+    exact: bool = False
 
 
 class Hit(NamedTuple):
@@ -117,8 +119,8 @@ class Split:
 class FlagTable:
     """The flags of a command or component.
 
-    Flags may be abbreviated where that is unambiguous; ``-`` and ``_`` within a flag are the same. Values
-    follow as the next argument or after ``=``. ``--`` ends the flags.
+    Flags may be abbreviated where that is unambiguous, unless they are ``exact``; ``-`` and ``_`` within a
+    flag are the same. Values follow as the next argument or after ``=``. ``--`` ends the flags.
 
     Args:
         flags: the flags; of equal spellings the first one counts.
@@ -273,7 +275,9 @@ class FlagTable:
         hits = [
             hit
             for spelling, hit in self.exact.items()
-            if spelling.startswith(start) and spelling.startswith("--") == (dashes == "--")
+            if spelling.startswith(start)
+            and spelling.startswith("--") == (dashes == "--")
+            and not hit.flag.exact
         ]
         if not start.startswith("--no_"):  # `--n` may be `--name` in spite of `--no-...` flags
             hits = [hit for hit in hits if not hit.negated] or hits

@@ -82,6 +82,23 @@ def _skip_conversion(param: Any) -> None:
     param.process_value = process_value
 
 
+EXACT_COMMANDS = ("cancel", "delete", "prune", "queue", "configure")
+"""The commands that end, remove or replace something: their flags have to be written in full."""
+
+EXACT_FLAGS = (
+    "--on-stall",
+    "--time-limit",
+    "--requeue",
+    "--checkpoint-dir",
+    "--once",
+    "--as-it-was",
+    "--all-users",
+    "--allow",
+    "--ranks",
+)
+"""Flags of other commands for which this holds too; a part of the last three is another flag."""
+
+
 def flag_table(
     params: Iterable[Any], interspersed: bool, command: str, *, lenient: bool = False
 ) -> FlagTable:
@@ -101,6 +118,7 @@ def flag_table(
             repeats=param.multiple or (param.metavar or "").startswith("[="),
             is_help=param.name == "help",
             otherwise=OMITTED if (param.metavar or "").startswith("[=") else "",
+            exact=command.rpartition(" ")[2] in EXACT_COMMANDS or param.opts[0] in EXACT_FLAGS,
         )
         for param in params
         if param.param_type_name == "option"

@@ -9,17 +9,26 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
+from torchx.scheduling.base import Shared
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import parse_app_handle
 from torchx_cli.commands.list import gather, newest
-from torchx_cli.flags import argument, scheduler_option, states_of
+from torchx_cli.flags import argument, scheduler_option, since_option, states_of
 from torchx_cli.terminal.display import table
-from torchx_cli.terminal.output import is_terminal, note, print_stderr
+from torchx_cli.terminal.output import counted, is_terminal, note, print_stderr
+from torchx_cli.terminal.times import parse_time
+
+with lazy_imports:
+    from torchx.runner import origins
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import ListAppResponse
     from torchx_cli.session import Session
+
+MOST_MATCHES = 5
+"""Number of applications in the data of an error."""
 
 Handles = Annotated[
     list[str] | None,
@@ -30,10 +39,17 @@ Handles = Annotated[
 All = Annotated[
     bool,
     typer.Option(
-        "--all", help="All applications of yours to which the command applies; --state, --name: some of them."
+        "--all", help="All your applications to which the command applies; --state, --name, --since: some."
     ),
 ]
-OfScheduler = Annotated[str, scheduler_option("With --all, --state or --name: only this scheduler.")]
+Since = Annotated[str, since_option("those submitted")]
+OfScheduler = Annotated[str, scheduler_option("With --all, --state, --name or --since: only this scheduler.")]
+Everywhere = Annotated[
+    bool,
+    typer.Option(
+        "--everywhere", help="On shared engines, also your applications that were submitted from elsewhere."
+    ),
+]
 Yes = Annotated[bool, typer.Option("-y", "--yes", help="Skip the confirmation.")]
 
 
@@ -45,14 +61,18 @@ class Selection(NamedTuple):
         every: all applications.
         state: in these states, a comma-separated list.
         name: with a name that matches this pattern.
+        since: submitted since then.
         scheduler: of this scheduler.
+        everywhere: on shared engines, also those that were not submitted from this state home.
     """
 
     handles: Sequence[str]
     every: bool
     state: str
     name: str
-    scheduler: str
+    since: str = ""
+    scheduler: str = ""
+    everywhere: bool = True
 
 
 def selected(
@@ -71,51 +91,89 @@ def selected(
         The handles, which are only checked if flags select them; None if the user does not confirm.
 
     Raises:
-        UsageError: neither handles nor flags are given, or both.
+        UsageError: neither handles nor flags are given, or both; or the user has to confirm, and there is no
+            terminal.
     """
-    handles, *flags = selection
-    if not any(flags):
+    handles = selection.handles
+    selects = selection.every or selection.state or selection.name or selection.since
+    if not (selects or selection.scheduler):
         if not handles:
             raise UsageError(
                 "no application given",
-                hint="a handle, an app id, a name or @last; --all, --state or --name",
+                hint="a handle, an app id, a name or @last; --all, --state, --name or --since",
                 code="missing_argument",
             )
         return list(handles)
     if handles:
         raise UsageError(
-            "handles cannot be combined with --all, --state, --name or -s", code="conflicting_flags"
+            "handles cannot be combined with --all, --state, --name, --since or -s", code="conflicting_flags"
         )
-    if not (selection.every or selection.state or selection.name):
+    if not selects:
         raise UsageError(
             f"-s {selection.scheduler} selects nothing alone",
-            hint="with it: --all, --state or --name",
+            hint="with it: --all, --state, --name or --since",
             code="missing_argument",
         )
-    query = AppQuery(name=selection.name, states=states_of(selection.state) or frozenset(applicable))
-    applications = [
-        app for app in newest(gather(runner, session, selection.scheduler, [], query, own=True)) if app.is_own
-    ]
+    query = AppQuery(
+        name=selection.name,
+        states=states_of(selection.state) or frozenset(applicable),
+        since=parse_time("--since", selection.since) if selection.since else None,
+    )
+    found = newest(gather(runner, session, selection.scheduler, [], query, own=True))
+    applications = [app for app in found if app.is_own]
+    if not selection.everywhere:
+        applications = from_here(runner, applications)
     if not applications:
         note("no application of yours matches")
-    if verb and not _confirm(applications, verb):
+    elif verb and not confirm(applications, verb):
         return None
     return [app.app_handle for app in applications]
 
 
-def _confirm(applications: Sequence[ListAppResponse], verb: str) -> bool:
-    """Lists several applications on a terminal, and returns True if the user confirms.
-
-    Without a terminal, or for a single application, no confirmation is requested.
-    """
-    if len(applications) < 2 or not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
-        return True
-    rows = [
-        [(app.app_id, ""), (parse_app_handle(app.app_handle).scheduler_backend, ""), (app.state.name, "")]
+def from_here(runner: Runner, applications: Sequence[ListAppResponse]) -> list[ListAppResponse]:
+    """Returns the applications without those of shared engines that were submitted from elsewhere."""
+    known = origins.recall()
+    kept = [
+        app
         for app in applications
+        if app.app_handle in known
+        or not runner.has(parse_app_handle(app.app_handle).scheduler_backend, Shared)
     ]
-    print_stderr("\n".join(table(rows, ("APP", "SCHEDULER", "STATE"), sys.stderr)))
-    print_stderr(f"{verb} these {len(applications)} applications? [y/N]")
+    left = len(applications) - len(kept)
+    if left:
+        note(f"{counted(left, 'application')} of yours from elsewhere not included; to include: --everywhere")
+    return kept
+
+
+def confirm(applications: Sequence[ListAppResponse], verb: str, files: Sequence[str] = ()) -> bool:
+    """Lists applications and files, and returns True if the user confirms on a terminal.
+
+    Args:
+        applications: the applications.
+        verb: the command.
+        files: the paths of files that it removes too.
+
+    Raises:
+        UsageError: there is no terminal.
+    """
+    if applications:
+        rows = [
+            [(app.app_id, ""), (parse_app_handle(app.app_handle).scheduler_backend, ""), (app.state.name, "")]
+            for app in applications
+        ]
+        print_stderr("\n".join(table(rows, ("APP", "SCHEDULER", "STATE"), sys.stderr)))
+    for path in files:
+        print_stderr(path)
+    counts = [(len(applications), "application"), (len(files), "leftover")]
+    action = f"{verb} " + " and ".join(counted(count, noun) for count, noun in counts if count)
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+        raise UsageError(
+            f"there is no terminal to confirm `{action}`",
+            hint="to skip the confirmation: --yes",
+            code="not_confirmed",
+            facts={"matches": [app.app_handle for app in applications[:MOST_MATCHES]]},
+        )
+    print_stderr(f"{action}? [y/N]")
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True
     note("nothing was changed")

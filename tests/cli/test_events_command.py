@@ -196,7 +196,7 @@ def test_a_stall_is_never_reported_for_an_application_that_ended_without_one() -
 def test_any_returns_with_the_first_application(capsys: pytest.CaptureFixture[str]) -> None:
     slow, quick = submit(sh("sleep 600"), name="slow"), submit(sh("exit 4"), name="quick")
     assert main(["wait", slow, quick, "--any"]) == 4
-    assert main(["wait", slow, quick, "--all", "--timeout", "0.1", "-o", "json"]) == 124
+    assert main(["wait", slow, quick, "--timeout", "0.1", "-o", "json"]) == 124
     assert [data["exit_code"] for data in json.loads(capsys.readouterr().out)] == [None, 4]
     assert main(["wait", slow, quick, "--any", "--for", "running"]) == 0
     local.scheduler().cancel(slow)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from program import answer, torchx
 from support import wait_until
+from terminal import Terminal
 
 from torchx.jobs import ended, pruning
 from torchx.jobs.paths import Home, LogPaths
@@ -60,33 +61,51 @@ def test_what_is_old_goes_and_the_room_is_reported(home: Home) -> None:
     assert preview.stdout.splitlines()[1].split()[:2] == ["old-1", "SUCCEEDED"]
     assert preview.stdout.splitlines()[-1].startswith("would remove 1 application: ")
     assert listed() == ["new-1", "old-1"]
-    done = torchx("prune")
+    done = torchx("prune", "--yes")
     assert done.returncode == 0
     size = preview.stdout.splitlines()[-1].rpartition(": ")[2]
     assert done.stdout == f"removed 1 application: {size} freed\n"
     assert listed() == ["new-1"]
     assert not (home.logs / "torchx" / "old-1").exists()
     assert b"old-1" not in home.ended.read_bytes()
+    assert torchx("prune", "--yes").stderr == "nothing to remove\n"
+
+
+def test_a_removal_is_confirmed(home: Home) -> None:
+    job(home, "old-1", age=8 * 86400)
+    done = torchx("prune")
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "APP    SCHEDULER  STATE\nold-1  local_cwd  SUCCEEDED\nerror: there is no terminal"
+    )
+    for reply, code, left in (("n\r", 1, ["old-1"]), ("y\r", 0, [])):
+        with Terminal("prune") as terminal:
+            while "[y/N]" not in terminal.written:
+                terminal.read(1.0)
+            assert "prune 1 application? [y/N]" in terminal.written
+            terminal.send(reply)
+            assert terminal.end() == code
+        assert listed() == left
     assert torchx("prune").stderr == "nothing to remove\n"
 
 
 def test_which_ones(home: Home) -> None:
     for number in range(6):
         job(home, f"j-{number}", age=3600.0 * number, state="FAILED" if number % 2 else "SUCCEEDED")
-    data = answer("prune", "--older-than", "150m", "--state", "failed", "-o", "json")
+    data = answer("prune", "--yes", "--older-than", "150m", "--state", "failed", "-o", "json")
     assert [app["app_id"] for app in data["applications"]] == ["j-3", "j-5"]
     assert data["dryrun"] is False
     assert data["freed"] == sum(app["bytes"] for app in data["applications"]) > 20000
-    assert torchx("prune", "--keep", "2").stdout.startswith("removed 2 applications: ")
+    assert torchx("prune", "--yes", "--keep", "2").stdout.startswith("removed 2 applications: ")
     assert listed() == ["j-0", "j-1"]
-    assert torchx("prune", "--older-than", "0").returncode == 0
+    assert torchx("prune", "--yes", "--older-than", "0").returncode == 0
     assert listed() == []
-    assert torchx("prune", "--state", "nope").returncode == 2
+    assert torchx("prune", "--yes", "--state", "nope").returncode == 2
 
 
 def test_what_runs_stays(home: Home) -> None:
     app_id = torchx("run", "-d", "utils.sh", "while ! test -e go; do sleep 0.02; done").stdout.strip()
-    assert torchx("prune", "--older-than", "0").stderr == "nothing to remove\n"
+    assert torchx("prune", "--yes", "--older-than", "0").stderr == "nothing to remove\n"
     Path("go").touch()
     assert torchx("wait", app_id).returncode == 0
     folder = home.jobs / app_id.rpartition("/")[2]

@@ -159,7 +159,7 @@ def test_the_output_of_every_command(
     run("doctor local_cwd")
     assert run(f"cancel {handle}")[0]["cancelled"] is False
     assert run(f"delete {handle}")[0]["deleted"] is True
-    assert failed in [app["handle"] for app in run("prune --older-than 0")["applications"]]
+    assert failed in [app["handle"] for app in run("prune --yes --older-than 0")["applications"]]
     assert checked == set(OUTPUTS)
 
 

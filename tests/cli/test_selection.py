@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,7 @@ from memory_scheduler import START, MemoryScheduler
 
 import torchx.runner
 from torchx.errors import OwnershipError, UnreachableError
-from torchx.runner import Runner
+from torchx.runner import Runner, origins
 from torchx.scheduling.base import ListAppResponse
 from torchx.specs import AppDef, AppState, Resource, Role
 from torchx_cli import conditions, selection
@@ -81,6 +82,11 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
     return first
 
 
+def confirmed(line: str) -> list[str]:
+    """Returns --yes for a command line that selects by flags."""
+    return ["--yes"] if "--" in line else []
+
+
 @pytest.mark.parametrize(
     ("line", "cancelled"),
     [
@@ -97,7 +103,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
 def test_cancel_selects_running_applications_of_the_caller(
     line: str, cancelled: list[str], engine: Engine
 ) -> None:
-    assert main(line.split()) == 0
+    assert main([*line.split(), *confirmed(line)]) == 0
     assert engine.cancelled == cancelled
 
 
@@ -116,7 +122,7 @@ def test_others_are_cancelled_and_deleted_after_an_error(
 
     fail("_cancel_existing", "eval-2")
     fail("delete", "eval-3")
-    assert main(["cancel", "-s", "memory", "--all", "-o", "json"]) == 77
+    assert main(["cancel", "-s", "memory", "--all", "--yes", "-o", "json"]) == 77
     rows = json.loads(capsys.readouterr().out)
     assert [(row["app_id"], row["cancelled"]) for row in rows] == [("eval-2", False), ("train-1", True)]
     assert rows[0]["error"] == {
@@ -124,7 +130,7 @@ def test_others_are_cancelled_and_deleted_after_an_error(
     }  # fmt: skip
     assert (rows[0]["state"], rows[1]["error"]) == ("RUNNING", None)
     assert engine.cancelled == ["train-1"]
-    assert main(["delete", "-s", "memory", "--state", "failed,succeeded", "--json"]) == 77
+    assert main(["delete", "-s", "memory", "--state", "failed,succeeded", "-y", "--json"]) == 77
     rows = json.loads(capsys.readouterr().out)
     assert [(row["app_id"], row["deleted"]) for row in rows] == [("eval-3", False), ("train-0", True)]
     assert engine.deleted == ["train-0"]
@@ -149,7 +155,7 @@ def test_others_are_cancelled_and_deleted_after_an_error(
 def test_delete_selects_ended_applications_of_the_caller(
     line: str, deleted: list[str], engine: Engine
 ) -> None:
-    assert main(line.split()) == 0
+    assert main([*line.split(), *confirmed(line)]) == 0
     assert engine.deleted == deleted
 
 
@@ -221,16 +227,79 @@ def test_a_terminal_confirms(
     assert shown.startswith(
         "APP      SCHEDULER  STATE\neval-2   memory     RUNNING\ntrain-1  memory     RUNNING\n"
     )
-    assert "cancel these 2 applications? [y/N]" in shown
+    assert "cancel 2 applications? [y/N]" in shown
 
 
-def test_yes_and_a_single_application_need_no_confirmation(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+def test_a_single_selected_application_is_confirmed_too(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(selection, "is_terminal", lambda stream: True)
-    assert main(["cancel", "--name", "eval"]) == 0
+    monkeypatch.setattr("sys.stdin.readline", lambda: "n\n", raising=False)
+    assert main(["cancel", "--name", "eval"]) == 1
+    assert capsys.readouterr().err.endswith("cancel 1 application? [y/N]\nnothing was changed\n")
+    assert engine.cancelled == []
+    assert main(["cancel", "eval"]) == 0  # the application itself
     assert main(["delete", "--all", "--yes", "-s", "memory"]) == 0
     assert sorted(engine.deleted) == ["eval-2", "eval-3", "train-0"]
+
+
+@pytest.mark.parametrize("command", ["cancel", "delete"])
+@pytest.mark.parametrize(
+    "flags", ["--all -s memory", "--state running,failed", "--name ev*", "--since 9999d"]
+)
+def test_a_selection_without_a_terminal_needs_yes(
+    command: str, flags: str, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, *flags.split()]) == 2
+    shown = capsys.readouterr().err
+    assert re.search(r"^eval-[23] +memory", shown, re.MULTILINE)
+    assert f"error: there is no terminal to confirm `{command} " in shown
+    assert shown.endswith("  to skip the confirmation: --yes\n")
+    assert main([command, *flags.split(), "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["code"], error["matches"][0]) == ("not_confirmed", error["matches"][0])
+    assert (engine.cancelled, engine.deleted) == ([], [])
+    force = ["--force"] if command == "delete" else []
+    assert main([command, *flags.split(), *force, "--yes"]) == 0
+    assert engine.cancelled or engine.deleted
+
+
+class SharedEngine(Engine):
+    """An engine whose other applications may have been submitted from elsewhere."""
+
+    shared_by = "all users of the engine"
+
+
+def test_on_a_shared_engine_only_applications_from_here(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = Runner("torchx", {"memory": SharedEngine})
+    monkeypatch.setattr(torchx.runner, "get_runner", lambda name: runner)
+    monkeypatch.setattr(runner, "close", lambda: None)
+    engine = runner._scheduler("memory")
+    assert isinstance(engine, SharedEngine)
+    engine.add("elsewhere", AppState.RUNNING)
+    role = Role("r", "", entrypoint="true", resource=Resource(1, 0, 1))
+    here = [runner.run(AppDef("here", [role]), "memory").rpartition("/")[2] for _ in range(2)]
+    assert main(["cancel", "--all", "--yes"]) == 0
+    assert engine.cancelled == here[::-1]
+    expected = "note: 1 application of yours from elsewhere not included; to include: --everywhere\n"
+    assert expected.removeprefix("note: ") in capsys.readouterr().err
+    assert main(["delete", "--all", "--yes"]) == 0
+    assert engine.deleted == here[::-1]
+    assert main(["cancel", "--all", "--everywhere", "--yes"]) == 0
+    assert engine.cancelled[2:] == ["elsewhere-0"]
+    assert main(["cancel", "elsewhere"]) == 0  # the application itself
+
+
+def test_the_list_of_submissions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(origins, "_LARGEST", 400)
+    handles = [f"slurm://torchx/{number}" for number in range(1000, 1100)]
+    for handle in handles:
+        origins.remember(handle)
+    kept = origins.recall() - {""}
+    assert 5 < len(kept) < 30
+    assert kept == set(handles[-len(kept) :])
 
 
 @pytest.mark.parametrize(
@@ -238,6 +307,11 @@ def test_yes_and_a_single_application_need_no_confirmation(
     [
         ("cancel", "error: no application given\n  a handle, an app id, a name or @last; --all, "),
         ("cancel -s memory", "error: -s memory selects nothing alone\n  with it: --all, "),
+        ("wait --all x", "error: handles cannot be combined with --all"),
+        ("cancel --al", "error: unknown flag `--al`\n  did you mean `--all`?"),
+        ("delete --al --ye", "error: unknown flag `--al`\n  did you mean `--all`?"),
+        ("prune --dry", "error: unknown flag `--dry`\n  did you mean `--dryrun`?"),
+        ("list --all", "error: unknown flag `--all`\n"),
         ("delete --all x", "error: handles cannot be combined with --all"),
         ("wait --state runing", "error: --state takes states, got `runing`"),
     ],

@@ -83,7 +83,7 @@ def test_what_cannot_be_read_is_listed_deleted_and_pruned(home: Path) -> None:
     assert "remove it: torchx delete y-1" in done.stderr
     done = torchx("delete", "y-1")
     assert (done.returncode, done.stderr) == (0, "y-1 is deleted\n")
-    assert torchx("prune", "--older-than", "0").stdout.startswith("removed 1 application: ")
+    assert torchx("prune", "--yes", "--older-than", "0").stdout.startswith("removed 1 application: ")
     assert list((home / "jobs").iterdir()) == []
 
 

@@ -133,7 +133,7 @@ def test_a_rerun_as_it_was_runs_in_the_restored_source(folder: Path) -> None:
     recorded(third.stdout)
     assert torchx("delete", "--force", again).returncode == 0
     assert not restored.exists()
-    assert torchx("prune", "--keep", "0").returncode == 0
+    assert torchx("prune", "--yes", "--keep", "0").returncode == 0
     assert [*home().restored.iterdir()] == []
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from torchx import settings
 from torchx.errors import UsageError, as_note
 from torchx.lazy import lazy_imports
-from torchx.runner import resolve
+from torchx.runner import origins, resolve
 from torchx.runner.applications import Applications
-from torchx.scheduling.base import BuildsImages, NeedsWatcher
+from torchx.scheduling.base import BuildsImages, NeedsWatcher, Shared
 from torchx.specs.handles import make_app_handle
 from torchx.suggestions import without_password
 
@@ -273,6 +273,8 @@ class Runner(Applications):
             call.event.app_id = app_id = engine.schedule(dryrun_info)
         handle = make_app_handle(scheduler, self._name, app_id)
         resolve.remember_last(handle)
+        if isinstance(engine, Shared):
+            origins.remember(handle)
         lost = "no notifications are sent" if plan is not None else "torchx wait starts its retries"
         with as_note(dryrun_info.notes, lost):
             watched = isinstance(engine, NeedsWatcher) and engine.needs_watcher(dryrun_info)

@@ -11,7 +11,7 @@ import typer
 from torchx.runner.status import status_of
 from torchx_cli.applications import ACTIVE, find, identity
 from torchx_cli.flags import Json, Name, Output, States
-from torchx_cli.selection import All, Handles, OfScheduler, Selection, Yes, selected
+from torchx_cli.selection import All, Everywhere, Handles, OfScheduler, Selection, Since, Yes, selected
 from torchx_cli.session import session_of
 from torchx_cli.terminal.ending import last_line
 from torchx_cli.terminal.error_output import Failures
@@ -31,7 +31,9 @@ def cancel_(
     every: All = False,
     state: States = "",
     name: Name = "",
+    since: Since = "",
     scheduler: OfScheduler = "",
+    everywhere: Everywhere = False,
     yes: Yes = False,
     output: Output = "",
     json: Json = False,
@@ -45,7 +47,7 @@ def cancel_(
     form = output_format(output, json)
     session = session_of(ctx)
     with session.runner() as runner:
-        selection = Selection(handles or (), every, state, name, scheduler)
+        selection = Selection(handles or (), every, state, name, since, scheduler, everywhere)
         texts = selected(runner, session, selection, ACTIVE, "" if yes else "cancel")
         if texts is None:
             return 1

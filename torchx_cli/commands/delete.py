@@ -14,7 +14,7 @@ from torchx.specs.handles import UnknownAppException, parse_app_handle
 from torchx.specs.status import AppState
 from torchx_cli.applications import ACTIVE, find, identity, short_name
 from torchx_cli.flags import Json, Name, Output, States
-from torchx_cli.selection import All, Handles, OfScheduler, Selection, Yes, selected
+from torchx_cli.selection import All, Everywhere, Handles, OfScheduler, Selection, Since, Yes, selected
 from torchx_cli.session import session_of
 from torchx_cli.terminal.error_output import Failures
 from torchx_cli.terminal.output import emit, note, output_format
@@ -31,7 +31,9 @@ def delete_(
     every: All = False,
     state: States = "",
     name: Name = "",
+    since: Since = "",
     scheduler: OfScheduler = "",
+    everywhere: Everywhere = False,
     force: Annotated[
         bool, typer.Option("--force", help="Cancel applications that have not ended, then delete them.")
     ] = False,
@@ -49,7 +51,7 @@ def delete_(
     session = session_of(ctx)
     with session.runner() as runner:
         states = ENDED | ACTIVE if force else ENDED
-        selection = Selection(handles or (), every, state, name, scheduler)
+        selection = Selection(handles or (), every, state, name, since, scheduler, everywhere)
         texts = selected(runner, session, selection, states, "" if yes else "delete")
         if texts is None:
             return 1

@@ -14,6 +14,7 @@ from torchx.scheduling.query import AppQuery
 from torchx.specs.status import AppState, is_terminal
 from torchx_cli.applications import identity
 from torchx_cli.flags import Json, Output, States, count, option, scheduler_option, states_of
+from torchx_cli.selection import Everywhere, Yes, confirm, from_here
 from torchx_cli.session import session_of
 from torchx_cli.terminal.display import show_table
 from torchx_cli.terminal.output import STATE_MEANING, counted, emit, note, output_format, say
@@ -44,13 +45,15 @@ def prune_(
     scheduler: Annotated[
         str, scheduler_option("Only this scheduler (default: all except shared ones, such as local_docker).")
     ] = "",
+    everywhere: Everywhere = False,
     dryrun: Annotated[
         bool, typer.Option("--dryrun", help="Show the applications and files without removing them.")
     ] = False,
+    yes: Yes = False,
     output: Output = "",
     json: Json = False,
-) -> None:
-    """Remove old ended applications with their logs, and leftover files.
+) -> int:
+    """Remove old ended applications with their logs, and leftover files, after a confirmation.
 
     Leftovers are files of interrupted commands, unpacked images that no recorded application uses, and
     workspace images that no container uses. Running applications are never affected.
@@ -61,12 +64,18 @@ def prune_(
     query = AppQuery(states=states_of(state))
     with session_of(ctx).runner() as runner:
         pruning = Pruning(runner, dryrun)
-        pruning.select(_backends(runner, scheduler), query, age, kept)
-        pruning.run()
+        pruning.select(_backends(runner, scheduler), query, age, kept, everywhere=everywhere)
+        if dryrun or not yes:
+            pruning.run(dryrun=True)
+        if not dryrun and not yes and not pruning.is_confirmed():
+            return 1
+        if not dryrun:
+            pruning.run(dryrun=False)
     if form != "text":
         emit(pruning.as_data(), form)
     else:
         pruning.print_summary()
+    return 0
 
 
 def _backends(runner: Runner, scheduler: str) -> list[str]:
@@ -100,10 +109,13 @@ class Pruning:
     removed: list[tuple[ListAppResponse, Pruned]] = field(default_factory=list)
     leftovers: dict[str, Pruned] = field(default_factory=dict)
 
-    def select(self, backends: list[str], query: AppQuery, age: float, keep: int) -> None:
+    def select(
+        self, backends: list[str], query: AppQuery, age: float, keep: int, *, everywhere: bool
+    ) -> None:
         """Selects applications that ended at least `age` seconds ago, except the `keep` newest.
 
-        Applications without a known end are kept.
+        Applications without a known end are kept, and those of shared engines that were not submitted from
+        this state home, unless `everywhere` is set.
         """
         candidates = [
             (app.ended_at.timestamp(), backend, app)
@@ -113,16 +125,31 @@ class Pruning:
         ]
         candidates.sort(key=lambda item: item[0], reverse=True)
         limit = time.time() - age
+        # an age of 0 selects all, even after a clock change
+        chosen = [each for each in candidates[keep:] if not age or each[0] <= limit]
+        here = [app for _, _, app in chosen]
+        here = here if everywhere else from_here(self.runner, here)
+        handles = {app.app_handle for app in here}
         self.selected = {backend: [] for backend in backends}
-        for ended_at, backend, app in candidates[keep:]:
-            if not age or ended_at <= limit:  # 0 selects all, even after a clock change
+        for _, backend, app in chosen:
+            if app.app_handle in handles:
                 self.selected[backend].append(app)
 
-    def run(self) -> None:
-        """Removes the selected applications and all leftovers."""
+    def is_confirmed(self) -> bool:
+        """Returns True if the user confirms the removal, or there is nothing to remove.
+
+        Raises:
+            UsageError: there is no terminal.
+        """
+        apps = [app for app, _ in self.removed]
+        return not (apps or self.leftovers) or confirm(apps, "prune", list(self.leftovers))
+
+    def run(self, *, dryrun: bool) -> None:
+        """Removes the selected applications and all leftovers; a dry-run only finds them."""
+        self.removed, self.leftovers = [], {}
         for backend, apps in self.selected.items():
             by_id = {app.app_id: app for app in apps}
-            for pruned in self.runner.prune(backend, by_id, dryrun=self.dryrun):
+            for pruned in self.runner.prune(backend, by_id, dryrun=dryrun):
                 if pruned.app_id:
                     self.removed.append((by_id[pruned.app_id], pruned))
                 else:

@@ -1,0 +1,176 @@
+"""The flags of all commands: one meaning each, and no part of a flag that ends or removes something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from torchx.command_line import ArgumentError, same
+from torchx_cli.app import COMMANDS, load
+from torchx_cli.command import EXACT_COMMANDS, EXACT_FLAGS, flag_table
+
+MEANINGS = """
+--after              start when other applications have ended
+-a --all             everything to which the command applies
+--all-users          applications of other users too
+--allow              tools that change something
+--any                the first one is enough
+--artifact           only this artifact
+--as-it-was          with the recorded source
+--at-once            at most so many runs at the same time
+-cfg --scheduler_args  run options of the scheduler
+--checkpoint-dir     folder for checkpoints
+--columns            columns of the table
+-d --detach          return after the submission
+--dryrun             show what would be done
+--each               run once for each value
+--env                a variable
+--env-file           a file with variables
+--everywhere         applications that were submitted from elsewhere too
+--exit-code          differences make the exit code 1
+-f --follow          continue with new output
+--failed             only what failed
+--fold               equal lines once
+--for                the condition to wait for
+--force              although something is in the way
+--gpus               only the GPUs
+-i --stdin           read stdin
+--json               the same as -o json
+--keep               keep the last ones
+--log                stream the logs
+--metric             a metric from the logs
+-n --lines           at most so many
+--name               only applications of this name
+--native             frames of compiled code too
+--no-prefix          lines without the replica
+--no-retry-on        failures that are never retried
+--no-wait            fail instead of waiting
+--note               a note
+--notice             notify the programs before the time limit
+--notify             a target of notifications
+--notify-on          kinds of notifications
+-o --output          the form of the output
+--older-than         minimum age
+--on-stall           the reaction to a stall
+--once               at most one application of this name
+--parent-run-id --parent_run_id  the parent run
+--plain              plain text
+--preflight          a check before the program
+--print              print it, and do nothing else
+--priority           the place in the queue
+--progress           pattern of the lines that count as progress
+-q --quiet           handles only
+--rank               only these ranks
+--ranks              torchrun's ranks
+--regex              only lines that match
+--requeue            start again after these causes
+--retry-on           failures to retry
+--roles              only these roles
+-s --scheduler --schedulers  the scheduler
+--secret             a secret variable
+--set                another value of an argument
+--since              only what is newer
+--sort               the order
+--source             the recorded source
+--stall              the time without progress
+--state              only these states
+--streams            the streams of the log
+--tag                a tag
+-t --tail            the same as --follow
+--tee_logs           the replica before each line
+--time-limit         the time of the application
+--timeout            the time that the command waits
+--timestamps         the time before each line
+--until              only what is older
+--wait               wait until the end
+-w --watch           repeat until the application has ended
+--workspace --buck-target  the folders to copy
+-y --yes             no confirmation
+--zip                combine values in order
+"""
+
+
+def commands() -> Iterator[tuple[str, list[Any], bool]]:
+    """Yields each command with its flags and whether these may follow an argument."""
+
+    def below(name: str, command: Any) -> Iterator[tuple[str, list[Any], bool]]:
+        for inner, each in getattr(command, "commands", {}).items():
+            yield from below(f"{name} {inner}", each)
+        if not getattr(command, "commands", {}):
+            params = [param for param in command.params if param.param_type_name == "option"]
+            yield name, params, True
+
+    for name in COMMANDS:
+        yield from below(name, load(name))
+
+
+def meanings() -> dict[str, int]:
+    """Returns the number of the meaning of each spelling."""
+    found: dict[str, int] = {}
+    for number, line in enumerate(MEANINGS.strip().split("\n")):
+        for word in line.partition("  ")[0].split():
+            assert word not in found, f"{word} has two meanings"
+            found[word] = number
+    return found
+
+
+def test_each_flag_has_one_meaning() -> None:
+    known, used = meanings(), set()
+    for command, params, _ in commands():
+        for param in params:
+            spellings = [*param.opts, *param.secondary_opts]
+            used |= {*spellings}
+            assert len({known[each] for each in spellings}) == 1, f"{command}: {spellings}"
+    assert used == {*known}
+
+
+def test_a_flag_takes_a_value_in_all_commands_or_in_none() -> None:
+    kinds: dict[str, dict[bool, list[str]]] = {}
+    for command, params, _ in commands():
+        for param in params:
+            for spelling in param.opts:
+                takes = not getattr(param, "is_flag", False)
+                kinds.setdefault(spelling, {}).setdefault(takes, []).append(command)
+    both = {spelling for spelling, by_kind in kinds.items() if len(by_kind) > 1}
+    assert both == {"--print", "--watch"}  # builtins --print NAME, stacks --watch S
+
+
+def is_read(command: str, params: list[Any], text: str) -> str:
+    """Returns the flag as which a command reads a text, or an empty string."""
+    try:
+        return flag_table(params, True, f"torchx {command}").find(text, []).spelling
+    except ArgumentError:
+        return ""
+
+
+def test_a_whole_flag_is_never_read_as_a_part_of_another() -> None:
+    for command, params, _ in commands():
+        own = {same(spelling) for param in params for spelling in (*param.opts, *param.secondary_opts)}
+        for spelling in meanings():
+            if spelling.startswith("--") and same(spelling) not in own:
+                assert is_read(command, params, spelling) == "", f"{command} {spelling}"
+
+
+def parts(spelling: str) -> Iterator[str]:
+    for length in range(3, len(spelling)):
+        yield spelling[:length]
+
+
+@pytest.mark.parametrize("name", EXACT_COMMANDS)
+def test_a_command_that_removes_takes_whole_flags(name: str) -> None:
+    for command, params, _ in commands():
+        if command == name:
+            whole = {spelling for param in params for spelling in (*param.opts, *param.secondary_opts)}
+            for spelling in whole:
+                for part in parts(spelling):
+                    assert part in whole or is_read(command, params, part) == "", f"{command} {part}"
+
+
+def test_flags_that_end_or_replace_something_are_whole() -> None:
+    for command, params, _ in commands():
+        for param in params:
+            if param.opts[0] in EXACT_FLAGS:
+                for part in parts(param.opts[0]):
+                    assert is_read(command, params, part) != param.opts[0], f"{command} {part}"
