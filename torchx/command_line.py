@@ -15,6 +15,10 @@ FALSE_TEXTS = frozenset({"false", "0", "no", "off"})
 _NUMBER = re.compile(r"-(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?$|-inf$|-nan$")
 
 
+UNKNOWN, NO_VALUE = "unknown_flag", "missing_value"
+"""The codes of the errors about an unknown flag and a missing value."""
+
+
 class ArgumentError(UsageError):
     """An argument of a command or component is unknown, missing, repeated or has an invalid value.
 
@@ -228,14 +232,14 @@ class FlagTable:
             split.pending = flag
         if following is None or following == "--" or self._is_flag(following):
             raise ArgumentError(
-                f"{hit.spelling} takes {flag.takes}, got nothing", flag=hit.spelling, code="missing_value"
+                f"{hit.spelling} takes {flag.takes}, got nothing", flag=hit.spelling, code=NO_VALUE
             )
         if looks_like_flag(following):
             raise ArgumentError(
                 f"{hit.spelling} takes {flag.takes}, and `{following}` looks like a flag",
                 flag=hit.spelling,
                 hint=f"if it is the value: {hit.spelling}={following}",
-                code="missing_value",
+                code=NO_VALUE,
             )
         return hit._replace(value=remaining.pop())
 
@@ -294,9 +298,7 @@ class FlagTable:
     def _unknown(self, name: str, where: str = "") -> ArgumentError:
         hints = [f"did you mean `{near}`?"] if (near := self._near(name)) else []
         hint = "   ".join([*hints, *self._hints]) or None
-        return ArgumentError(
-            f"unknown flag `{name}`{where}{self._owner}", flag=name, hint=hint, code="unknown_flag"
-        )
+        return ArgumentError(f"unknown flag `{name}`{where}{self._owner}", flag=name, hint=hint, code=UNKNOWN)
 
     def _near(self, name: str) -> str | None:
         """Returns the flag that was probably intended; never a request for help."""
@@ -304,12 +306,11 @@ class FlagTable:
         letters = same(name).lstrip("-")
         if f"--{letters}" in known:
             return known[f"--{letters}"].spelling
-        if len(letters) == 1:  # `-e` for `--env`
-            begin = [key for key, hit in known.items() if key.startswith(f"--{letters}") and not hit.negated]
-            shortest = min(begin, key=len, default="")
-            return known[shortest].spelling if begin and all(k.startswith(shortest) for k in begin) else None
-        close = nearest(same(name), [key for key in known if key.startswith("--")])
-        return known[close].spelling if close else None
+        if len(letters) < 2:
+            return None
+        by_letters = {key.lstrip("-"): hit.spelling for key, hit in known.items()}
+        close = nearest(letters, by_letters)
+        return by_letters[close] if close else None
 
 
 def same(arg: str) -> str:

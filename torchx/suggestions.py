@@ -11,11 +11,16 @@ with lazy_imports:
     import difflib
 
 
+LEAST = 0.75
+"""Minimum similarity of a suggested name; an agent follows a wrong one."""
+
 _MEANT = re.compile("did you mean `([^`]*)`")
 
 
-def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
+def nearest(word: str, known: Iterable[str], likeness: float = LEAST) -> str | None:
     """Returns the known name that is closest to the given one, None if no name is close.
+
+    Names with the same letters in another order are close.
 
     Args:
         word: the given name.
@@ -30,6 +35,7 @@ def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | Non
     candidates = list(known)
     by_lower = {c.lower(): c for c in reversed(candidates)}
     found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=likeness)
+    found = found or [name for name in by_lower if sorted(name) == sorted(word.lower())]
     return by_lower[found[0]] if found else None
 
 

@@ -66,6 +66,12 @@ COMMANDS = {**APPLICATIONS, **TOOLS}
 
 OTHER_NAMES = {
     "attach": "follow fg",
+    "builtins": "components",
+    "configure": "init",
+    "runopts": "options opts",
+    "results": "metrics",
+    "--help": "help",
+    "--version": "version",
     "cancel": "kill stop scancel terminate abort",
     "delete": "rm remove del",
     "diff": "compare cmp",
@@ -118,7 +124,9 @@ class Torchx(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the arguments before the command, with abbreviated flags expanded."""
         if not ctx.resilient_parsing:  # True during shell completion
-            args = list(expand_flags(args, flag_table(self.get_params(ctx), False, ctx.command_path)))
+            args = list(
+                expand_flags(args, flag_table(self.get_params(ctx), False, ctx.command_path), ctx.info_name)
+            )
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 
@@ -155,7 +163,10 @@ class Torchx(TyperGroup):
         """
         if args[0] not in COMMANDS and self.get_command(ctx, args[0]) is None:
             meant = next((name for name, others in OTHER_NAMES.items() if args[0] in others.split()), args[0])
-            hint = did_you_mean(meant, self.list_commands(ctx), "all commands: torchx --help")
+            known = [*self.list_commands(ctx), "--help", "--version"]
+            hint = did_you_mean(meant, known, "all commands: torchx --help")
+            if args[0].endswith(".py"):
+                hint = f"to run a script: torchx run utils.python --script {args[0]}"
             raise UsageError(
                 f"unknown command `{args[0]}`", hint=hint, code="unknown_command", facts={"given": args[0]}
             )

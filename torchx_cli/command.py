@@ -7,10 +7,14 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from torchx.command_line import Flag, FlagTable
+from torchx.command_line import UNKNOWN, ArgumentError, Flag, FlagTable
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx_cli.flags import OMITTED
 from torchx_cli.terminal.output import note
+
+with lazy_imports:
+    from torchx_cli import hints
 
 
 class TorchxCommand(TyperCommand):
@@ -47,7 +51,7 @@ class TorchxCommand(TyperCommand):
         """Parses the arguments of the command, with abbreviated flags expanded."""
         if not ctx.resilient_parsing:  # True during shell completion
             table = flag_table(self.get_params(ctx), ctx.allow_interspersed_args, ctx.command_path)
-            args = list(expand_flags(args, table))
+            args = list(expand_flags(args, table, ctx.info_name))
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 
@@ -123,17 +127,22 @@ def flag_table(
         for param in params
         if param.param_type_name == "option"
     )
-    hints = [f"see: {command} --help"]
-    return FlagTable(flags, hints=hints, interspersed=interspersed, lenient=lenient)
+    see = [f"see: {command} --help"]
+    return FlagTable(flags, hints=see, interspersed=interspersed, lenient=lenient)
 
 
-def expand_flags(args: list[str], table: FlagTable) -> Iterator[str]:
+def expand_flags(args: list[str], table: FlagTable, command: str = "") -> Iterator[str]:
     """Yields the arguments with each flag in full and each value as a separate argument, for Typer.
 
     Raises:
         ArgumentError: a flag is unknown, ambiguous or repeated, or its value is missing.
     """
-    split = table.split(args)
+    try:
+        split = table.split(args)
+    except ArgumentError as error:
+        if error.code == UNKNOWN:
+            error.hint = hints.of_flag(command, error, args) or error.hint
+        raise
     for line in split.notes:
         note(f"note: {line}")
     for hit in split.hits:

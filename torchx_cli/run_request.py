@@ -107,6 +107,12 @@ def split_component(args: Sequence[str], config: Config) -> tuple[str, list[str]
     if args and not args[0].startswith("-"):
         return args[0], list(args[1:])
 
+    if args[:1] == ["--"]:
+        raise UsageError(
+            "expected a component, got `--`",
+            code="missing_argument",
+            hint=f"one `--` is enough: torchx run {' '.join(args[1:2])}",
+        )
     setting = config.get("cli:run", "component")
     if setting is None:
         raise UsageError(

@@ -207,15 +207,3 @@ def test_repeated_run_options_of_lists_and_mappings_accumulate() -> None:
     }
     with pytest.raises(UsageError, match="`queue` is given twice"):
         typed_options(["queue=a", "queue=b"], "s", opts)
-
-
-def flags_of_others(name_of_it: str = "", env: str = "", no_ops: str = "") -> AppDef:
-    return AppDef("a")
-
-
-@pytest.mark.parametrize(("flag", "meant"), [("-e", "--env"), ("-n", None)])
-def test_a_single_letter_suggests_the_only_flag_with_it(flag: str, meant: str | None) -> None:
-    with pytest.raises(ArgumentError, match="unknown flag") as error:
-        parse_arguments(component_of(flags_of_others), [flag, "1"])
-    assert ("did you mean" in (error.value.hint or "")) == (meant is not None)
-    assert (meant or "") in (error.value.hint or "")

@@ -36,6 +36,18 @@ class MalformedAppHandleException(UsageError):
         self.app_handle = app_handle
 
 
+OTHER_NAMES = {
+    "local_cwd": "local process subprocess",
+    "local_docker": "docker podman container",
+    "kubernetes": "k8s kube kubectl",
+    "slurm": "sbatch srun",
+}
+"""Scheduler -> its names in other tools."""
+
+FORMER = ("aws_batch", "aws_sagemaker", "gcp_batch", "kubernetes_mcad", "lsf", "ray")
+"""Schedulers of TorchX that do not exist here."""
+
+
 class UnknownSchedulerException(UsageError):
     """No scheduler has this name.
 
@@ -49,9 +61,15 @@ class UnknownSchedulerException(UsageError):
     def __init__(self, scheduler_backend: str, known: Iterable[str] = ()) -> None:
         names = list(known)
         every = f"all schedulers: {', '.join(names)}" if names else None
+        meant = next(
+            (name for name, others in OTHER_NAMES.items() if scheduler_backend in others.split()), ""
+        )
+        hint = did_you_mean(meant or scheduler_backend, names, every)
+        if scheduler_backend in FORMER:
+            hint = f"TorchX had it, this package does not   {every or ''}".rstrip()
         super().__init__(
             f"unknown scheduler `{scheduler_backend}`",
-            hint=did_you_mean(scheduler_backend, names, every),
+            hint=hint,
             facts={"scheduler": scheduler_backend},
         )
         self.scheduler_backend = scheduler_backend

@@ -14,6 +14,7 @@ from torchx.command_line import ArgumentError
 from torchx.config.paths import component_settings
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx_cli.command import flag_table
 from torchx_cli.environment import Env, EnvFile, Environment, Secrets
 from torchx_cli.flags import (
     FULL,
@@ -81,7 +82,7 @@ with lazy_imports:
     from torchx.discovery.call import build
     from torchx.discovery.find import finder
     from torchx.specs import app_metadata
-    from torchx_cli import component_flags, placement, recording
+    from torchx_cli import component_flags, hints, placement, recording
     from torchx_cli.sweeping import submit as sweeping_submit
     from torchx_cli.terminal import attach, component_help, dryrun_output, progress
 
@@ -193,8 +194,26 @@ def run_(
     request.tags = tags_of(tag, session.config)
     if not stdin:
         request.component, request.argv = split_component(request.argv, session.config)
+        _check_pairs(cfg, request.component)
     check_combination(request, form)
-    return _run(request, form, session.config, session.runner())
+    try:
+        return _run(request, form, session.config, session.runner())
+    except ArgumentError as error:
+        table = flag_table(ctx.command.get_params(ctx), False, ctx.command_path)
+        error.hint = hints.of_component_flag(request.component, error, table) or error.hint
+        raise
+
+
+def _check_pairs(texts: list[str], following: str) -> None:
+    """Checks that no option of -cfg is separated from its value, which would be the component."""
+    for text in texts:
+        if text and "=" not in text:
+            raise ArgumentError(
+                f"-cfg takes KEY=VALUE, got `{text}`",
+                flag="-cfg",
+                given=text,
+                hint=f"did you mean `-cfg {text}={following}`?" if text.isidentifier() else None,
+            )
 
 
 def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
