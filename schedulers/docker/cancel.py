@@ -18,7 +18,7 @@ from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.labels import APP_ID
-from torchx.schedulers.docker.lookup import entries, find_containers, owner_of
+from torchx.schedulers.docker.lookup import containers_of, entries, find_containers, owner_of
 from torchx.schedulers.docker.replay import replay
 from torchx.schedulers.docker.request import checkpoint_volume
 from torchx.schedulers.docker.rules.job import job_of
@@ -275,9 +275,10 @@ def remove_containers(engine: Engine, app_id: str) -> None:
         StateError: a container cannot be removed.
     """
     mounts = False
-    while listed := entries(engine, app_id):
+    while own := {c.id for c in containers_of(engine, app_id) if not c.removed}:
+        listed = [entry for entry in entries(engine, app_id) if entry["Id"] in own]
         mounts = mounts or checkpoint_volume(app_id) in str([entry.get("Mounts") for entry in listed])
-        failed = remove(engine, [entry["Id"] for entry in listed])
+        failed = remove(engine, own)
         if failed:
             raise StateError(f"application {app_id} cannot be removed: {failed[0]}") from failed[0]
     if mounts:

@@ -13,6 +13,7 @@ from torchx.schedulers.docker.labels import (
     APP_ID,
     ATTEMPT,
     ENDS_AT,
+    JOB,
     LARGEST,
     LAST_TIME,
     REPLICA,
@@ -25,6 +26,7 @@ from torchx.schedulers.docker.labels import (
     read_job,
     read_retry,
 )
+from torchx.schedulers.docker.request import container_name
 from torchx.schedulers.docker.rules import marks
 
 LIVE = ("running", "paused", "restarting")
@@ -66,6 +68,7 @@ class Container:
         env: its environment as ``NAME=value``.
         damage: the reason why it cannot be read; normally empty.
         inspected: whether the engine could inspect it; if not, only its entry in a listing is known.
+        removed: whether the engine no longer has it, and only the supervisor's record of its end is known.
     """
 
     id: str
@@ -100,6 +103,7 @@ class Container:
     env: tuple[str, ...] = field(default=(), repr=False)
     damage: str = ""
     inspected: bool = True
+    removed: bool = False
 
     @property
     def full_name(self) -> str:
@@ -155,13 +159,16 @@ DAMAGED = "damaged-"
 def read(inspected: Mapping[str, Any]) -> Container | None:
     """Parses the engine's description of a container; returns None if it is not a replica of an application.
 
-    If it cannot be read, ``damage`` holds the reason.
+    A container that only has the labels of a replica is not one. If a replica cannot be read, ``damage``
+    holds the reason.
     """
     config = mapping_in(inspected, "Config")
     labels = mapping_in(config, "Labels")
     if APP_ID not in labels:
         return None
     name, ready, mark = marks.split_marks(text_in(inspected, "Name").lstrip("/"))
+    if _has_copied_labels(labels, name, text_in(config, "Hostname")):
+        return None
     plain = Container(
         id=text_in(inspected, "Id"),
         name=name,
@@ -180,6 +187,28 @@ def read(inspected: Mapping[str, Any]) -> Container | None:
         return _parsed(plain, inspected, labels)
     except DamageError as damage:
         return replace(plain, damage=str(damage))
+
+
+def _has_copied_labels(labels: Mapping[str, Any], name: str, host: str) -> bool:
+    """Returns True if the labels of a container are those of a replica, but its host name is not.
+
+    Images inherit the labels of a container by ``docker commit``, and the containers of these images have
+    them too. The host name is not inherited, and stays the same when a container is renamed.
+
+    Args:
+        labels: its labels.
+        name: its name without marks.
+        host: its host name.
+    """
+    try:
+        role, replica = name_of(labels, ROLE), number_of(labels, REPLICA, 0, MOST_REPLICAS)
+    except DamageError:
+        return False
+    if not role or not is_app_id(labels[APP_ID]):
+        return False
+    if JOB not in labels and host == name:  # a container of TorchX, which shortens names in another way
+        return False
+    return host != container_name(labels[APP_ID], role, replica)
 
 
 def _parsed(plain: Container, inspected: Mapping[str, Any], labels: Mapping[str, Any]) -> Container:

@@ -26,6 +26,7 @@ from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.labels import APP_ID, LAST_TIME
 from torchx.schedulers.docker.rules.marks import split_marks
+from torchx.schedulers.docker.rules.removed import with_removed
 from torchx.scheduling.checks import unknown_application
 
 with lazy_imports:
@@ -60,7 +61,8 @@ def find_containers(
     """Returns the containers of one application, or of all, by application, in order of creation.
 
     Containers with damaged labels are left out if the application has others. A container that the engine
-    cannot inspect comes first in its list: the application cannot be read then.
+    cannot inspect comes first in its list: the application cannot be read then. Replicas whose containers
+    were removed come last, if the supervisor has recorded their ends.
 
     Args:
         engine: the engine.
@@ -91,19 +93,27 @@ def find_containers(
             by_app[container.app_id].append(container)
     for containers in by_app.values():
         containers.sort(key=lambda c: (c.created, c.name))
-    return {app: consistent(containers) for app, containers in by_app.items()}
+    return {app: with_removed(app, consistent(containers)) for app, containers in by_app.items()}
 
 
 def consistent(containers: list[Container]) -> list[Container]:
     """Returns the containers of one application that belong together, or all if they cannot be read.
 
-    They belong together if they have the label JOB of the first one: other containers may have forged labels.
+    They belong together if they have the label JOB of the first one, and each is another attempt: other
+    containers may have forged labels.
+
+    Args:
+        containers: the containers in order of creation.
     """
     if not all(c.inspected for c in containers):
         return sorted(containers, key=lambda c: c.inspected)
     readable = [c for c in containers if not c.damage]
     first = next((c.job for c in readable if c.job), {})
-    return [c for c in readable if c.job is first or c.job == first] or containers
+    attempts: dict[tuple[str, int, int], Container] = {}
+    for container in readable:
+        if container.job is first or container.job == first:
+            attempts.setdefault((container.role, container.replica, container.attempt), container)
+    return list(attempts.values()) or containers
 
 
 def containers_of(engine: Engine, app_id: str, known: Iterable[Container] = ()) -> list[Container]:

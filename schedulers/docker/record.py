@@ -25,9 +25,10 @@ from torchx.masking.data import readable_by_others
 from torchx.schedulers.docker.container_options import without_secrets
 from torchx.schedulers.docker.labels import SCHEMA, DamageError, check_job, is_app_id
 from torchx.schedulers.docker.request import OWN
+from torchx.schedulers.docker.rules.removed import LONGEST_FILE, LONGEST_NAME, ends_path
 from torchx.schedulers.docker.services.labels import public_order
 from torchx.schedulers.docker.stalling import files as stall_files
-from torchx.schedulers.docker.supervisor_launch import LONGEST_NAME, usage_path
+from torchx.schedulers.docker.supervisor_launch import usage_path
 from torchx.scheduling.preflight import without_checks
 from torchx.specs.serialize import app_from_dict, app_to_dict
 
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from torchx.specs.app import AppDef
     from torchx.specs.run_options import CfgVal
 
-LONGEST_FILE = 64 << 20
-"""Maximum size of a file in bytes."""
 OLD = 24 * 3600.0
 """Seconds after which the submission that wrote a file has certainly ended."""
 _HIDDEN = ("entrypoint", "args", "env", "metadata", "workspace")
@@ -165,7 +164,7 @@ def full_data(app_id: str, data: Mapping[str, Any], containers: Sequence[Contain
 
 def _restored_role(app_id: str, role: Mapping[str, Any], containers: Sequence[Container]) -> dict[str, Any]:
     """Returns a role with the values of its first container."""
-    mine = [c for c in containers if c.role == role["name"]]
+    mine = [c for c in containers if c.role == role["name"] and not c.removed]
     if not mine:
         return dict(role)
     first = min(mine, key=lambda c: (c.replica, c.attempt))
@@ -246,9 +245,9 @@ def _is_complete(data: Mapping[str, Any]) -> bool:
 
 
 def forget(app_id: str) -> None:
-    """Removes the file of an application, its measurements and stalls, if they exist."""
+    """Removes the file of an application, its measurements, ends and stalls, if they exist."""
     stall_files.forget(app_id)
-    for path_of in (_path, usage_path) if is_app_id(app_id) else ():
+    for path_of in (_path, usage_path, ends_path) if is_app_id(app_id) else ():
         with suppress(OSError, StateError):
             path_of(app_id).unlink()
 

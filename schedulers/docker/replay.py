@@ -54,6 +54,11 @@ class Progress:
         """Returns the newest container of a replica."""
         return self.replicas[ordinal][-1] if self.replicas[ordinal] else None
 
+    def present(self, ordinal: int) -> Container | None:
+        """Returns the newest container of a replica, or None if it was removed."""
+        newest = self.newest(ordinal)
+        return None if newest is None or newest.removed else newest
+
     @property
     def cancelled(self) -> bool:
         """Whether the application was cancelled."""
@@ -108,13 +113,12 @@ class Progress:
         return self.carried_out | {key: self.retries[key] for key in restarted & self.retries.keys()}
 
 
-def replay(job: Job, containers: Sequence[Container], succeeded: Mapping[int, int] | None = None) -> Progress:
+def replay(job: Job, containers: Sequence[Container]) -> Progress:
     """Replays the history of an application's containers through its rules.
 
     Args:
         job: the job.
-        containers: all its existing containers.
-        succeeded: the attempt that succeeded, by ordinal, for replicas whose container was removed.
+        containers: all its containers; also those that were removed, if their ends are known.
     """
     places = {(role.name, replica): n for n, (role, replica) in enumerate(job.members)}
     replicas: list[list[Container]] = [[] for _ in places]
@@ -131,8 +135,7 @@ def replay(job: Job, containers: Sequence[Container], succeeded: Mapping[int, in
     ordinals = {str(n): n for n in range(len(places))}
     used: dict[str | int, int] = {ordinals.get(key, key): n for key, n in retry.get("used", {}).items()}
     progress = Progress(job, replicas, _rules(job, used), carried_out=used, expected=expected)
-    removed = {n for n, attempt in (succeeded or {}).items() if not replicas[n] and attempt == expected[n]}
-    _apply(progress, removed)
+    _apply(progress)
     return progress
 
 
@@ -158,12 +161,12 @@ def _rules(job: Job, used: Mapping[str | int, int]) -> Gang:
     return Gang(rules, job.fail_fast, job.backoff, used_retries=dict(used), requeues=job.limits.requeues)
 
 
-def _apply(progress: Progress, removed: Collection[int]) -> None:
+def _apply(progress: Progress) -> None:
     """Applies the rules to the containers: first those that run, then the ends in order of time."""
     gang, job_limits = progress.gang, progress.job.limits
     # the first starts were carried out; containers that are still to be started are collected below
     actions: list[Action] = [action for action in gang.begin() if isinstance(action, End)]
-    running, ended, unstarted = _sorted_by_stage(progress, removed)
+    running, ended, unstarted = _sorted_by_stage(progress)
     for ordinal in [*running, *ended]:
         gang.started(ordinal)
     for ordinal in running:
@@ -174,22 +177,21 @@ def _apply(progress: Progress, removed: Collection[int]) -> None:
     after = [n for n in ended if _has_mark(progress.newest(n), CANCELLED)]
     for ordinal in before:
         apply_limit(gang, job_limits, progress.newest(ordinal), actions)
-        actions += _ended(progress, ordinal, removed)
+        actions += _ended(progress, ordinal)
     for ordinal in running:
         apply_limit(gang, job_limits, progress.newest(ordinal), actions)
     if progress.cancelled:
         actions += gang.cancel()
     for ordinal in after:
-        actions += _ended(progress, ordinal, removed)
+        actions += _ended(progress, ordinal)
     actions += _give_up_lost(progress, actions)
     _collect_pending(progress, actions, unstarted)
 
 
-def _sorted_by_stage(progress: Progress, removed: Collection[int]) -> tuple[list[int], list[int], list[int]]:
+def _sorted_by_stage(progress: Progress) -> tuple[list[int], list[int], list[int]]:
     """Returns the ordinals that run, those that have ended in order of time, and those to be started.
 
-    A replica without a container has ended before all others if it is known to have succeeded; else it was
-    lost, which counts after all others.
+    A replica without a container was lost, which counts after all other ends.
     """
     begun = any(c.started or c.mark for mine in progress.replicas for c in mine)
     running: list[int] = []
@@ -197,10 +199,8 @@ def _sorted_by_stage(progress: Progress, removed: Collection[int]) -> tuple[list
     unstarted: list[int] = []
     for ordinal in range(len(progress.replicas)):
         newest = progress.newest(ordinal)
-        if newest is None:
-            if ordinal in removed:
-                ended.append((0.0, ordinal))
-            elif begun:
+        if newest is None or _is_gone(newest, progress.expected[ordinal]):
+            if begun:
                 progress.lost.add(ordinal)
                 ended.append((float("inf"), ordinal))
         elif newest.attempt < progress.expected[ordinal]:
@@ -214,6 +214,11 @@ def _sorted_by_stage(progress: Progress, removed: Collection[int]) -> tuple[list
     return running, [ordinal for _, ordinal in sorted(ended)], unstarted
 
 
+def _is_gone(newest: Container, expected: int) -> bool:
+    """Returns True if the container of a replica was removed before its next attempt was created from it."""
+    return newest.removed and newest.attempt < expected
+
+
 def _end_of(container: Container) -> float:
     """Returns the time of an end; one that was not needed before it started has ended after all others."""
     if container.finished or container.started or container.mark not in (STOPPED, UNNEEDED):
@@ -221,11 +226,11 @@ def _end_of(container: Container) -> float:
     return float("inf")
 
 
-def _ended(progress: Progress, ordinal: int, removed: Collection[int]) -> list[Action]:
+def _ended(progress: Progress, ordinal: int) -> list[Action]:
     """Applies the rules to the end of a replica."""
     newest = progress.newest(ordinal)
-    if newest is None:
-        return progress.gang.exited(ordinal, ordinal in removed, False)
+    if newest is None or ordinal in progress.lost:
+        return progress.gang.exited(ordinal, succeeded=False)
     if newest.mark == FAILED:
         return progress.gang.give_up(ordinal)
     if newest.refused_cause:
@@ -244,7 +249,7 @@ def _has_mark(container: Container | None, mark: str) -> bool:
 def _give_up_lost(progress: Progress, actions: Sequence[Action]) -> list[Action]:
     """Gives up a retry if a replica has no container left, as the next one is created from the last."""
     started = {n for action in actions if isinstance(action, Start) for n in action.replicas}
-    lost = [n for n in sorted(started) if progress.newest(n) is None and progress.gang.wants(n)]
+    lost = [n for n in sorted(started) if progress.present(n) is None and progress.gang.wants(n)]
     progress.lost.update(lost)
     # one is enough to end the application
     return progress.gang.give_up(lost[0]) if lost else []

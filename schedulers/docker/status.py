@@ -13,7 +13,6 @@ from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.lookup import (
     containers_of,
-    entries,
     find_containers,
     owner_of,
     with_late_oom,
@@ -72,7 +71,8 @@ def _described(
 
 def describe_native(engine: Engine, app_id: str) -> list[Any] | None:
     """Returns the engine's description of each container of an application, or None if it is unknown."""
-    return [engine.call("GET", f"/containers/{c.id}/json") for c in containers_of(engine, app_id)] or None
+    present = [c for c in containers_of(engine, app_id) if not c.removed]
+    return [engine.call("GET", f"/containers/{c.id}/json") for c in present] or None
 
 
 def list_apps(engine: Engine) -> list[ListAppResponse]:
@@ -85,7 +85,7 @@ def list_apps(engine: Engine) -> list[ListAppResponse]:
 
 def exists(engine: Engine, app_id: str) -> bool:
     """Returns True if the engine has containers of an application."""
-    return bool(entries(engine, app_id))
+    return bool(containers_of(engine, app_id))
 
 
 def describe(containers: Sequence[Container], now: float | None = None) -> DescribeAppResponse:

@@ -1,8 +1,8 @@
 """The supervisor of an application in containers: watches the engine's events and carries out the rules.
 
 Its state follows from the containers, so another supervisor can replace one that died, see
-supervisor_launch. A file in its folder records the replicas that succeeded, in case their containers are
-removed. Like the supervisor of a local job it does not import installed packages.
+supervisor_launch. A file records their ends, in case they are removed. Like the supervisor of a local job it
+does not import installed packages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from torchx import settings
 from torchx.errors import StateError
 from torchx.jobs.paths import JobPaths
 from torchx.lazy import lazy_imports
-from torchx.machine import files
 from torchx.machine.outage import Outage
 from torchx.schedulers.docker.cancel import KILLED_WITHIN, end_all, remove
 from torchx.schedulers.docker.container_body import next_body
@@ -39,6 +38,7 @@ from torchx.schedulers.docker.measurement.sampling import Sampler
 from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.docker.rules.marks import CANCELLED, EXPIRED, FAILED, STOPPED, UNNEEDED
+from torchx.schedulers.docker.rules.removed import Ends, ends_path
 from torchx.schedulers.docker.rules.retry_causes import RetryCauses
 from torchx.schedulers.docker.supervisor_launch import usage_path
 from torchx.services import NO_LONGER_NEEDED
@@ -54,8 +54,6 @@ POLL_INTERVAL = 30.0
 """Seconds between checks of all containers without an event."""
 ENGINE_BACK_WITHIN = 900.0
 """Seconds without an engine after which it gives up; the next command for the job starts another."""
-SUCCEEDED = "succeeded.json"
-"""Name of the file that records the replicas that have succeeded."""
 TRIES = 5
 """Maximum requests for a retry that the engine refuses."""
 
@@ -66,13 +64,12 @@ class Supervisor:
     Args:
         engine: the engine.
         app_id: the application.
-        folder: the folder of the supervisor.
     """
 
-    def __init__(self, engine: Engine, app_id: str, folder: Path) -> None:
+    def __init__(self, engine: Engine, app_id: str) -> None:
         self._engine = engine
         self._app_id = app_id
-        self._succeeded = Succeeded(folder / SUCCEEDED)
+        self._ends = Ends(ends_path(app_id))
         self._stopping: set[str] = set()
         self._overdue: dict[str, float] = {}
         self._due: dict[tuple[tuple[int, int], ...], float] = {}
@@ -150,8 +147,8 @@ class Supervisor:
                 self._stalls.check()
 
     def _replay(self, containers: Sequence[Container]) -> Progress:
-        progress = replay(job_of(containers), containers, self._succeeded.attempts)
-        self._succeeded.note(progress)
+        progress = replay(job_of(containers), containers)
+        self._ends.record(containers)
         self._notices.apply_limit(progress)
         return progress
 
@@ -227,7 +224,7 @@ class Supervisor:
         old: list[tuple[int, Container]] = []
         ready: list[str] = []
         for ordinal in ordinals:
-            newest = progress.newest(ordinal)
+            newest = progress.present(ordinal)
             if newest is None:
                 continue  # its container was removed: the next one cannot be created from it
             if (
@@ -286,34 +283,6 @@ def _retry_of(progress: Progress, start: Start) -> tuple[tuple[int, int], ...]:
     return tuple((n, container.attempt if container else 0) for n, container in newest)
 
 
-class Succeeded:
-    """Records the replicas that have succeeded, in case their containers are removed.
-
-    Args:
-        path: the file of the record.
-
-    Attributes:
-        attempts: the succeeded attempt of each replica, by ordinal.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.attempts: dict[int, int] = {}
-        with suppress(OSError, ValueError, RecursionError):
-            attempts = json.loads(path.read_text(encoding="utf-8"))
-            self.attempts = {int(ordinal): int(attempt) for ordinal, attempt in attempts.items()}
-
-    def note(self, progress: Progress) -> None:
-        """Records the replicas that have succeeded since the last call."""
-        newest = [(n, progress.newest(n)) for n in range(len(progress.replicas))]
-        seen = {n: c.attempt for n, c in newest if c and c.exit_code == 0 and not (c.error or c.mark)}
-        if seen.items() <= self.attempts.items():
-            return
-        self.attempts |= seen
-        with suppress(OSError):  # e.g. a full disk: this supervisor still knows them
-            files.write_file(self._path, json.dumps(self.attempts).encode())
-
-
 def print_error(text: str) -> None:
     """Writes a line to the supervisor's log."""
     sys.stderr.write(text + "\n")
@@ -333,7 +302,7 @@ def main(argv: list[str]) -> None:
     if paths.record.exists():  # its containers were started from the queue
         records.started(paths)
     report_ready(ready)
-    Supervisor(Engine(), app_id, folder).run()
+    Supervisor(Engine(), app_id).run()
     for thread in threading.enumerate():  # threads that kill stopped containers
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()

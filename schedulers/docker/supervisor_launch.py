@@ -18,15 +18,13 @@ from torchx.schedulers.docker.labels import is_app_id
 from torchx.schedulers.docker.lookup import containers_of
 from torchx.schedulers.docker.replay import replay
 from torchx.schedulers.docker.rules.job import job_of
+from torchx.schedulers.docker.rules.removed import LONGEST_NAME
 from torchx.supervisor import process
 
 MODULE = "torchx.schedulers.docker.supervisor"
 
 MEASURED_AFTER = 1.0
 """Seconds until a supervisor starts that only measures."""
-
-LONGEST_NAME = 200
-"""Maximum characters of an id in the name of a file; its end is kept, since that is unique."""
 
 
 def docker_home() -> Home:

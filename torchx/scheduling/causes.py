@@ -50,6 +50,7 @@ ADVICE = {
     "preflight": "check the host, or exclude it; torchx doctor --gpus checks the GPUs of this machine",
     "missing_program": "check the program, its interpreter, and PATH in the image or on the node",
     "not_started": "check the request: torchx describe shows it",
+    "removed": "submit it again: another program or user removed it while it ran",
     "signal": "",
     "cuda_out_of_memory": "reduce the batch size, or use GPUs with more memory",
     "cuda_error": "check GPUs and driver with nvidia-smi; CUDA_LAUNCH_BLOCKING=1 shows the failing call",

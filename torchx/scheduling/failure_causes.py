@@ -18,6 +18,7 @@ _MESSAGES = (
     ),
     ("supervisor_lost", r"^its supervisor (was killed|failed)"),
     ("not_ready", r"^not ready within "),
+    ("removed", r"^its container was removed$"),
     ("image", r"image cannot be pulled|\b(ErrImagePull|ImagePullBackOff|InvalidImageName)\b"),
     ("missing_program", r"executable file not found|[Ee]xec format error"),
     ("not_started", r"^it could not be started|could not be started: |^its init container .* ended with"),

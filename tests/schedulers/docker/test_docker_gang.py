@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -32,7 +31,7 @@ from support import wait_until
 from torchx.machine import locks as lock
 from torchx.runner import get_runner
 from torchx.schedulers.docker.engine.client import Engine
-from torchx.schedulers.docker.supervisor import SUCCEEDED
+from torchx.schedulers.docker.rules.removed import ends_path
 from torchx.schedulers.docker.supervisor_launch import docker_home
 from torchx.scheduling.logs import LogChunk, LogQuery
 from torchx.specs.app import AppDef
@@ -244,7 +243,7 @@ def test_what_is_removed_after_its_success_leaves_the_others_alone(jobs: Jobs, t
         role.mounts = [BindMount(str(tmp_path), "/x")]
     app_id = jobs.submit(sh("true", name="short"), later, last)
     held = docker_home().job(app_id).lock
-    seen = held.parent / SUCCEEDED
+    seen = ends_path(app_id)
     wait_until(seen.exists, "its supervisor has seen the end of the first")
     pid = supervisor_of(app_id)
     assert pid is not None
@@ -254,9 +253,9 @@ def test_what_is_removed_after_its_success_leaves_the_others_alone(jobs: Jobs, t
     assert describe(app_id).state is AppState.RUNNING
     scheduler().reconcile(app_id)
     (tmp_path / "later").touch()
-    wait_until(lambda: "1" in json.loads(seen.read_text()), "the next supervisor has looked")
+    wait_until(lambda: "later-0" in seen.read_text(), "the next supervisor has looked")
     (tmp_path / "last").touch()
-    ended(app_id)
+    assert ended(app_id).state is AppState.SUCCEEDED
     assert text(app_id) == "later\nlast\n"
 
 
@@ -298,8 +297,10 @@ def test_containers_of_another_program_are_told_too(jobs: Jobs) -> None:
     engine, theirs = Engine(), fresh("their-job")
     label = "torchx.pytorch.org/"
     labels = {f"{label}app-id": theirs, f"{label}role-name": "sh", f"{label}replica-id": "0"}
-    body = {"Image": "torchx-test:latest", "Cmd": ["sh", "-c", "echo theirs; exit 3"], "Labels": labels}
-    made = engine.call("POST", "/containers/create", {"name": f"{theirs}-sh-0"}, body)["Id"]
+    name = f"{theirs}-sh-0"
+    command = {"Image": "torchx-test:latest", "Cmd": ["sh", "-c", "echo theirs; exit 3"]}
+    body = {**command, "Labels": labels, "Hostname": name}
+    made = engine.call("POST", "/containers/create", {"name": name}, body)["Id"]
     jobs.ids.append(theirs)
     engine.call("POST", f"/containers/{made}/start")
     told = ended(theirs)

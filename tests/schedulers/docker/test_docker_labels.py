@@ -38,7 +38,13 @@ INSPECTED: dict[str, Any] = {
     "Created": "2026-01-01T00:00:00.5Z",
     "RestartCount": 0,
     "Image": "sha256:1",
-    "Config": {"Labels": LABELS, "Image": "img", "Hostname": "h", "Cmd": ["sh", "-c", "x"], "Env": ["A=1"]},
+    "Config": {
+        "Labels": LABELS,
+        "Image": "img",
+        "Hostname": "train-b1-w-0",
+        "Cmd": ["sh", "-c", "x"],
+        "Env": ["A=1"],
+    },
     "State": {
         "Status": "exited",
         "ExitCode": 0,
@@ -58,6 +64,8 @@ def inspected(**labels: Any) -> dict[str, Any]:
             del found["Config"]["Labels"][names[short]]
         else:
             found["Config"]["Labels"][names[short]] = value
+    if labels.get("replica", "0").isascii():
+        found["Config"]["Hostname"] = f"train-b1-w-{labels.get('replica', 0)}"
     return found
 
 
@@ -157,7 +165,8 @@ def test_a_damaged_container_does_not_hide_those_of_its_application() -> None:
     good = [container(inspected(replica=str(n))) for n in (0, 1)]
     bad = container(inspected(job="{"))
     other = container(inspected(job=role(num_replicas=7), attempt="9"))
-    assert consistent([good[0], bad, other, good[1]]) == good
+    twin = replace(good[1], id="other", exit_code=9)
+    assert consistent([good[0], bad, other, good[1], twin]) == good
     assert describe_all(consistent([*good, bad, other])).state is AppState.SUCCEEDED
     assert consistent([bad]) == [bad]
 

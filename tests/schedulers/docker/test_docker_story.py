@@ -18,6 +18,7 @@ from torchx.schedulers.docker.replay import NOT_STARTED, Progress, replay
 from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.docker.rules.marks import CANCELLED, FAILED, STOPPED
 from torchx.schedulers.docker.status import INTERRUPTED, describe
+from torchx.scheduling.causes import classify
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.serialize import app_to_dict
 from torchx.specs.status import AppState
@@ -163,23 +164,27 @@ def test_what_was_seen_to_succeed_before_it_was_removed_has_not_failed() -> None
     left = [container(1, data)]
     assert story(*left).stops == {1: "w/0 failed"}
     assert state(*left) is AppState.RUNNING
-    told = replay(job_of(left), left, {0: 1})
+    removed = container(0, data, exit_code=0, removed=True)
+    told = story(*left, removed)
     assert (told.stops, told.lost, told.end) == ({}, set(), None)
-    over = [container(1, data, exit_code=0)]
-    end = replay(job_of(over), over, {0: 1}).end
-    assert end is not None
-    assert end.state == "SUCCEEDED"
+    assert state(container(1, data, exit_code=0), removed) is AppState.SUCCEEDED
+
+
+def test_a_removed_container_is_named_as_the_cause() -> None:
+    told = describe([container(1, job(), exit_code=143, mark=STOPPED)], 1002.0)
+    assert classify(told.state, told.msg, told.first_failure).name == "removed"
 
 
 def test_what_succeeded_and_was_removed_cannot_start_again() -> None:
     data = job(retries=2)
     left = [container(1, data, exit_code=1)]
-    told = replay(job_of(left), left, {0: 1})
+    removed = container(0, data, exit_code=0, removed=True)
+    told = story(*left, removed)
     assert (told.starts, told.lost, told.end and told.end.state) == ([], {0}, "FAILED")
     retry = {"used": {"application": 1}, "attempts": [2, 2]}
     again = [container(1, data, attempt=2, retry=retry)]
     # it was the attempt before that had succeeded
-    assert replay(job_of(again), again, {0: 1}).lost == {0}
+    assert story(*again, removed).lost == {0}
 
 
 def test_a_cancelled_job_starts_nothing_again() -> None:

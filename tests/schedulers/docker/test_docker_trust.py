@@ -23,6 +23,7 @@ from torchx.errors import StateError
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.labels import APP_ID, JOB, REPLICA, ROLE, USER
 from torchx.schedulers.docker.record import job_data
+from torchx.schedulers.docker.request import container_name
 from torchx.specs.app import AppDef
 from torchx.specs.status import AppState
 
@@ -93,8 +94,10 @@ def made() -> Iterator[list[str]]:
 
 
 def make(made: list[str], labels: dict[str, str], *command: str) -> str:
-    """Makes a container as anyone may; starts it when it has a command."""
-    body = {"Image": IMAGE, "Cmd": list(command) or ["true"], "Labels": labels}
+    """Makes a container as anyone may, with the host name of a replica; starts it when it has a command."""
+    body: dict[str, Any] = {"Image": IMAGE, "Cmd": list(command) or ["true"], "Labels": labels}
+    if labels.get(ROLE):
+        body["Hostname"] = container_name(labels[APP_ID], labels[ROLE], 0)
     container = Engine().call("POST", "/containers/create", {"name": fresh("foreign")}, body)["Id"]
     made.append(container)
     if command:
