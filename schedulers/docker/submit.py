@@ -30,7 +30,7 @@ from torchx.schedulers.docker.labels import ENDS_AT, JOB, USER
 from torchx.schedulers.docker.lookup import entries
 from torchx.schedulers.docker.record import forget, job_data, label_data, save
 from torchx.schedulers.docker.replay import first_starts
-from torchx.schedulers.docker.request import DockerContainer, DockerJob
+from torchx.schedulers.docker.request import CHECKPOINTS, DockerContainer, DockerJob
 from torchx.schedulers.docker.rules.job import Job, job_from
 from torchx.schedulers.docker.supervisor_launch import docker_home, spawn_supervisor
 from torchx.schedulers.shared import owner
@@ -40,6 +40,7 @@ from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import CfgVal
 
 with lazy_imports:
+    from torchx.schedulers.docker.images import user as images_user
     from torchx.schedulers.docker.images import workspace
     from torchx.schedulers.docker.queueing import records as queue_records
     from torchx.schedulers.docker.stalling import files as stall_files
@@ -194,6 +195,7 @@ def _start(
         _check(names, created)
         made = [c for c in created if isinstance(c, str)]
         _check_programs(engine, bodies, made)
+        _provide_checkpoints(engine, bodies, made)
         starting = [pair for n, pair in enumerate(zip(names, made, strict=True)) if n in first]
         _check([name for name, _ in starting], in_parallel(start, starting))
         then()
@@ -230,6 +232,32 @@ def _check_programs(engine: Engine, bodies: list[tuple[str, dict[str, Any]]], ma
     ):
         if missing:
             raise StateError(f"{name} cannot be started: no program `{key[1]}` in its image {key[0]}")
+
+
+def _provide_checkpoints(engine: Engine, bodies: list[tuple[str, dict[str, Any]]], made: list[str]) -> None:
+    """Makes the volume for checkpoints writable for the users of the containers; checks a given folder.
+
+    Raises:
+        StateError: a user cannot write into the given folder.
+    """
+    firsts: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
+    for (_, body), container in zip(bodies, made, strict=True):
+        for mount in body["HostConfig"].get("Mounts") or []:
+            if mount.get("Target") == CHECKPOINTS:
+                firsts.setdefault((body["Image"], str(body.get("User"))), (container, mount))
+    for (image, _), (container, mount) in firsts.items():
+        user = images_user.user_of(engine, container)
+        if user is None:
+            continue
+        if mount["Type"] == "volume":
+            images_user.open_volume(engine, made, CHECKPOINTS)
+            return
+        if engine.address.path and images_user.is_denied(engine, user, mount["Source"]):
+            raise StateError(
+                f"the folder for checkpoints, {mount['Source']}, is not writable for {user.name}, "
+                f"the user of {image}",
+                hint="make it writable for that user, or leave out checkpoint_dir: the default is a volume",
+            )
 
 
 def _check(names: list[str], results: list[Any]) -> None:

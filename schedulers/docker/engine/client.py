@@ -114,10 +114,10 @@ class Engine:
         """Sends a request and returns the decoded response.
 
         Args:
-            method: GET, POST or DELETE.
+            method: GET, HEAD, POST, PUT or DELETE.
             path: the path without the version.
             query: the query; mappings and lists are sent as JSON.
-            body: the body, sent as JSON.
+            body: the body, sent as JSON; bytes are a tar archive.
             patience: the timeout in seconds; None for no limit.
 
         Raises:
@@ -276,8 +276,11 @@ class Engine:
     def _request(
         self, method: str, url: str, body: Any, patience: float | None
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {} if data is None else {"Content-Type": "application/json"}
+        data, headers = None, {}
+        if isinstance(body, bytes):
+            data, headers = body, {"Content-Type": "application/x-tar"}
+        elif body is not None:
+            data, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
         try:
             with self._lent(patience) as connection:
                 connection.request(method, url, data, headers)
