@@ -110,13 +110,16 @@ def kill_objects(cluster: Cluster, facts: Facts) -> None:
     if facts.run is not None:
         ends.cancel_run(cluster, facts, grace=False)
         return
+    current = facts
     for current in _with_restarts(cluster, facts):
         open_restart = due_restart(current) is not None
         for main in current.mains:
             if open_restart or not is_terminal(job_facts(facts.kind, main).state):
                 _suspend(cluster, facts, main, "" if annotation(main, CANCELLED) else CANCELLED)
-    running = {**selector(facts.name), "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
-    cluster.delete(path_of("v1", "pods", facts.namespace), {**running, "gracePeriodSeconds": 0})
+    queries = [_pod_query(job) for job in (*current.jobs, *current.earlier)]
+    for query in [selector(facts.name)] if facts.kind == "volcano" else queries:
+        running = {**query, "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+        cluster.delete(path_of("v1", "pods", facts.namespace), {**running, "gracePeriodSeconds": 0})
 
 
 def delete_objects(cluster: Cluster, facts: Facts) -> None:
@@ -210,8 +213,12 @@ def _mark(cluster: Cluster, facts: Facts, main: Object, mark: str) -> None:
 
 
 def _pods_of(cluster: Cluster, facts: Facts, main: Object) -> list[Object]:
-    query = {"labelSelector": f"batch.kubernetes.io/controller-uid={main['metadata']['uid']}"}
-    return cluster.items(path_of("v1", "pods", facts.namespace), query)
+    return cluster.items(path_of("v1", "pods", facts.namespace), _pod_query(main))
+
+
+def _pod_query(job: Object) -> dict[str, str]:
+    """Returns the query for the pods of a Job; others may have copies of the labels of its application."""
+    return {"labelSelector": f"batch.kubernetes.io/controller-uid={job['metadata']['uid']}"}
 
 
 def _end_pods(cluster: Cluster, facts: Facts, main: Object) -> list[Object]:

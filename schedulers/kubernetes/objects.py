@@ -16,12 +16,12 @@ from torchx.schedulers.kubernetes.api.objects import (
     count_of,
     deleted,
     label,
-    owns,
+    owned_pods,
     short,
 )
 from torchx.schedulers.kubernetes.api.pods import SmallPods
 from torchx.schedulers.kubernetes.api.shape import MALFORMED
-from torchx.schedulers.kubernetes.gang.attempts import newest_attempts
+from torchx.schedulers.kubernetes.gang.attempts import newest_attempts, originals
 from torchx.schedulers.kubernetes.manifests.names import APP, APP_ID, PREFIX, ROLE_INDEX, RUNS, USER
 from torchx.schedulers.kubernetes.manifests.names import CANCELLED as CANCELLED
 from torchx.schedulers.kubernetes.many import view
@@ -189,6 +189,7 @@ def gather(
         return None
     read = None if whole else SmallPods()
     pods = cluster.items(path_of("v1", "pods", namespace), selector(name), read=read)
+    pods = owned_pods([*found.mains, *found.jobs, *found.earlier], pods)
     lost = [pod for pod in pods if events and not_ready(pod)]
     warnings = events_of(cluster, namespace, name) if events and (lost or waits(found.jobs, pods)) else []
     return replace(found, pods=pods, events=warnings, nodes=nodes_of(cluster, lost))
@@ -198,10 +199,11 @@ def gather_jobs(cluster: Cluster, namespace: str, name: str) -> Facts | None:
     """Reads the objects of an application without its pods; returns None if there are none."""
     query = selector(name)
     jobs = _not_deleted(cluster.items(path_of(BATCH, "jobs", namespace), query))
-    owned = [job for job in jobs if _is_owned(job)]
+    owned = [job for job in jobs if is_owned(job)]
     kind, mains, earlier = "job", *newest_attempts(jobs)
     if owned or not jobs:
         kind, mains = _find_by_kind(cluster, namespace, query, bool(owned))
+        jobs = owned
     if not mains:
         return None
     jobs = [] if kind == "volcano" else jobs if kind == "jobset" else mains
@@ -215,7 +217,7 @@ def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
     """
     query = selector("")
     jobs = _not_deleted(cluster.items(path_of(BATCH, "jobs", namespace), query))
-    mains = {"job": [job for job in jobs if not _is_owned(job)]}
+    mains = {"job": [job for job in jobs if not is_owned(job)]}
     for kind in ("jobset", "volcano"):
         mains[kind] = _items_if_allowed(cluster, main_path(kind, namespace), query)
     unusual = {**query, "fieldSelector": "status.phase!=Running,status.phase!=Succeeded"}
@@ -232,8 +234,9 @@ def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
             if kind == "job":
                 app_mains, earlier = newest_attempts(app_mains)
                 mine = app_mains
-                if earlier:
-                    mine_pods = [pod for pod in mine_pods if any(owns(main, pod) for main in app_mains)]
+            if not app_mains:
+                continue
+            mine_pods = owned_pods([*app_mains, *mine], mine_pods)
             if lookups and _may_be_disrupted(mine, mine_pods):
                 lookups -= 1
                 whole = gather(cluster, namespace, name)
@@ -287,7 +290,8 @@ def _by_app(objects: Iterable[Object]) -> dict[str, Objects]:
     return groups
 
 
-def _is_owned(job: Object) -> bool:
+def is_owned(job: Object) -> bool:
+    """Returns True if another object, such as a JobSet, controls a job."""
     return any(owner.get("controller") for owner in job["metadata"].get("ownerReferences") or [])
 
 
@@ -298,7 +302,7 @@ def _find_by_kind(
     for kind in ("jobset",) if owned else ("jobset", "volcano"):
         objects = _items_if_allowed(cluster, main_path(kind, namespace), query)
         if objects:
-            return kind, objects
+            return kind, originals(objects)
     return "job", []
 
 

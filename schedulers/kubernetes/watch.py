@@ -11,12 +11,12 @@ from typing import Any
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, hang_up, lines_of, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import deleted
+from torchx.schedulers.kubernetes.api.objects import created, deleted, owned_pods
 from torchx.schedulers.kubernetes.api.shape import shaped
-from torchx.schedulers.kubernetes.gang.attempts import newest_attempts
+from torchx.schedulers.kubernetes.gang.attempts import newest_attempts, originals
 from torchx.schedulers.kubernetes.manifests.names import split_run
-from torchx.schedulers.kubernetes.many.facts import created, main_selector, pod_selector, run_facts
-from torchx.schedulers.kubernetes.objects import BATCH, Facts, main_path
+from torchx.schedulers.kubernetes.many.facts import main_selector, pod_selector, run_facts
+from torchx.schedulers.kubernetes.objects import BATCH, Facts, is_owned, main_path
 
 with lazy_imports:
     import urllib3
@@ -196,11 +196,14 @@ class Watch:
         earlier: list[Object] = []
         if first.kind == "job":
             mains, earlier = newest_attempts(mains)
+        else:
+            mains = originals(mains)
         mains.sort(key=lambda main: str(main["metadata"]["name"]))
         pods = self._mirrors["pods"].objects()
         jobs = mains if first.kind == "job" else []
         if "jobs" in self._mirrors:
-            jobs = self._mirrors["jobs"].objects()
+            jobs = [job for job in self._mirrors["jobs"].objects() if is_owned(job)]
+        pods = owned_pods([*mains, *jobs, *earlier], pods)
         if first.run is not None:
             pods.sort(key=created)
             whole = Facts(first.namespace, split_run(first.name)[0], "job", mains, mains, pods)

@@ -101,6 +101,21 @@ def owns(main: Object, pod: Object) -> bool:
     return any(owner.get("uid") == main["metadata"].get("uid") for owner in owners)
 
 
+def owned_pods(jobs: Iterable[Object], pods: Iterable[Object]) -> list[Object]:
+    """Returns the pods of some jobs; others may have copies of their labels."""
+    uids = {job["metadata"].get("uid") for job in jobs}
+    return [
+        pod
+        for pod in pods
+        if any(owner.get("uid") in uids for owner in pod["metadata"].get("ownerReferences") or [])
+    ]
+
+
+def created(thing: Object) -> str:
+    """Returns the time of creation of an object, to sort by it."""
+    return str(thing["metadata"].get("creationTimestamp", ""))
+
+
 def deleted(pod: Object) -> bool:
     """Returns True if the pod is being deleted."""
     return bool(pod.get("metadata", {}).get("deletionTimestamp"))

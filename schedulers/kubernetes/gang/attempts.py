@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torchx.schedulers.kubernetes.api.objects import Object, count_of, label
-from torchx.schedulers.kubernetes.manifests.names import ATTEMPT, ROLE_INDEX
+from torchx.schedulers.kubernetes.api.objects import Object, count_of, created, label
+from torchx.schedulers.kubernetes.manifests.names import APP_ID, ATTEMPT, ROLE_INDEX
 
 SPARE = len("-r9999")
 """Additional characters in the names of the jobs of later attempts."""
@@ -31,13 +31,29 @@ def name_of(name: str, attempt: int, following: int) -> str:
     return f"{base}-r{following}"
 
 
+def originals(jobs: Iterable[Object]) -> list[Object]:
+    """Returns jobs without those that have copied labels.
+
+    The name of a job begins with the id of its application, and for an attempt of a role there is one job.
+    """
+    jobs = [job for job in jobs if f"{_name(job)}-".startswith(f"{label(job, APP_ID)}-")]
+    oldest: dict[tuple[str, int], Object] = {}
+    for job in sorted(jobs, key=created):
+        oldest.setdefault((label(job, ROLE_INDEX), attempt_of(job)), job)
+    return [job for job in jobs if job is oldest[label(job, ROLE_INDEX), attempt_of(job)]]
+
+
+def _name(job: Object) -> str:
+    return str(job["metadata"]["name"])
+
+
 def newest_attempts(jobs: Iterable[Object]) -> tuple[list[Object], list[Object]]:
     """Returns the jobs of the newest attempt of each role, and those of earlier attempts.
 
     Jobs without the label of an attempt are all of the first kind.
     """
     newest: dict[str, int] = {}
-    jobs = list(jobs)
+    jobs = originals(jobs)
     for job in jobs:
         role = label(job, ROLE_INDEX)
         newest[role] = max(attempt_of(job), newest.get(role, 1))

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import deleted
+from torchx.schedulers.kubernetes.api.objects import created, deleted, owned_pods
 from torchx.schedulers.kubernetes.api.pods import SmallPods
+from torchx.schedulers.kubernetes.gang.attempts import originals
 from torchx.schedulers.kubernetes.manifests.names import APP_ID, JOB_COMPLETION_INDEX, split_run
 from torchx.schedulers.kubernetes.many import view
 from torchx.schedulers.kubernetes.objects import (
@@ -74,7 +75,7 @@ def job_with_runs(cluster: Cluster, namespace: str, name: str) -> Facts | None:
         name: the id of the Job within the namespace.
     """
     jobs = cluster.items(main_path("job", namespace), selector(name))
-    jobs = [job for job in jobs if view.has_runs(job) and not deleted(job)][:1]
+    jobs = originals(job for job in jobs if view.has_runs(job) and not deleted(job))
     return Facts(namespace, name, "job", jobs, jobs, []) if jobs else None
 
 
@@ -104,13 +105,8 @@ def run_facts(job: Facts, run: int) -> Facts:
         job: the Job with all runs, and at least the pods of this one, oldest first.
         run: the index of the run.
     """
-    main, pods = view.run_view(job.mains[0], run, job.pods)
+    main, pods = view.run_view(job.mains[0], run, owned_pods(job.mains, job.pods))
     return replace(job, name=f"{job.name}.{run}", mains=[main], jobs=[main], pods=pods, run=run)
-
-
-def created(thing: Object) -> str:
-    """Returns the time of creation of an object, to sort by it."""
-    return str(thing["metadata"].get("creationTimestamp", ""))
 
 
 def pod_selector(name: str, run: int | None) -> dict[str, str]:
@@ -133,4 +129,5 @@ def main_selector(name: str, run: int | None) -> dict[str, str]:
 def pods_of(cluster: Cluster, job: Facts) -> list[Object]:
     """Returns the pods of all runs, oldest first."""
     path = path_of("v1", "pods", job.namespace)
-    return sorted(cluster.items(path, selector(job.name), read=SmallPods()), key=created)
+    pods = cluster.items(path, selector(job.name), read=SmallPods())
+    return sorted(owned_pods(job.mains, pods), key=created)
