@@ -104,4 +104,5 @@ class OwnershipError(StateError):
 class AbsentError(StateError):
     """This machine has no such engine, and none was configured."""
 
+    exit_code = UnreachableError.exit_code
     code = "engine_absent"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import closing
 
-from torchx.errors import StateError
+from torchx.errors import UnreachableError
 from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.events import Events
@@ -23,7 +23,7 @@ def wait(engine: Engine, app_id: str, timeout: float | None) -> bool:
     """Waits for an application to end, or for the timeout; returns True if it has ended.
 
     Raises:
-        StateError: the engine was stopped meanwhile.
+        UnreachableError: the engine was stopped meanwhile.
     """
     end = None if timeout is None else time.monotonic() + timeout
     containers: list[Container] = []
@@ -39,7 +39,7 @@ def wait(engine: Engine, app_id: str, timeout: float | None) -> bool:
             if left <= 0:
                 return False
             if not events.wait_for_all(containers, left):
-                raise StateError(
+                raise UnreachableError(
                     f"the Docker engine at {engine.address} was stopped while {app_id} ran",
                     hint="once it runs again: torchx status @last",
                 )

@@ -55,7 +55,7 @@ class SlurmError(StateError):
 class NoAnswerError(SlurmError, UnavailableError):
     """The controller or the accounting database does not respond."""
 
-    code = "engine_unreachable"
+    code, exit_code = UnavailableError.code, UnavailableError.exit_code
 
 
 def call(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +12,10 @@ from memory_scheduler import MemoryScheduler
 from support import wait_until
 
 import torchx.runner
-from torchx.errors import AbsentError, OwnershipError, StateError
-from torchx.runner import Runner, resolve
+from torchx.errors import AbsentError, OwnershipError, StateError, UnreachableError
+from torchx.runner import Runner, survey
 from torchx.runner.resolve import remember_last
-from torchx.runner.survey import survey
-from torchx.scheduling.base import DescribeAppResponse
+from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs import AppState
 from torchx_cli.commands import wait as cmd_wait
 from torchx_cli.main import main
@@ -95,11 +93,53 @@ def test_an_engine_that_is_too_slow_may_have_it(
         def exists(self, app_id: str) -> bool:
             return answered.wait(30)
 
-    monkeypatch.setattr(resolve, "survey", functools.partial(survey, patience=0.05))
+    monkeypatch.setattr(survey, "PATIENCE", 0.05)
     use(memory=MemoryScheduler, slow=Slow)
     assert main(["status", "nope"]) == 69
     answered.set()
     assert capsys.readouterr().err.startswith("error: slow did not answer: no answer within")
+
+
+def test_wait_gives_a_slow_engine_time(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = threading.Event()
+
+    class Slow(MemoryScheduler):
+        def list(self, cfg: object = None) -> Any:
+            if not asked.is_set():  # the first query is answered after the others have been given up
+                asked.wait(30)
+                return []
+            return [ListAppResponse("nope", AppState.SUCCEEDED)]
+
+        def exists(self, app_id: str) -> bool:
+            return False
+
+        def describe(self, app_id: str) -> DescribeAppResponse:
+            return DescribeAppResponse(app_id, AppState.SUCCEEDED)
+
+    monkeypatch.setattr(survey, "PATIENCE", 0.05)
+    notes: list[str] = []
+
+    def note(line: str) -> None:
+        notes.append(line)
+        asked.set()
+
+    monkeypatch.setattr(cmd_wait, "note", note)
+    use(memory=MemoryScheduler, slow=Slow)
+    assert main(["wait", "nope"]) == 0
+    assert notes[0].endswith("waiting for it")
+
+
+@pytest.mark.parametrize("command", ["status", "wait", "log", "cancel"])
+def test_an_engine_that_is_gone_has_one_exit_code(command: str, use: Use) -> None:
+    class Gone(Down):
+        def list(self, cfg: object = None) -> Any:
+            raise UnreachableError("no engine answers")
+
+        exists = describe = glance = cancel = list  # type: ignore[assignment]
+
+    use(gone=Gone)
+    for name in ("nope", "gone://torchx/nope"):
+        assert main([command, name]) == 69
 
 
 def test_the_last_one_may_be_where_no_engine_answers(use: Use, capsys: pytest.CaptureFixture[str]) -> None:

@@ -317,14 +317,15 @@ class Runner(Applications):
             role.image, role.workspace = done.image, specs_workspace.Workspace(dict(still)) if still else None
         return ready
 
-    def resolve_handle(self, text: str, prefer: Collection[str] = ()) -> str:
+    def resolve_handle(self, text: str, prefer: Collection[str] = (), patience: float | None = None) -> str:
         """Returns the handle of a short name, see :func:`torchx.runner.resolve.resolve`.
 
         Args:
             text: the short name.
             prefer: if several applications match, consider only those in these states.
+            patience: maximum seconds of a query of several schedulers (default: a few).
         """
-        return resolve.resolve(self, text, prefer)
+        return resolve.resolve(self, text, prefer, patience)
 
 
 def get_runner(

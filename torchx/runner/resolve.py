@@ -13,7 +13,7 @@ from torchx import settings
 from torchx.errors import AbsentError, StateError, TorchxError, UnreachableError
 from torchx.lazy import lazy_imports
 from torchx.machine import files, locks
-from torchx.runner.survey import EXPECTED, survey
+from torchx.runner.survey import EXPECTED, LateError, survey
 from torchx.scheduling.base import Shared
 from torchx.scheduling.query import AppQuery, begins
 from torchx.specs.handles import (
@@ -83,7 +83,9 @@ def recall_last() -> list[str]:
         return []
 
 
-def resolve(runner: Applications, text: str, prefer: Collection[str] = ()) -> str:
+def resolve(
+    runner: Applications, text: str, prefer: Collection[str] = (), patience: float | None = None
+) -> str:
     """Returns the handle for a handle or a short name.
 
     Searches for a short name in the default scheduler first, then in the others: a whole app id, then the
@@ -93,11 +95,13 @@ def resolve(runner: Applications, text: str, prefer: Collection[str] = ()) -> st
         runner: used to query the schedulers.
         text: the handle or short name.
         prefer: if several applications match, consider only those in these states.
+        patience: maximum seconds of a query of several schedulers (default: a few).
 
     Raises:
         MalformedAppHandleException: the text is neither a handle nor a short name.
         UnknownAppException: every scheduler has answered, and no application matches.
-        UnreachableError: no application matches, and a scheduler has not answered.
+        UnreachableError: no application matches, and a scheduler has not answered; a LateError if it may
+            answer later.
         StateError: several applications match.
         PartOfJobException: the text is a part of an application, such as one of its roles.
     """
@@ -117,7 +121,7 @@ def resolve(runner: Applications, text: str, prefer: Collection[str] = ()) -> st
     silent: dict[str, Exception] = {}
     others: list[ListAppResponse] = []  # not in a preferred state
     for queried in _backends(runner):
-        for apps in _select(runner, queried, AppQuery(called=text), silent):
+        for apps in _select(runner, queried, AppQuery(called=text), silent, patience):
             found = _matches(text, apps)
             preferred = [app for app in found if app.is_own and app.state.name in prefer]
             if not preferred and prefer and not any(text in _ids(app) for app in found):
@@ -133,7 +137,7 @@ def resolve(runner: Applications, text: str, prefer: Collection[str] = ()) -> st
             return others[0].app_handle
         raise _ambiguous(text, others)
     # includes those that have answered, since a listing omits applications of other users
-    known = survey(backends, lambda name: runner.exists(make_app_handle(name, SESSION, text)))
+    known = survey(backends, lambda name: runner.exists(make_app_handle(name, SESSION, text)), patience)
     for name, answer in known.items():
         if isinstance(answer, PartOfJobException):
             raise answer
@@ -183,7 +187,8 @@ def _unreachable(silent: Mapping[str, Exception], known: str) -> UnreachableErro
     name, reason = next(iter(silent.items()))
     why = (reason.message if isinstance(reason, TorchxError) else str(reason)).strip().partition("\n")[0]
     others = f"; {', '.join(list(silent)[1:])} did not answer either" if len(silent) > 1 else ""
-    return UnreachableError(
+    kind = LateError if any(isinstance(each, LateError) for each in silent.values()) else UnreachableError
+    return kind(
         f"{name} did not answer: {why or type(reason).__name__}{others}; {known}",
         hint=f"to diagnose: torchx doctor {name}   all applications: torchx list",
         facts={"scheduler": name},
@@ -198,13 +203,17 @@ def _whole_id(runner: Applications, backend: str, app_id: str) -> str:
 
 
 def _select(
-    runner: Applications, backends: list[str], query: AppQuery, silent: dict[str, Exception]
+    runner: Applications,
+    backends: list[str],
+    query: AppQuery,
+    silent: dict[str, Exception],
+    patience: float | None = None,
 ) -> list[list[ListAppResponse]]:
     """Returns the matching applications of each scheduler; adds those that do not answer to ``silent``.
 
     An engine that does not exist here is silent too if an application was submitted to it: it is stopped.
     """
-    answers = survey(backends, lambda name: list(runner.select(name, query)))
+    answers = survey(backends, lambda name: list(runner.select(name, query)), patience)
     for name, answer in answers.items():
         if isinstance(answer, AbsentError):
             if any(handle.startswith(f"{name}://") for handle in recall_last()):

@@ -18,15 +18,19 @@ EXPECTED = (TorchxError, NotImplementedError, ImportError, OSError)
 """Errors of unavailable schedulers; other errors are defects."""
 
 
+class LateError(UnreachableError):
+    """A scheduler has not answered yet."""
+
+
 def survey(
-    names: Iterable[str], query: Callable[[str], T], patience: float = PATIENCE
+    names: Iterable[str], query: Callable[[str], T], patience: float | None = None
 ) -> dict[str, T | Exception]:
     """Queries all schedulers concurrently, and returns the answer or the error of each.
 
     Args:
         names: the schedulers, in the order of the answers.
         query: queries the scheduler of a name.
-        patience: maximum seconds in total.
+        patience: maximum seconds in total (default: :data:`PATIENCE`).
 
     Raises:
         Exception: an error that is not in :data:`EXPECTED`.
@@ -39,7 +43,7 @@ def survey(
         except Exception as error:  # raised below, in the calling thread
             answers[name] = error
 
-    order = list(names)
+    order, patience = list(names), PATIENCE if patience is None else patience
     threads = [
         threading.Thread(target=run, args=(name,), daemon=True, name=f"query {name}") for name in order
     ]
@@ -48,7 +52,7 @@ def survey(
     end = time.monotonic() + patience
     for thread in threads:
         thread.join(max(end - time.monotonic(), 0.0))
-    late = UnreachableError(f"no answer within {patience:.0f} s")
+    late = LateError(f"no answer within {patience:.0f} s")
     complete = {name: answers.get(name, late) for name in order}
     for answer in complete.values():
         if isinstance(answer, Exception) and not isinstance(answer, EXPECTED):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from torchx.errors import StateError
+from torchx.errors import UnreachableError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,15 +24,13 @@ if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal, runopts
 
 
-class UnavailableError(StateError):
+class UnavailableError(UnreachableError):
     """An engine does not answer.
 
     Attributes:
         last_known: the description of the application from local records, sufficient to read its log, or
             None.
     """
-
-    code = "engine_unreachable"
 
     last_known: DescribeAppResponse | None = None
 

@@ -12,6 +12,7 @@ import typer
 
 from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
+from torchx.runner.survey import LateError
 from torchx_cli import conditions
 from torchx_cli.applications import ACTIVE, find
 from torchx_cli.conditions import DONE, LOG, STALLED, Outcome
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 EXIT_UNMET = 3
 """The application ended without meeting the condition of `--for`."""
+
+LONGEST_ANSWER = 600.0
+"""Maximum seconds to wait for the answer of a scheduler; its own limits are shorter."""
 
 EXIT_TIMEOUT = 124
 """Timed out, as for timeout(1)."""
@@ -87,7 +91,7 @@ def wait_(
         selection = Selection(handles or (), every, state, name, since, scheduler)
         resolved = selected(runner, session, selection, ACTIVE) or []
         if handles:
-            resolved = [find(runner, handle, prefer=ACTIVE)[0] for handle in handles]
+            resolved = [_found(runner, handle, limit) for handle in handles]
         text = form == "text"
         resolved = list(dict.fromkeys(resolved))
         failures = Failures(len(resolved) == 1, form)
@@ -96,6 +100,15 @@ def wait_(
             emit([_as_data(outcome, condition, failures) for outcome in outcomes], form, hide=True)
     enough = first and any(outcome.met for outcome in outcomes)
     return (0 if enough else failures.exit_code) or _code(outcomes, condition, first=first)
+
+
+def _found(runner: Runner, handle: str, limit: float | None) -> str:
+    """Returns the full handle of an application; waits for a scheduler that is slow."""
+    try:
+        return find(runner, handle, prefer=ACTIVE)[0]
+    except LateError as error:
+        note(f"{error.message}; waiting for it")
+    return find(runner, runner.resolve_handle(handle, ACTIVE, limit or LONGEST_ANSWER))[0]
 
 
 def _as_data(outcome: Outcome, condition: str, failures: Failures) -> dict[str, Any]:

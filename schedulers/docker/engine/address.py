@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from torchx.errors import AbsentError, StateError, UsageError
+from torchx.errors import AbsentError, StateError, UnreachableError, UsageError
 from torchx.lazy import lazy_imports
 
 with lazy_imports:
@@ -27,10 +27,8 @@ NO_SOCKET, START = "the socket does not exist", "start Docker, or set DOCKER_HOS
 _NO = ("0", "false", "no", "off")
 
 
-class NoEngineError(StateError):
+class NoEngineError(UnreachableError):
     """No engine answers."""
-
-    code = "engine_unreachable"
 
 
 @dataclass(frozen=True)

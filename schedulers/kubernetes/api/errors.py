@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from torchx.errors import StateError
+from torchx.errors import StateError, UnreachableError
 
 _VERBS = {"POST": "create", "PATCH": "change", "PUT": "replace", "DELETE": "delete"}
 _RESOURCE = re.compile(
@@ -47,6 +47,8 @@ class ClusterError(StateError):
         code = {0: "engine_unreachable", 401: "access_denied", 403: "access_denied"}.get(status)
         super().__init__(message, hint=hint, code=code)
         self.status, self.reason, self.retry_after = status, reason, retry_after
+        if self.passes:
+            self.exit_code = UnreachableError.exit_code
         self.hopeless = False
 
     @property
