@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from torchx.errors import TorchxError
 from torchx.schedulers.docker.engine.address import NoEngineError, require_socket
 from torchx.schedulers.docker.engine.client import Engine, EngineError
+from torchx.schedulers.docker.images.program import DEFAULT_PATH
 from torchx.schedulers.docker.request import NETWORK
 from torchx.scheduling.findings import Finding, Verdict
 
+HOOK = "nvidia-container-runtime-hook"
+"""The program that gives GPUs to containers."""
+PODMAN_DEVICES = ("/etc/cdi", "/var/run/cdi")
+"""The folders with the descriptions of devices that Podman reads."""
 PATIENCE = 10.0
 """Seconds to wait for an answer of the engine."""
 
@@ -32,17 +40,36 @@ def diagnose() -> Iterator[Finding]:
     )
     memory = int(info.get("MemTotal") or 0) / 1e9
     yield Finding("machine", Verdict.GOOD, f"{info.get('NCPU')} CPUs, {memory:,.0f} GB of memory")
-    yield _gpus(info)
+    yield _gpus(engine, info)
     yield _logs(info)
     yield _network(engine)
 
 
-def _gpus(info: Any) -> Finding:
-    if "nvidia" in (info.get("Runtimes") or {}):
+def _gpus(engine: Engine, info: Any) -> Finding:
+    if _provides_gpus(engine, info):
         return Finding("GPUs", Verdict.GOOD, "available to containers")
     return Finding(
-        "GPUs", Verdict.ABSENT, "the engine has no GPU runtime", "install NVIDIA's container toolkit"
+        "GPUs",
+        Verdict.ABSENT,
+        "the engine reports no GPU runtime",
+        "install NVIDIA's container toolkit; to check: docker run --rm --gpus all IMAGE nvidia-smi",
     )
+
+
+def _provides_gpus(engine: Engine, info: Any) -> bool:
+    """Returns True if an engine has one of the ways to give GPUs to containers."""
+    if "nvidia" in (info.get("Runtimes") or {}):
+        return True
+    devices = info.get("DiscoveredDevices") or ()
+    if any("nvidia" in str(device) for device in devices):
+        return True
+    if not engine.address.path:
+        return False
+    # the engine calls this program if no runtime is configured; its PATH may have more folders than this one
+    places = os.pathsep.join([os.environ.get("PATH", ""), DEFAULT_PATH])
+    folders = info.get("CDISpecDirs") or (PODMAN_DEVICES if engine.is_podman else ())
+    described = (path for folder in folders for path in Path(folder).glob("nvidia*"))
+    return shutil.which(HOOK, path=places) is not None or any(described)
 
 
 def _logs(info: Any) -> Finding:

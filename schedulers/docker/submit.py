@@ -21,7 +21,7 @@ from torchx.machine.files import make_folder
 from torchx.schedulers.docker.cancel import remove, remove_volume
 from torchx.schedulers.docker.container_body import Environment
 from torchx.schedulers.docker.engine import networks
-from torchx.schedulers.docker.engine.client import Engine, EngineError
+from torchx.schedulers.docker.engine.client import LOADED_PATIENCE, Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.gpus import lease
 from torchx.schedulers.docker.images.program import is_missing
@@ -36,6 +36,7 @@ from torchx.schedulers.docker.supervisor_launch import docker_home, spawn_superv
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.options import progress_of, provide_checkpoint_dir
 from torchx.scheduling.checks import require_application
+from torchx.scheduling.progress import Ongoing
 from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import CfgVal
 
@@ -84,6 +85,7 @@ def submit(
         StateError: the containers cannot be created or started; all of them are removed.
         UsageError: the request is invalid, or was submitted before.
     """
+    engine.patience = LOADED_PATIENCE
     job = job_from(request.app_id, data)
     if entries(engine, request.app_id) or queue_records.paths_of(engine.address, request.app_id):
         raise UsageError(
@@ -104,7 +106,8 @@ def submit(
         return notes + queue_records.create(engine.address, app, data, named, reservation)
     with reservation, _lock(engine, job) as lock_descriptors:
         networks.provide_for(engine, bodies)
-        start_containers(engine, job, named, data, lock_descriptors, reservation.descriptors)
+        with Ongoing(report, f"starting {len(named)} containers"):
+            start_containers(engine, job, named, data, lock_descriptors, reservation.descriptors)
     return notes
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from torchx.jobs.usage import Measured, read_samples, usage_from
+from torchx.machine.cgroups import Totals
 from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.engine.parallel import in_parallel
 from torchx.schedulers.docker.lookup import containers_of
-from torchx.schedulers.docker.measurement.statistics import ONCE, totals_of
+from torchx.schedulers.docker.measurement import statistics
 from torchx.schedulers.docker.replay import replay
 from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.docker.status import describe_all
@@ -58,10 +58,10 @@ def _current(
     running = [c for c in containers if c.status == "running" and c.started is not None]
 
     def measure(container: Container) -> ReplicaUsage | None:
-        statistics = engine.call("GET", f"/containers/{container.id}/stats", ONCE)
-        sample = sample_of(statistics, container.started or 0.0, time.time())
-        if sample is None:
+        totals = statistics.measure(engine, container)
+        if totals is None:
             return None
+        sample = sample_of(totals, container.started or 0.0, time.time())
         requested = requests.get(container.role, Requested())
         role, replica, attempt = container.role, container.replica, container.attempt
         return ReplicaUsage(role, replica, attempt, sample, (sample,), True, requested)
@@ -74,17 +74,14 @@ def _current(
     )
 
 
-def sample_of(statistics: Any, started: float, now: float) -> Sample | None:
-    """Returns the measurements in an engine's answer; None if the container has ended.
+def sample_of(totals: Totals, started: float, now: float) -> Sample:
+    """Returns the measurements of a container.
 
     Args:
-        statistics: the answer.
+        totals: the resources that it has used.
         started: the start of the container, seconds since the epoch.
         now: the current time.
     """
-    totals = totals_of(statistics)
-    if totals is None:
-        return None
     span = max(now - started, 1e-3)
     cpu, memory, read, write = totals
     rates = (None if value is None else value / span for value in (cpu, read, write))

@@ -40,8 +40,10 @@ with lazy_imports:
 
 PATIENCE = 60.0
 """Default timeout of a request in seconds."""
+LOADED_PATIENCE = 900.0
+"""Timeout of the requests of a submission in seconds: an engine may start other containers first."""
 FIRST_PATIENCE = 10.0
-"""Timeout of the first request, a ping, in seconds; longer over ssh."""
+"""Timeout of the first request, a ping, in seconds; longer over ssh, and for a submission."""
 GET_TRIES = 10
 
 
@@ -65,10 +67,14 @@ class Engine:
 
     Args:
         address: its address (default: found as the docker command does).
+
+    Attributes:
+        patience: the default timeout of a request in seconds.
     """
 
     def __init__(self, address: Address | None = None) -> None:
         self.address = address or find_address()
+        self.patience = PATIENCE
         self._version = ""
         self._is_podman = False
 
@@ -81,7 +87,8 @@ class Engine:
             StateError: the server is not a Docker engine, or too old.
         """
         if not self._version:
-            patience = PATIENCE if self.address.command else FIRST_PATIENCE
+            slow = self.address.command or self.patience > PATIENCE
+            patience = PATIENCE if slow else FIRST_PATIENCE
             status, headers, _ = self._request("GET", "/_ping", None, patience)
             offered = parse_version(headers.get("Api-Version"))
             if status >= 500:
@@ -103,13 +110,21 @@ class Engine:
         """Whether the engine is Podman, whose API differs in a few places."""
         return bool(self.version) and self._is_podman
 
+    @cached_property
+    def lacks_control_groups(self) -> bool:
+        """Whether its containers have no control groups of their own, as without root on version 1."""
+        info = self.call("GET", "/info")
+        rootless = any("rootless" in str(option) for option in info.get("SecurityOptions") or ())
+        old = str(info.get("CgroupVersion") or "1") == "1"
+        return info.get("CgroupDriver") == "none" or (rootless and old)
+
     def call(
         self,
         method: str,
         path: str,
         query: Mapping[str, Any] | None = None,
         body: Any = None,
-        patience: float | None = PATIENCE,
+        patience: float | None = None,
     ) -> Any:
         """Sends a request and returns the decoded response.
 
@@ -118,13 +133,14 @@ class Engine:
             path: the path without the version.
             query: the query; mappings and lists are sent as JSON.
             body: the body, sent as JSON; bytes are a tar archive.
-            patience: the timeout in seconds; None for no limit.
+            patience: the timeout in seconds (default: that of the engine).
 
         Raises:
             EngineError: the engine rejects the request.
             NoEngineError: the engine does not answer.
         """
         url = self._url(path, query)
+        patience = self.patience if patience is None else patience
         for _ in range(GET_TRIES if method == "GET" else 1):
             status, _, data = self._request(method, url, body, patience)
             # Podman fails a listing when a container ends or is removed while it lists

@@ -17,6 +17,8 @@ from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.images.layers import Layers, lines_of
 from torchx.scheduling.progress import MB, Ongoing
 
+_DENIED = re.compile(r"unauthorized|denied|authentication required|no basic auth|\b40[13]\b", re.IGNORECASE)
+"""Part of the message of a registry that rejects a request without credentials."""
 DOCKER_HUB = "https://index.docker.io/v1/"
 
 
@@ -44,9 +46,13 @@ def provide(engine: Engine, image: str, report: Callable[[str], None]) -> str | 
     except StateError as error:
         if here is not None:
             return f"{image} could not be pulled, using the local copy ({_short(error.message)})"
+        hint = "list the engine's images: docker images; name one with --image or in the component"
+        if _DENIED.search(error.message):
+            registry = _registry_of(split_image(image)[0])
+            hint = f"if it is private, log in: docker login {registry}".rstrip() + "; else check its name"
         raise StateError(
             f"the image {image} is not on the engine and cannot be pulled: {_short(error.message)}",
-            hint="list the engine's images: docker images; name one with --image or in the component",
+            hint=hint,
             code="unknown_image",
             facts={"image": image},
         ) from error
@@ -117,6 +123,16 @@ def _pull(engine: Engine, image: str, report: Callable[[str], None]) -> None:
             ongoing.done(f"pulled {image}: {layers.size / MB:,.1f} MB in {ongoing.seconds:.1f} s")
 
 
+def _registry_of(repository: str) -> str:
+    """Returns the host of the registry of a repository; an empty text for Docker Hub.
+
+    >>> _registry_of("ghcr.io/me/tool"), _registry_of("localhost/a"), _registry_of("me/tool")
+    ('ghcr.io', 'localhost', '')
+    """
+    first, slash, _ = repository.partition("/")
+    return first if slash and ("." in first or ":" in first or first == "localhost") else ""
+
+
 def credentials_for(repository: str) -> str | None:
     """Returns the credentials for an image's registry from the user's docker configuration, or None."""
     # Path.home() raises without a home
@@ -126,8 +142,7 @@ def credentials_for(repository: str) -> str | None:
     from docker import auth  # on demand: slow to import
     from docker.errors import DockerException
 
-    first, slash, _ = repository.partition("/")
-    registry = first if slash and ("." in first or ":" in first or first == "localhost") else DOCKER_HUB
+    registry = _registry_of(repository) or DOCKER_HUB
     try:
         login = auth.load_config(config_path=str(Path(folder) / "config.json")).resolve_authconfig(registry)
     except DockerException as error:

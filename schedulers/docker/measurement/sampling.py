@@ -19,7 +19,7 @@ from torchx.machine.files import make_folder
 from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.engine.parallel import in_parallel
-from torchx.schedulers.docker.measurement.statistics import ONCE, totals_of
+from torchx.schedulers.docker.measurement.statistics import measure
 from torchx.schedulers.docker.replay import Progress
 from torchx.supervisor.metering import Meter, Use
 from torchx.supervisor.usage_file import UsageFile
@@ -158,5 +158,4 @@ class Sampler:
         return len(others)
 
     def _query(self, attempt: _Attempt) -> Totals | None:
-        path = f"/containers/{attempt.container.id}/stats"
-        return totals_of(self._engine.call("GET", path, ONCE, patience=PATIENCE))
+        return measure(self._engine, attempt.container, PATIENCE)

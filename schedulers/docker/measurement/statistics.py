@@ -1,15 +1,36 @@
-"""Parse the statistics of a container, as an engine reports them."""
+"""Read the statistics of a container from an engine."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from torchx.machine.cgroups import Totals
-from torchx.schedulers.docker.containers import mapping_in
+from torchx.schedulers.docker.containers import Container, mapping_in
+from torchx.schedulers.docker.engine.client import PATIENCE, Engine
 
 ONCE = {"stream": "false", "one-shot": "true"}
 """Query for statistics without a second reading, for which the engine would wait a second."""
+
+
+SLACK = 60.0
+"""CPU seconds that a container may seem to have used too much, as its engine may have another clock."""
+
+
+def measure(engine: Engine, container: Container, patience: float = PATIENCE) -> Totals | None:
+    """Returns the resources that a container has used; None if it has ended or the engine does not know.
+
+    Without control groups, as a rootless engine may be, it reports the resources of the whole machine.
+    """
+    answer = engine.call("GET", f"/containers/{container.id}/stats", ONCE, patience=patience)
+    totals = totals_of(answer)
+    if totals is None or engine.lacks_control_groups:
+        return None
+    processors = _number(mapping_in(answer, "cpu_stats"), "online_cpus") or math.inf
+    most = max(time.time() - (container.started or 0.0), 0.0) * processors + SLACK
+    return None if totals.cpu is not None and totals.cpu > most else totals
 
 
 def totals_of(statistics: Any) -> Totals | None:

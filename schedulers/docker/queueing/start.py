@@ -105,6 +105,7 @@ class Start(NamedTuple):
 
     def _start(self) -> None:
         engine, outage = client.Engine(), Outage(ENGINE_BACK_WITHIN)
+        engine.patience = client.LOADED_PATIENCE
         job = job_rules.job_from(self.app_id, self.request.data)
         leases = self.leases.descriptors
         bodies = [body for _, body in self.request.containers]

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from containers import scheduler
@@ -297,3 +298,26 @@ def test_an_engine_whose_networks_are_locked_up_is_reported(
     assert [finding.verdict for finding in others if finding.what == "engine"] == [Verdict.GOOD]
     assert (network.what, network.verdict) == ("network", Verdict.WRONG)
     assert network.hint.startswith("restart the engine")
+
+
+@pytest.mark.parametrize(
+    ("info", "files", "is_found"),
+    [
+        ({"Runtimes": {"nvidia": {}}}, [], True),
+        ({"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=all"}]}, [], True),
+        ({}, [docker_diagnosis.HOOK], True),
+        ({"CDISpecDirs": ["FOLDER"]}, ["nvidia.yaml"], True),
+        ({"Runtimes": {"runc": {}}, "CDISpecDirs": ["FOLDER"]}, ["other.yaml"], False),
+    ],
+)
+def test_each_way_to_gpus_is_found(
+    info: dict[str, Any], files: list[str], is_found: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in files:
+        (tmp_path / name).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(docker_diagnosis, "DEFAULT_PATH", "")
+    monkeypatch.setattr(Engine, "is_podman", False)
+    folders = {key: [str(tmp_path)] for key in info if key == "CDISpecDirs"}
+    found = docker_diagnosis._gpus(Engine(parse_address("unix:///no-engine")), {**info, **folders})
+    assert found.verdict is (Verdict.GOOD if is_found else Verdict.ABSENT)

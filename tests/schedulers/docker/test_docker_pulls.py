@@ -140,3 +140,10 @@ def test_wrong_credentials_are_reported(registry: Registry, tmp_path: Path) -> N
     (tmp_path / "config.json").write_text(json.dumps({"auths": {registry.host: {"auth": wrong}}}))
     with pytest.raises(StateError, match="is not on the engine and cannot be pulled: "):
         provide(Engine(), registry.image, lambda line: None)
+
+
+def test_a_private_image_without_login_names_the_login(registry: Registry, tmp_path: Path) -> None:
+    registry.put("secret")
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(StateError, match=f"log in: docker login {registry.host};"):
+        provide(Engine(), registry.image, lambda line: None)

@@ -143,3 +143,19 @@ def test_a_volume_that_containers_share_exists_before_them(
             scheduler().delete(each)
         jobs.ids.clear()
         Engine().call("DELETE", f"/volumes/{shared}")
+
+
+def test_a_submission_has_the_patience_of_docker_run(jobs: Jobs) -> None:
+    class Loaded(Engine):
+        """An engine that answers a request for a container after ten minutes."""
+
+        def _request(self, method: str, url: str, body: Any, patience: float | None) -> Any:
+            if method == "POST" and "/containers/" in url and patience is not None and patience < 600:
+                raise self.unreachable(TimeoutError())
+            return super()._request(method, url, body, patience)
+
+    loaded = scheduler()
+    loaded._engine = Loaded()
+    app_id = loaded.submit(AppDef("loaded", [sh("true", 32)]), {})
+    jobs.ids.append(app_id)
+    assert ended(app_id).state is AppState.SUCCEEDED

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import os
 import signal
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +21,11 @@ from torchx.machine import locks
 from torchx.runner import get_runner
 from torchx.schedulers.docker import supervisor_launch
 from torchx.schedulers.docker.containers import Container
+from torchx.schedulers.docker.engine.address import parse_address
+from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.measurement import sampling
 from torchx.schedulers.docker.measurement.sampling import Sampler
+from torchx.schedulers.docker.measurement.statistics import measure, totals_of
 from torchx.schedulers.docker.replay import Progress
 from torchx.schedulers.docker.supervisor_launch import docker_home, usage_path
 from torchx.schedulers.docker.usage import sample_of
@@ -111,6 +116,7 @@ class _Statistics:
     """An engine on another machine, whose containers have used so much."""
 
     address = SimpleNamespace(path="")
+    lacks_control_groups = False
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -184,8 +190,9 @@ STATISTICS: dict[str, Any] = {
 
 
 def test_rates_are_means_since_the_start() -> None:
-    found = sample_of(STATISTICS, 100.0, 110.0)
-    assert found is not None
+    totals = totals_of(STATISTICS)
+    assert totals is not None
+    found = sample_of(totals, 100.0, 110.0)
     assert (found.span, found.cpu, found.memory, found.read, found.write) == (10.0, 0.5, 70 * MB, 15.0, 2.0)
 
 
@@ -200,12 +207,38 @@ def test_rates_are_means_since_the_start() -> None:
     ],
 )
 def test_a_container_that_has_ended_has_no_sample(change: Callable[[Any], Any]) -> None:
-    assert sample_of(change(STATISTICS), 100.0, 110.0) is None
+    assert totals_of(change(STATISTICS)) is None
 
 
 def test_unknown_values_are_none() -> None:
-    found = sample_of(
-        {**STATISTICS, "cpu_stats": {}, "blkio_stats": {"io_service_bytes_recursive": None}}, 1.0, 2.0
-    )
-    assert found is not None
+    totals = totals_of({**STATISTICS, "cpu_stats": {}, "blkio_stats": {"io_service_bytes_recursive": None}})
+    assert totals is not None
+    found = sample_of(totals, 1.0, 2.0)
     assert found.cpu is found.read is found.write is None
+
+
+@pytest.mark.parametrize(
+    ("info", "is_known"),
+    [
+        ({"CgroupDriver": "systemd", "CgroupVersion": "2", "SecurityOptions": ["name=rootless"]}, True),
+        ({"CgroupDriver": "cgroupfs", "CgroupVersion": "1"}, True),
+        ({"CgroupDriver": "none", "CgroupVersion": "2"}, False),
+        ({"CgroupDriver": "cgroupfs", "CgroupVersion": "1", "SecurityOptions": ["name=rootless"]}, False),
+    ],
+)
+def test_an_engine_without_control_groups_knows_nothing(info: dict[str, Any], is_known: bool) -> None:
+    class Answering(Engine):
+        def call(self, method: str, path: str, *args: Any, **named: Any) -> Any:
+            return info if path == "/info" else STATISTICS
+
+    found = measure(Answering(parse_address("unix:///no-engine")), _container(0))
+    assert (found is not None) is is_known
+
+
+def test_numbers_of_the_whole_machine_are_not_those_of_a_container() -> None:
+    started = replace(_container(0), started=time.time() - 10.0)
+    used = {"online_cpus": 2, "cpu_usage": {"total_usage": 500_000_000_000}}
+    engine: Any = _Statistics({**STATISTICS, "cpu_stats": used})
+    assert measure(engine, started) is None
+    engine.answer = {**STATISTICS, "cpu_stats": {**used, "cpu_usage": {"total_usage": 20_000_000_000}}}
+    assert measure(engine, started) is not None
