@@ -19,7 +19,7 @@ from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.labels import APP_ID
 from torchx.schedulers.docker.lookup import containers_of, entries, find_containers, owner_of
-from torchx.schedulers.docker.replay import replay
+from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.request import checkpoint_volume
 from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.docker.rules.marks import CANCELLED, STALLED
@@ -35,6 +35,8 @@ KILLED_WITHIN = 10.0
 """Seconds that the engine may take to kill."""
 GRACE = 10.0
 """Seconds between TERM and KILL for containers that specify none."""
+PASSES = 20
+"""Maximum passes of a cancellation over the containers, as a retry may start others meanwhile."""
 SOON = 0.3
 """Seconds within which most containers end after the stop signal."""
 
@@ -62,16 +64,26 @@ def cancel(engine: Engine, app_id: str, *, now: bool = False) -> None:
         if now:
             end_all(engine, [c for c in containers if c.live], CANCELLED, 0.0)
         return
+    left = _to_cancel(progress)
+    for _ in range(PASSES):
+        end_all(engine, left, CANCELLED, 0.0 if now else progress.job.grace)
+        again = find_containers(engine, app_id).get(app_id)
+        if not again:
+            return
+        # a retry may have started others meanwhile, and one that ended by itself may have lost its mark
+        progress = replay(job_of(again), again)
+        left = [c for c in _to_cancel(progress) if not c.mark]
+        if not left:
+            return
+
+
+def _to_cancel(progress: Progress) -> list[Container]:
+    """Returns the containers that run or may be started, and the failed ones that wait for their retry."""
     newest = [c for mine in progress.replicas for c in mine[-1:]]
     begun = [c for c in newest if c.live or c.status == "created"]
-    # a failed replica that waits for its retry is marked too: it will not be retried
     waiting = {n for start in progress.starts for n in start.replicas}
     ended = [c for n in sorted(waiting) if (c := progress.newest(n)) is not None and c not in begun]
-    end_all(engine, begun + [c for c in ended if c.exit_code], CANCELLED, 0.0 if now else progress.job.grace)
-    again = find_containers(engine, app_id).get(app_id, ())
-    fresh = [c for c in again if not c.mark and (c.live or c.status == "created")]
-    if fresh:  # started meanwhile by a retry
-        end_all(engine, fresh, CANCELLED, 0.0 if now else progress.job.grace)
+    return begun + [c for c in ended if c.exit_code]
 
 
 def _require_own(containers: Sequence[Container], verb: str, command: str) -> None:
@@ -171,9 +183,21 @@ def _handle_ended(engine: Engine, mark: str, grace: float, before: Container) ->
         time.sleep(0.05)  # the engine has restarted it, or is about to
         return _mark_and_stop(engine, mark, grace, container)
     if not before.mark and not (container.mark and _was_stopped(container)):
-        # a container that ended by itself keeps its name, unless the engine would have restarted it
-        awaited = container.exit_code and container.restarts < container.allowed_restarts
+        # a container that ended by itself keeps its name, unless it would have been restarted or retried
+        awaited = container.exit_code and (
+            container.restarts < container.allowed_restarts or (mark == CANCELLED and _has_retry(container))
+        )
         _rename(engine, container, container.named(mark if awaited else ""))
+    return False
+
+
+def _has_retry(container: Container) -> bool:
+    """Returns True if the rules of a failed container's replica have a retry left."""
+    used = container.retry.get("used", {})
+    for ordinal, (role, replica) in enumerate(job_of([container]).members):
+        if (role.name, replica) == (container.role, container.replica):
+            scopes = {"APPLICATION": "application", "ROLE": f"role {role.name}"}
+            return bool(used.get(scopes.get(role.policy, str(ordinal)), 0) < role.max_retries)
     return False
 
 

@@ -36,7 +36,6 @@ from torchx.schedulers.docker.supervisor_launch import docker_home, spawn_superv
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.options import progress_of, provide_checkpoint_dir
 from torchx.scheduling.checks import require_application
-from torchx.scheduling.progress import Ongoing
 from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import CfgVal
 
@@ -106,8 +105,7 @@ def submit(
         return notes + queue_records.create(engine.address, app, data, named, reservation)
     with reservation, _lock(engine, job) as lock_descriptors:
         networks.provide_for(engine, bodies)
-        with Ongoing(report, f"starting {len(named)} containers"):
-            start_containers(engine, job, named, data, lock_descriptors, reservation.descriptors)
+        start_containers(engine, job, named, data, lock_descriptors, reservation.descriptors)
     return notes
 
 

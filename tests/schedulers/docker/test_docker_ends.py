@@ -117,6 +117,29 @@ class Overtaken(Engine):
         return super().call(method, path, query, body, patience)
 
 
+class EndsFirst(Engine):
+    """An engine on which the program ends by itself just before it is signalled."""
+
+    def call(self, method: str, path: str, query: Any = None, body: Any = None, patience: Any = None) -> Any:
+        if path.endswith("/kill"):
+            name = path.removesuffix("/kill")
+            command = {"Cmd": ["touch", "/tmp/end"]}
+            program = super().call("POST", f"{name}/exec", body=command)["Id"]
+            super().call("POST", f"/exec/{program}/start", body={"Detach": True})
+            super().call("POST", f"{name}/wait")
+        return super().call(method, path, query, body, patience)
+
+
+@pytest.mark.parametrize(("retries", "state"), [(5, AppState.CANCELLED), (0, AppState.FAILED)])
+def test_a_failure_during_the_cancellation_is_not_retried(retries: int, state: AppState, jobs: Jobs) -> None:
+    script = "until [ -e /tmp/end ]; do sleep 0.05; done; exit 3"
+    app_id = jobs.submit(sh(script, max_retries=retries), retry_backoff=600.0)
+    running(app_id)
+    cancel(EndsFirst(), app_id)
+    result = ended(app_id)
+    assert (result.state, [len(r.attempts) for r in replicas(result)]) == (state, [1])
+
+
 def test_an_application_that_another_process_cancels_first_is_cancelled(jobs: Jobs) -> None:
     app_id = jobs.submit(sh("sleep 600", 2))
     running(app_id, 2)
