@@ -72,7 +72,7 @@ def memory_size(count: int) -> str:
     """Formats bytes of memory, with units of 1024 as in ``memMB``.
 
     >>> memory_size(300 << 20), memory_size(64 << 30), memory_size(5 << 10)
-    ('300 MB', '64.0 GB', '0 MB')
+    ('300 MiB', '64.0 GiB', '0 MiB')
     """
-    megabytes = count / (1 << 20)
-    return f"{megabytes:.0f} MB" if megabytes < 1000 else f"{megabytes / 1024:.1f} GB"
+    mebibytes = count / (1 << 20)
+    return f"{mebibytes:.0f} MiB" if mebibytes < 1000 else f"{mebibytes / 1024:.1f} GiB"

@@ -268,7 +268,7 @@ def _message(c: Container, role: RoleFacts) -> str:
         return c.error
     msg = ""
     if c.oom and c.exit_code:
-        msg = "out of memory" + (f": its limit is {c.memory / (1 << 20):,.0f} MB" if c.memory else "")
+        msg = "out of memory" + (f": its limit is {c.memory / (1 << 20):,.0f} MiB" if c.memory else "")
     refused = refusal(c, msg)
     if msg or refused:
         return "; ".join(filter(None, (msg, refused)))

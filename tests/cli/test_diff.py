@@ -174,8 +174,8 @@ def test_measurements_are_shown_and_make_no_difference() -> None:
         sides = replace(a, handle=f"{a.handle}1"), replace(a, handle=f"{a.handle}2")
         results = compare(sides, runner, runner.load_config())[-1]
     assert {each.name: (each.a, each.b) for each in results.differences} == {
-        "peak memory": ("1 MB", "2 MB"),
-        "peak GPU memory": ("2 MB", "4 MB"),
+        "peak memory": ("1 MiB", "2 MiB"),
+        "peak GPU memory": ("2 MiB", "4 MiB"),
     }
     assert results.is_equal
 

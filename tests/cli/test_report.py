@@ -127,8 +127,8 @@ def test_a_thousand_replicas_are_summarized(data: dict[str, Any]) -> None:
     assert len(made.encode()) < 3_000_000
     assert made.count('<path class="band"') == 5 + 1  # the measurements, and the running replicas
     assert "1000 replicas: range and median" in made
-    assert "w/5, at most 9.0 GB" in made
-    assert "9.0 GB of 2.0 GB" in made  # memMB has units of 1024
+    assert "w/5, at most 9.0 GiB" in made
+    assert "9.0 GiB of 2.0 GiB" in made  # memMB has units of 1024
     assert made.count('class="row"') == 1, "only the failed replica has a row of its own"
     assert "All 1000 replicas" in made
     assert page(crowd(data, MOST_ROWS)).count('class="row"') == MOST_ROWS

@@ -49,11 +49,11 @@ BUSY = Sample(0.0, 1.0, cpu=3.14, memory=round(41.2 * 2**30), gpu=0.5, gpu_memor
 def test_a_row_has_the_measurements_and_the_last_line() -> None:
     row = ReplicaRow("trainer", 5, "RUNNING", 2, BUSY, "token=abc12345secret")
     assert cells(row) == [
-        "trainer/5", "RUNNING #2", "3.1", "41.2 GB", "50%", "1.0 GB", "2.0 MB/s", "token=********"
+        "trainer/5", "RUNNING #2", "3.1", "41.2 GiB", "50%", "1.0 GiB", "2.0 MB/s", "token=********"
     ]  # fmt: skip
     assert cells(ReplicaRow("w", 0, "PENDING", 1))[2:] == [""] * 6
     assert head_cells(app(row, row))[:7] == [
-        "train-x7k2", "RUNNING", "6.3", "82.4 GB", "50%", "2.0 GB", "4.0 MB/s"
+        "train-x7k2", "RUNNING", "6.3", "82.4 GiB", "50%", "2.0 GiB", "4.0 MB/s"
     ]  # fmt: skip
 
 

@@ -48,7 +48,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-LINE = "peak memory 41.2 of 64 GB, mean CPU 3.1 of 16, mean GPU 85%, peak GPU memory 30.0 GB"
+LINE = "peak memory 41.2 of 64 GiB, mean CPU 3.1 of 16, mean GPU 85%, peak GPU memory 30.0 GiB"
 
 
 def test_status_and_describe_show_peaks_beside_the_request(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,7 +72,7 @@ def test_of_many_replicas_the_notable_ones_are_listed() -> None:
     running = [ReplicaStatus(n, AppState.RUNNING, "w", "", attempts=attempts) for n in range(1000)]
     lines = replica_lines(RoleStatus("w", running), io.StringIO(), notable=notable(usage))
     assert [line.split(maxsplit=2) for line in lines] == [
-        ["37", "RUNNING", "largest memory: 41.0 GB (median 10.0 GB)"],
+        ["37", "RUNNING", "largest memory: 41.0 GiB (median 10.0 GiB)"],
         ["512", "RUNNING", "lowest CPU: 0.40 (median 3.0), lowest GPU: 10% (median 80%)"],
         ["998", "more", "are not shown (to list all: -o json)"],
     ]
@@ -115,7 +115,7 @@ def test_chosen_columns(capsys: pytest.CaptureFixture[str]) -> None:
     measured_job("train-2")
     rows = printed(capsys, "list", "-s", "local_cwd", "--columns", "gpu,app,cpu,memory").splitlines()
     assert [row.split() for row in sorted(rows)] == [
-        ["train-2"], ["85%", "train-1", "3.1", "41.2", "GB"], ["GPU", "APP", "CPU", "MEMORY"],
+        ["train-2"], ["85%", "train-1", "3.1", "41.2", "GiB"], ["GPU", "APP", "CPU", "MEMORY"],
     ]  # fmt: skip
     plain = printed(capsys, "list", "-s", "local_cwd").splitlines()[0].split()
     assert plain == ["APP", "NAME", "SCHEDULER", "STATE", "STARTED", "TIME", "EXIT"]
@@ -124,7 +124,7 @@ def test_chosen_columns(capsys: pytest.CaptureFixture[str]) -> None:
 def test_means_of_a_short_job_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     measured_job(span=0.005, cpu=1.9, memory=300 * MB)
     row = printed(capsys, "list", "-s", "local_cwd", "--columns", "app,cpu,memory").splitlines()[1]
-    assert row.split() == ["train-1", "300", "MB"]
+    assert row.split() == ["train-1", "300", "MiB"]
 
 
 def test_json_of_a_list_has_measurements_if_they_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,10 +167,10 @@ def of(span: float = 400.0, **values: Any) -> Sample:
     ("found", "note"),
     [
         (usage(of(memory=5 * GB)), ""),
-        (usage(of(memory=5 * GB), of(memory=9.8 * GB)), "w/1 used 9.8 of 10 GB of memory: request more"),
+        (usage(of(memory=5 * GB), of(memory=9.8 * GB)), "w/1 used 9.8 of 10 GiB of memory: request more"),
         (
             usage(of(memory=GB // 2), of(memory=MB)),
-            "at most 512 MB of 10 GB of memory were used",
+            "at most 512 MiB of 10 GiB of memory were used",
         ),
         (usage(of(200.0, memory=GB // 2)), ""),
         (usage(of(memory=GB // 2), requested=Requested()), ""),
@@ -186,9 +186,9 @@ def test_unsuitable_requests_are_noted(found: AppUsage | None, note: str) -> Non
 
 def test_the_line_names_the_largest_replica_and_current_values() -> None:
     two = usage(of(memory=5 * GB, cpu=1.0), of(memory=9 * GB, cpu=2.0))
-    assert usage_line(two) == "peak memory 9.0 of 10 GB (w/1), mean CPU 1.5 of 4"
+    assert usage_line(two) == "peak memory 9.0 of 10 GiB (w/1), mean CPU 1.5 of 4"
     current = two._replace(current=("memory", "cpu"))
-    assert usage_line(current) == "memory 9.0 of 10 GB (w/1), CPU 1.5 of 4"
+    assert usage_line(current) == "memory 9.0 of 10 GiB (w/1), CPU 1.5 of 4"
     assert usage_line(usage(of(0.5, cpu=1.0))) == "", "the first seconds are not typical"
     assert usage_line(usage(of(output=3.0))) == usage_line(None) == ""
 
@@ -203,7 +203,7 @@ def test_an_attached_run_notes_an_unsuitable_request(
     words = ["run", "-s", "local_cwd", "utils.sh", "--memMB", "100", sys.executable, "-c", script]
     assert main(words) == 0
     error = capsys.readouterr().err
-    assert re.search(r"note: sh/0 used \d+ of 100 MB of memory: request more", error)
+    assert re.search(r"note: sh/0 used \d+ of 100 MiB of memory: request more", error)
 
 
 def test_the_runner_returns_measurements() -> None:

@@ -70,8 +70,8 @@ def reported_cause(reasons: Iterable[str], exit_code: Optional[int]) -> Tuple[st
         reasons: the messages of the engine.
         exit_code: the exit code of the replica that failed first.
 
-    >>> reported_cause(["out of memory: its limit is 1 GB"], None)
-    ('out_of_memory', 'out of memory: its limit is 1 GB')
+    >>> reported_cause(["out of memory: its limit is 1 GiB"], None)
+    ('out_of_memory', 'out of memory: its limit is 1 GiB')
     """
     for reason in reasons:
         found = (name for name, pattern in _TABLE["messages"] if pattern.search(reason))

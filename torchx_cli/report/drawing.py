@@ -30,7 +30,7 @@ def amount(key: str, value: float | None) -> str:
     """Formats a value of a measurement.
 
     >>> amount("cpu", 3.14159), amount("memory", 2 << 20), amount("gpu", 0.5), amount("output", 12.0)
-    ('3.1 cores', '2 MB', '50%', '12 B/s')
+    ('3.1 cores', '2 MiB', '50%', '12 B/s')
     """
     if value is None:
         return "-"

@@ -65,7 +65,7 @@ def test_memory_is_a_hard_limit_and_its_end_has_a_name(jobs: Jobs) -> None:
     assert done.state is AppState.FAILED
     assert done.first_failure is not None
     assert done.first_failure.signal == "SIGKILL"
-    assert done.first_failure.msg == "out of memory: its limit is 64 MB"
+    assert done.first_failure.msg == "out of memory: its limit is 64 MiB"
 
 
 def test_limits_reach_the_engine(jobs: Jobs) -> None:

@@ -314,4 +314,4 @@ def test_a_want_of_memory_that_the_engine_heard_of_late_is_told(late: tuple[int,
     if late:
         first = describe(told).first_failure
         assert first is not None
-        assert first.msg == "out of memory: its limit is 64 MB"
+        assert first.msg == "out of memory: its limit is 64 MiB"

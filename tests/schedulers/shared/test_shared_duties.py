@@ -168,9 +168,9 @@ def test_a_row_of_a_local_job_has_the_reason_of_its_first_failure() -> None:
     view.replicas[0].attempts = [AttemptView(1, exit_code=127, msg="no program `x`")]
     assert (EndedJob.of(view).exit_code, EndedJob.of(view).msg) == (127, "no program `x`")
     view.replicas[0].attempts = [AttemptView(1, signal="SIGKILL", peak_kib=2048)]
-    assert EndedJob.of(view).msg.endswith("e.g. out of memory; peak memory 2 MB")
+    assert EndedJob.of(view).msg.endswith("e.g. out of memory; peak memory 2 MiB")
     view.replicas[0].attempts[0].usage = Sample(2.0, 1.0, memory=3 << 20)
-    assert EndedJob.of(view).msg.endswith("; peak memory 3 MB"), "of all of its processes"
+    assert EndedJob.of(view).msg.endswith("; peak memory 3 MiB"), "of all of its processes"
     view.msg = "its supervisor was killed"
     assert EndedJob.of(view).msg == "its supervisor was killed"
 
