@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from slurmscripts import made
+from slurmscripts import SH, made
 
 from torchx.schedulers.slurm.outcome import Outcome, outcome_of, outcome_without_slurm
 from torchx.schedulers.slurm.paths import SlurmPaths
 from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.schedulers.slurm.status import describe
 from torchx.scheduling.base import DescribeAppResponse
-from torchx.specs import AppDef, AppState
+from torchx.specs import AppDef, AppState, Role
 from torchx.specs.serialize import app_to_dict
+from torchx.testing.retry_cases import case_of, described, expected
+from torchx.testing.retry_model import predict, script
 
 SRUN = """
 import os, signal, subprocess, sys
@@ -34,7 +39,14 @@ def forward(number, send):
         except OSError:
             pass
 
-signals = {signal.SIGTERM: signal.SIGKILL, signal.SIGUSR2: signal.SIGTERM, signal.SIGURG: signal.SIGURG}
+def cancel(number, frame):  # as Slurm 25.11 and later do with the job when its first role gets SIGKILL
+    open(os.environ["FAKE_CALLS"], "a").write("srun signalled\\n")
+    forward(number, signal.SIGKILL)
+    os.kill(int(os.environ["FAKE_SCRIPT"]), signal.SIGKILL)
+
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    signal.signal(number, cancel)
+signals = {signal.SIGUSR1: signal.SIGKILL, signal.SIGUSR2: signal.SIGTERM, signal.SIGURG: signal.SIGURG}
 for number, send in signals.items():
     signal.signal(number, lambda n, frame, send=send: forward(n, send))
 for task in range(int(options["ntasks"])):
@@ -45,6 +57,10 @@ open(mine, "w").close()
 worst = 0
 while tasks:
     pid, status = os.wait()
+    try:
+        os.killpg(pid, signal.SIGKILL)  # as the end of a step
+    except OSError:
+        pass
     tasks.pop(pid)
     code = os.waitstatus_to_exitcode(status)
     worst = max(worst, code if code >= 0 else 128 - code)
@@ -95,7 +111,7 @@ class StepJob:
         env = {"SLURM_JOB_ID": "77", "SLURMD_NODENAME": "node1", "FAKE_STEPS": str(home / "steps")}
         env |= {"FAKE_CALLS": str(self.calls), "PATH": f"{self._programs}:{os.environ['PATH']}"}
         env["SLURM_TASKS_PER_NODE"] = "2"
-        self._argv = ["bash", str(home / "job.sh")]
+        self._argv = ["bash", "-c", f"export FAKE_SCRIPT=$$; exec bash {home}/job.sh"]
         self._env = env
         self._started_at = time.time()
 
@@ -107,6 +123,12 @@ class StepJob:
         """Runs the script to its end; returns its exit code."""
         with self.start(**env) as process:
             return process.wait(120)
+
+    def end_steps(self, number: int) -> None:
+        """Signals the tasks of all steps, as Slurm does."""
+        for name in os.listdir(self._env["FAKE_STEPS"]):
+            with suppress(OSError):
+                os.kill(int(name), signal.SIGUSR2 if number == signal.SIGTERM else signal.SIGUSR1)
 
     def status(self) -> DescribeAppResponse:
         """Returns the status of the job by its files; it is running unless its script has ended."""
@@ -127,3 +149,21 @@ class StepJob:
 def states(status: DescribeAppResponse) -> dict[str, list[str]]:
     """Returns the states of the replicas of each role."""
     return {role.role: [replica.state.name for replica in role.replicas] for role in status.roles_statuses}
+
+
+def case_differences(seed: int, home: Path) -> str:
+    """Runs a case of retries; returns its differences from the model, or an empty text."""
+    case = case_of(seed)
+    outcome = predict(case)
+    home.mkdir()
+    roles = []
+    for number, role in enumerate(case.roles):
+        each = [script(outcome, (number, id), str(home), 0.0) for id in range(role.replicas)]
+        choices = " ".join(f"{id}) {command};;" for id, command in enumerate(each))
+        text = f'case "$SLURM_PROCID" in {choices} esac'.replace("$", "$$")
+        made_role = Role(f"r{number}", "", entrypoint=SH, args=["-c", text], num_replicas=role.replicas)
+        roles.append(replace(made_role, retry_policy=role.policy, max_retries=role.max_retries))
+    job = StepJob(AppDef("a", roles), home, requeue=False)
+    job.run()
+    wanted, found = expected(outcome), described(job.status())
+    return "" if wanted == found else f"case {seed}: {case}\n  expected {wanted}\n  found    {found}"

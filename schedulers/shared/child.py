@@ -32,6 +32,7 @@ def run_child(
     env: Mapping[str, str] | Mapping[bytes, bytes] | None = None,
     cwd: str | None = None,
     stderr_apart: bool = False,
+    end_signal: int = signal.SIGTERM,
 ) -> int:
     """Runs a program in its own session and returns its exit code, 128 + N if signal N ended it.
 
@@ -44,6 +45,7 @@ def run_child(
         env: its environment (default: that of this process).
         cwd: its working directory (default: that of this process).
         stderr_apart: with a terminal, its stderr is not the terminal.
+        end_signal: the signal that ends it.
 
     Raises:
         StateError: it cannot be started.
@@ -60,7 +62,7 @@ def run_child(
                 env=None if env is None else dict(env),
                 cwd=cwd,
                 start_new_session=True,
-                preexec_fn=_preparation(streams.terminal),
+                preexec_fn=_preparation(streams.terminal, end_signal),
             )
         except OSError as error:
             raise StateError(f"`{argv[0]}` could not be run: {error.strerror}") from error
@@ -69,7 +71,7 @@ def run_child(
         try:
             _relay(process, ends, caller)
         except BaseException:
-            _end(process)
+            _end(process, end_signal)
             raise
         code = process.wait()
     finally:
@@ -77,9 +79,9 @@ def run_child(
     return code if code >= 0 else 128 - code
 
 
-def _preparation(terminal: bool) -> Callable[[], None]:
+def _preparation(terminal: bool, end_signal: int) -> Callable[[], None]:
     """Returns a function that the program's process calls first."""
-    end_with_parent = processes.ending_with_parent()
+    end_with_parent = processes.ending_with_parent(end_signal)
 
     def prepare() -> None:
         end_with_parent()
@@ -89,9 +91,9 @@ def _preparation(terminal: bool) -> Callable[[], None]:
     return prepare
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], end_signal: int) -> None:
     """Ends a program and its process group."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    for number in (end_signal, signal.SIGKILL):
         with suppress(OSError):
             os.killpg(process.pid, number)
         with suppress(subprocess.TimeoutExpired):

@@ -76,7 +76,7 @@ def execute(
     through = Streams(
         gate if streams.terminal else streams.stdout, errors, streams.stdin, streams.terminal, streams.size
     )
-    code = run_child(argv, through, env=env, stderr_apart=True)
+    code = run_child(argv, through, env=env, stderr_apart=True, end_signal=enter.END)
     errors.finish()
     if not gate.is_open:
         raise _rejection(gate.held + errors.dropped, f"{role}/{replica}")

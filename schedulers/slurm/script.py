@@ -173,7 +173,7 @@ def files_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) -> 
         files[f"{NODE_FOLDER}/notice.sh"] = NOTICE_SCRIPT
     if names := _folder_files(cfg, context):
         files |= {f"{NODE_FOLDER}/{name}": node_file(name) for name in ("gather.py", *names)}
-    files |= {f"{NODE_FOLDER}/{name}": text for name, text in job_services.files(app, grace_of(cfg)).items()}
+    files |= {f"{NODE_FOLDER}/{name}": text for name, text in job_services.files(app).items()}
     if any(role.max_retries for role in app.roles):
         rules = {option: cfg.get(option) for option in ("retry_on", "no_retry_on")}
         files[f"{NODE_FOLDER}/retries.py"] = node_file("judge.py")
@@ -248,7 +248,7 @@ def _replica_script(
     lines = [
         "torchx_replica=$SLURM_PROCID torchx_app=$TORCHX_APP_ID torchx_folder=$TORCHX_FOLDER",
         f"torchx_role={quote(folder)} torchx_root={root or quote(root)} torchx_retries=$TORCHX_RETRIES",
-        f"torchx_logs={_node_logs(cfg, context)}",
+        f"torchx_logs={_node_logs(cfg, context)} torchx_grace={grace_of(cfg)}",
         job_services.replica_variables(number, role, cfg),
         'export TORCHELASTIC_ERROR_FILE="$torchx_folder/$torchx_role/$torchx_replica/error.json"',
         'export PET_LOG_DIR="$torchx_folder/torchelastic/$torchx_role"',

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -248,7 +247,7 @@ def test_the_grace_period_is_that_of_the_run_options(tmp_path: Path) -> None:
     deaf = server("trap '' TERM; while :; do sleep 0.1; done", within="0.5s")
     given = job(tmp_path, deaf, trainer("true"), grace_period=0.5)
     assert "roles=2 fail_fast=yes grace=1\n" in script_of(given.app, given.cfg, context("/f"))
-    assert json.loads(files_of(given.app, given.cfg, context("/f"))[".node/services.json"])["0"]["grace"] == 1
+    assert " torchx_grace=1\n" in files_of(given.app, given.cfg, context("/f"))["role-0.sh"]
     assert given.run() == 137
     first = given.status().first_failure
     assert first is not None

@@ -15,7 +15,10 @@ REQUEST = "TORCHX_EXEC_REQUEST"
 FAILED = 77
 """The exit code for a program that was not started."""
 IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTERM)
-WATCHED = (signal.SIGCHLD, signal.SIGHUP)
+END = signal.SIGUSR2
+"""The signal that ends the program. ``srun`` forwards it; after TERM it would kill the task itself, and from
+Slurm 25.11 on with it a job of several roles."""
+WATCHED = (signal.SIGCHLD, signal.SIGHUP, END)
 FROM_KERNEL = 128
 """The code of a signal that no process has sent (sigaction(2), SI_KERNEL)."""
 
@@ -166,6 +169,8 @@ def wait(child: int) -> int:
             pid, status = os.waitpid(child, os.WNOHANG)
             if pid:
                 return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        elif received.si_signo == END:
+            os.kill(child, signal.SIGKILL)
         elif received.si_code == FROM_KERNEL:
             os.kill(child, signal.SIGHUP)  # not reaped yet: its pid is not that of another process
 

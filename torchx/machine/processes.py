@@ -289,15 +289,19 @@ def become_subreaper() -> bool:
         return False
 
 
-def ending_with_parent() -> Callable[[], None]:
-    """Returns a function for a new child: the kernel sends it TERM when the thread that started it ends."""
+def ending_with_parent(number: int = signal.SIGTERM) -> Callable[[], None]:
+    """Returns a function for a new child: the kernel signals it when the thread that started it ends.
+
+    Args:
+        number: the signal.
+    """
     parent, prctl = os.getpid(), getattr(ctypes.CDLL(None), "prctl", None)  # here: a child must not import
 
     def prepare() -> None:
         if prctl is not None:
-            prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+            prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
             if os.getppid() != parent:
-                os.kill(os.getpid(), signal.SIGTERM)
+                os.kill(os.getpid(), number)
 
     return prepare
 

@@ -28,7 +28,9 @@ notices = []  # type: list[int]  # the processes that deliver notices
 DRAIN = 1.0  # seconds to wait for further output after the program has ended
 SIGNALLED_WITHIN = 1.0  # seconds within which Slurm signals all processes of a replica
 JOB = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # the folder of the job
-STOPS = ("stopping", "cancelled")  # files in the folder of the job that exist before its replicas are ended
+STOPPING = "stopping"  # the file in the folder of the job that exists before its script sends TERM
+STOPS = (STOPPING, "cancelled")  # files in the folder of the job that exist before its replicas are ended
+AT_LIMIT = 10.0  # seconds before the time limit from which on an end may be one by the signal of Slurm
 
 
 class Output:
@@ -138,7 +140,7 @@ def load_service(mark: str, env: "Any") -> "Any":
     return module.Service(mark, env)
 
 
-def main(folder: str, least: int, logs: str, mark: str, variables: "Any", command: "Any") -> int:
+def main(folder: str, least: int, logs: str, mark: str, grace: int, variables: "Any", command: "Any") -> int:
     """Runs a command to its end and returns its exit code, 128 + N if signal N ended it.
 
     Args:
@@ -146,6 +148,7 @@ def main(folder: str, least: int, logs: str, mark: str, variables: "Any", comman
         least: the minimum number of this attempt.
         logs: the folder on the node's disk for its output until its end; empty to write it to ``folder``.
         mark: the file that shows that a replica of a service is ready; empty for another one.
+        grace: seconds from TERM to KILL, if the job ends the replica.
         variables: environment variables of the command, each as NAME=VALUE, added to those of this process.
         command: the program and its arguments.
     """
@@ -184,7 +187,11 @@ def main(folder: str, least: int, logs: str, mark: str, variables: "Any", comman
     signal.signal(signal.SIGURG, lambda number, frame: notify(process.pid))
     if os.path.exists(os.path.join(JOB, ".noticed")):  # before this process handled the signal
         notify(process.pid)
-    status, facts["ended_at"] = follow(process, output, gathered, service, received), time.time()
+    if os.path.exists(os.path.join(JOB, STOPPING)):  # it may have missed the signal
+        received.append(signal.SIGTERM)
+        process.terminate()
+    status = follow(process, output, gathered, service, received, grace)
+    facts["ended_at"] = time.time()
     end = {"exit_code": status} if status >= 0 else {"signal": name_of(-status)}  # type: dict[str, Any]
     if is_being_ended(status, service, received) and not received:
         received.append(signal.SIGTERM)
@@ -208,7 +215,7 @@ def is_being_ended(status: int, service: "Any", received: "Any") -> bool:
     Slurm signals the processes of a replica one after another: the program, which has ended with ``status``,
     may have got the signal before this process.
     """
-    by_term = status in (-signal.SIGTERM, 128 + signal.SIGTERM)
+    by_term = status in (-signal.SIGTERM, 128 + signal.SIGTERM) or is_at_limit()
     if (service is None and not by_term) or (service is not None and service.late):
         return bool(received)
     if any(os.path.exists(os.path.join(JOB, name)) for name in STOPS):
@@ -217,6 +224,12 @@ def is_being_ended(status: int, service: "Any", received: "Any") -> bool:
     while not received and time.monotonic() < until:
         time.sleep(0.01)
     return bool(received)
+
+
+def is_at_limit() -> bool:
+    """Returns True at the time limit of the job."""
+    ends_at = os.environ.get("TORCHX_ENDS_AT", "")
+    return ends_at.isdigit() and time.time() >= int(ends_at) - AT_LIMIT
 
 
 def notify(pid: int) -> None:
@@ -240,10 +253,40 @@ def is_running(child: int) -> bool:
         return False
 
 
+class End:
+    """The end of a program by its job. Slurm ends programs itself in other cases.
+
+    Args:
+        service: the checks of a service; None without.
+        received: the signals received so far.
+        grace: seconds from TERM to KILL.
+    """
+
+    def __init__(self, service: "Any", received: "Any", grace: float) -> None:
+        self._service, self._received, self._grace = service, received, grace
+        self._since = None  # type: float | None
+
+    def is_over(self, now: float) -> bool:
+        """Returns True after the grace period."""
+        if self._since is None:
+            late = self._service is not None and self._service.late
+            if late or (self._received and os.path.exists(os.path.join(JOB, STOPPING))):
+                self._since = now
+        return self._since is not None and now - self._since >= self._grace
+
+
 def follow(
-    process: "Any", output: Output, gathered: "Any", service: "Any" = None, received: "Any" = ()
+    process: "Any",
+    output: Output,
+    gathered: "Any",
+    service: "Any" = None,
+    received: "Any" = (),
+    grace: float = 0.0,
 ) -> int:
     """Reads output until the program has ended and its output is closed; checks a service meanwhile.
+
+    A program that outlives the grace period is killed here, not by a signal to srun: from Slurm 25.11 on, the
+    SIGKILL that follows, to a step of the first role, cancels the whole job.
 
     Args:
         process: the program.
@@ -251,7 +294,9 @@ def follow(
         gathered: the logs on the disk of this node; None without.
         service: the checks of a service; None without.
         received: the signals received so far.
+        grace: seconds from TERM to KILL.
     """
+    end = End(service, received, grace)
     poll, streams = select.epoll(), {process.stdout: 1, process.stderr: 2}  # it keeps the order of output
     for descriptor in streams:
         poll.register(descriptor, select.EPOLLIN)
@@ -281,7 +326,9 @@ def follow(
             quiet_since, ended = now, process.poll() is not None
             if service is not None and not ended:
                 service.check(process)
-        elif not ready and now - quiet_since > DRAIN:
+            if end.is_over(now):
+                process.kill()
+        elif end.is_over(now) or (not ready and now - quiet_since > DRAIN):
             break  # a process left behind by the program holds its output open
     poll.close()
     output.flush(1)
@@ -305,4 +352,5 @@ def read_task() -> "Any":
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], *read_task()))
+    place, least, logs, mark, grace = sys.argv[1:6]
+    sys.exit(main(place, int(least), logs, mark, int(grace), *read_task()))

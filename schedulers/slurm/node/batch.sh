@@ -52,8 +52,8 @@ open_job() {  # prepares the job: its folder, the number of its attempt, the var
     open_folder
     attempt=$((${SLURM_RESTART_COUNT:-0} + 1))
     echo "$attempt" > "$folder/attempt"; echo "== attempt $attempt"
-    stopped= notified=
-    trap 'stopped=yes' TERM  # cancelled, out of time, or preempted
+    stopped= notified= ending=
+    trap 'stopped=yes; end_early' TERM  # cancelled, out of time, or preempted
     export TORCHX_FOLDER=$folder TORCHX_APP_ID=$job TORCHX_SLURM_ATTEMPT=$attempt
     export PYTHONUNBUFFERED=1 SLURM_UNBUFFEREDIO=1
     [ "$attempt" -gt 1 ] || rm -f "$folder"/.retried*
@@ -80,7 +80,8 @@ note_count() {  # note_count FILE NUMBER: writes a count of the job
 }
 
 note_elsewhere() { :; }  # for jobs with `job_dir`, folders.sh replaces this function
-begin_run() { :; }  # for jobs with a time limit or requeues, limits.sh replaces these two functions
+begin_run() { :; }  # for jobs with a time limit or requeues, limits.sh replaces these three functions
+end_early() { :; }
 end_run() { :; }
 
 ports=" "
@@ -117,7 +118,7 @@ step() {  # step OPTION... ROLE: runs srun to its end; no job control, under whi
     local code role=${!#} size
     size=$(wc -c < "$folder/batch.log")
     : > "$folder/.begun-$role"
-    trap 'stopped=yes; [ ! -e "$folder/stopping" ] || kill -TERM "$srun"' TERM
+    trap 'stopped=yes' TERM  # never a signal to srun: from Slurm 25.11 on, its end by TERM cancels the whole job
     (umask "$mask"; exec srun "$@") & srun=$!
     while wait "$srun"; code=$?; ((code > 128)) && kill -0 "$srun" 2> /dev/null; do :; done
     # srun exits with 0 if a node fails while it starts the replicas
@@ -185,12 +186,13 @@ prepare_roles() { :; }  # for jobs with services, services.sh replaces `begin` a
 is_done() { false; }
 release_roles() { :; }
 
-end_other_roles() {
+end_other_roles() {  # the agents kill their programs after the grace period
     local n
     touch "$folder/stopping"
-    timeout 20 scancel --signal=TERM "$job"
-    for ((n = 0; n < grace * 10; n++)); do [ -n "$(jobs -rp)" ] || break; sleep 0.1; done
-    for role in $(jobs -rp); do kill -TERM "$role"; done
+    while [ -n "$(jobs -rp)" ]; do  # again if a controller has not answered
+        timeout 20 scancel --signal=TERM "$job"
+        for ((n = 0; n < (grace + 5) * 10; n++)); do [ -n "$(jobs -rp)" ] || break; sleep 0.1; done
+    done
     wait
 }
 
@@ -237,7 +239,7 @@ run_job() {  # runs all roles, with the retries of the whole job, and ends the s
         code=0
     done
     end_run
-    if [ -n "$stopped" ]; then
+    if [ -n "$stopped$ending" ]; then
         touch "$folder/stopped"  # wakes waiting commands
         exit "$((code ? code : 143))"
     fi

@@ -87,20 +87,11 @@ def replica_variables(number: int, role: Role, cfg: Mapping[str, CfgVal]) -> str
     )
 
 
-def files(app: AppDef, grace: int) -> dict[str, str]:
-    """Returns the files for services, by their names in the folder of the files of all jobs.
-
-    Args:
-        app: the application.
-        grace: seconds from TERM to KILL.
-    """
+def files(app: AppDef) -> dict[str, str]:
+    """Returns the files for services, by their names in the folder of the files of all jobs."""
     if not has_services(app):
         return {}
-    rules = {
-        str(number): {**_plain(own), "grace": grace}
-        for number, role in enumerate(app.roles)
-        if (own := rule(role))
-    }
+    rules = {str(number): _plain(own) for number, role in enumerate(app.roles) if (own := rule(role))}
     return {
         "services.sh": node_file("services.sh"),
         "services.json": json.dumps(rules) + "\n",

@@ -4,10 +4,11 @@
 #   notice     the seconds before it at which Slurm sends USR1 to the script, or 0; by SIGNAL to the programs
 #   requeues   the requeues after the time limit
 #   preempted  yes: requeue after a preemption, if Slurm does not do it
+# `ending` is not empty while the job is being requeued, and afterwards.
 
 begin_run() {  # sets the variables of the run
     local now
-    rm -f "$folder"/{.noticed,.interrupted,.expired}
+    rm -f "$folder"/{.noticed,.interrupted,.expired,.terminated}
     [ "$attempt" -gt 1 ] || rm -f "$folder/.requeued"
     requeued=$(number_in .requeued)
     now=$(date +%s) ends_at=${SLURM_JOB_END_TIME:-0}
@@ -26,13 +27,26 @@ send_notice() {  # forwards the notice: the agents of the replicas handle URG, w
     notified=yes
 }
 
+is_at_limit() {
+    ((limit && $(date +%s) >= ends_at - 10))
+}
+
+end_early() {  # requeues the job when Slurm ends it, which kills the script, too, if a program outlives TERM
+    local code=143
+    if is_at_limit || timeout 20 scontrol show job "$job" | grep -q 'JobState=COMPLETING'; then end_run; fi
+}
+
 end_run() {  # requeues the job if the time limit or a preemption has ended the run; or else sets the exit code
-    local cause=
-    [ ! -e "$folder/cancelled" ] || return 0
+    local cause= facts
+    [ -z "$ending" ] && [ ! -e "$folder/cancelled" ] || return 0
+    ending=yes  # first: another signal may come meanwhile
+    # the replicas may have got TERM before this script
+    if [ -z "$stopped" ] && [ -e "$folder/.terminated" ] && is_at_limit; then stopped=yes; fi
     if [ -n "$stopped" ] || [ -e "$folder/.interrupted" ]; then
-        if scontrol show job "$job" | grep -q 'PreemptTime=[0-9]'; then
+        facts=$(timeout 20 scontrol show job "$job")
+        if [[ $facts = *PreemptTime=[0-9]* ]]; then
             cause=preemption
-        elif [ -e "$folder/.interrupted" ] || ((limit && $(date +%s) >= ends_at - 10)); then
+        elif [ -e "$folder/.interrupted" ] || is_at_limit || [[ $facts = *Reason=TimeLimit* ]]; then
             cause=limit
         fi
     fi
@@ -41,7 +55,8 @@ end_run() {  # requeues the job if the time limit or a preemption has ended the 
         note_count .requeued "$((requeued + 1))"
     elif [ "$cause" != preemption ] || [ "$preempted" != yes ]; then
         [ "$cause" != limit ] || touch "$folder/.expired"
+        ending=
         return 0
     fi
-    timeout 60 scontrol requeue "$job" && exit "$((code ? code : 143))"
+    timeout 60 scontrol requeue "$job" || ending=
 }

@@ -87,9 +87,9 @@ class Program:
             os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """Sends SIGKILL, unless it has ended."""
+        """Kills it and the processes below it, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+            kill_tree(self.pid)
 
     def _reap(self, options: int) -> "int | None":
         if self.status is None:
@@ -98,6 +98,29 @@ class Program:
                 ended = os.WIFSIGNALED(status)
                 self.status = -os.WTERMSIG(status) if ended else os.WEXITSTATUS(status)
         return self.status
+
+
+def kill_tree(pid: int) -> None:
+    """Kills a process and those below it."""
+    try:
+        os.kill(pid, signal.SIGSTOP)  # it starts no more of them
+        for child in children_of(pid):
+            kill_tree(child)
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        return  # it has ended
+
+
+def children_of(pid: int) -> "list[int]":
+    """Returns the child processes of a process."""
+    found = []  # type: list[int]
+    try:
+        for task in os.scandir("/proc/" + str(pid) + "/task"):
+            with open(task.path + "/children") as file:
+                found += map(int, file.read().split())
+    except OSError:
+        return found  # it has ended
+    return found
 
 
 def become(

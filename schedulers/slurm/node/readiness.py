@@ -44,13 +44,11 @@ class Service:
         number = self._mark.parent.name.rpartition("-")[2]
         rule = json.loads((self._job / ".node" / "services.json").read_text(encoding="utf-8"))[number]
         self._port: str = rule["port"]
-        self._grace: int = rule["grace"]
         self._probe = Probe.of(rule["ready"])
         known = ServiceRule(rule["ready"], self._probe, rule["limit"], rule["within"])
         self._watch: Watch | None = Watch(known, self._start)
         self.late = ""
         self._ready_at: float | None = None
-        self._kill_at = 0.0
         self._command: tuple[subprocess.Popen[bytes], CommandCheck] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._checked_at = time.monotonic()
@@ -58,10 +56,10 @@ class Service:
 
     def pause(self) -> float:
         """Returns the maximum seconds until the next call of :meth:`check`."""
-        now = time.monotonic()
-        if self._watch is not None:
-            return min(self._watch.pause_from(now), LONGEST if self._command is None else COMMAND_INTERVAL)
-        return max(self._kill_at - now, 0.0) if self._kill_at else LONGEST
+        if self._watch is None:
+            return LONGEST
+        longest = LONGEST if self._command is None else COMMAND_INTERVAL
+        return min(self._watch.pause_from(time.monotonic()), longest)
 
     def feed(self, stream: int, data: bytes) -> None:
         """Handles output of the program."""
@@ -69,17 +67,15 @@ class Service:
             self._watch.feed(stream, data)
 
     def check(self, process: Program) -> None:
-        """Checks whether the replica is ready; ends its program if it is not in time."""
+        """Checks whether the replica is ready; sends TERM to its program if it is not in time."""
         now = time.monotonic()
         between, self._checked_at = now - self._checked_at, now
         self._reap()
         if self._watch is not None and between > SUSPENDED:
             self._watch.extend(between)
         if self._watch is None:
-            if self._kill_at and now >= self._kill_at:
-                self._kill_at = 0.0
-                process.kill()
-        elif self._watch.is_ready(now):
+            return
+        if self._watch.is_ready(now):
             self._close()
             self._ready_at = time.time()
             with open(os.open(self._mark, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -87,7 +83,6 @@ class Service:
         elif self._watch.is_late(now):
             self.late = self._watch.reason()
             self._close()
-            self._kill_at = now + self._grace
             process.terminate()
 
     def end(self, status: int, stopped: bool) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 # Read by role-N.sh, which sets the variables torchx_* and the arguments: NAME=VALUE... -- PROGRAM ARGUMENT...
 # Plain sh, so that it runs in small containers.
 #   torchx_first     the file for the exit code of the first failure, and the number of the role, torchx_number
+#   torchx_grace     the seconds from TERM to KILL, if the job ends the replica
 # For a service, role-N.sh sets:
 #   torchx_ready     the file that exists while the replica is ready
 #   torchx_probe     not empty if it has a probe
@@ -14,8 +15,8 @@ if [ "$torchx_retries" -gt 0 ] && [ "$torchx_attempt" -gt 1 ]; then  # counted f
     read -r torchx_used 2> /dev/null < "$torchx_place/.retried" || torchx_used=0
 fi
 unset TORCHX_FOLDER TORCHX_SLURM_ATTEMPT TORCHX_RETRIES TORCHX_APP_ID TORCHX_NODE_LOGS TORCHX_JOB_DIR
-torchx_noticed=
-trap 'torchx_signalled=yes' TERM
+torchx_noticed= torchx_pid=
+trap 'torchx_signalled=yes; torchx_end_plain' TERM
 trap 'torchx_noticed=yes' URG
 
 torchx_is_ending() {  # after the notice of the time limit, the end of a program is neither a failure nor retried
@@ -31,6 +32,11 @@ torchx_is_needed() {  # the replica of a service has ended by itself
     [ -z "$torchx_signalled" ]
 }
 
+torchx_end_plain() {  # kills a program that runs without the agent after the grace period, if the job ends it
+    [ -z "$torchx_pid" ] || [ ! -e "$torchx_folder/stopping" ] ||
+        { trap '' TERM; sleep "$torchx_grace"; torchx_kill "$torchx_pid"; } > /dev/null 2>&1 &
+}
+
 torchx_run_plainly() {  # on a node without Python: no timestamps
     torchx_mask=$(umask)
     umask 077
@@ -44,7 +50,8 @@ torchx_run_plainly() {  # on a node without Python: no timestamps
         torchx_since=$(date +%s)
         echo "$torchx_since" > "$torchx_ready"
     fi
-    [ -z "$torchx_message" ] && (
+    (
+        [ -z "$torchx_message" ] || exit 1
         umask "$torchx_mask"
         export TORCHX_ATTEMPT="$torchx_attempt"
         while [ "$1" != -- ]; do  # not passed as arguments, which other users can see
@@ -53,8 +60,10 @@ torchx_run_plainly() {  # on a node without Python: no timestamps
         done
         shift
         exec "$@"
-    ) > "$torchx_at/stdout.log" 2> "$torchx_at/stderr.log" < /dev/null
-    set -- $?
+    ) > "$torchx_at/stdout.log" 2> "$torchx_at/stderr.log" < /dev/null & torchx_pid=$!
+    if [ -e "$torchx_folder/stopping" ]; then kill -TERM "$torchx_pid" $$; fi  # it has missed the signal
+    while wait "$torchx_pid"; set -- $?; [ "$1" -gt 128 ] && kill -0 "$torchx_pid" 2> /dev/null; do :; done
+    torchx_pid=
     torchx_end="\"exit_code\": $1, \"host\": \"$SLURMD_NODENAME\", \"ended_at\": $(date +%s)$torchx_message"
     torchx_end="$torchx_end${torchx_since:+, \"ready_at\": $torchx_since}"
     if torchx_is_needed; then
@@ -93,13 +102,16 @@ while :; do
     if command -v python3 > /dev/null && [ "$(command -v printf)" = printf ]; then
         printf '%s\0' "$@" |
             python3 -I -S "$torchx_folder/.node/agent.py" \
-                "$torchx_place" "$torchx_attempt" "$torchx_logs" "$torchx_ready"
+                "$torchx_place" "$torchx_attempt" "$torchx_logs" "$torchx_ready" "$torchx_grace"
     else
         torchx_run_plainly "$@"
     fi
     torchx_code=$?
     [ "$torchx_code" != 137 ] || torchx_record_kill
     [ -z "$torchx_ready" ] || rm -f "$torchx_ready"
+    if [ -n "$torchx_signalled" ] && [ -n "$TORCHX_ENDS_AT" ] && [ ! -e "$torchx_folder/stopping" ]; then
+        (umask 077; : > "$torchx_folder/.terminated")
+    fi
     { [ "$torchx_code" = 0 ] || [ -n "$torchx_signalled" ]; } && exit "$torchx_code"
     if [ -n "$torchx_ready" ] && [ -e "$torchx_folder/.released" ]; then exit 0; fi
     if torchx_is_ending; then  # exit 0, so that srun does not end the others, which save their state

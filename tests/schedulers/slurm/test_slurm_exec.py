@@ -68,15 +68,27 @@ def test_it_runs_on_the_node_of_the_replica(scheduler: SlurmScheduler, tmp_path:
 
 @pytest.mark.slurm
 def test_no_program_stays_behind(scheduler: SlurmScheduler) -> None:
-    """The command line is killed: the program ends too."""
-    app_id = scheduler.submit(AppDef("behind", [role("echo up; exec sleep 600")]), {})
-    wait_until(lambda: output(scheduler, app_id) == b"up\n", "it runs")
+    """The command line is killed: the program ends too.
+
+    Slurm reports a step CANCELLED if srun has killed it. From Slurm 25.11 on, that cancels the whole job.
+    """
+    roles = [role("echo up; exec sleep 600", name) for name in ("one", "two")]
+    app_id = scheduler.submit(AppDef("behind", roles), {})
+    wait_until(lambda: output(scheduler, app_id) == b"up\n" * 2, "it runs")
+    handle = f"slurm://torchx/{app_id}/one/0"
     for number in (signal.SIGKILL, signal.SIGHUP):
-        with start("exec", f"slurm://torchx/{app_id}", "sh", "-c", "echo $$; exec sleep 600") as command:
+        with start("exec", handle, "sh", "-c", "trap '' USR2; echo $$; exec sleep 600") as command:
             assert command.stdout is not None
             pid = int(command.stdout.readline())
             command.send_signal(number)
         wait_until(lambda pid=pid: enter.start_of(pid) < 0, "it has ended")
+    argv = ("squeue", "--noheader", "--steps", f"--jobs={app_id}", "--format=%i")
+    wait_until(lambda: len(slurm(*argv).split()) <= 3, "those of the script and of the roles are left")
+    if "slurmdbd" in slurm("scontrol", "show", "config"):
+        columns = ("--noheader", "--parsable2", "--format=JobName,State")
+        wait_until(
+            lambda: slurm("sacct", f"--jobs={app_id}", *columns).count("sh|FAILED") == 2, "none is cancelled"
+        )
 
 
 def sent(*parts: bytes, mark: bytes = b"M") -> tuple[bool, bytes, bytes]:
