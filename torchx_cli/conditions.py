@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchx.command_line import ArgumentError
-from torchx.runner.reports import FIRST_PAUSE, LONGEST_INTERVAL, LONGEST_PAUSE, NEARBY_INTERVAL
+from torchx.runner.reports import FIRST_PAUSE, LONGEST_PAUSE
 from torchx.scheduling.base import Reports
 from torchx.scheduling.logs import LogChunk, LogQuery, matching, text_of, whole_lines
 from torchx.specs.status import AppState
@@ -188,10 +188,8 @@ def _poll(
 ) -> Outcome:
     scheduler = runner.scheduler_of(handle)
     recorded = isinstance(scheduler, Reports)
-    longest = (
-        LONGEST_PAUSE if recorded else NEARBY_INTERVAL if scheduler.on_this_machine else LONGEST_INTERVAL
-    )
-    pause = FIRST_PAUSE
+    begun = time.monotonic()
+    pause = FIRST_PAUSE if scheduler.on_this_machine else runner.pause_after(handle, 0.0)
     while True:
         status = runner.status(handle)
         if status is None or status.is_terminal() or holds(status):
@@ -200,4 +198,5 @@ def _poll(
         if left is not None and left <= 0:
             return Outcome(handle, status, None)
         time.sleep(pause if left is None else min(pause, left))
+        longest = LONGEST_PAUSE if recorded else runner.pause_after(handle, time.monotonic() - begun)
         pause = min(1.5 * pause, longest)

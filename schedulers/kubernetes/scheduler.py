@@ -127,6 +127,10 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
 
         return status.list_apps(self._clusters, cfg)
 
+    def wakes(self, app_id: str) -> bool:
+        """Returns True: watches report the end."""
+        return True
+
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Blocks until an application has ended, by watching its objects."""
         return kubernetes_wait.wait(self._clusters, app_id, timeout)

@@ -15,10 +15,11 @@ from torchx.schedulers.slurm.parse import ENDED
 from torchx.schedulers.slurm.paths import SlurmPaths, distrust_reason, read_own, tasks_in, write
 from torchx.schedulers.slurm.queue import SlurmJob, find, require_own
 from torchx.schedulers.slurm.record import Records, SlurmRecord
+from torchx.scheduling.pace import pause_after
 from torchx.specs.status import AppState, is_terminal
 
-POLL_INTERVAL = 0.1
-"""Seconds between checks whether a deleted job has ended."""
+FIRST_PAUSE = 0.1
+"""Seconds between the first two checks whether a deleted job has ended."""
 DELETE_TIMEOUT = 120.0
 """Seconds to wait for a deleted job to end."""
 
@@ -66,14 +67,15 @@ def _kill_job(job: SlurmJob) -> None:
 def _delete_job(job: SlurmJob) -> None:
     require_own(job, "deleted")
     cancel_job(job)
-    end = time.monotonic() + DELETE_TIMEOUT
+    begun = time.monotonic()
     app_id = f"{job.record.key}@{job.record.token}"
     while (now := find(app_id)) is not None and not has_ended(now):
-        if time.monotonic() > end:
+        waited = time.monotonic() - begun
+        if waited > DELETE_TIMEOUT:
             raise StateError(
                 f"job {job.record.key} has not ended after {DELETE_TIMEOUT:.0f} s", hint="try again later"
             )
-        time.sleep(POLL_INTERVAL)
+        time.sleep(pause_after(waited, first=FIRST_PAUSE))
     Records().remove(job.record)
     remove_folders(job.record)
 

@@ -94,6 +94,10 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         """Returns the facts of squeue on each part of a job, or None if unknown."""
         return status.describe_native(app_id)
 
+    def recorded(self, app_id: str) -> str:
+        """Returns the handle of a job with a record on this machine; empty for others."""
+        return status.recorded(app_id)
+
     def exists(self, app_id: str) -> bool:
         """Returns True if a job is known; queries Slurm only if it has no record."""
         return status.exists(app_id)

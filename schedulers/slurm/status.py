@@ -25,6 +25,7 @@ from torchx.schedulers.slurm.queue import SlurmJob, find, find_record, list_jobs
 from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.app_metadata import own_entries
+from torchx.specs.handles import make_app_handle
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import (
     NONE,
@@ -75,6 +76,12 @@ def provenance_folder(app_id: str) -> Path | None:
     record = find_record(app_id)
     folders = record.folders if record is not None else []
     return next((SlurmPaths(folder).provenance for folder in folders if folder.is_dir()), None)
+
+
+def recorded(app_id: str) -> str:
+    """Returns the handle of a job with a record, without a query; empty without one."""
+    record = find_record(app_id)
+    return "" if record is None or record.damage else make_app_handle("slurm", record.session, app_id)
 
 
 def exists(app_id: str) -> bool:

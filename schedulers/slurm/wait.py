@@ -6,25 +6,27 @@ import time
 
 from torchx.machine.outage import Outage
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.folders.progress import read_script_end
+from torchx.schedulers.slurm.folders.progress import ScriptEnd, read_script_end
 from torchx.schedulers.slurm.outcome import save_outcome
 from torchx.schedulers.slurm.paths import path_exists
-from torchx.schedulers.slurm.queue import find
+from torchx.schedulers.slurm.queue import find, find_record
 from torchx.schedulers.slurm.record import SlurmRecord
+from torchx.scheduling.pace import pause_after
 from torchx.specs.status import is_terminal
 
 POLL_INTERVAL = 0.1
 """Seconds between checks of the job's files."""
-MIN_QUERY_INTERVAL, MAX_QUERY_INTERVAL = 1.0, 15.0
-"""Seconds between queries to the controller; the interval grows to limit its load."""
 MAX_OUTAGE = 60.0
 """Seconds without a response before an error is raised: a controller may be restarting."""
 
 
 def wait(app_id: str, timeout: float | None) -> bool:
     """Blocks until a job has ended or is unknown; returns False on timeout."""
-    job = find(app_id)
-    return job is None or Watch(job.record).wait(timeout)
+    record = find_record(app_id)
+    if record is None:
+        job = find(app_id)
+        record = None if job is None else job.record
+    return record is None or Watch(record).wait(timeout)
 
 
 class Watch:
@@ -32,14 +34,16 @@ class Watch:
 
     Args:
         record: the record of the job.
+        share: the number of parts of the command that query the controller.
     """
 
-    def __init__(self, record: SlurmRecord) -> None:
+    def __init__(self, record: SlurmRecord, share: int = 1) -> None:
         self._app_id = f"{record.key}@{record.token}"
         self._record = record
-        self._pause = MIN_QUERY_INTERVAL
-        self._next = 0.0
+        self._share = share
+        self._begun = self._next = time.monotonic()
         self._ended = False
+        self._earlier: ScriptEnd | None = None  # the end of a run before the current one
         self._markers = 0
         self._outage = Outage(MAX_OUTAGE)
 
@@ -51,18 +55,16 @@ class Watch:
         """
         if self._ended:
             return True
-        ended = read_script_end(self._record.paths)
+        end = read_script_end(self._record.paths)
         now = time.monotonic()
         paths = self._record.paths
         markers = path_exists(paths.cancelled) + path_exists(paths.stopped)
         if markers != self._markers:  # the job is about to end
-            self._markers, self._pause, self._next = markers, MIN_QUERY_INTERVAL, 0.0
-        if ended is not None:
-            self._ended = True
-        elif now >= self._next:
+            self._markers, self._begun, self._next = markers, now, now
+        if now >= self._next or end not in (None, self._earlier):
             self._ended = self._query()
-            self._next = time.monotonic() + self._pause
-            self._pause = min(self._pause * 1.5, MAX_QUERY_INTERVAL)
+            self._next = now + pause_after(now - self._begun, share=self._share)
+            self._earlier = end  # unless the job has ended, Slurm has started it again
         return self._ended
 
     def _query(self) -> bool:
@@ -71,7 +73,6 @@ class Watch:
         except client.NoAnswerError:
             if self._outage.is_too_long():
                 raise
-            self._pause = MIN_QUERY_INTERVAL
             return False
         self._outage.over()
         if job is None:

@@ -162,6 +162,9 @@ def test_after_a_full_disk_the_offsets_are_right(
     index.flush()
     disk.room = 10**6
     written.feed(STDOUT, b"fourth\n")
+    disk.room = 10  # the entry is cut short
+    index.flush()
+    disk.room = 10**6
     written.close()
     combined = (tmp_path / "w" / "0" / "combined.log").read_bytes()
     assert combined == b"first\nsecfourth\n"

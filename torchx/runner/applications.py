@@ -24,6 +24,7 @@ from torchx.scheduling.base import (
     Summarizes,
     Waits,
 )
+from torchx.scheduling.pace import LONGEST, pause_after
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import UnknownAppException
 
@@ -133,7 +134,7 @@ class Applications(Engines):
             return runner_stacks.take(scheduler, described, replicas, ranks, native)
 
     def wait(
-        self, app_handle: str, wait_interval: float = 10, timeout: float | None = None
+        self, app_handle: str, wait_interval: float = LONGEST, timeout: float | None = None
     ) -> AppStatus | None:
         """Blocks until an application has ended.
 
@@ -154,11 +155,14 @@ class Applications(Engines):
                 left = None if end is None else end - time.monotonic()
                 if status is None or status.is_terminal() or (left is not None and left <= 0):
                     return status
-                if isinstance(scheduler, Waits):
-                    if scheduler.wait(app_id, left):
-                        return self.status(app_handle)
+                if not isinstance(scheduler, Waits):
+                    scheduler.reconcile(app_id)
+                elif not scheduler.wait(app_id, left):
                     continue
-                scheduler.reconcile(app_id)
+                else:  # it has ended, or was started again meanwhile
+                    status = self.status(app_handle)
+                    if status is None or status.is_terminal():
+                        return status
                 time.sleep(interval if left is None else min(interval, left))
                 interval = min(interval * 1.5, wait_interval)
 
@@ -238,7 +242,21 @@ class Applications(Engines):
 
     def wakes(self, app_handle: str) -> bool:
         """Returns True if :meth:`wait` is woken at the end of an application, False if it polls."""
-        return isinstance(self._of(app_handle)[0], Waits)
+        scheduler, app_id = self._of(app_handle)
+        return isinstance(scheduler, Waits) and scheduler.wakes(app_id)
+
+    def pause_after(self, app_handle: str, waited: float, share: int = 1) -> float:
+        """Returns the seconds until the next query of an application; see :mod:`torchx.scheduling.pace`."""
+        scheduler, app_id = self._of(app_handle)
+        return pause_after(waited, nearby=scheduler.is_nearby(app_id), share=share)
+
+    def pause(self, app_handle: str, seconds: float) -> None:
+        """Sleeps, until the end of an application at most, if its scheduler sees that without polling."""
+        scheduler, app_id = self._of(app_handle)
+        if isinstance(scheduler, Waits) and scheduler.wakes(app_id):
+            scheduler.wait(app_id, seconds)
+        else:
+            time.sleep(seconds)
 
     def cancel(self, app_handle: str) -> None:
         """Cancels an application; does nothing if it has ended or is unknown."""

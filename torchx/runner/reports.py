@@ -16,15 +16,12 @@ from torchx.errors import TorchxError
 from torchx.runner.changes import changes
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Measures, Reports, Scheduler
 from torchx.scheduling.events import AppEvent
+from torchx.scheduling.pace import pause_after
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import parse_app_handle
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.2
 """Seconds between two reads of event logs while following; doubled as long as nothing happens."""
-
-NEARBY_INTERVAL, REMOTE_INTERVAL, LONGEST_INTERVAL = 0.5, 2.0, 10.0
-"""Seconds between two queries of an engine without an event log: of this machine; over a network, where they
-grow up to the last value as long as nothing happens."""
 
 RECONCILE_INTERVAL = 2.0
 """Seconds without an event after which an application is brought to its due state."""
@@ -68,6 +65,10 @@ class Source(Protocol):
         """Returns the scheduler of an application."""
         ...
 
+    def scheduler(self, name: str) -> Scheduler[Any]:
+        """Returns the scheduler of a name."""
+        ...
+
     def description(self, app_handle: str, *, brief: bool = False) -> DescribeAppResponse | None:
         """Returns the scheduler's description of an application, None if it is unknown."""
         ...
@@ -91,11 +92,11 @@ class Feed:
     def __init__(self, runner: Source, handle: str) -> None:
         self._runner, self._handle = runner, handle
         self._scheduler = runner.scheduler_of(handle)
-        self._interval = 0.0
-        if not isinstance(self._scheduler, Reports):
-            self._interval = NEARBY_INTERVAL if self._scheduler.on_this_machine else REMOTE_INTERVAL
+        self._polls = not isinstance(self._scheduler, Reports)
+        self._nearby = self._scheduler.is_nearby(parse_app_handle(handle).app_id)
         self._read = 0  # the number of events that were returned
-        self._next, self._pause, self._changed = 0.0, self._interval, time.monotonic()
+        self._next, self._begun = 0.0, time.monotonic()
+        self._changed = self._begun
         self._source = self._open()
         self.ended = False
 
@@ -119,19 +120,22 @@ class Feed:
         """Handles an error of :meth:`read`: a later call continues after the events that were returned."""
         self._source, self._next = self._open(), time.monotonic() + RECONCILE_INTERVAL
 
-    def read(self) -> list[AppEvent]:
-        """Returns the events up to the current end."""
+    def read(self, share: int = 1) -> list[AppEvent]:
+        """Returns the events up to the current end.
+
+        Args:
+            share: the number of queries, of this and other applications, that share the pace.
+        """
         now = time.monotonic()
         if self.ended or now < self._next:
             return []
         events = list(self._new())
         self._read += len(events)
-        self._next = time.monotonic() + self._pause
-        if events:
-            self._changed, self._pause = now, self._interval
-        elif self._interval >= REMOTE_INTERVAL:
-            self._pause = min(self._pause * 1.5, LONGEST_INTERVAL)
-        elif not self._interval and now > self._changed + RECONCILE_INTERVAL:
+        if self._polls:
+            self._next = time.monotonic() + pause_after(now - self._begun, nearby=self._nearby, share=share)
+        elif events:
+            self._changed = now
+        elif now > self._changed + RECONCILE_INTERVAL:
             self._changed = now
             self.ended = self.ended or self._runner.description(self._handle, brief=True) is None
         return events
@@ -211,7 +215,8 @@ class _Search:
     def __init__(self, runner: Source, schedulers: Sequence[str], known: set[str], since: datetime) -> None:
         self._runner, self._schedulers, self._known = runner, schedulers, known
         self._query = AppQuery(since=since - CLOCK_SKEW)
-        self._next = 0.0
+        self._nearby = all(runner.scheduler(name).on_this_machine for name in schedulers)
+        self._next, self._begun = 0.0, time.monotonic()
 
     def run(self, feeds: dict[str, Feed]) -> list[AppEvent]:
         """Returns the events of new applications, and adds their feeds, unless the last search was recent."""
@@ -223,14 +228,16 @@ class _Search:
                 if row.app_handle not in self._known:
                     self._known.add(row.app_handle)
                     events += _open(self._runner, row.app_handle, feeds)
-        self._next = time.monotonic() + DISCOVERY_INTERVAL
+        now = time.monotonic()
+        slow = pause_after(now - self._begun, share=len(feeds) + 1)
+        self._next = now + (DISCOVERY_INTERVAL if self._nearby else slow)
         return events
 
 
-def _read(feed: Feed, *, others: bool) -> list[AppEvent]:
+def _read(feed: Feed, share: int, *, others: bool) -> list[AppEvent]:
     """Returns the new events of an application; an error must not hide those of others."""
     try:
-        return feed.read()
+        return feed.read(share)
     except (TorchxError, OSError):
         if not others:
             raise
@@ -243,7 +250,8 @@ def _follow(feeds: dict[str, Feed], query: EventQuery, search: _Search | None = 
     pause = FIRST_PAUSE
     while True:
         over = query.until is not None and datetime.now(timezone.utc) >= query.until
-        events = [event for feed in feeds.values() for event in _read(feed, others=search is not None)]
+        share = len(feeds) + (search is not None)
+        events = [event for feed in feeds.values() for event in _read(feed, share, others=search is not None)]
         if search is not None:
             events += search.run(feeds)
         yield from sorted(filter(query.takes, events), key=_BY_TIME)

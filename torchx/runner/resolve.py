@@ -118,6 +118,8 @@ def resolve(
     if older is not None:
         return _older(runner, older[1], int(older[2]))
     backends = [backend for some in _backends(runner) for backend in some]
+    if text[0].isdigit() and (handle := _recorded(runner, backends, text)):
+        return handle
     silent: dict[str, Exception] = {}
     others: list[ListAppResponse] = []  # not in a preferred state
     for queried in _backends(runner):
@@ -174,6 +176,15 @@ def _reject_part(runner: Applications, text: str) -> None:
     raise PartOfJobException(
         f"`{text}` is a part of an application, expected a whole one", hint=f"use its handle: {handle}"
     )
+
+
+def _recorded(runner: Applications, backends: Iterable[str], text: str) -> str:
+    """Returns the handle of an application whose number is on record; empty if there is none."""
+    for backend in backends:
+        with suppress(*EXPECTED):  # not available
+            if handle := runner.scheduler(backend).recorded(text):
+                return handle
+    return ""
 
 
 def _backends(runner: Applications) -> tuple[list[str], list[str]]:

@@ -192,6 +192,21 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         block until an end, while it waits or follows a log.
         """
 
+    def recorded(self, app_id: str) -> str:
+        """Returns the handle of an application by its record on this machine, without a query; else empty.
+
+        Engines that number their applications implement it; those of others are found in a listing.
+        """
+        return ""
+
+    def is_nearby(self, app_id: str) -> bool:
+        """Returns True if queries of an application stay on this machine, so that they may be frequent."""
+        return self.on_this_machine
+
+    def wakes(self, app_id: str) -> bool:
+        """Returns True if the method of :class:`Waits` sees the end of an application without polling."""
+        return self.is_nearby(app_id)
+
     def may_wait(self, app_id: str) -> bool:
         """Returns True if an application may not have started yet, so that its reason is of interest."""
         return not self.on_this_machine

@@ -15,6 +15,7 @@ from torchx.lazy import lazy_imports
 from torchx.runner.logs import merged
 from torchx.scheduling.base import LogChunks, Scheduler
 from torchx.scheduling.logs import LogChunk, LogQuery
+from torchx.scheduling.pace import pause_after
 from torchx.scheduling.protocols import UnavailableError
 from torchx.sweeps import view
 from torchx.sweeps.paths import paths_of
@@ -97,7 +98,7 @@ def _chosen(sweep: Sweep, query: LogQuery) -> list[Run]:
 def _follow(engine_of: EngineOf, app_id: str, query: LogQuery, sweep: Sweep) -> Iterator[LogChunk]:
     """Yields the logs of runs as they are written, until all selected ones have ended."""
     engine = engine_of(sweep.header.scheduler)
-    observed, pause = time.monotonic(), PAUSE
+    observed = begun = time.monotonic()
     found: queue.Queue[LogChunk | None] = queue.Queue(MOST_CHUNKS)
     followed: set[str] = set()
     reading = 0
@@ -135,8 +136,8 @@ def _follow(engine_of: EngineOf, app_id: str, query: LogQuery, sweep: Sweep) -> 
                 yield chunk
         if not reading and not ended:
             time.sleep(max(until - time.monotonic(), 0.0))
-        if sweep.header.native and time.monotonic() - observed > pause:
+        if sweep.header.native and time.monotonic() - observed > pause_after(observed - begun, first=PAUSE):
             with suppress(UnavailableError):
                 native.reconcile(paths_of(app_id), engine_of)
-            observed, pause = time.monotonic(), min(2 * pause, native.LONGEST_PAUSE)
+            observed = time.monotonic()
         sweep = view.require(paths_of(app_id), app_id)

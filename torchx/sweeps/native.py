@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from torchx.machine import locks
 from torchx.scheduling.base import ManyRuns, SubmitsMany
+from torchx.scheduling.pace import pause_after
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.app import AppDef
 from torchx.sweeps import launch, view
@@ -22,9 +23,6 @@ from torchx.sweeps.progress import Progress
 
 PATIENCE = 30.0
 """Maximum seconds to wait for the process that acts on the requests of commands."""
-
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
-"""Seconds between two queries of the engine by a command that waits; the pause grows."""
 
 
 def suits(header: Header, apps: Mapping[int, AppDef], engine_of: EngineOf) -> bool:
@@ -89,16 +87,17 @@ def reconcile(paths: SweepPaths, engine_of: EngineOf) -> None:
 
 def wait(paths: SweepPaths, engine_of: EngineOf, timeout: float | None) -> bool:
     """Blocks until all runs of a sweep have ended, bridging outages; returns False on timeout."""
-    end = None if timeout is None else time.monotonic() + timeout
-    pause = SHORTEST_PAUSE
+    begun = time.monotonic()
+    end = None if timeout is None else begun + timeout
     while True:
         with contextlib.suppress(UnavailableError):
             reconcile(paths, engine_of)
         found = view.find(paths)
         if found is None or found.has_ended:
             return True
-        left = pause if end is None else min(pause, end - time.monotonic())
+        now = time.monotonic()
+        pause = pause_after(now - begun)
+        left = pause if end is None else min(pause, end - now)
         if left <= 0:
             return False
         time.sleep(left)
-        pause = min(1.3 * pause, LONGEST_PAUSE)

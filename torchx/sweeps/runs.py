@@ -13,6 +13,7 @@ from torchx.machine.outage import Outage
 from torchx.masking import mask_text
 from torchx.schedulers.ids import assigned
 from torchx.scheduling.base import DescribeAppResponse, Glances, Measures, Scheduler, Selects, Waits
+from torchx.scheduling.pace import pause_after
 from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal
@@ -29,9 +30,6 @@ LONGEST_PAUSE = 60.0
 
 DAMAGED, DAMAGED_FOR = "damaged_record", 60.0
 """The code of the error about an unreadable record, and the seconds after which it counts as damaged."""
-
-LONGEST_POLL = 10.0
-"""Maximum seconds between two queries of an engine that cannot wake its callers."""
 
 LONGEST_MESSAGE = 500
 """Maximum characters of the message of a run."""
@@ -122,7 +120,7 @@ def has_started(described: DescribeAppResponse) -> bool:
 
 def wait(engine: Scheduler[Any], app_id: str) -> Ended:
     """Blocks until a run has ended; bridges outages of its engine."""
-    pause, poll = 0.1, 0.1
+    pause, begun = 0.1, time.monotonic()
     damage, is_over = Outage(DAMAGED_FOR), False
     while True:
         try:
@@ -136,14 +134,12 @@ def wait(engine: Scheduler[Any], app_id: str) -> Ended:
             elif is_over and damage.is_too_long():
                 return Ended("FAILED", message=str(described.msg))
             elif is_over:
-                time.sleep(poll)
-                poll = min(1.5 * poll, LONGEST_POLL)
+                time.sleep(pause_after(time.monotonic() - begun, first=0.1))
             if isinstance(engine, Waits):
                 is_over = engine.wait(app_id)
             else:
                 engine.reconcile(app_id)
-                time.sleep(poll)
-                poll = min(1.5 * poll, LONGEST_POLL)
+                time.sleep(pause_after(time.monotonic() - begun, first=0.1))
             pause = 0.1
         except (StateError, OSError) as error:
             if isinstance(error, StateError) and error.code == DAMAGED and damage.is_too_long():

@@ -139,6 +139,11 @@ class SweepScheduler(Scheduler[Any]):
             tags=tags_of(header.template.get("metadata")),
         )
 
+    def is_nearby(self, app_id: str) -> bool:
+        """Returns True if a conductor of this machine starts the runs, False if the engine does."""
+        found = view.find(paths_of(app_id))
+        return found is None or not found.header.native
+
     def reconcile(self, app_id: str) -> None:
         """Starts the conductor of a sweep that has not ended, unless it is alive.
 

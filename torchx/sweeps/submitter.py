@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from typing import Any
 
 from torchx import schedulers
@@ -12,6 +13,7 @@ from torchx.machine import locks
 from torchx.machine.outage import Outage
 from torchx.machine.polling import readable
 from torchx.scheduling.base import Scheduler
+from torchx.scheduling.pace import pause_after
 from torchx.scheduling.protocols import UnavailableError
 from torchx.sweeps import environment
 from torchx.sweeps.native_runs import NativeRuns, has_unread_requests
@@ -21,10 +23,6 @@ from torchx.sweeps.scheduler import SweepScheduler
 
 GIVE_UP_AFTER = 24 * 3600.0
 """Seconds without an answer of the engine; a later command starts this process again."""
-
-PAUSE = 5.0
-"""Seconds between two queries while runs have to wait for the end of others."""
-
 
 def run(paths: SweepPaths, held: int) -> None:
     """Acts on the requests of commands, and submits the runs that wait.
@@ -49,6 +47,7 @@ def run(paths: SweepPaths, held: int) -> None:
     except StateError as error:
         trouble = error.message
     pipe, outage = open_wake(paths), Outage(GIVE_UP_AFTER)
+    begun = time.monotonic()
     while True:
         complete = False
         try:
@@ -64,7 +63,7 @@ def run(paths: SweepPaths, held: int) -> None:
             if outage.is_too_long():
                 raise
         if not complete:
-            if readable([pipe], PAUSE):
+            if readable([pipe], pause_after(time.monotonic() - begun)):
                 os.read(pipe, 4096)
             continue
         with locks.exclusive(paths.edit):

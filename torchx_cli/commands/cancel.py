@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from torchx.runner.status import status_of
+from torchx.scheduling.protocols import Waits
 from torchx_cli.applications import ACTIVE, find, identity
 from torchx_cli.flags import Json, Name, Output, States
 from torchx_cli.selection import All, Everywhere, Handles, OfScheduler, Selection, Since, Yes, selected
@@ -63,7 +64,7 @@ def cancel_(
             now = described.state
             if handle not in active:
                 note(f"{described.app_id} has already ended: {now.name}")
-            elif handle not in failures and runner.wakes(handle):
+            elif handle not in failures and isinstance(runner.scheduler_of(handle), Waits):
                 with failures.of(handle):
                     now = wait_for_end(runner, handle, described.app_id) or now
             elif handle not in failures:

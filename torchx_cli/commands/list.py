@@ -219,7 +219,7 @@ def gather(
         TorchxError: the requested scheduler cannot be queried.
     """
     if not scheduler:
-        scheduler = _configured(runner, session, quiet)
+        scheduler = configured(runner, session, quiet)
     if cfg and not scheduler:
         raise UsageError("-cfg requires -s, as options belong to one scheduler")
 
@@ -252,7 +252,7 @@ def gather(
     return [answer for answer in answers.values() if not isinstance(answer, Exception)]
 
 
-def _configured(runner: Runner, session: Session, quiet: bool) -> str:
+def configured(runner: Runner, session: Session, quiet: bool) -> str:
     """Returns the scheduler in `[cli:list]`; empty if none is set, or it is not installed."""
     setting = session.valid_config.section("cli:list").get("scheduler")
     if setting is None or setting.value in runner.listed_backends():

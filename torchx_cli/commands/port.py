@@ -9,6 +9,7 @@ import typer
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine.port_names import port_number
+from torchx.scheduling.pace import LONGEST
 from torchx.specs.handles import parse_log_target
 from torchx.specs.status import is_terminal
 from torchx_cli.applications import find
@@ -22,7 +23,7 @@ with lazy_imports:
 
     from torchx.machine import relay
 
-LOOK_EVERY = 10.0
+LOOK_EVERY = LONGEST
 """Seconds between checks that the application still runs."""
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import sys
+import time
 from typing import Annotated
 
 import typer
 
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx.scheduling.pace import pause_after
 from torchx.scheduling.query import AppQuery
 from torchx_cli.applications import ACTIVE, find
-from torchx_cli.commands.list import gather, newest
+from torchx_cli.commands.list import configured, gather, newest
 from torchx_cli.flags import Cfg, Json, Output, argument, scheduler_option
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import emit, is_terminal, output_format
@@ -47,12 +49,24 @@ def top_(
     session = session_of(ctx)
     with session.runner() as runner:
         chosen = [find(runner, handle)[0] for handle in handles]
-        calls = itertools.count()
+        if not chosen:
+            scheduler = scheduler or configured(runner, session, quiet=False)
+        begun = time.monotonic()
+        due = 0.0
 
         def running() -> list[str]:
+            nonlocal due
             if chosen:
                 return chosen
-            listings = gather(runner, session, scheduler, cfg, AppQuery(states=ACTIVE), quiet=next(calls) > 0)
+            now, first, names = time.monotonic(), not due, [scheduler]
+            if now >= due:
+                due = now + pause_after(now - begun)
+            else:  # no query over a network
+                names = [name for name in runner.cheap_schedulers() if scheduler in ("", name)]
+            query = AppQuery(states=ACTIVE)
+            listings = [
+                rows for name in names for rows in gather(runner, session, name, cfg, query, quiet=not first)
+            ]
             return [app.app_handle for app in itertools.islice(newest(listings), MOST_APPLICATIONS)]
 
         collector = Collector(runner, running)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import time
@@ -33,9 +32,8 @@ if TYPE_CHECKING:
 PAUSE = 0.1
 """Seconds between two reads of the journal."""
 
-CHECK_EVERY, LONGEST_CHECK = 1.0, 10.0
-"""Seconds between two checks that the conductor is alive, or of the states that the engine has; the pause
-grows until a run ends."""
+CHECK_EVERY = 1.0
+"""Minimum seconds between two checks that the conductor is alive, or of the states that the engine has."""
 
 
 def shown(parameters: Mapping[str, str]) -> str:
@@ -91,13 +89,12 @@ class _Ends:
     def follow(self) -> None:
         """Prints lines until all runs have ended."""
         plan = Plan(self._paths)
-        checked, pause, position = -math.inf, CHECK_EVERY, self._position
+        due = begun = time.monotonic()
         try:
             while not self._print(plan):
-                if self._position != position:
-                    pause, position = CHECK_EVERY, self._position
-                if time.monotonic() - checked > pause:
-                    checked, pause = time.monotonic(), min(1.2 * pause, LONGEST_CHECK)
+                now = time.monotonic()
+                if now >= due:
+                    due = now + max(self._runner.pause_after(self._handle, now - begun), CHECK_EVERY)
                     if not locks.is_held(self._paths.lock):
                         status = self._runner.status(self._handle)  # starts a conductor, if needed
                         if status is None or status.is_terminal():

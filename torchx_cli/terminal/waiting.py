@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,8 @@ if TYPE_CHECKING:
 PATIENCE = 0.5
 """Seconds before the first query and message."""
 
-BACKOFF = 1.3
-"""Factor by which the pause between two queries grows."""
-
-MAX_PAUSE, MAX_PAUSE_POLLING = 2.0, 10.0
-"""Maximum seconds between two queries; longer for engines that must be polled."""
+SHARE = 2
+"""The command queries the engine, too: it waits for the end."""
 
 WAITS = ("SUBMITTED", "PENDING")
 
@@ -47,17 +45,16 @@ class Waiting:
         self._stop.set()
 
     def _run(self) -> None:
-        pause = PATIENCE
+        pause, begun = PATIENCE, time.monotonic()
         while not self._stop.wait(pause):
             try:
-                longest = MAX_PAUSE if self._runner.wakes(self._handle) else MAX_PAUSE_POLLING
                 status = self._runner.status(self._handle)
             except Exception:  # the command itself reports the error
                 return
             if status is None or status.state.name not in WAITS or self._stop.is_set():
                 return
             message = reason(status)
-            pause = min(pause * BACKOFF, longest) if message == self._printed else PATIENCE
+            pause = self._runner.pause_after(self._handle, time.monotonic() - begun, SHARE)
             if message != self._printed:
                 if self._printed or status.msg not in self._notes:
                     note(message)

@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.status import AppStatus
 
-POLL_INTERVAL = 0.5
-"""Seconds between two queries; ends are noticed immediately if the scheduler notifies us."""
-
-REMOTE_POLL_INTERVAL = 2.0
-"""Seconds between two queries of an engine that must be polled over a network."""
-
 
 def watch(
     runner: Runner,
@@ -53,6 +47,7 @@ def watch(
         screen = drawing.Screen(sys.stdout)
     printed: dict[str, str] = {}
     current: DescribeAppResponse | None = first
+    begun = time.monotonic()
     while current is not None:
         status = runner_status.status_of(current)
         if screen is not None:
@@ -61,8 +56,7 @@ def watch(
             _print_changes(printed, changes(current.app_id, status))
         if status.is_terminal():
             return current
-        pause = POLL_INTERVAL if runner.wakes(handle) else REMOTE_POLL_INTERVAL
-        runner.wait(handle, wait_interval=pause, timeout=pause)
+        runner.pause(handle, runner.pause_after(handle, time.monotonic() - begun))
         current = runner.description(handle, brief=True)
     note(f"{first.app_id} is no longer known to its scheduler")
     return None

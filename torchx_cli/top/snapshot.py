@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torchx import excerpts
 from torchx.errors import TorchxError
 from torchx.scheduling.logs import LogQuery
+from torchx.scheduling.pace import pause_after
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import is_terminal
 from torchx_cli.applications import identity
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.scheduling.logs import LogChunk
     from torchx.scheduling.usage import Sample
-
-SHORTEST = 0.5
-"""Minimum seconds between two rounds."""
 
 CPU_SHARE = 0.03
 """Maximum share of one core for reading: a round that takes longer is followed by a longer pause."""
@@ -185,6 +183,8 @@ class Collector:
         ).start()
 
     def _repeat(self, name: str, read: Callable[[], object], wake: threading.Event) -> None:
+        begun = time.monotonic()
+        nearby = not name or self._runner.scheduler(name).on_this_machine
         while not self._stop:
             used, began = time.process_time(), time.monotonic()
             try:
@@ -198,7 +198,8 @@ class Collector:
             cost, took = time.process_time() - used, time.monotonic() - began
             slow = min(took / WALL_SHARE, LONGEST) if took > 1 else 0.0
             share = CPU_SHARE / max(1, len(self._wakes) - 1) if name else LIST_SHARE
-            wake.wait(max(SHORTEST if name else RELIST, cost / share, slow))
+            pace = pause_after(began - begun, nearby=nearby)
+            wake.wait(max(pace if name else RELIST, cost / share, slow))
             wake.clear()
 
     def _find_new(self) -> None:

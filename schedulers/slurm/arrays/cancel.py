@@ -11,13 +11,14 @@ from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.arrays.states import find_many
 from torchx.schedulers.slurm.cancel import (
     DELETE_TIMEOUT,
-    POLL_INTERVAL,
+    FIRST_PAUSE,
     has_ended,
     mark_cancelled,
     remove_folders,
 )
 from torchx.schedulers.slurm.queue import SlurmJob
 from torchx.schedulers.slurm.record import Records
+from torchx.scheduling.pace import pause_after
 from torchx.specs.status import AppState, is_terminal
 
 PER_CALL = 500
@@ -62,12 +63,13 @@ def delete_many(app_ids: Collection[str]) -> None:
         StateError: a job does not end, or a folder cannot be removed.
     """
     cancel_many(app_ids)
-    end = time.monotonic() + DELETE_TIMEOUT
+    begun = time.monotonic()
     found = find_many(app_ids)
     while not all(map(has_ended, found.values())):
-        if time.monotonic() > end:
+        waited = time.monotonic() - begun
+        if waited > DELETE_TIMEOUT:
             raise StateError(f"jobs have not ended after {DELETE_TIMEOUT:.0f} s", hint="try again later")
-        time.sleep(POLL_INTERVAL)
+        time.sleep(pause_after(waited, first=FIRST_PAUSE))
         found = find_many(app_ids)
     Records().remove(*(job.record for job in found.values()))
     for job in found.values():

@@ -44,6 +44,7 @@ class Output:
         self.raw = {stream: file(name) for stream, name in NAMES.items()}
         self.combined, self.index = file("combined.log"), file("log.index")
         self.offset, self.last = 0, 0
+        self.waiting = b""  # entries of the index that are not written yet
         self.held = {1: b"", 2: b""}
         self.since = {1: 0.0, 2: 0.0}
 
@@ -62,32 +63,33 @@ class Output:
                 self.flush(stream)
 
     def flush(self, stream: int) -> None:
-        """Writes an unfinished line."""
+        """Writes an unfinished line, and the entries of the index that are left."""
+        self.waiting = write(self.index, self.waiting)
         if self.held[stream]:
             self.append(stream, self.held[stream], 1)
             self.held[stream] = b""
 
     def append(self, stream: int, data: bytes, partial: int) -> None:
         """Appends to the combined log and the index."""
-        if not write(self.combined, data):
+        if write(self.combined, data):
             self.offset = os.fstat(self.combined).st_size
             return
         self.last = max(self.last, int(time.time() * 1e9))
-        write(
-            self.index,
-            LAYOUT.pack(self.last, self.offset, len(data), 0, self.attempt & 0xFFFF, stream, partial),
+        self.waiting += LAYOUT.pack(
+            self.last, self.offset, len(data), 0, self.attempt & 0xFFFF, stream, partial
         )
+        self.waiting = write(self.index, self.waiting)
         self.offset += len(data)
 
 
-def write(descriptor: int, data: bytes) -> bool:
-    """Writes all data; returns False on errors, as a full disk must not end the program."""
+def write(descriptor: int, data: bytes) -> bytes:
+    """Writes data; returns the part that could not be written, as a full disk must not end the program."""
     try:
         while data:
             data = data[os.write(descriptor, data) :]
     except OSError:
-        return False
-    return True
+        return data
+    return b""
 
 
 def record(path: str, **facts: "Any") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from slurmscripts import SH, run_task
 from support import wait_until
 
+from torchx.jobs.log_index import LAYOUT, decode
 from torchx.schedulers.slurm.node import agent
 from torchx.schedulers.slurm.node.files import node_file
 from torchx.schedulers.slurm.node.program import Program
@@ -52,6 +54,22 @@ def test_the_last_line_after_a_suspension_is_kept(tmp_path: Path, monkeypatch: p
     with program.process:
         assert agent.follow(program, agent.Output(str(tmp_path), 1), None) == 0
     assert (tmp_path / "combined.log").read_text() == "last\n"
+
+
+def test_the_index_of_a_log_stays_valid_after_a_full_disk(tmp_path: Path) -> None:
+    """The kernel cuts a write at a limit in the middle of an entry, as at the end of a disk."""
+    output = agent.Output(str(tmp_path), 1)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for number in range(4):
+        if number == 2:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2 * LAYOUT.size + 10, limits[1]))
+        output.feed(1, b"%d\n" % number)
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    output.flush(1)
+    output.feed(1, b"4\n")
+    log = (tmp_path / "combined.log").read_bytes()
+    pieces = list(decode((tmp_path / "log.index").read_bytes()))
+    assert b"".join(log[each.offset : each.offset + each.length] for each in pieces) == b"0\n1\n2\n3\n4\n"
 
 
 class Ready:

@@ -1,0 +1,159 @@
+"""The number of queries by which commands that wait load a controller, counted by a squeue of this test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from program import start, torchx
+from support import wait_until
+
+from torchx.schedulers.slurm.record import Records, SlurmRecord
+from torchx.schedulers.slurm.scheduler import create_scheduler
+from torchx.schedulers.slurm.wait import Watch
+from torchx.scheduling.pace import LONGEST, pause_after
+from torchx.specs.status import AppState
+
+SQUEUE = r"""#!/bin/sh
+echo squeue >> "$FAKE_QUERIES"
+for argument; do
+    case $argument in
+        --version) echo slurm 22.05.8; exit ;;
+        --user=*) echo listing >> "$FAKE_QUERIES" ;;
+        --format=*) format=${argument#--format=} ;;
+    esac
+done
+read -r state < "$FAKE_STATE"
+submitted=$(date +%s)
+printf '%s\n' "$format" | sed "s/%i/473/; s/%A/473/; s/%T/$state/; s/%[VS]/$submitted/; s/%e/NONE/;
+s/%u/$(id -un)/; s/%N//; s/%r/Priority/; s/%j/a-b1/; s/%k/(null)/; s/%[VS]/$submitted/"
+"""
+OTHER = '#!/bin/sh\necho "${0##*/}" >> "$FAKE_QUERIES"\n'
+LISTING = "listing"
+SECONDS = 30.0
+MOST = 12
+"""Maximum queries of one command in that time: two parts of a command may query, and its start."""
+COMMANDS = {
+    "wait": ("wait", "473"),
+    "status": ("status", "-w", "473"),
+    "describe": ("describe", "-w", "473"),
+    "log": ("log", "-f", "473"),
+    "attach": ("attach", "473"),
+    "running": ("wait", "--for", "ready", "473"),
+    "events": ("events", "-f", "slurm://torchx/473"),
+    "all-events": ("events", "-f", "-s", "slurm"),
+}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Returns the folder of a cluster with one job, whose state is in the file `state`."""
+    (tmp_path / "bin").mkdir()
+    for name in ("squeue", "sacct", "sstat", "scontrol", "sinfo", "scancel", "srun"):
+        (tmp_path / "bin" / name).write_text(SQUEUE if name == "squeue" else OTHER)
+        (tmp_path / "bin" / name).chmod(0o755)
+    (tmp_path / "state").write_text("PENDING\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("FAKE_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("FAKE_QUERIES", str(tmp_path / "queries"))
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    (tmp_path / "jobs" / "a-b1").mkdir(mode=0o700, parents=True)
+    app = {"name": "a", "roles": [{"name": "r", "num_replicas": 1}]}
+    Records().add(
+        SlurmRecord(
+            473,
+            "b1",
+            "a",
+            "a-b1",
+            "torchx",
+            str(tmp_path / "jobs" / "a-b1"),
+            submitted_at=time.time(),
+            app=app,
+        )
+    )
+    return tmp_path
+
+
+def queries(folder: Path, name: str = "queries") -> list[str]:
+    path = folder / name
+    return path.read_text().split() if path.exists() else []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
+def test_no_command_that_waits_queries_often(cluster: Path, state: str) -> None:
+    (cluster / "state").write_text(f"{state}\n")
+    commands = {name: words for name, words in COMMANDS.items() if state == "PENDING" or name != "running"}
+    running = {
+        name: start(*words, env={"FAKE_QUERIES": str(cluster / name)}) for name, words in commands.items()
+    }
+    begun = time.monotonic()
+    wait_until(lambda: all(queries(cluster, name) for name in running), "all commands have begun")
+    time.sleep(max(SECONDS - (time.monotonic() - begun), 0.0))
+    counts = {name: len([q for q in queries(cluster, name) if q != LISTING]) for name in running}
+    ended = [name for name, command in running.items() if command.poll() is not None]
+    texts = {}
+    for name, command in running.items():
+        command.send_signal(signal.SIGKILL)
+        texts[name] = command.communicate()
+    assert {name: texts[name] for name in ended} == {}
+    assert {name: count for name, count in counts.items() if count > MOST} == {}
+
+
+@pytest.mark.parametrize("name", ["473", "slurm://torchx/473"])
+def test_a_number_with_a_record_needs_no_listing(cluster: Path, name: str) -> None:
+    done = torchx("status", name)
+    assert done.stdout.startswith("473  PENDING  slurm"), done
+    assert queries(cluster) == ["squeue"]
+
+
+def test_a_number_without_a_record_is_looked_up(cluster: Path) -> None:
+    shutil.rmtree(cluster / "home")
+    torchx("status", "473")
+    assert LISTING in queries(cluster)
+
+
+def test_the_pace_after_a_minute_is_one_query_in_15_seconds() -> None:
+    times, now = [0.0], 0.0
+    while now < 300.0:
+        now += pause_after(now)
+        times.append(now)
+    assert len([each for each in times if each <= 60.0]) == 9
+    assert all(later - earlier == LONGEST for earlier, later in itertools.pairwise(times) if earlier > 30)
+
+
+def test_a_watch_checks_files_between_two_queries(cluster: Path) -> None:
+    record = Records().find("473", "b1")
+    assert record is not None
+    watch = Watch(record)
+    assert [watch.has_ended() for _ in range(50)] == [False] * 50
+    assert len(queries(cluster)) == 1
+    (cluster / "state").write_text("RUNNING\n")
+    (cluster / "jobs" / "a-b1" / "over").write_text(f"473 0 {int(time.time()) + 1} 1\n")
+    assert watch.has_ended()
+
+
+def test_the_end_of_an_earlier_run_is_no_end(cluster: Path) -> None:
+    """As after `scontrol requeue` of an ended job: the file of the end stays until the next run begins."""
+    record = Records().find("473", "b1")
+    assert record is not None
+    (cluster / "jobs" / "a-b1" / "over").write_text(f"473 0 {int(time.time())} 1\n")
+    scheduler = create_scheduler("torchx")
+    assert scheduler.wait("473", 1.5) is False
+    assert len(queries(cluster)) <= 3
+    watch = Watch(record)
+    assert not watch.has_ended()
+    (cluster / "jobs" / "a-b1" / "over").unlink()
+    (cluster / "state").write_text("RUNNING\n")
+    assert not watch.has_ended()
+    (cluster / "jobs" / "a-b1" / "over").write_text(f"473 0 {int(time.time()) + 1} 1\n")
+    assert watch.has_ended()
+    described = scheduler.describe("473")
+    assert described is not None
+    assert described.state is AppState.SUCCEEDED
