@@ -14,7 +14,7 @@ from typing import Any
 from torchx.masking.names import name_set
 from torchx.schedulers.slurm.folders.batch_log import log_tail
 from torchx.schedulers.slurm.folders.progress import ScriptEnd, attempts_of, read_script_end
-from torchx.schedulers.slurm.parse import ENDED, JobFacts
+from torchx.schedulers.slurm.parse import ENDED, JobFacts, hosts_of
 from torchx.schedulers.slurm.paths import (
     ATTEMPT_FILE,
     SlurmPaths,
@@ -27,6 +27,7 @@ from torchx.schedulers.slurm.paths import (
 )
 from torchx.schedulers.slurm.reasons import (
     FAILURES,
+    FULL_DISK,
     NO_FOLDER,
     why_it_failed,
     why_it_waits,
@@ -130,6 +131,9 @@ def _check_folder(outcome: Outcome, record: SlurmRecord, part: JobFacts) -> Outc
     """Adds the message about a script that has found no folder of its job, and so has written no files."""
     if outcome.state is not AppState.FAILED or outcome.msg or not record.folders:
         return outcome
+    if outcome.exit_code == FULL_DISK and not attempts_of(record.paths):
+        folder, node = record.paths.folder, next(hosts_of(part.nodes), "its node")
+        return replace(outcome, msg=f"{node} cannot write to {folder}: its disk is full")
     if outcome.exit_code is None:  # without accounting
         paths = record.paths
         exited = part.reason == "NonZeroExitCode" and path_exists(paths.folder) and not attempts_of(paths)

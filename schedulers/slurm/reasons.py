@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +14,8 @@ with lazy_imports:
     import datetime
 
 
-NO_FOLDER = 73
-"""Exit code of a script without a folder of the job that it can use."""
+NO_FOLDER, FULL_DISK = 73, 74
+"""Exit codes of a script without a folder of the job that it can use, and of one that cannot write to it."""
 
 FAILURES = {
     "FAILED": "",
@@ -102,6 +103,15 @@ def why_no_folder(folders: Sequence[Path], nodes: str) -> str:
     which = " nor ".join(str(folder.parent.parent) for folder in folders)
     one = f"neither {which} is" if len(folders) > 1 else f"{which} is not"
     return f"{one} shared with {node}; set -cfg job_dir=FOLDER shared with all nodes"
+
+
+def full_disk(folder: Path) -> str:
+    """Returns the message about a full disk of a folder; empty if it has room, or cannot be read here."""
+    try:
+        room = os.statvfs(folder)
+    except OSError:
+        return ""
+    return "" if room.f_bavail or not room.f_blocks else f"the disk of {folder} is full"
 
 
 def why_it_failed(state: str, part: JobFacts) -> str:

@@ -22,6 +22,7 @@ from torchx.schedulers.slurm.outcome import (
 from torchx.schedulers.slurm.parse import JobFacts, hosts_of
 from torchx.schedulers.slurm.paths import SlurmPaths, path_exists
 from torchx.schedulers.slurm.queue import SlurmJob, find, find_record, list_jobs
+from torchx.schedulers.slurm.reasons import full_disk
 from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.app_metadata import own_entries
@@ -51,7 +52,7 @@ def describe_app(app_id: str) -> DescribeAppResponse | None:
     job = _find(app_id)
     if job is None:
         return None
-    status = describe(job.record, job.app_id, job.outcome, job.queue)
+    status = _describe_job(job)
     try:
         app = serialize.app_from_dict(job.record.app)
     except UsageError as error:
@@ -62,7 +63,11 @@ def describe_app(app_id: str) -> DescribeAppResponse | None:
 def glance(app_id: str) -> DescribeAppResponse | None:
     """Returns the status of a job without its roles, or None if it is unknown."""
     job = _find(app_id)
-    return None if job is None else describe(job.record, job.app_id, job.outcome, job.queue)
+    return None if job is None else _describe_job(job)
+
+
+def _describe_job(job: SlurmJob) -> DescribeAppResponse:
+    return replace(describe(job.record, job.app_id, job.outcome, job.queue), owner=job.owner)
 
 
 def describe_native(app_id: str) -> list[JobFacts] | None:
@@ -127,6 +132,9 @@ def describe(
     needed = [role for role in roles if role.role not in optional]
     first = _first_failure(needed) if outcome.state is AppState.FAILED else None
     msg = outcome.msg
+    unexplained = outcome.state is AppState.FAILED and not msg
+    if first is None and (unexplained or outcome.state is AppState.UNKNOWN):
+        msg = full_disk(paths.folder) or msg
     if outcome.state is AppState.FAILED and first is None and not msg:
         msg = last_error_line(paths) or (
             f"its script exited with {outcome.exit_code}" if outcome.exit_code else ""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torchx.errors import StateError
 from torchx.schedulers.shared.usage import requests_of
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.folders.progress import attempts_of
+from torchx.schedulers.slurm.folders.progress import attempts_of, read_script_end
 from torchx.schedulers.slurm.parse import parse_key
 from torchx.schedulers.slurm.paths import path_exists
 from torchx.schedulers.slurm.queue import MAX_IDS, find, find_record
@@ -62,7 +62,7 @@ def usage(app_id: str) -> AppUsage | None:
     queried again.
 
     Returns:
-        None if the cluster has no accounting, or not yet any measurement.
+        None if there is no measurement, or not yet any: without accounting, only running jobs have some.
     """
     record = find_record(app_id) or _record_of_queue(app_id)
     if record is None:
@@ -72,7 +72,7 @@ def usage(app_id: str) -> AppUsage | None:
     try:
         output = account([record])
     except StateError:
-        return None  # without accounting, the duration of a step is unknown
+        return _usage_without_accounting(record)
     name, own_id = _job_in(output, record)
     if name not in (*_NO_NAME, record.job_name) and _record_of_queue(app_id) is None:
         return None  # it is about a newer job with this id, unless only its name was changed
@@ -80,6 +80,17 @@ def usage(app_id: str) -> AppUsage | None:
     if own_id and any(step.running for step in steps):
         steps = _with_nodes(own_id, steps)
     return usage_of(record, steps)
+
+
+def _usage_without_accounting(record: SlurmRecord) -> AppUsage | None:
+    """Returns the measurements that the nodes of a running job have."""
+    try:
+        began = record.paths.attempt.stat().st_mtime
+    except OSError:
+        return None
+    if read_script_end(record.paths) is not None:
+        return None
+    return usage_of(record, _with_nodes(record.key, [], time.time() - began))
 
 
 def _record_of_queue(app_id: str) -> SlurmRecord | None:
@@ -137,12 +148,13 @@ def account(records: Sequence[SlurmRecord]) -> str:
     return client.call([*argv, f"--format={','.join(_COLUMNS)}"], timeout=client.LIST_TIMEOUT)
 
 
-def _with_nodes(own_id: str, steps: list[Step]) -> list[Step]:
+def _with_nodes(own_id: str, steps: list[Step], seconds: float | None = None) -> list[Step]:
     """Adds the current measurements of running steps, which the accounting does not have yet.
 
     Args:
         own_id: the id by which sstat knows the job.
         steps: its steps.
+        seconds: the duration of steps that are not among them; None to leave them out.
     """
     columns = ",".join(("JobID", "AveCPU", "MaxRSS", "MaxRSSTask", "NTasks"))
     argv = ["sstat", "--noheader", "--parsable2", "--allsteps", f"--format={columns}"]
@@ -154,7 +166,10 @@ def _with_nodes(own_id: str, steps: list[Step]) -> list[Step]:
     for line in output.splitlines():
         name, cpu, memory, largest, replicas = (*line.split("|"), *[""] * 5)[:5]
         match = _STEP.fullmatch(name)
-        step = known.get((int(match["part"] or 0), int(match["step"]))) if match else None
+        key = (int(match["part"] or 0), int(match["step"])) if match else (0, -1)
+        step = known.get(key)
+        if match and seconds is not None:
+            step = Step(*key, True, seconds, None, None, 0, 1)
         if step is not None and step.running:
             each, count = seconds_of(cpu), int(replicas) if replicas.isdigit() else 1
             known[step.part, step.step] = step._replace(

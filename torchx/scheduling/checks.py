@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torchx.errors import StateError, UsageError
+from torchx.errors import OwnershipError, StateError, UsageError
 from torchx.json_limits import MOST_REPLICAS
 from torchx.lazy import lazy_imports
 from torchx.settings import AFTER, SERVICE
@@ -22,6 +22,7 @@ LONGEST_ALL = 1_500_000
 """Maximum bytes of all arguments and variables of a replica; the usual limit of the kernel is 2 MiB."""
 
 if TYPE_CHECKING:
+    from torchx.scheduling.responses import DescribeAppResponse
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.status import RoleStatus
 
@@ -202,6 +203,19 @@ def require_role(app: str, roles: Iterable[str], role: str) -> None:
     if role not in known:
         hint = did_you_mean(role, known, f"its roles: {', '.join(known)}")
         raise StateError(f"{app} has no role `{role}`", hint=hint, code="unknown_role", facts={"given": role})
+
+
+def require_readable(described: DescribeAppResponse) -> None:
+    """Checks that an application does not belong to another user, whose replicas are not known.
+
+    Raises:
+        OwnershipError: it does.
+    """
+    if described.owner:
+        raise OwnershipError(
+            f"{described.app_id} belongs to the user {described.owner}: its replicas are private",
+            facts={"owner": described.owner},
+        )
 
 
 def require_replicas(

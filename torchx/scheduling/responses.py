@@ -46,6 +46,7 @@ class DescribeAppResponse:
             a job whose supervisor died; the runner calls it then.
         stalls: the reported stalls, unless the engine records them as events.
         report_dir: the folder with the stacks at the last stall, if they are on this machine.
+        owner: another user who submitted it, whose replicas are not known; empty for the caller.
     """
 
     app_id: str = NOT_SET
@@ -69,6 +70,7 @@ class DescribeAppResponse:
     run: int = 1
     stalls: Sequence[StallReport] = ()
     report_dir: str | None = None
+    owner: str = ""
 
     def __post_init__(self) -> None:
         self.state, self.msg = proven(self.state, self.msg, self.roles_statuses)

@@ -24,6 +24,8 @@ with lazy_imports:
     import termios
     import tty
 
+    from torchx.scheduling import checks
+
 if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.handles import LogTarget
@@ -70,6 +72,7 @@ def requested_replica(parsed: LogTarget, described: DescribeAppResponse) -> tupl
     if len(parsed.replicas) > 1:
         raise UsageError("expected a single replica, e.g. @last/trainer/0")
     of_target(LogQuery(), parsed, described)
+    checks.require_readable(described)
     if not described.roles_statuses:
         raise StateError(f"{described.app_id} has no replicas")
     return parsed.role or described.roles_statuses[0].role, parsed.replicas[0] if parsed.replicas else 0

@@ -199,11 +199,11 @@ def of_target(query: LogQuery, target: LogTarget, described: DescribeAppResponse
     """Returns the query restricted to the role and replicas of a target.
 
     Raises:
-        StateError: the role or replica does not exist.
+        StateError: the role or replica does not exist, or the application belongs to another user.
     """
     if target.role is None:
         return query
-
+    checks.require_readable(described)
     replicas = checks.replicas_in(described.roles_statuses)
     checks.require_replicas(described.app_id, replicas, target.role, target.replicas)
     return dataclasses.replace(query, replicas={target.role: frozenset(target.replicas)})

@@ -22,6 +22,7 @@ open_folder() {  # chooses the folder of this job, and directs all further outpu
         mkdir -p "$folder" || exit 73  # shared with all nodes
         if [ ! -O "$folder" ] || [ -L "$folder" ]; then exit 73; fi  # owned by another user
         (set -C; echo "$job" > "$folder/id") 2> /dev/null
+        if [ ! -s "$folder/id" ]; then rm -f "$folder/id"; exit 74; fi  # the disk is full
         [ "$(cat "$folder/id")" != "$job" ] || break
     done
     [ "$(cat "$folder/id")" = "$job" ] || exit 73  # a task runs in one job

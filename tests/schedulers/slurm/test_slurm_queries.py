@@ -31,7 +31,8 @@ done
 read -r state < "$FAKE_STATE"
 submitted=$(date +%s)
 printf '%s\n' "$format" | sed "s/%i/473/; s/%A/473/; s/%T/$state/; s/%[VS]/$submitted/; s/%e/NONE/;
-s/%u/$(id -un)/; s/%N//; s/%r/Priority/; s/%j/a-b1/; s/%k/(null)/; s/%[VS]/$submitted/"
+s/%u/${FAKE_USER:-$(id -un)}/; s/%N//; s/%r/Priority/; s/%j/a-b1/; s/%[VS]/$submitted/
+s#%k#${FAKE_COMMENT:-(null)}#"
 """
 OTHER = '#!/bin/sh\necho "${0##*/}" >> "$FAKE_QUERIES"\n'
 LISTING = "listing"
@@ -117,6 +118,20 @@ def test_a_number_without_a_record_is_looked_up(cluster: Path) -> None:
     shutil.rmtree(cluster / "home")
     torchx("status", "473")
     assert LISTING in queries(cluster)
+
+
+@pytest.mark.parametrize(
+    "words", [("exec", "REPLICA", "true"), ("log", "REPLICA"), ("port", "REPLICA", "80")]
+)
+def test_a_command_for_a_replica_of_another_user_names_the_owner(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    shutil.rmtree(cluster / "home")
+    monkeypatch.setenv("FAKE_USER", "daemon")
+    monkeypatch.setenv("FAKE_COMMENT", f"torchx:c3:{cluster}/jobs/x-c3")
+    done = torchx(*(word.replace("REPLICA", "slurm://torchx/473/r/0") for word in words))
+    assert done.stderr == "error: 473 belongs to the user daemon: its replicas are private\n"
+    assert done.returncode == 77
 
 
 def test_the_pace_after_a_minute_is_one_query_in_15_seconds() -> None:

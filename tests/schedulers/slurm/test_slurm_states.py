@@ -84,10 +84,13 @@ def test_states_by_slurms_words(tmp_path: Path, state: str, expected: AppState, 
 
 def test_why_it_waits_and_until_when(tmp_path: Path) -> None:
     start = NOW + 86400
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(start))
     found = outcome_of(record(tmp_path), [facts("PENDING", "Priority", started=start)])
     assert found is not None
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(start))
     assert found.msg == f"Priority: other jobs have higher priority; expected to start at {when}"
+    found = outcome_of(record(tmp_path), [facts("PENDING", "Resources", started=NOW + 360 * 86400)])
+    assert found is not None
+    assert found.msg == "Resources: waits for free nodes", "Slurm adds a year to an unknown end"
     for reason, said in (
         ("QOSMaxGRESPerUser", "a limit"),
         ("ReqNodeNotAvail, UnavailableNodes:n1", "are down"),

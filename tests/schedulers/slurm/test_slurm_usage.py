@@ -69,8 +69,6 @@ def test_a_job_is_measured_while_it_runs_and_after_its_end(tmp_path: Path) -> No
             return found if found is not None and (found.peak_memory or 0) > 40 * MB else None
 
         if not has_accounting():
-            wait_until(lambda: slurms.state(scheduler, app_id) is AppState.RUNNING, "it runs")
-            assert scheduler.usage(app_id) is None
             return
         running = wait_until(large, "it is measured")
         assert running.largest is not None
@@ -93,13 +91,21 @@ def test_a_job_is_measured_while_it_runs_and_after_its_end(tmp_path: Path) -> No
 
 
 @pytest.mark.slurm
-def test_without_accounting_there_are_no_measurements(
+def test_without_accounting_a_job_is_measured_while_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler = create_scheduler("torchx")
-    app_id = scheduler.submit(AppDef("job", [slurms.role("true")]), {"job_dir": str(tmp_path)})
+    end = tmp_path / "end"
+    role = slurms.role(f"while [ ! -e {end} ]; do sleep 0.1; done", num_replicas=2)
+    app_id = scheduler.submit(AppDef("job", [role]), {"job_dir": str(tmp_path)})
     monkeypatch.setattr(slurm_usage, "account", _fail)
     try:
+        found = wait_until(lambda: scheduler.usage(app_id), "it is measured")
+        assert [each.running for each in found.replicas] == [True]
+        assert (found.peak_memory or 0) > MB
+        assert found.mean_cpu is not None
+        end.touch()
+        wait_until(lambda: is_terminal(slurms.state(scheduler, app_id)), "it has ended")
         assert scheduler.usage(app_id) is None
     finally:
         monkeypatch.undo()

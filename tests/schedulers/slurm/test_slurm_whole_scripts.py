@@ -9,7 +9,10 @@ import pytest
 from canary import open_files
 from slurmscripts import context, made, run_script, write_files
 
+from torchx.schedulers.slurm.outcome import outcome_of
+from torchx.schedulers.slurm.parse import JobFacts
 from torchx.schedulers.slurm.paths import SlurmPaths
+from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.schedulers.slurm.script import files_of, script_of
 from torchx.specs import AppDef, Role
 
@@ -76,3 +79,21 @@ def test_the_script_for_sbatch_reads_the_files_beside_it(tmp_path: Path) -> None
     assert run_script(script, folder, tmp_path / "bin", SLURM_JOB_ID="78").returncode == 0
     for name in ("role-0.sh", ".node/agent.py", "r/0/attempt-1/end.json"):
         assert (tmp_path / "f-78" / name).is_file()
+
+
+def test_a_full_disk_of_the_folder_is_named(tmp_path: Path) -> None:
+    """The kernel lets the script write nothing to a file, as on a full disk."""
+    script = made(AppDef("a", [Role("r", "", entrypoint="true")]), str(tmp_path / "jobs" / "a-b1"))
+    begin = "open_job\n"
+    assert (
+        run_script(
+            script.replace(f"\n{begin}", f"\ntrap '' XFSZ; ulimit -f 0; {begin}"), tmp_path, tmp_path / "bin"
+        ).returncode
+        == 74
+    )
+    assert not (tmp_path / "jobs" / "a-b1" / "id").exists()
+    record = SlurmRecord(7, "b1", "a", "a-b1", "torchx", str(tmp_path / "jobs" / "a-b1"), 1.0, {"roles": []})
+    facts = JobFacts(7, 0, "FAILED", "NonZeroExitCode", "a-b1", nodes="node[1-2]", exit_code=74)
+    found = outcome_of(record, (), [facts])
+    assert found is not None
+    assert found.msg == f"node1 cannot write to {tmp_path}/jobs/a-b1: its disk is full"
