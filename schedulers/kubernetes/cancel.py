@@ -87,7 +87,17 @@ def cancel_objects(cluster: Cluster, facts: Facts) -> None:
                 if not annotation(main, CANCELLED):
                     change = {"metadata": {"annotations": {CANCELLED: now()}}}
                     cluster.patch(main_path("job", current.namespace, main["metadata"]["name"]), change)
-        end_jobs(cluster, current, [m for m in current.mains if not annotation(m, CANCELLED)], CANCELLED)
+        end_jobs(cluster, current, [m for m in current.mains if not _is_closed(m)], CANCELLED)
+
+
+def _is_closed(main: Object) -> bool:
+    """Returns True if the end of an object is complete: an end is repeated as long as pods may start."""
+    return bool(annotation(main, CANCELLED) and spec(main).get("suspend"))
+
+
+def _marked(main: Object, mark: str) -> Object:
+    """Returns a patch with a mark, unless the object has it: the first time is that of the end."""
+    return {"metadata": {"annotations": {mark: now()}}} if mark and not annotation(main, mark) else {}
 
 
 def _with_restarts(cluster: Cluster, facts: Facts) -> Iterator[Facts]:
@@ -115,7 +125,7 @@ def kill_objects(cluster: Cluster, facts: Facts) -> None:
         open_restart = due_restart(current) is not None
         for main in current.mains:
             if open_restart or not is_terminal(job_facts(facts.kind, main).state):
-                _suspend(cluster, facts, main, "" if annotation(main, CANCELLED) else CANCELLED)
+                _suspend(cluster, facts, main, CANCELLED)
     queries = [_pod_query(job) for job in (*current.jobs, *current.earlier)]
     for query in [selector(facts.name)] if facts.kind == "volcano" else queries:
         running = {**query, "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
@@ -205,10 +215,7 @@ def _keeps_pods(facts: Facts, main: Object) -> bool:
 
 def _mark(cluster: Cluster, facts: Facts, main: Object, mark: str) -> None:
     """Marks why a Job ends, and prevents it from deleting the pods of its other replicas."""
-    change = {
-        "metadata": {"annotations": {mark: now()}},
-        "spec": {"maxFailedIndexes": None, "backoffLimit": MANY},
-    }
+    change = {**_marked(main, mark), "spec": {"maxFailedIndexes": None, "backoffLimit": MANY}}
     cluster.patch(main_path("job", facts.namespace, main["metadata"]["name"]), change)
 
 
@@ -284,7 +291,7 @@ def suspend(cluster: Cluster, facts: Facts, main: Object) -> None:
 
 def _suspend(cluster: Cluster, facts: Facts, main: Object, mark: str) -> None:
     """Ends an object by suspending it: its pods get TERM, the grace period and KILL, and are deleted."""
-    change: Object = {"metadata": {"annotations": {mark: now()}}} if mark else {}
+    change = _marked(main, mark)
     path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
     if facts.kind != "volcano":
         if label(main, QUEUE):

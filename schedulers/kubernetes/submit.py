@@ -12,10 +12,11 @@ from torchx.lazy import lazy_imports
 from torchx.masking import SecretValue
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.objects import annotation, deleted
 from torchx.schedulers.kubernetes.checks import ONLY_FAILED
 from torchx.schedulers.kubernetes.contexts import Clusters, remember
 from torchx.schedulers.kubernetes.manifests.names import APP_ID, USER
-from torchx.schedulers.kubernetes.objects import HELD, JOBSET
+from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, JOBSET, main_path, selector
 from torchx.schedulers.kubernetes.options import AUTO
 from torchx.schedulers.kubernetes.queues import require_queue
 from torchx.schedulers.kubernetes.request import KubernetesJob, kind_of, to_request
@@ -151,9 +152,7 @@ def submit(cluster: Cluster, request: KubernetesJob, *, validate: bool = True) -
             tried.append(manifest)
             made.append(_create(cluster, manifest))
         notes = _set_owners(cluster, made)
-        for manifest in held:
-            change = {"spec": {"suspend": False}, "metadata": {"annotations": {HELD: None}}}
-            cluster.patch(path_to(manifest), change)
+        _start(cluster, request, held)
     except BaseException as error:
         left = _undo(cluster, tried, error)
         if left and isinstance(error, ClusterError):
@@ -163,6 +162,25 @@ def submit(cluster: Cluster, request: KubernetesJob, *, validate: bool = True) -
             )
         raise
     return notes
+
+
+def _start(cluster: Cluster, request: KubernetesJob, held: list[Object]) -> None:
+    """Starts jobs, unless another process ends the application meanwhile."""
+    change = {"spec": {"suspend": False}, "metadata": {"annotations": {HELD: None}}}
+    left = {path_to(manifest) for manifest in held}
+    while left:
+        try:
+            jobs = cluster.items(main_path("job", request.namespace), selector(request.app_id))
+        except ClusterError as error:
+            if error.status != 403:
+                raise
+            for path in left:  # without the right to list jobs, no change is seen
+                cluster.patch(path, change)
+            return
+        paths = {main_path("job", request.namespace, job["metadata"]["name"]): job for job in jobs}
+        if not left <= paths.keys() or any(annotation(job, CANCELLED) or deleted(job) for job in jobs):
+            return
+        left = {path for path in left if not cluster.patch_unchanged(path, paths[path], change)}
 
 
 def namespace_hint(cluster: Cluster, namespace: str) -> str:

@@ -117,6 +117,23 @@ class Cluster:
         """Merges a patch into an object."""
         return self.call("PATCH", path, None, body, content_type=MERGE)
 
+    def patch_unchanged(self, path: str, known: Object, body: Object) -> bool:
+        """Merges a patch into an object; returns False if it has changed since it was read.
+
+        Args:
+            path: path of the object.
+            known: the object as it was read.
+            body: the patch.
+        """
+        version = {"resourceVersion": known["metadata"].get("resourceVersion")}
+        try:
+            self.patch(path, {**body, "metadata": {**(body.get("metadata") or {}), **version}})
+        except ClusterError as error:
+            if error.status != 409:
+                raise
+            return False
+        return True
+
     def delete(self, path: str, query: Mapping[str, Any] | None = None) -> None:
         """Deletes an object, or the selected objects of a collection, if they exist.
 

@@ -39,6 +39,8 @@ from torchx.schedulers.kubernetes.status import job_facts
 from torchx.schedulers.kubernetes.submit import path_to
 from torchx.specs.status import is_terminal
 
+MOST_CONFLICTS = 5
+"""Maximum number of starts in a row for which a job has changed since it was read, as by its controller."""
 LONGEST_DELAY = 60.0
 """Maximum seconds before a restart; clocks that differ by more cause none."""
 
@@ -65,7 +67,7 @@ def carry_out(cluster: Cluster, facts: Facts, restart: Restart) -> bool:
     if 0.0 < pause <= LONGEST_DELAY:
         return False
     created = [_created(cluster, manifest) for manifest in _manifests(current, left)]
-    return _begin(cluster, current, left, created)
+    return any(_begin(cluster, current, left, created) for _ in range(MOST_CONFLICTS))
 
 
 def complete_marks(cluster: Cluster, facts: Facts) -> None:
@@ -147,7 +149,11 @@ def _created(cluster: Cluster, manifest: Object) -> Object:
 
 
 def _begin(cluster: Cluster, facts: Facts, restart: Restart, created: list[Object]) -> bool:
-    """Starts the next attempts, unless the application was cancelled or deleted meanwhile."""
+    """Starts the next attempts, unless the application was cancelled or deleted meanwhile.
+
+    Returns:
+        False if a job is missing, or has changed since the check: an end may have come first.
+    """
     jobs = cluster.items(main_path("job", facts.namespace), selector(facts.name))
     before = [job for job in jobs if restart.attempts.get(_role(job)) == attempt_of(job)]
     following = [job for job in jobs if restart.attempts.get(_role(job), -1) == attempt_of(job) - 1]
@@ -164,13 +170,23 @@ def _begin(cluster: Cluster, facts: Facts, restart: Restart, created: list[Objec
         return True
     if len(following) < len(restart.attempts):
         return False
-    _take_over(cluster, facts, restart, before, jobs)
-    for job in following:
-        if annotation(job, HELD):
-            queued = bool((job["metadata"].get("labels") or {}).get(QUEUE))
-            start = {} if queued or awaits(job) else {"spec": {"suspend": False}}
-            cluster.patch(_path(facts, job), {**start, "metadata": {"annotations": {HELD: None}}})
-    return True
+    if not all(_is_done(job) for job in before):
+        _take_over(cluster, facts, restart, before, jobs)
+    return all(_start(cluster, facts, job) for job in following if annotation(job, HELD))
+
+
+def _start(cluster: Cluster, facts: Facts, job: Object) -> bool:
+    """Starts a job, unless it has changed since it was read."""
+    queued = bool((job["metadata"].get("labels") or {}).get(QUEUE))
+    start = {} if queued or awaits(job) else {"spec": {"suspend": False}}
+    change = {**start, "metadata": {"annotations": {HELD: None}}}
+    return cluster.patch_unchanged(_path(facts, job), job, change)
+
+
+def _is_done(job: Object) -> bool:
+    """Returns True if the restart that replaces a job is marked as done."""
+    found = restart_from(annotation(job, RESTARTED))
+    return found is not None and found[1]
 
 
 def _path(facts: Facts, job: Object) -> str:
@@ -183,16 +199,16 @@ def _take_over(
     """Makes the newest jobs the owners of all other objects, which are deleted with the last of them."""
     newest = [job for job in jobs if not any(_is_newer(other, job) for other in jobs)]
     owners = [_owner(job) for job in newest]
-    for job in before:
-        own = [_owner(each) for each in newest if _role(each) == _role(job)]
-        done = {RESTARTED: restart.text(done=True)}
-        cluster.patch(_path(facts, job), {"metadata": {"annotations": done, "ownerReferences": own}})
     for resource in ("services", "configmaps", "secrets"):
         path = path_of("v1", resource, facts.namespace)
         with suppress(ClusterError):  # not allowed to this account
             for each in cluster.items(path, selector(facts.name)):
                 change = {"metadata": {"ownerReferences": owners}}
                 cluster.patch(f"{path}/{each['metadata']['name']}", change)
+    for job in before:  # last, as a restart that is done is not repeated
+        own = [_owner(each) for each in newest if _role(each) == _role(job)]
+        done = {RESTARTED: restart.text(done=True)}
+        cluster.patch(_path(facts, job), {"metadata": {"annotations": done, "ownerReferences": own}})
 
 
 def _is_newer(other: Object, job: Object) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
-from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.cancel import end_jobs
 from torchx.schedulers.kubernetes.gang.restarts import is_cancelled
@@ -46,14 +45,8 @@ def coordinate(cluster: Cluster, facts: Facts) -> bool:
 
 def _start(cluster: Cluster, facts: Facts, main: Object) -> bool:
     """Starts a job that has waited for others; returns False if another process has changed it."""
-    known = {"resourceVersion": main["metadata"].get("resourceVersion"), "annotations": {AWAITS: None}}
-    try:
-        _patch(cluster, facts, main, {"metadata": known, "spec": {"suspend": False}})
-    except ClusterError as error:
-        if error.status != 409:
-            raise
-        return False
-    return True
+    change = {"metadata": {"annotations": {AWAITS: None}}, "spec": {"suspend": False}}
+    return cluster.patch_unchanged(main_path("job", facts.namespace, main["metadata"]["name"]), main, change)
 
 
 def _patch(cluster: Cluster, facts: Facts, main: Object, change: Object) -> None:

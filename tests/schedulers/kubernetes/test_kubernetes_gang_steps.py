@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,23 @@ import pytest
 from fakecluster import FakeCluster
 from fakecluster.objects import pod_of
 from kubejobs import OPTIONS, app, role
-from kubesteps import DISTURBANCES, ENDS, KILLED, PODS, Disturbance, Disturbed, Killed, check_the_end_wins, of
+from kubesteps import (
+    DISTURBANCES,
+    ENDS,
+    KILLED,
+    PODS,
+    Disturbance,
+    Disturbed,
+    Killed,
+    check_the_end_wins,
+    of,
+    running,
+)
 
+from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of
 from torchx.schedulers.kubernetes.manifests.names import RESTARTED
-from torchx.schedulers.kubernetes.objects import HELD
+from torchx.schedulers.kubernetes.objects import CANCELLED, HELD
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 
 
@@ -115,5 +128,63 @@ def test_an_end_wins_against_a_restart(
         lambda: failing(cluster, scheduler),
         scheduler.reconcile,
         Disturbance(getattr(other, verb), killed),
-        lambda job: attempt_of(job) == 1,
     )
+
+
+def test_a_second_cancellation_ends_what_still_runs(
+    cluster: FakeCluster,
+    scheduler: KubernetesScheduler,
+    other: KubernetesScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disturbed = Disturbed(monkeypatch, cluster)
+
+    def killed() -> None:
+        raise Killed
+
+    at, more = 0, True
+    while more:
+        app_id = scheduler.submit(
+            app(role("true", name="a", num_replicas=2), role("true", name="b")), OPTIONS
+        )
+        disturbed.controlled = True
+        more = disturbed.run(at, killed, lambda app_id=app_id: scheduler.cancel(app_id))
+        first = [job["metadata"]["annotations"].get(CANCELLED) for job in of(cluster, app_id)]
+        other.cancel(app_id)
+        assert not running(cluster, app_id), f"killed before write {at}"
+        for job, time in zip(of(cluster, app_id), first, strict=True):
+            assert time in (None, job["metadata"]["annotations"][CANCELLED]), "the first mark stays"
+        disturbed.controlled = False
+        at += 1
+    assert at > 4
+
+
+@pytest.mark.parametrize("verb", ENDS)
+def test_an_end_wins_against_a_submission(
+    cluster: FakeCluster,
+    scheduler: KubernetesScheduler,
+    other: KubernetesScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+) -> None:
+    waiting: dict[str, Any] = {}
+
+    def prepare() -> str:
+        info = scheduler.submit_dryrun(app(role("true", name="a"), role("true", name="b")), OPTIONS)
+        app_id = f"default:{info.request.app_id}"
+        waiting[app_id] = info
+        return app_id
+
+    def step(app_id: str) -> None:
+        info = waiting.pop(app_id, None)
+        if info is not None:
+            with suppress(ClusterError):  # its objects were deleted meanwhile
+                scheduler.schedule(info)
+
+    def end(app_id: str) -> None:
+        if of(cluster, app_id):  # before, the application does not exist
+            getattr(other, verb)(app_id)
+        else:
+            raise Killed
+
+    check_the_end_wins(Disturbed(monkeypatch, cluster), prepare, step, Disturbance(end, False))
