@@ -29,11 +29,11 @@ from torchx.schedulers.kubernetes.contexts import Clusters, forget
 from torchx.schedulers.kubernetes.gang.restarts import due_restart, is_cancelled, is_gang
 from torchx.schedulers.kubernetes.lookup import find_own
 from torchx.schedulers.kubernetes.manifests.job import MANY, QUEUE
-from torchx.schedulers.kubernetes.manifests.names import split_run
+from torchx.schedulers.kubernetes.manifests.names import DEADLINE, split_run
 from torchx.schedulers.kubernetes.many import ends
 from torchx.schedulers.kubernetes.many.facts import job_with_runs
 from torchx.schedulers.kubernetes.many.view import index_of
-from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, gather, main_path, selector
+from torchx.schedulers.kubernetes.objects import CANCELLED, CLOSED, Facts, gather, main_path, selector
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import (
     FAILURE_COUNT,
@@ -125,7 +125,7 @@ def kill_objects(cluster: Cluster, facts: Facts) -> None:
         open_restart = due_restart(current) is not None
         for main in current.mains:
             if open_restart or not is_terminal(job_facts(facts.kind, main).state):
-                _suspend(cluster, facts, main, CANCELLED)
+                close(cluster, facts, main, CANCELLED)
     queries = [_pod_query(job) for job in (*current.jobs, *current.earlier)]
     for query in [selector(facts.name)] if facts.kind == "volcano" else queries:
         running = {**query, "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
@@ -185,7 +185,7 @@ def end_jobs(cluster: Cluster, facts: Facts, mains: list[Object], mark: str) -> 
         if is_terminal(job.state) or (job.ending and facts.kind == "job"):
             continue  # it ends its pods itself
         if not _keeps_pods(facts, main):
-            _suspend(cluster, facts, main, mark)
+            close(cluster, facts, main, mark)
             continue
         try:
             if mark:
@@ -194,7 +194,7 @@ def end_jobs(cluster: Cluster, facts: Facts, mains: list[Object], mark: str) -> 
         except ClusterError as error:
             if error.status != 403:
                 raise
-            _suspend(cluster, facts, main, mark)  # needs fewer rights, but deletes the logs
+            close(cluster, facts, main, mark)  # needs fewer rights, but deletes the logs
     retried = [each for each in begun if facts.has_runs or spec(each[0]).get("backoffLimitPerIndex")]
     _close_when_ended(cluster, facts, retried)
     rest = [each for each in begun if each not in retried]
@@ -274,25 +274,31 @@ def _close_when_ended(cluster: Cluster, facts: Facts, begun: list[tuple[Object, 
             pods = [pod for pod in pods if not facts.has_runs or index_of(pod) in seen]
             # a pod without a final phase would be deleted, even if its container has ended
             if late or all(is_over(pod) for pod in pods):
+                path = main_path("job", facts.namespace, main["metadata"]["name"])
                 if not (facts.has_runs or annotation(main, CANCELLED)) and has_failed(facts, main):
-                    path = main_path("job", facts.namespace, main["metadata"]["name"])
                     cluster.patch(path, {"spec": {"maxFailedIndexes": 0}})  # fails, and keeps its pods
                 else:
-                    _suspend(cluster, facts, main, "")
+                    close(cluster, facts, cluster.find(path) or main)  # it may have started meanwhile
                 left.remove((main, seen))
         if left:
             time.sleep(PAUSE)
 
 
-def suspend(cluster: Cluster, facts: Facts, main: Object) -> None:
-    """Suspends a submitted object, so that it starts no pods."""
-    _suspend(cluster, facts, main, "")
+def close(cluster: Cluster, facts: Facts, main: Object, mark: str = "") -> None:
+    """Ends an object: its pods that run get TERM, the grace period and KILL, and are deleted.
 
-
-def _suspend(cluster: Cluster, facts: Facts, main: Object, mark: str) -> None:
-    """Ends an object by suspending it: its pods get TERM, the grace period and KILL, and are deleted."""
+    A Job that has started fails by a deadline, as a suspended one keeps ended pods in the cluster. Before
+    its start, a Job has no pods, and no deadline.
+    """
     change = _marked(main, mark)
     path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
+    has_started = (main.get("status") or {}).get("startTime") and not spec(main).get("suspend")
+    if facts.kind == "job" and has_started:
+        before = spec(main).get("activeDeadlineSeconds")
+        if before not in (None, CLOSED):  # the next attempt has it, too
+            change.setdefault("metadata", {}).setdefault("annotations", {})[DEADLINE] = str(before)
+        cluster.patch(path, {**change, "spec": {"activeDeadlineSeconds": CLOSED}})
+        return
     if facts.kind != "volcano":
         if label(main, QUEUE):
             _take_from_queue(cluster, facts.namespace, main["metadata"]["uid"])

@@ -40,6 +40,9 @@ RELEASED = f"{PREFIX}released"
 HELD = f"{PREFIX}held"
 """Annotation: the submission is incomplete; the job is suspended until all objects exist."""
 
+CLOSED = 1
+"""Seconds of the deadline by which torchx ends a Job that has started."""
+
 _ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 """Any label value: ids of this project are narrower, but others can be deleted too."""
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)

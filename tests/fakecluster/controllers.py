@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from fakecluster.objects import (
+    TRACKED,
     child_job,
     ended,
     failed_by_rule,
@@ -19,8 +20,9 @@ from fakecluster.objects import (
     phase,
     pod_of,
     ready,
+    rules_of,
 )
-from fakecluster.store import Object, Refused, Store, condition, now
+from fakecluster.store import Object, Refused, Store, condition, now, seconds_of
 
 RETRY_AFTER = 0.3
 """Seconds before a failed replica is started again; about ten on a real cluster."""
@@ -60,6 +62,25 @@ class Controllers:
                 for job in self._store.list(collection):
                     if not job["metadata"].get("deletionTimestamp") and not ended(job):
                         self._job(collection, job)
+                    self._release(job)
+
+    def _release(self, job: Object) -> None:
+        """Removes the finalizer of the pods that a job has counted (facts 1.36).
+
+        A failed pod of an index that neither has failed nor has another pod is not counted yet; if the job is
+        suspended, it never is.
+        """
+        pods_at = f"/api/v1/namespaces/{job['metadata']['namespace']}/pods"
+        pods = [p for p in self._store.list(pods_at) if owned(p, job)]
+        over = ended(job) or job["metadata"].get("deletionTimestamp")
+        by_index = job["spec"].get("backoffLimitPerIndex") is not None
+        lost = indexes(job, "failedIndexes")
+        newest = {index(p): p["metadata"]["uid"] for p in pods}
+        for pod in pods:
+            replaced = newest[index(pod)] != pod["metadata"]["uid"]
+            counted = phase(pod) == "Succeeded" or not by_index or replaced or index(pod) in lost
+            if over or (counted and phase(pod) in ("Succeeded", "Failed")):
+                free(self._store, pods_at, pod)
 
     def _job(self, collection: str, job: Object) -> None:
         pods_at = f"/api/v1/namespaces/{job['metadata']['namespace']}/pods"
@@ -68,7 +89,7 @@ class Controllers:
             self._suspend(collection, job, pods_at, pods)
             return
         self._note_deletions(job, pods)
-        verdict = self._verdict(job, pods)
+        verdict = self._verdict(job, pods) or expired(job)
         live = [p for p in pods if phase(p) in ("Pending", "Running")]
         if verdict and verdict[0] == "Failed":
             for pod in live:
@@ -82,8 +103,10 @@ class Controllers:
         gone = self._gone.setdefault(job["metadata"]["uid"], {})
         if any(c["type"] == "FailureTarget" for c in job["status"].get("conditions") or []):
             return  # it was the job that deleted the others (facts 03f: failedIndexes stays as it was)
+        # 15g: with a rule, a pod that is being deleted counts once it has ended
+        counted = ("Pending", "Failed") if rules_of(job["spec"]) else ("Pending", "Failed", "Running")
         for pod in pods:
-            if pod["metadata"].get("deletionTimestamp") and phase(pod) != "Succeeded":
+            if pod["metadata"].get("deletionTimestamp") and phase(pod) in counted:
                 gone.setdefault(pod["metadata"]["uid"], (index(pod), ignored(job, pod)))
 
     def _failures(self, job: Object, pods: list[Object], *, ignoring: bool = False) -> dict[int, int]:
@@ -267,6 +290,8 @@ class Controllers:
         waited_for: set[str] = set()
         for collection, each in everything:
             owners = [owner["uid"] for owner in each["metadata"].get("ownerReferences") or []]
+            if owners and all(uid not in alive for uid in owners):
+                free(self._store, collection, each)
             if owners and all(uid not in alive or uid in leaving for uid in owners):
                 delete(self._store, collection, each)
                 waited_for.update(owners)
@@ -277,6 +302,20 @@ class Controllers:
                 and metadata["uid"] not in waited_for
             ):
                 self._store.remove(collection, metadata["name"])
+
+
+def free(store: Store, collection: str, thing: Object) -> None:
+    """Removes the finalizer of a pod."""
+    if TRACKED in (thing["metadata"].get("finalizers") or []):
+        store.update(collection, thing["metadata"]["name"], lambda p: p["metadata"].update(finalizers=[]))
+
+
+def expired(job: Object) -> tuple[str, str, str] | None:
+    """Returns the verdict on a job whose deadline has come (facts 18); its pods that run are deleted."""
+    limit, started = job["spec"].get("activeDeadlineSeconds"), job["status"].get("startTime")
+    if limit is None or started is None or time.time() - seconds_of(started) < limit - 1:
+        return None
+    return "Failed", "DeadlineExceeded", "Job was active longer than specified deadline"
 
 
 def set_condition(status: Object, wanted: Object) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from fakecluster.environment import command_of, environment_of, expanded
 from fakecluster.probes import Prober
-from fakecluster.store import Object, Refused, Store, condition, now
+from fakecluster.store import Object, Refused, Store, condition, now, seconds_of
 from fakecluster.volumes import Volumes
 
 LAG = 0.05
@@ -86,7 +86,8 @@ class Node:
         if pod["metadata"].get("deletionTimestamp"):
             process = self.processes.get(uid)
             if process is None or process.poll() is not None:
-                if process is None or pod["status"]["phase"] in ("Succeeded", "Failed"):
+                over = pod["status"]["phase"] in ("Succeeded", "Failed")
+                if process is None or (over and not pod["metadata"].get("finalizers")):
                     self._store.remove(collection, name)
             elif uid in self._pods:
                 self._pods.discard(uid)  # the kubelet fetches it once
@@ -301,10 +302,6 @@ def deadline(pod: Object) -> bool:
         return True
     started = pod["status"].get("startTime")
     return started is not None and time.time() - seconds_of(started) >= limit
-
-
-def seconds_of(stamp: str) -> float:
-    return datetime.strptime(stamp, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc).timestamp()
 
 
 def end(process: subprocess.Popen[bytes], number: int) -> None:

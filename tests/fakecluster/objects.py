@@ -9,6 +9,8 @@ from fakecluster.store import Object, Refused, copied
 INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
 IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"
+TRACKED = "batch.kubernetes.io/job-tracking"
+"""The finalizer of the pods of jobs: one that is deleted stays until its job has counted it."""
 
 
 def phase(pod: Object) -> str:
@@ -110,6 +112,7 @@ def pod_of(job: Object, number: int, failures: int, spared: int = 0) -> Object:
         notes.update({IGNORED: str(spared)} if spared else {})
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
     metadata["ownerReferences"] = [owner]
+    metadata["finalizers"] = [TRACKED]
     spec = {**template["spec"], "hostname": f"{name}-{number}"}
     return {"metadata": metadata, "spec": spec, "status": {"phase": "Pending", "qosClass": "Burstable"}}
 

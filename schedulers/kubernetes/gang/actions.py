@@ -16,7 +16,7 @@ from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import annotation, count_of, deleted, owns
 from torchx.schedulers.kubernetes.api.pod_ends import now
-from torchx.schedulers.kubernetes.cancel import end_jobs, suspend
+from torchx.schedulers.kubernetes.cancel import close, end_jobs
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of, name_of
 from torchx.schedulers.kubernetes.gang.next_job import next_job, rank0_service
 from torchx.schedulers.kubernetes.gang.records import Restart, restart_from
@@ -106,7 +106,7 @@ def _have_ended(cluster: Cluster, facts: Facts, mains: list[Object]) -> bool:
         if any(owns(main, pod) and not is_over(pod) for pod in facts.pods):
             return False
         if not is_terminal(job_facts("job", main).state) and not (main.get("spec") or {}).get("suspend"):
-            suspend(cluster, facts, main)
+            close(cluster, facts, main)
     return True
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchx import settings
-from torchx.schedulers.kubernetes.api.objects import Object
+from torchx.schedulers.kubernetes.api.objects import Object, annotation, count_of
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of, name_of
 from torchx.schedulers.kubernetes.manifests.attempt_number import EARLIER, earlier_attempts
 from torchx.schedulers.kubernetes.manifests.attempt_number import RETRIES as RETRY_NUMBER
@@ -16,14 +16,16 @@ from torchx.schedulers.kubernetes.manifests.names import (
     APP_ID,
     ATTEMPT,
     AWAITS,
+    DEADLINE,
     DISRUPTED,
     JOB_COMPLETION_INDEX,
+    OUTCOME,
     PREFIX,
     RESTARTED,
     RETRIES,
     ROLE_INDEX,
 )
-from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, STOPPED
+from torchx.schedulers.kubernetes.objects import CANCELLED, CLOSED, HELD, STOPPED
 
 _FIELDS = (
     "completionMode",
@@ -39,7 +41,7 @@ _FIELDS = (
 )
 """The fields of a job that the next one has, too; the cluster sets the others."""
 _OF_CLUSTER = ("batch.kubernetes.io/", "kubectl.kubernetes.io/")
-_NOT_COPIED = (CANCELLED, STOPPED, HELD, RESTARTED, RETRIES, AWAITS)
+_NOT_COPIED = (CANCELLED, STOPPED, HELD, RESTARTED, RETRIES, AWAITS, DEADLINE, OUTCOME)
 
 
 def next_job(
@@ -72,6 +74,12 @@ def next_job(
         if key not in _NOT_COPIED and not key.startswith((*_OF_CLUSTER, DISRUPTED))
     }
     fields = {key: copy.deepcopy(job["spec"][key]) for key in _FIELDS if key in job["spec"]}
+    if fields.get("activeDeadlineSeconds") == CLOSED:
+        own = count_of(annotation(job, DEADLINE))
+        if own:
+            fields["activeDeadlineSeconds"] = own
+        else:
+            del fields["activeDeadlineSeconds"]
     template = fields["template"]
     template["metadata"] = {
         **{key: value for key, value in template["metadata"].items() if key in ("labels", "annotations")},

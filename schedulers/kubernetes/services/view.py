@@ -6,9 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from torchx.schedulers.kubernetes.api.objects import Object, deleted, owns, time_of, true_conditions
+from torchx.schedulers.kubernetes.api.objects import (
+    Object,
+    annotation,
+    deleted,
+    owns,
+    time_of,
+    true_conditions,
+)
 from torchx.schedulers.kubernetes.gang.restarts import Replay
-from torchx.schedulers.kubernetes.objects import Facts, is_ended_by_us, role_index
+from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, is_ended_by_us, role_index
 from torchx.schedulers.kubernetes.services.readiness import is_ready, ready_since
 from torchx.schedulers.kubernetes.services.roles import awaits, before_of, is_released, names_of, services_of
 from torchx.schedulers.kubernetes.state.attempts import ENDED, live
@@ -51,9 +58,9 @@ class ServiceView:
         if awaits(main) and not is_ended_by_us(main):
             return replace(job, state=AppState.PENDING, reason="")
         rule = self._services.get(job.role)
-        if rule is None or job.state is AppState.CANCELLED:
+        if rule is None or (job.state is AppState.CANCELLED and not is_released(main)):
             return job
-        if is_released(main):
+        if is_released(main) and not annotation(main, CANCELLED):
             ended = is_terminal(job.state) or "Suspended" in true_conditions(main)
             runs = job.details.get("terminating") or any(
                 live(pod) for pod in self._facts.pods if owns(main, pod)

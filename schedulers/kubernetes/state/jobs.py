@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, short, time_of, true_conditions
-from torchx.schedulers.kubernetes.objects import CANCELLED, role_index
+from torchx.schedulers.kubernetes.manifests.names import RESTARTED
+from torchx.schedulers.kubernetes.objects import CANCELLED, CLOSED, is_ended_by_us, role_index
 from torchx.schedulers.kubernetes.state.reasons import JobFacts
 from torchx.specs.status import AppState, is_terminal
 
@@ -23,10 +24,12 @@ def job_facts(kind: str, main: Object) -> JobFacts:
         if name in true:
             # pods may succeed on TERM; a job that had ended before is not suspended and has another reason
             cut = annotation(main, CANCELLED) and ("Suspended" in true or true[name].get("reason") == _CUT)
-            return _ended_job(role, AppState.CANCELLED if cut else state, true[name], status)
+            is_cancelled = cut or is_closed(main, true[name])
+            return _ended_job(role, AppState.CANCELLED if is_cancelled else state, true[name], status)
     ending = true.get("FailureTarget") or true.get("SuccessCriteriaMet")
     if ending is not None:
-        return JobFacts(role, AppState.RUNNING, str(ending.get("reason") or ""), ending=True, details=status)
+        reason = "" if is_closed(main, ending) else str(ending.get("reason") or "")
+        return JobFacts(role, AppState.RUNNING, reason, ending=True, details=status)
     spec = main.get("spec") or {}
     if spec.get("suspend"):
         return JobFacts(role, AppState.SUBMITTED, "Suspended", details=status)
@@ -34,6 +37,18 @@ def job_facts(kind: str, main: Object) -> JobFacts:
     if status.get("ready") or status.get("succeeded"):
         state = AppState.RUNNING
     return JobFacts(role, state, details=status)
+
+
+def is_closed(main: Object, condition: Mapping[str, Any]) -> bool:
+    """Returns True if torchx has ended a job by a deadline.
+
+    Args:
+        main: the job.
+        condition: the condition of its end.
+    """
+    deadline = (main.get("spec") or {}).get("activeDeadlineSeconds")
+    marked = is_ended_by_us(main) or annotation(main, RESTARTED)
+    return bool(deadline == CLOSED and marked and condition.get("reason") == "DeadlineExceeded")
 
 
 _CUT = "FailedIndexes"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from fakecluster import FakeCluster
+from fakecluster.objects import ended
 from kubejobs import OPTIONS, app, role
 from support import wait_until
 
@@ -184,7 +185,7 @@ def test_all_runs_are_cancelled(cluster: FakeCluster, scheduler: KubernetesSched
     scheduler.limit_many([*ids.values()], 3)
     scheduler.cancel_many([*ids.values()][2:], now=now)
     until_states(scheduler, ids, "SUCCEEDED", "FAILED", *["CANCELLED"] * 4)
-    assert the_job(cluster)["spec"]["suspend"]
+    wait_until(lambda: ended(the_job(cluster)), "the job has ended")
     assert now or text(scheduler, ids[3]) == "begun\n"
     scheduler.delete_many([*ids.values()])
     wait_until(lambda: not states(scheduler, ids), "all runs are unknown")

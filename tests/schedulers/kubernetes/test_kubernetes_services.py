@@ -284,7 +284,10 @@ def test_the_end_by_the_user(
     if verb != "delete":
         status = until_ended(scheduler, app_id)
         assert status.state is AppState.CANCELLED
-        assert states(status) == {"server": ["CANCELLED"], "trainer": ["CANCELLED"]}
+        assert states(status)["trainer"] == ["CANCELLED"]
+        # a program that ends with 0 on TERM, before its job deletes the pod, has succeeded
+        allowed = (["CANCELLED"], ["SUCCEEDED"]) if verb == "kill" else (["CANCELLED"],)
+        assert states(status)["server"] in allowed
         scheduler.delete(app_id)
     wait_until(lambda: not cluster.running() and not cluster.objects("jobs"), "nothing is left")
 
