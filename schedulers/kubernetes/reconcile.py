@@ -27,6 +27,7 @@ from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import ended_by_us, is_over, live
 from torchx.schedulers.kubernetes.state.replicas import replica_of
 from torchx.schedulers.kubernetes.status import job_facts
+from torchx.schedulers.kubernetes.verdict import note_outcome
 from torchx.schedulers.shared import owner
 from torchx.specs.status import is_terminal
 
@@ -39,6 +40,7 @@ def reconcile(clusters: Clusters, app_id: str) -> None:
     facts = find(clusters, app_id)
     if facts is not None:
         reconcile_objects(clusters.of(app_id), facts)
+        note_outcome(clusters.of(app_id), facts)
 
 
 def reconcile_objects(cluster: Cluster, facts: Facts) -> bool:
@@ -74,6 +76,7 @@ def reconcile_objects(cluster: Cluster, facts: Facts) -> bool:
         fails_fast = facts.fails_fast and not facts.damage  # unknown if the record is damaged
         failed = phase is Phase.FAILED or any(has_failed(facts, m) for m in facts.mains)
         if fails_fast and not cancelled and failed:
+            note_outcome(cluster, facts, failed=True)
             due = [m for m in facts.mains if m not in begun and (_runs(facts, m) or not has_failed(facts, m))]
             end_jobs(cluster, facts, due, STOPPED)
     except ClusterError as error:  # ignored for a caller with read access only

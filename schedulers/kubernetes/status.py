@@ -29,6 +29,7 @@ from torchx.schedulers.kubernetes.services.roles import has_order
 from torchx.schedulers.kubernetes.state import reasons
 from torchx.schedulers.kubernetes.state.attempts import live
 from torchx.schedulers.kubernetes.state.jobs import job_facts as job_facts
+from torchx.schedulers.kubernetes.state.outcome import outcome_of
 from torchx.schedulers.kubernetes.state.reasons import JobFacts, or_zero
 from torchx.schedulers.kubernetes.state.replicas import Member, Replicas, members_of
 from torchx.schedulers.shared import owner
@@ -142,12 +143,13 @@ def describe_runs(job: Facts, runs: Iterable[int], now: float) -> Iterator[Descr
         yield replace(alike[kind], app_id=facts.app_id, metadata=own)
 
 
-def describe(facts: Facts, now: float) -> DescribeAppResponse:
+def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppResponse:
     """Returns the status of an application, without its roles and metadata.
 
     Args:
         facts: its objects.
         now: seconds since the epoch.
+        failed: a replica has failed without retries left: return it also before the end.
     """
     record = facts.record
     response_cfg = dict(record.get("cfg") or {})
@@ -155,15 +157,18 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
     jobs = [runs.as_finished(facts, main, job_facts(facts.kind, main)) for main in facts.mains]
     services = service_view.ServiceView(facts) if has_order(facts) else None
     seen = jobs if services is None else services.jobs(jobs)
-    replicas = Replicas(facts, members_of(facts, record), now)
+    noted = outcome_of(facts.mains)
+    replicas = Replicas(facts, members_of(facts, record), now, noted)
     state, msg = _current_state(facts, seen, replicas, now)
+    if is_terminal(noted.state):
+        state, msg = noted.state, noted.msg
     over = is_terminal(state)
     created = [time_of(job["metadata"].get("creationTimestamp")) for job in (*facts.mains, *facts.earlier)]
     submitted = min(created, key=or_zero)
     statuses = [replicas.status(member, _job_of(jobs, member), state) for member in replicas.members]
     if services is not None:
         statuses, msg = services.replicas(statuses), msg or services.message(state)
-    ended = _ended(facts, jobs, statuses, submitted) if over else None
+    ended = noted.ended_at or (_ended(facts, jobs, statuses, submitted) if over else None)
     for at, member in enumerate(replicas.members):  # times end with the job, also if a pod is lost
         job = _job_of(jobs, member)
         if over or is_terminal(job.state):
@@ -172,8 +177,10 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
     if services is not None:
         services.ready(roles)
     counting = statuses if services is None else services.counting(statuses)
-    first = reasons.first_failure(facts, seen, counting) if state is AppState.FAILED else None
-    if first is not None:
+    first = noted.failure if state is AppState.FAILED else None
+    if first is None and (failed or state is AppState.FAILED):
+        first = reasons.first_failure(seen, counting, replicas.unproven)
+    if first is not None and noted.failure is None:
         first = runs.with_limit(_with_refusal(facts, replicas, first), response_cfg, used)
     started = min((a.started_at for s in statuses for a in s.attempts if a.started_at), default=None)
     if not over and not msg:
@@ -181,7 +188,12 @@ def describe(facts: Facts, now: float) -> DescribeAppResponse:
     if state is AppState.FAILED and not msg and first is None:
         msg = _without_pods(jobs[0].message)
     taken = replicas.taken_away(over)
-    if taken and taken not in msg and (first is None or taken not in first.msg):
+    if (
+        taken
+        and not is_terminal(noted.state)
+        and taken not in msg
+        and (first is None or taken not in first.msg)
+    ):
         msg = f"{msg}; {taken}" if msg else taken
     return DescribeAppResponse(
         app_id=facts.app_id,

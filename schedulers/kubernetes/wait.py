@@ -11,6 +11,7 @@ from torchx.schedulers.kubernetes.lookup import find
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.reconcile import reconcile_objects
 from torchx.schedulers.kubernetes.status import describe
+from torchx.schedulers.kubernetes.verdict import note_outcome
 from torchx.schedulers.kubernetes.watch import Watch
 from torchx.specs.status import is_terminal
 
@@ -34,6 +35,7 @@ def _wait(cluster: Cluster, facts: Facts, timeout: float | None) -> bool:
     """
     end = None if timeout is None else time.monotonic() + timeout
     if is_terminal(describe(facts, time.time()).state):
+        note_outcome(cluster, facts)
         return True
     changed = threading.Event()
     with Watch(cluster, facts, changed.set) as watch:
@@ -41,6 +43,7 @@ def _wait(cluster: Cluster, facts: Facts, timeout: float | None) -> bool:
             changed.clear()
             current = watch.facts()
             if current is None or is_terminal(describe(current, time.time()).state):
+                note_outcome(cluster, current or facts)
                 return True
             pause = POLL_INTERVAL if reconcile_objects(cluster, current) else RETRY_AFTER
             left = pause if end is None else min(end - time.monotonic(), pause)

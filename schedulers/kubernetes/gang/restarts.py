@@ -24,12 +24,13 @@ from torchx.schedulers.kubernetes.gang.attempts import attempt_of
 from torchx.schedulers.kubernetes.gang.causes import refusal, rules_of
 from torchx.schedulers.kubernetes.gang.records import Restart, restart_from, used_retries
 from torchx.schedulers.kubernetes.gang.runs import DISRUPTED, RunLimits, started_at
-from torchx.schedulers.kubernetes.manifests.names import ATTEMPT, RESTARTED, RETRIES
+from torchx.schedulers.kubernetes.manifests.names import ATTEMPT, OUTCOME, RESTARTED, RETRIES
 from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, RELEASED, STOPPED, Facts, role_index
 from torchx.schedulers.kubernetes.services.readiness import ready_replicas, succeeded_at
 from torchx.schedulers.kubernetes.services.roles import has_order, is_released, with_order
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import FAILURE_COUNT, attempts_of, ended_by_us, is_over
+from torchx.schedulers.kubernetes.state.outcome import outcome_of
 from torchx.schedulers.kubernetes.state.replicas import replica_of
 from torchx.schedulers.kubernetes.state.replicas import run_of as pod_order
 from torchx.services import ENDED_WHILE_NEEDED
@@ -48,6 +49,9 @@ from torchx.supervisor.policy import (
     RoleRules,
 )
 
+_ENDS = {"Complete", "SuccessCriteriaMet", "FailureTarget", "Failed"}
+"""Conditions of a job that has ended, or ends its pods: a pod that is removed then is not a cause."""
+
 
 def is_gang(facts: Facts) -> bool:
     """Returns True if the attempts of an application have jobs of their own."""
@@ -63,7 +67,7 @@ def due_restart(facts: Facts) -> Restart | None:
     """Returns the restart that is due or was interrupted, or None."""
     if not is_gang(facts) or facts.damage or facts.partial or is_cancelled(facts):
         return None
-    if any(annotation(main, mark) for main in facts.mains for mark in (STOPPED, RELEASED)):
+    if any(annotation(main, mark) for main in facts.mains for mark in (STOPPED, RELEASED, OUTCOME)):
         return None
     return _begun(facts) or Replay(facts).restart()
 
@@ -87,7 +91,7 @@ def phase_of(facts: Facts) -> Phase:
     if not is_gang(facts) or facts.damage or facts.partial or is_cancelled(facts):
         return Phase.OPEN
     replay = Replay(facts)
-    if replay.gang.first_failure is not None:
+    if outcome_of(facts.mains).failure is not None or replay.gang.first_failure is not None:
         return Phase.FAILED
     return Phase.SAVING if replay.noticed and not replay.gang.over else Phase.OPEN
 
@@ -268,7 +272,7 @@ class Replay:
             completed, failed = (indexes(status.get(key)) for key in ("completedIndexes", "failedIndexes"))
             noted = taken.noted(main)
             by_hand = set()
-            if not (main.get("spec") or {}).get("suspend"):
+            if not ((main.get("spec") or {}).get("suspend") or _ENDS & true_conditions(main).keys()):
                 by_hand = taken.deleted_by_hand(main, pods.values())
             rule = self.rules[number]
             for index, ordinal in enumerate(rule.replicas):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -91,10 +91,18 @@ def waiting(statuses: Sequence[ReplicaStatus], events: Iterable[Object]) -> str:
     return ""
 
 
-def first_failure(facts: Facts, jobs: list[JobFacts], statuses: list[ReplicaStatus]) -> FirstFailure | None:
-    """Returns the replica that failed first, from its pod or its job's message."""
+def first_failure(
+    jobs: list[JobFacts], statuses: list[ReplicaStatus], unproven: Collection[tuple[str, int]]
+) -> FirstFailure | None:
+    """Returns the replica that failed first, from its pod or its job's message; None if it is not known.
+
+    Args:
+        jobs: the jobs.
+        statuses: the replicas.
+        unproven: the replicas that have failed, and of which nothing else is known.
+    """
     ended = [s for s in statuses if s.state is AppState.FAILED and s.attempts]
-    if ended:
+    if ended and all((s.role, s.id) not in unproven for s in ended):
         first = min(ended, key=lambda s: or_zero(s.ended_at))
         last = first.attempts[-1]
         return FirstFailure(first.role, first.id, last.number, last.exit_code, last.signal, last.msg)
@@ -112,7 +120,8 @@ def error_file(first: FirstFailure | None, statuses: list[ReplicaStatus]) -> str
     """Returns the error file of the replica that failed first, as JSON text."""
     if first is None:
         return NONE
-    return next(s.structured_error_msg for s in statuses if (s.role, s.id) == (first.role, first.replica))
+    found = (s.structured_error_msg for s in statuses if (s.role, s.id) == (first.role, first.replica))
+    return next(found, NONE)
 
 
 def as_ended(status: ReplicaStatus, ended: datetime | None) -> ReplicaStatus:

@@ -26,6 +26,7 @@ from torchx.schedulers.kubernetes.state.attempts import (
     attempts_of,
     container_of,
 )
+from torchx.schedulers.kubernetes.state.outcome import Outcome
 from torchx.specs.status import NONE, AppState, AttemptStatus, ReplicaStatus, is_terminal
 
 if TYPE_CHECKING:
@@ -109,15 +110,19 @@ class Replicas:
         facts: the objects of the application.
         members: its replicas.
         now: seconds since the epoch.
+        noted: its noted outcome.
 
     Attributes:
         members: its replicas.
+        unproven: the replicas of which nothing but a failure is known, as their pods were removed.
         started: whether a pod has run.
         restarting: the numbers of the roles that are about to start again as a whole.
     """
 
-    def __init__(self, facts: Facts, members: list[Member], now: float) -> None:
+    def __init__(self, facts: Facts, members: list[Member], now: float, noted: Outcome) -> None:
         self.members, self._now, self._nodes = members, now, facts.nodes
+        self._failure = noted.failure
+        self.unproven: set[tuple[str, int]] = set()
         self._pods: dict[tuple[int, int], list[Object]] = {}
         for pod in sorted(facts.pods, key=run_of):
             self._pods.setdefault(replica_of(pod), []).append(pod)
@@ -140,7 +145,6 @@ class Replicas:
         self._suspended = {
             role_index(main) or 0 for main in facts.mains if (main.get("spec") or {}).get("suspend")
         }
-        self._spared = {role_index(main) or 0 for main in facts.mains if taken.spares_disrupted(main)}
         self._disruptions: dict[tuple[int, int], str] = {}
         self._by_hand = {
             name
@@ -173,7 +177,7 @@ class Replicas:
         if attempts and state is AppState.RUNNING:
             attempts[-1] = self._with_node_state(pods[-1], attempts[-1])
         elif not attempts:
-            state, attempts = self._without_pod(key, state)
+            state, attempts = self._without_pod(member, state)
         newest = pods[-1] if pods else {}
         return ReplicaStatus(
             id=member.replica,
@@ -205,13 +209,19 @@ class Replicas:
             return attempt
         return replace(attempt, msg=f"{lost}; {attempt.msg}" if attempt.msg else lost)
 
-    def _without_pod(self, key: tuple[int, int], state: AppState) -> tuple[AppState, list[AttemptStatus]]:
+    def _without_pod(self, member: Member, state: AppState) -> tuple[AppState, list[AttemptStatus]]:
         """Returns the state and the attempt of a replica without a pod."""
-        notes = self._notes.get(key)
+        key = member.role_index, member.replica
+        notes, failure = self._notes.get(key), self._failure
+        if failure is not None and (failure.role, failure.replica) == (member.role, member.replica):
+            code, signal = failure.exit_code, failure.signal
+            return AppState.FAILED, [
+                AttemptStatus(failure.attempt, AppState.FAILED, code, signal, msg=failure.msg)
+            ]
         if state is AppState.FAILED:
-            # if a rule ignores disruptions, the pod was deleted by hand
-            otherwise = taken.BY_HAND if key[0] in self._spared else taken.GONE
-            return state, [AttemptStatus(1, state, msg=notes[-1] if notes else otherwise)]
+            if not notes:
+                self.unproven.add((member.role, member.replica))
+            return state, [AttemptStatus(1, state, msg=notes[-1] if notes else taken.GONE)]
         refused = self._refused.get(key)
         if state is not AppState.SUBMITTED or not (refused or notes):
             return state, []

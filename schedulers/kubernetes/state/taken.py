@@ -20,7 +20,7 @@ from torchx.schedulers.kubernetes.manifests.names import DISRUPTED, ENDED, JOB_C
 IGNORED_COUNT = "batch.kubernetes.io/job-index-ignored-failure-count"
 """Annotation of a pod: the number of earlier disruptions of its replica, which use up no retry."""
 BY_HAND = "its pod was deleted by hand"
-GONE = "its pod no longer exists: it was deleted by hand, or evicted"
+GONE = "its pod no longer exists"
 _DISRUPTIONS = {
     "PreemptionByScheduler": "preempted on node {node} by a pod of higher priority",
     "EvictionByEvictionAPI": "evicted from node {node}",

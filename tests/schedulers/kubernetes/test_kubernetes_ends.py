@@ -7,15 +7,20 @@ from typing import Any
 
 import pytest
 from fakecluster import FakeCluster
+from fakecluster.cluster import evict
 from kubejobs import role, submit, until_ended, until_state
 from support import wait_until
 
 from torchx.schedulers.kubernetes.api import client as kubernetes_client
 from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.manifests.names import OUTCOME
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
+from torchx.scheduling.causes import classify
+from torchx.specs.app import RetryPolicy
 from torchx.specs.status import AppState
 
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta1/namespaces/default/workloads"
+PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
@@ -163,3 +168,138 @@ def test_a_dead_cluster_does_not_hold_up_a_listing(
     with pytest.raises(ClusterError):
         list(scheduler.list())
     assert time.monotonic() - begin < 10
+
+
+# --- the pods of what has ended can be removed, as by `kubectl drain` ------------------------------
+
+
+def remove_pods(cluster: FakeCluster) -> None:
+    """Removes all pods that have ended, as the drain of a node does; it waits until they are gone."""
+    for pod in cluster.objects("pods"):
+        if pod["status"]["phase"] in ("Succeeded", "Failed"):
+            evict(cluster.store, PODS, pod["metadata"]["name"])
+
+    def left() -> list[str]:
+        pods = cluster.objects("pods")
+        return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] in ("Succeeded", "Failed")]
+
+    wait_until(lambda: not left(), "no job keeps an ended pod")
+
+
+@pytest.mark.parametrize("verb", ["cancel", "kill"])
+def test_the_pods_of_a_cancelled_role_can_be_removed(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, verb: str
+) -> None:
+    single = {"num_replicas": 2, "max_retries": 2, "retry_policy": RetryPolicy.REPLICA}
+    app_id = submit(scheduler, role("sleep 600", **single))
+    until_state(scheduler, app_id, AppState.RUNNING)
+    wait_until(lambda: len(cluster.running()) == 2, "both run")
+    getattr(scheduler, verb)(app_id)
+    until_state(scheduler, app_id, AppState.CANCELLED)
+    remove_pods(cluster)
+    assert until_ended(scheduler, app_id).state is AppState.CANCELLED
+
+
+def test_without_the_right_to_end_pods_they_can_be_removed(
+    cluster: FakeCluster, scheduler: KubernetesScheduler
+) -> None:
+    app_id = submit(scheduler, role("sleep 600", num_replicas=2))
+    wait_until(lambda: len(cluster.running()) == 2, "both run")
+    cluster.fault("PATCH", "/pods/", 403, times=99)
+    scheduler.cancel(app_id)
+    until_state(scheduler, app_id, AppState.CANCELLED)
+    wait_until(lambda: not cluster.objects("pods"), "the end of the job has deleted them")
+
+
+@pytest.mark.parametrize("disrupted", [False, True], ids=["retry", "requeue"])
+def test_the_pods_of_an_earlier_attempt_can_be_removed(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, disrupted: bool
+) -> None:
+    script = "test $TORCHX_RUN$TORCHX_ATTEMPT = 11 || exec sleep 600; "
+    script += "exec sleep 600" if disrupted else 'test "$JOB_COMPLETION_INDEX" = 0 && exec sleep 600; exit 7'
+    cfg = {"requeue_on": "node"} if disrupted else {}
+    app_id = submit(scheduler, role(script, num_replicas=2, max_retries=1), retry_backoff=0.01, **cfg)
+    if disrupted:
+        wait_until(lambda: len(cluster.running()) == 2, "both run")
+        evict(cluster.store, PODS, cluster.objects("pods")[0]["metadata"]["name"])
+
+    def restarted() -> bool:
+        scheduler.reconcile(app_id)
+        return len(cluster.objects("jobs")) == 2 and len(cluster.running()) == 2
+
+    wait_until(restarted, "the next attempt runs")
+    remove_pods(cluster)
+    assert len(cluster.running()) == 2
+    scheduler.cancel(app_id)
+    until_state(scheduler, app_id, AppState.CANCELLED)
+    remove_pods(cluster)
+
+
+# --- a result stays as it was --------------------------------------------------------------------
+
+
+def result_of(scheduler: KubernetesScheduler, app_id: str) -> Any:
+    found = scheduler.glance(app_id)
+    assert found is not None
+    first = found.first_failure
+    cause = classify(found.state, found.msg, first).name
+    states = [replica.state for each in found.roles_statuses for replica in each.replicas]
+    return found.state, found.msg, found.ended_at, found.run, found.num_restarts, first, cause, states
+
+
+CASES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "exit code": (role("exit 7"), {}),
+    "signal": (role("kill -9 $$"), {}),
+    "one of several": (
+        role('test "$JOB_COMPLETION_INDEX" = 1 || exec sleep 600; exit 3', num_replicas=2),
+        {},
+    ),
+    "retries used": (role("exit 7", max_retries=1), {}),
+    "all retries used": (role("exit 7", num_replicas=2, max_retries=1), {"retry_backoff": 0.01}),
+    "never retried": (role("exit 4", num_replicas=2, max_retries=3), {"no_retry_on": ["4"]}),
+    "success": (role("exit 0", num_replicas=2), {}),
+    "without fail_fast": (role("exit 5", num_replicas=2), {"fail_fast": False}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_result_stays_when_its_pods_are_removed(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, case: str
+) -> None:
+    what, cfg = CASES[case]
+    app_id = submit(scheduler, what, **cfg)
+    assert scheduler.wait(app_id, timeout=120)
+    before = result_of(scheduler, app_id)
+    remove_pods(cluster)
+    assert not cluster.objects("pods")
+    assert result_of(scheduler, app_id) == before
+    scheduler.reconcile(app_id)
+    assert result_of(scheduler, app_id) == before, "nothing is started again"
+    (line,) = scheduler.list()
+    assert line.state is before[0]
+
+
+def test_without_a_note_a_removed_pod_is_no_cause(
+    cluster: FakeCluster, scheduler: KubernetesScheduler
+) -> None:
+    app_id = submit(scheduler, role("exit 7", num_replicas=2))
+    assert until_ended(scheduler, app_id).state is AppState.FAILED
+    remove_pods(cluster)
+    found = result_of(scheduler, app_id)
+    assert found[0] is AppState.FAILED
+    assert found[1].startswith("a replica failed, and its pod no longer exists")
+    assert (found[5], found[6]) == (None, "unknown")
+
+
+def test_a_damaged_note_is_ignored(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+    app_id = submit(scheduler, "exit 7")
+    assert scheduler.wait(app_id, timeout=120)
+    before = result_of(scheduler, app_id)
+    (job,) = cluster.objects("jobs")
+    text = job["metadata"]["annotations"][OUTCOME]
+    for damaged in ("", "{", "[" * 2000, "{}", text.replace("7", '"7"'), text.replace("FAILED", "RUNNING")):
+        change = {OUTCOME: damaged}
+        cluster.store.update(
+            JOBS, job["metadata"]["name"], lambda j, c=change: j["metadata"]["annotations"].update(c)
+        )
+        assert result_of(scheduler, app_id) == before, damaged

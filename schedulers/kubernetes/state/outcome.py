@@ -1,0 +1,63 @@
+"""The noted outcome of an application, an annotation: pods that are removed later do not change it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import datetime, timezone
+from typing import NamedTuple
+
+from torchx.schedulers.kubernetes.api.objects import Object, annotation, short, time_of
+from torchx.schedulers.kubernetes.api.shape import AnyOf, check
+from torchx.schedulers.kubernetes.manifests.names import OUTCOME
+from torchx.specs.status import AppState, FirstFailure, is_terminal
+
+_FAILURE = {"role": str, "replica": int, "attempt": int, "msg": str}
+_CODES = {"exit_code": AnyOf(int, None), "signal": AnyOf(str, None)}
+_SHAPE = {"state": str, "msg": str, "ended_at": str, "failure": AnyOf({**_FAILURE, **_CODES}, None)}
+
+
+class Outcome(NamedTuple):
+    """The outcome of an application, as far as it is decided.
+
+    Attributes:
+        failure: the replica that failed first, without a retry that follows.
+        state: the state of the application; UNKNOWN before its end.
+        msg: the reason, one line.
+        ended_at: its end.
+    """
+
+    failure: FirstFailure | None = None
+    state: AppState = AppState.UNKNOWN
+    msg: str = ""
+    ended_at: datetime | None = None
+
+    def text(self) -> str:
+        """Returns the outcome as an annotation."""
+        at = self.ended_at
+        data = {
+            "state": self.state.name,
+            "msg": self.msg,
+            "ended_at": f"{at.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%SZ}" if at else "",
+            "failure": asdict(self.failure) if self.failure else None,
+        }
+        return json.dumps(data, separators=(",", ":"))
+
+
+def outcome_of(mains: Iterable[Object]) -> Outcome:
+    """Returns the noted outcome of an application; an empty one if there is none, or it is damaged.
+
+    Args:
+        mains: its submitted objects.
+    """
+    text = next(filter(None, (annotation(main, OUTCOME) for main in mains)), "{}")
+    try:
+        data = json.loads(text)
+        state, failure = AppState[data["state"]], data["failure"]
+        first = FirstFailure(**failure) if failure else None
+        ended_at = time_of(data["ended_at"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return Outcome()
+    is_valid = not check(data, _SHAPE) and (is_terminal(state) or state is AppState.UNKNOWN)
+    return Outcome(first, state, short(data.get("msg")), ended_at) if is_valid else Outcome()
