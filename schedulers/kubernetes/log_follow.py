@@ -21,6 +21,7 @@ from torchx.schedulers.kubernetes.many.facts import gather_app
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.reconcile import reconcile_objects
 from torchx.schedulers.kubernetes.status import describe
+from torchx.schedulers.kubernetes.verdict import note_outcome
 from torchx.schedulers.kubernetes.watch import Watch
 from torchx.schedulers.shared.logs import TIME, Position, line_filter, select
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
@@ -34,6 +35,8 @@ BATCH_WINDOW = 0.02
 """Seconds to wait for lines of other replicas after the first line, to sort them by time."""
 PAUSE = 0.3
 """Seconds before a log that has ended or broken off is requested again."""
+LAST_TRIES = 3
+"""Maximum number of requests for a log after the end of the application, while its node does not answer."""
 POLL_INTERVAL = 10.0
 """Seconds after which the application is checked even without an event."""
 QUEUE_SIZE = 10_000
@@ -63,7 +66,9 @@ class _Reader:
         self.reading = False
         self.broken = False
         self.done = False
+        self.tries = LAST_TRIES
         self.error: ClusterError | None = None
+        self.lost: ClusterError | None = None  # of the last request
 
     def note(self, line: Line) -> Line:
         """Records a line as emitted."""
@@ -93,12 +98,14 @@ class _Reader:
     def _run(self, query: LogQuery, pause: float) -> None:
         self._stopped.wait(pause)
         self.broken = False
+        self.lost = None
         try:
             if not self._stopped.is_set():
                 self._read(query)
             self._close_line()
         except ClusterError as error:
             self.broken = error.passes
+            self.lost = error if error.passes else None
             if not error.passes and error.status not in (400, 404):  # not started yet, or deleted
                 self.error = error
             elif not error.passes:
@@ -201,6 +208,8 @@ class Follower:
                 self._changed.clear()
                 if self._update(watch) and not any(reader.reading for reader in self._readers.values()):
                     yield from self._last_lines()
+                    lost = ((source, self._readers[source.key].lost) for source in self._known)
+                    logs.require_all({source: error for source, error in lost if error is not None})
                     return
                 for lines in self._batches():
                     yield from logs.chunks(self._sources, select(iter(lines), self._keep))
@@ -234,11 +243,12 @@ class Follower:
         query = self._query
         sources = logs.sources_of(self._facts, query)
         readers = [self._reader(source) for source in sources]
-        lines = logs.merged(self._cluster, self._facts, sources, query)
+        missing = logs.Missing()
+        lines = logs.merged(self._cluster, self._facts, sources, query, missing)
         noted = (readers[line[1]].note(line) for line in lines)
         yield from logs.chunks(self._sources, select(noted, self._keep, query.tail))
         for reader, source in zip(readers, sources, strict=True):
-            reader.done = source.ended
+            reader.done = source.ended and source not in missing
 
     def _reader(self, source: Source) -> _Reader:
         number = len(self._sources)
@@ -256,6 +266,7 @@ class Follower:
             if facts is not None and not self._over:
                 self._reconcile(facts)
             if self._over:
+                note_outcome(self._cluster, self._facts)
                 # the watch of pods may lag behind that of jobs
                 facts = gather_app(self._cluster, self._facts.namespace, self._facts.name, events=False)
             self._known = logs.sources_of(facts, self._query) if facts is not None else []
@@ -267,9 +278,10 @@ class Follower:
                 reader.start(self._query)
             elif reader.error is not None:
                 raise reader.error
-            elif not reader.reading and (reader.broken or not reader.done):
+            elif not reader.reading and reader.tries and (reader.broken or not reader.done):
                 # read once more after the end: the state of a pod lags behind its log
                 reader.done = source.ended or self._over
+                reader.tries -= self._over and reader.lost is not None  # its node may never answer
                 reader.start(self._query, 0.0 if source.ended and not reader.broken else PAUSE)
         return self._over
 

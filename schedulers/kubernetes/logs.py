@@ -17,10 +17,12 @@ from torchx.schedulers.kubernetes.api.bulk import BulkReader
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, lines_of, path_of
 from torchx.schedulers.kubernetes.api.connection import why
 from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.objects import short
 from torchx.schedulers.kubernetes.manifests.names import CONTAINER
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.state.attempts import container_of
 from torchx.schedulers.kubernetes.state.replicas import Member, members_of, number_of, replica_of, run_of
+from torchx.schedulers.kubernetes.state.taken import node_of
 from torchx.schedulers.shared import logs as shared
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 
@@ -55,6 +57,7 @@ class Source:
         member: its replica.
         attempt: the number of the attempt.
         ended: whether the log is complete.
+        node: the node of the pod.
     """
 
     pod: str
@@ -63,6 +66,7 @@ class Source:
     member: Member
     attempt: int
     ended: bool
+    node: str = ""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -88,16 +92,16 @@ def sources_of(facts: Facts, query: LogQuery) -> list[Source]:
 def _of_pod(pod: Object, member: Member, number: int) -> Iterator[Source]:
     status = container_of(pod)
     name, restarts = str(pod["metadata"]["name"]), int(status.get("restartCount") or 0)
-    state = status.get("state") or {}
+    state, node = status.get("state") or {}, node_of(pod)
     waits = "running" not in state and "terminated" not in state
     if restarts:
         # between two runs, the node still treats the last one as current
         last = restarts - (0 if waits else 1)
-        yield Source(name, restarts - 1, not waits, member, number + restarts - 1, True)
+        yield Source(name, restarts - 1, not waits, member, number + restarts - 1, True, node)
         if waits or last < 0:
             return
     if not waits:
-        yield Source(name, restarts, False, member, number + restarts, "terminated" in state)
+        yield Source(name, restarts, False, member, number + restarts, "terminated" in state, node)
 
 
 def parse(line: bytes, source: int, before: int) -> Line:
@@ -192,27 +196,63 @@ def read_log(
         response.close()
 
 
-def merged(cluster: Cluster, facts: Facts, sources: list[Source], query: LogQuery) -> Iterator[Line]:
+Missing = dict[Source, ClusterError]
+"""Logs that cannot be read, as their nodes do not answer; the others are read."""
+
+
+def _read_if_possible(lines: Iterator[Line], source: Source, missing: Missing) -> Iterator[Line]:
+    """Yields the lines of a log; none without a response of its node, which is requested once."""
+    known = [error for other, error in missing.items() if other.node == source.node and error.of_node]
+    if known:
+        missing[source] = known[0]
+        return
+    try:
+        yield from lines
+    except ClusterError as error:
+        if error.hopeless or (error.status and not error.passes):
+            raise
+        missing[source] = error
+
+
+def require_all(missing: Missing) -> None:
+    """Raises the first error, once the other logs have been read.
+
+    Raises:
+        ClusterError: a log is missing.
+    """
+    members = sorted({(each.member.role_index, each.member.replica, each.member.role) for each in missing})
+    names = [f"{role}/{replica}" for _, replica, role in members]
+    for error in missing.values():
+        message = f"lines of {short(', '.join(names))} are missing: {error.message}"
+        raise ClusterError(message, hint=error.hint, status=error.status)
+
+
+def merged(
+    cluster: Cluster, facts: Facts, sources: list[Source], query: LogQuery, missing: Missing
+) -> Iterator[Line]:
     """Yields the existing lines of several logs in chronological order."""
     with closing(BulkReader(cluster, SILENCE)) as reader:
-        readers = _readers(reader, facts, sources, query)
+        readers = _readers(reader, facts, sources, query, missing)
         yield from shared.merged(readers, MAX_PARALLEL, MAX_PARALLEL)
 
 
 def last_lines(
-    cluster: Cluster, facts: Facts, sources: list[Source], query: LogQuery, tail: int
+    cluster: Cluster, facts: Facts, sources: list[Source], query: LogQuery, tail: int, missing: Missing
 ) -> Iterator[Line]:
     """Yields the last lines of a query in chronological order, whatever the number of logs."""
     keep = shared.line_filter(query, time_of)
     with closing(BulkReader(cluster, SILENCE)) as reader:
-        readers = _readers(reader, facts, sources, query)
+        readers = _readers(reader, facts, sources, query, missing)
         yield from shared.last_lines(readers, keep, tail, MAX_TAILS)
 
 
 def _readers(
-    reader: BulkReader, facts: Facts, sources: list[Source], query: LogQuery
+    reader: BulkReader, facts: Facts, sources: list[Source], query: LogQuery, missing: Missing
 ) -> list[Iterator[Line]]:
-    return [read_log(reader, facts, source, number, query) for number, source in enumerate(sources)]
+    return [
+        _read_if_possible(read_log(reader, facts, source, number, query), source, missing)
+        for number, source in enumerate(sources)
+    ]
 
 
 def chunks(sources: list[Source], lines: Iterable[Line]) -> Iterator[LogChunk]:
@@ -227,9 +267,16 @@ def chunks(sources: list[Source], lines: Iterable[Line]) -> Iterator[LogChunk]:
 
 
 def read_logs(cluster: Cluster, facts: Facts, query: LogQuery) -> Iterator[LogChunk]:
-    """Yields the existing lines of a query."""
-    sources = sources_of(facts, query)
+    """Yields the existing lines of a query.
+
+    Raises:
+        ClusterError: logs could not be read; the lines of the others have been returned.
+    """
+    sources, missing = sources_of(facts, query), Missing()
     if query.tail is not None and len(sources) > MAX_PARALLEL:
-        return chunks(sources, last_lines(cluster, facts, sources, query, query.tail))
-    keep = shared.line_filter(query, time_of)
-    return chunks(sources, shared.select(merged(cluster, facts, sources, query), keep, query.tail))
+        lines = last_lines(cluster, facts, sources, query, query.tail, missing)
+    else:
+        keep = shared.line_filter(query, time_of)
+        lines = shared.select(merged(cluster, facts, sources, query, missing), keep, query.tail)
+    yield from chunks(sources, lines)
+    require_all(missing)

@@ -14,6 +14,8 @@ _RESOURCE = re.compile(
     r"^/apis?/(?:(?P<group>[^/]+)/)??(?P<version>v[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?"
     r"(?:/(?P<resource>[^/]+))?(?:/(?P<name>[^/]+))?(?:/(?P<sub>[^/]+))?$"
 )
+BOTH_VERBS = ("exec", "portforward")
+"""The parts of pods that a WebSocket uses: a GET, for which newer clusters also take the right to create."""
 _MAX_LENGTH = 600
 _KUBELET = re.compile(r":10250\b")
 _QUOTED = re.compile(r",? error found in #\d+ byte of .*")
@@ -31,6 +33,7 @@ class ClusterError(StateError):
 
     Attributes:
         hopeless: an immediate retry would fail too.
+        of_node: the node of a pod did not answer, or the cluster for it; other nodes may answer.
     """
 
     code = "engine_error"
@@ -50,6 +53,7 @@ class ClusterError(StateError):
         if self.passes:
             self.exit_code = UnreachableError.exit_code
         self.hopeless = False
+        self.of_node = False
 
     @property
     def passes(self) -> bool:
@@ -80,7 +84,9 @@ def response_error(
         retry_after = max(float(headers.get("Retry-After", "")), 0.0)
     except ValueError:
         retry_after = None
-    return ClusterError(sentence, hint=hint, status=status, reason=reason, retry_after=retry_after)
+    error = ClusterError(sentence, hint=hint, status=status, reason=reason, retry_after=retry_after)
+    error.of_node = status >= 500 and _KUBELET.search(message) is not None
+    return error
 
 
 def _status(body: bytes) -> dict[str, Any]:
@@ -153,15 +159,31 @@ def _forbidden(
     if missing:
         user, verb, resource = missing.groups()
         group = parts.get("group")
-        target = f"{resource}.{group}" if group else str(resource)
-        scope = f"-n {namespace}" if namespace else "-A"
-        place = f"in namespace `{namespace}`" if namespace else "in the whole cluster"
-        return (
-            f"the cluster does not let {user or 'you'} {verb} {resource} {place}",
-            f"request the right, then check: kubectl auth can-i {verb} {target} {scope}",
-        )
+        return _without_right(user, verb, f"{resource}.{group}" if group else resource, namespace)
+    if parts.get("sub") in BOTH_VERBS:  # the reason is empty
+        return _without_right("", "create", f"{resource}/{parts['sub']}", namespace)
     verb = _VERBS.get(method, "read")
     return f"the cluster does not let you {verb} {_thing(parts)}: {message}", None
+
+
+def _without_right(user: str, verb: str, target: str, namespace: str | None) -> tuple[str, str]:
+    """Returns the sentence and the hint for a missing right.
+
+    Args:
+        user: the name of the caller, if it is known.
+        verb: the verb.
+        target: the resource with its group or its part, as ``jobs.batch`` or ``pods/exec``.
+        namespace: the namespace, or None for the whole cluster.
+    """
+    place = f"in namespace `{namespace}`" if namespace else "in the whole cluster"
+    resource, _, sub = target.partition("/")
+    more = ": it takes the rights to get and to create" if sub in BOTH_VERBS else ""
+    part = f" --subresource={sub}" if sub else ""
+    return (
+        f"the cluster does not let {user or 'you'} {verb} {target.partition('.')[0]} {place}{more}",
+        f"request the right, then check: kubectl auth can-i {verb} {resource}{part} "
+        + (f"-n {namespace}" if namespace else "-A"),
+    )
 
 
 def _causes(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:

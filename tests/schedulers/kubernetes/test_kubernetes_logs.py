@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from fakecluster import FakeCluster
-from kubejobs import role, submit, until_ended, until_state
+from fakecluster.objects import INDEX
+from kubejobs import role, submit, until_all_run, until_ended, until_state
+from kubesteps import PODS
 from support import wait_until
 
 from torchx.errors import StateError, UsageError
@@ -117,12 +119,16 @@ class Following:
 
     def __init__(self, scheduler: KubernetesScheduler, app_id: str, query: LogQuery) -> None:
         self.chunks: list[LogChunk] = []
+        self.error: ClusterError | None = None
         self._thread = threading.Thread(target=self._read, args=(scheduler, app_id, query))
         self._thread.start()
 
     def _read(self, scheduler: KubernetesScheduler, app_id: str, query: LogQuery) -> None:
-        for chunk in scheduler.log_chunks(app_id, query):
-            self.chunks.append(chunk)
+        try:
+            for chunk in scheduler.log_chunks(app_id, query):
+                self.chunks.append(chunk)
+        except ClusterError as error:
+            self.error = error
 
     def until(self, expected: str) -> None:
         wait_until(lambda: expected in text(self.chunks), f"{expected!r} is read")
@@ -130,6 +136,8 @@ class Following:
     def end(self) -> str:
         self._thread.join(20)
         assert not self._thread.is_alive(), "it does not end"
+        if self.error is not None:
+            raise self.error
         return text(self.chunks)
 
 
@@ -212,3 +220,72 @@ def test_many_lines_at_once(scheduler: KubernetesScheduler) -> None:
     chunks = read(scheduler, app_id, LogQuery(follow=True))
     for replica in (0, 1):
         assert text(c for c in chunks if c.replica == replica).split() == [str(n) for n in range(1, 30001)]
+
+
+# --- a node that does not answer -----------------------------------------------------------------
+
+HUNG = {
+    "kind": "Status",
+    "status": "Failure",
+    "message": 'Get "https://10.255.0.2:10250/containerLogs/default/P/main": net/http: TLS handshake timeout',
+    "code": 500,
+}
+"""The answer to a request for a log, after ten seconds."""
+
+
+def hang(cluster: FakeCluster, *replicas: int) -> list[str]:
+    """Has the node of some replicas hang; returns the paths of their logs."""
+    paths = []
+    for pod in cluster.objects("pods"):
+        if int(pod["metadata"]["annotations"][INDEX]) in replicas:
+            name = pod["metadata"]["name"]
+            cluster.store.update(PODS, name, lambda found: found["spec"].update(nodeName="node-2"))
+            cluster.fault("GET", f"/pods/{name}/log", 500, times=10**6, body=HUNG)
+            paths.append(f"GET {PODS}/{name}/log")
+    return paths
+
+
+@pytest.mark.parametrize("tail", [None, 1])
+def test_lines_of_other_nodes_are_shown(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, monkeypatch: pytest.MonkeyPatch, tail: int | None
+) -> None:
+    if tail:
+        monkeypatch.setattr(kubernetes_logs, "MAX_PARALLEL", 2)  # the last lines of many replicas
+    app_id = submit(scheduler, role("echo hi $JOB_COMPLETION_INDEX", num_replicas=4))
+    until_ended(scheduler, app_id)
+    paths = hang(cluster, 1, 2)
+    cluster.asked.clear()
+    chunks = scheduler.log_chunks(app_id, LogQuery(tail=tail))
+    lines: list[LogChunk] = []
+    with pytest.raises(
+        ClusterError, match=r"lines of worker/1, worker/2 are missing: the node of .* does not"
+    ):
+        lines.extend(chunks)
+    found = sorted(chunk.replica for chunk in lines)
+    assert found == [0, 3] or (tail and found in ([0], [3]))
+    asked = sum(cluster.asked.count(path) for path in paths)
+    assert asked == 1 or (tail and asked == 2), "once per node; the last lines are read in parallel"
+
+
+def test_a_lost_node_does_not_end_following(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+    app_id = submit(scheduler, role("echo up; sleep 600", num_replicas=2))
+    until_all_run(scheduler, app_id)
+    hang(cluster, 1)
+    following = Following(scheduler, app_id, LogQuery(follow=True))
+    following.until("up")
+    scheduler.cancel(app_id)
+    with pytest.raises(ClusterError, match=r"lines of worker/1 are missing"):
+        following.end()
+
+
+def test_a_node_that_answers_again_is_read(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+    app_id = submit(scheduler, role("echo up $JOB_COMPLETION_INDEX; sleep 600", num_replicas=2))
+    until_all_run(scheduler, app_id)
+    for _ in range(2):  # it hangs twice
+        hang(cluster, 1)
+        following = Following(scheduler, app_id, LogQuery(follow=True))
+        following.until("up 0")
+        cluster.faults.clear()
+        following.until("up 1")
+    scheduler.cancel(app_id)
+    assert "up 1" in following.end()
