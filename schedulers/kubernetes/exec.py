@@ -17,7 +17,7 @@ from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.forwarding import BINARY, CLOSING, Forward, websocket_failures
 from torchx.schedulers.kubernetes.api.objects import short
 from torchx.schedulers.kubernetes.contexts import Clusters
-from torchx.schedulers.kubernetes.exec_monitor import ConnectionMonitor, readable, require_node
+from torchx.schedulers.kubernetes.exec_monitor import ConnectionMonitor, connect, readable, require_node
 from torchx.schedulers.kubernetes.lookup import require
 from torchx.schedulers.kubernetes.manifests.names import CONTAINER
 from torchx.schedulers.kubernetes.objects import Facts
@@ -120,7 +120,8 @@ def execute_in(
         StateError: the program does not exist, the node does not respond, or the connection was lost.
     """
     require_node(cluster, pod)
-    path = path_of("v1", "pods", namespace, str(pod["metadata"]["name"]))
+    name = str(pod["metadata"]["name"])
+    path = path_of("v1", "pods", namespace, name)
     caller, mark = Caller(streams), new_mark()
 
     def run(argv: Sequence[str], *, marked: bool) -> int:
@@ -128,13 +129,13 @@ def execute_in(
         if streams.stdin is not None:
             params.append(("stdin", "true"))
         params.append(("tty", "true") if streams.terminal else ("stderr", "true"))
-        connection = cluster.websocket(f"{path}/exec", params)
+        connection = connect(cluster, namespace, name, "exec", params)
         over = threading.Event()
         feeder = threading.Thread(
             target=_feed, args=(connection, caller, over), name="exec stdin", daemon=True
         )
         feeder.start()
-        monitor = ConnectionMonitor(cluster, namespace, str(pod["metadata"]["name"]))
+        monitor = ConnectionMonitor(cluster, namespace, name)
         try:
             return _receive(connection, caller, command[0], monitor, marked=marked)
         finally:
@@ -297,8 +298,7 @@ def port_connector(
 
     def connected() -> socket.socket:
         namespace, name, number = pod()
-        path = path_of("v1", "pods", namespace, name) + "/portforward"
-        connection = clusters.of(app_id).websocket(path, [("ports", str(number))])
+        connection = connect(clusters.of(app_id), namespace, name, "portforward", [("ports", str(number))])
         ours, theirs = socket.socketpair()
         forward = Forward(connection, theirs)
         try:

@@ -1,12 +1,14 @@
 """Distinguishes a silent program from a lost node during ``torchx exec``.
 
-A cluster accepts a connection to a pod before it reaches the pod's node, so a hanging node looks like a
-program without output. A live node responds to a second program, `true`, even if the image lacks it.
+Clusters before 1.36 accept a connection to a pod before they reach its node, so a hanging node looks like a
+program without output. A live node responds to a second program, `true`, even if the image lacks it. Newer
+clusters do not answer at all; if they answer other requests, the node hangs.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from torchx.errors import StateError
@@ -68,18 +70,24 @@ class ConnectionMonitor:
             connection = self._cluster.websocket(path, params)
         except ClusterError as error:
             if error.status in (0, 500, 502, 503, 504):
-                raise self._lost(time.monotonic() - begin + FIRST) from None
+                raise self.lost(time.monotonic() - begin + FIRST) from None
             if error.status == 404:
                 self._find()
             raise
         try:
             if not readable(connection, PROBE):
-                raise self._lost(time.monotonic() - begin + FIRST)
+                raise self.lost(time.monotonic() - begin + FIRST)
         finally:
             connection.shutdown()
         self._proven = True
 
-    def _lost(self, seconds: float) -> StateError:
+    def lost(self, seconds: float) -> StateError:
+        """Returns the error for a node that has not answered for some seconds.
+
+        Raises:
+            StateError: the pod was deleted.
+            ClusterError: the cluster does not respond.
+        """
         pod = self._find()
         node = node_of(pod) or "of its pod"
         trouble = node_trouble(self._cluster, node)
@@ -88,6 +96,29 @@ class ConnectionMonitor:
             f"the node {node} does not answer: {more}",
             hint=f"kubectl get node {node}; replicas on other nodes: torchx status",
         )
+
+
+def connect(cluster: Cluster, namespace: str, pod: str, part: str, query: Sequence[tuple[str, str]]) -> Any:
+    """Opens a connection to a pod.
+
+    Args:
+        cluster: the cluster.
+        namespace: the namespace of the pod.
+        pod: the name of the pod.
+        part: the part of the API: exec or portforward.
+        query: query parameters.
+
+    Raises:
+        StateError: the pod was deleted, or its node does not respond.
+        ClusterError: the cluster rejects the request or does not respond.
+    """
+    begin = time.monotonic()
+    try:
+        return cluster.websocket(path_of("v1", "pods", namespace, pod) + f"/{part}", query)
+    except ClusterError as error:
+        if not error.of_node:
+            raise
+    raise ConnectionMonitor(cluster, namespace, pod).lost(time.monotonic() - begin)
 
 
 def require_node(cluster: Cluster, pod: Object) -> None:

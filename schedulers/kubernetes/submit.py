@@ -167,20 +167,24 @@ def submit(cluster: Cluster, request: KubernetesJob, *, validate: bool = True) -
 def _start(cluster: Cluster, request: KubernetesJob, held: list[Object]) -> None:
     """Starts jobs, unless another process ends the application meanwhile."""
     change = {"spec": {"suspend": False}, "metadata": {"annotations": {HELD: None}}}
-    left = {path_to(manifest) for manifest in held}
+    left = {manifest["metadata"]["name"]: path_to(manifest) for manifest in held}
     while left:
         try:
             jobs = cluster.items(main_path("job", request.namespace), selector(request.app_id))
         except ClusterError as error:
             if error.status != 403:
                 raise
-            for path in left:  # without the right to list jobs, no change is seen
+            for path in left.values():  # without the right to list jobs, no change is seen
                 cluster.patch(path, change)
             return
-        paths = {main_path("job", request.namespace, job["metadata"]["name"]): job for job in jobs}
-        if not left <= paths.keys() or any(annotation(job, CANCELLED) or deleted(job) for job in jobs):
+        if any(annotation(job, CANCELLED) or deleted(job) for job in jobs):
             return
-        left = {path for path in left if not cluster.patch_unchanged(path, paths[path], change)}
+        known = {job["metadata"]["name"]: job for job in jobs}
+        left = {
+            name: path
+            for name, path in left.items()
+            if name in known and not cluster.patch_unchanged(path, known[name], change)
+        }
 
 
 def namespace_hint(cluster: Cluster, namespace: str) -> str:

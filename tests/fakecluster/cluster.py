@@ -74,6 +74,7 @@ class FakeCluster:
         self.asked: list[str] = []
         self.page = 0
         self.hung = False
+        self.reaches_node_first = True  # before it accepts a websocket
         self.absent_programs: set[str] = set()
         self.longest_piece = 30_000  # of the output of a program
         self.kueue = True

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
-from typing import IO
+from typing import IO, Any
 from urllib.parse import parse_qs, urlsplit
 
 from fakecluster.store import Object
@@ -24,8 +24,7 @@ def serve(handler: BaseHTTPRequestHandler, pod: Object) -> None:
     query = parse_qs(urlsplit(handler.path).query)
     shake_hands(handler)
     cluster = handler.server.cluster  # type: ignore[attr-defined]
-    while cluster.hung and not cluster.stopping.wait(0.05):
-        pass  # the server has taken the connection, and the kubelet behind it hangs
+    await_node(cluster)  # the server has taken the connection, and the kubelet behind it hangs
     send = sender(handler)
     try:
         if query["command"][0] in cluster.absent_programs:
@@ -66,8 +65,17 @@ def serve(handler: BaseHTTPRequestHandler, pod: Object) -> None:
     threads[2].join(5)
 
 
+def await_node(cluster: Any) -> None:
+    """Blocks while the node hangs."""
+    while cluster.hung and not cluster.stopping.wait(0.05):
+        pass
+
+
 def shake_hands(handler: BaseHTTPRequestHandler) -> None:
-    """Accepts a websocket."""
+    """Accepts a websocket; from 1.36 on, once the node has answered (facts 1.36)."""
+    cluster = handler.server.cluster  # type: ignore[attr-defined]
+    if cluster.reaches_node_first:
+        await_node(cluster)
     offered = handler.headers.get("Sec-WebSocket-Protocol", "").replace(" ", "").split(",")
     chosen = "v5.channel.k8s.io" if "v5.channel.k8s.io" in offered else "v4.channel.k8s.io"
     key = handler.headers["Sec-WebSocket-Key"].encode()

@@ -9,11 +9,20 @@ from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
 
 from fakecluster.exec import frames, sender, serve, shake_hands
-from fakecluster.store import Object
+from fakecluster.store import Object, Refused
 
 
 def connect(handler: BaseHTTPRequestHandler, pod: Object, kind: str) -> None:
-    """Serves a request for a program in a pod, or for one of its ports."""
+    """Serves a request for a program in a pod, or for one of its ports; it takes both rights (facts 1.36)."""
+    cluster = handler.server.cluster  # type: ignore[attr-defined]
+    name = pod["metadata"]["name"]
+    reasons = {
+        "get": f'User "jane" cannot get resource "pods{kind}" in API group "" in the namespace "default"',
+        "create": "",
+    }
+    for verb, reason in reasons.items():
+        if (verb, f"pods{kind}") in cluster.denied:
+            raise Refused(403, "Forbidden", f'pods "{name}" is forbidden: {reason}', name=name, kind="pods")
     if kind == "/exec":
         serve(handler, pod)
     else:

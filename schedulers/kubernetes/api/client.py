@@ -29,6 +29,8 @@ ANSWER = 30.0
 """Seconds to wait for a complete response."""
 BEGIN = 60.0
 """Seconds to wait for the start of a stream: with a lost node the cluster responds after about 45 s."""
+HANDSHAKE = 15.0
+"""Seconds to wait for a WebSocket after the connection: newer clusters reach the node of the pod first."""
 SILENCE = 300.0
 """Seconds without data after which a stream is considered dead (default)."""
 LARGEST = 256 * 1024 * 1024
@@ -286,7 +288,8 @@ class Cluster:
     def websocket(self, path: str, query: Sequence[tuple[str, str]]) -> Any:
         """Opens a bidirectional connection with the certificates and proxies of the configuration.
 
-        The server accepts it before it reaches the node, so an open connection does not prove a live node.
+        Servers before 1.36 accept it before they reach the node, so it does not prove a live node; newer ones
+        do not answer before.
 
         Raises:
             ClusterError: the request was rejected or timed out.
@@ -298,12 +301,16 @@ class Cluster:
         # only the first protocol can signal the end of the input
         headers = {**self.auth_headers(), "sec-websocket-protocol": "v5.channel.k8s.io,v4.channel.k8s.io"}
         try:
-            return within(self._connect + BEGIN, lambda: create_websocket(self._configuration, url, headers))
+            return within(
+                self._connect + HANDSHAKE, lambda: create_websocket(self._configuration, url, headers)
+            )
         except WebSocketBadStatusException as error:
             body = error.resp_body if isinstance(error.resp_body, bytes) else b""
             raise response_error("POST", path, error.status_code, body, {}) from None
         except (WebSocketException, OSError) as error:
-            raise self.no_answer(error) from None
+            failure = self.no_answer(error)
+            failure.of_node = isinstance(error, TimeoutError)
+            raise failure from None
 
     def auth_headers(self) -> dict[str, str]:
         """Returns the authentication headers; the package renews an expired token."""

@@ -19,6 +19,7 @@ from torchx.errors import StateError
 from torchx.machine import enter
 from torchx.schedulers.kubernetes import exec as kubernetes_exec
 from torchx.schedulers.kubernetes import exec_monitor as kubernetes_exec_monitor
+from torchx.schedulers.kubernetes.api import client
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.scheduling.streams import Streams
@@ -147,6 +148,7 @@ def test_a_lost_node_ends_it_in_time(
     cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server takes the connection, and no byte comes: recorded as 14d."""
+    cluster.reaches_node_first = False
     monkeypatch.setattr(kubernetes_exec_monitor, "FIRST", 0.2)
     monkeypatch.setattr(kubernetes_exec_monitor, "PROBE", 0.3)
     cluster.hung = True
@@ -160,6 +162,57 @@ def test_a_lost_node_ends_it_in_time(
     assert time.monotonic() - begin < 20
     cluster.hung = False
     assert run(scheduler, app_id, "sh", "-c", "sleep 1; exit 4")[0] == 4, "a silent program is none"
+
+
+@pytest.mark.parametrize("part", ["exec", "port"])
+def test_without_a_websocket_the_node_is_named(
+    cluster: FakeCluster,
+    scheduler: KubernetesScheduler,
+    app_id: str,
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
+) -> None:
+    monkeypatch.setattr(client, "HANDSHAKE", -4.5)  # half a second with the one of the connection
+
+    def use() -> object:
+        if part == "exec":
+            return run(scheduler, app_id, "true")
+        return scheduler.port_connector(app_id, "worker", 0, "80")()
+
+    for _ in range(2):  # it hangs twice
+        cluster.hung = True
+        with pytest.raises(
+            StateError, match=r"the node node-1 does not answer: no response to commands for"
+        ) as lost:
+            use()
+        assert not isinstance(lost.value, ClusterError)
+        cluster.fault("GET", "/pods/[^/]+$", "drop", times=99)
+        with pytest.raises(ClusterError, match="no cluster answers"):
+            use()
+        cluster.faults.clear()
+        cluster.hung = False
+        assert run(scheduler, app_id, "sh", "-c", "exit 4")[0] == 4
+
+
+@pytest.mark.parametrize("verb", ["get", "create"])
+@pytest.mark.parametrize("part", ["exec", "portforward"])
+def test_a_missing_right_is_named(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str, part: str, verb: str
+) -> None:
+    cluster.denied.add((verb, f"pods/{part}"))
+    with pytest.raises(ClusterError) as refused:
+        if part == "exec":
+            run(scheduler, app_id, "true")
+        else:
+            scheduler.port_connector(app_id, "worker", 0, "80")()
+    who = "jane" if verb == "get" else "you"
+    assert refused.value.message == (
+        f"the cluster does not let {who} {verb} pods/{part} in namespace `default`: "
+        "it takes the rights to get and to create"
+    )
+    assert refused.value.hint == (
+        f"request the right, then check: kubectl auth can-i {verb} pods --subresource={part} -n default"
+    )
 
 
 def test_a_node_that_the_cluster_has_given_up_is_named_before_anything_is_sent(
@@ -187,6 +240,7 @@ def test_a_pod_that_is_deleted_meanwhile_is_named(
     cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kubernetes_exec_monitor, "FIRST", 0.2)
+    cluster.reaches_node_first = False
     cluster.fault("GET", "/pods/[^/]+$", 404, times=9)
     cluster.hung = True
     monkeypatch.setattr(kubernetes_exec_monitor, "PROBE", 0.2)
