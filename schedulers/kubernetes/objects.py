@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,14 @@ from torchx.schedulers.kubernetes.manifests.names import APP, APP_ID, PREFIX, RO
 from torchx.schedulers.kubernetes.manifests.names import CANCELLED as CANCELLED
 from torchx.schedulers.kubernetes.many import view
 from torchx.schedulers.kubernetes.record import RecordError, read_record
-from torchx.schedulers.kubernetes.state.evidence import MAX_LOOKUPS, events_of, has_ended, nodes_of, waits
+from torchx.schedulers.kubernetes.state.evidence import (
+    MAX_LOOKUPS,
+    about,
+    events_of,
+    has_ended,
+    nodes_of,
+    waits,
+)
 from torchx.schedulers.kubernetes.state.taken import not_ready
 
 BATCH, JOBSET, VOLCANO = "batch/v1", "jobset.x-k8s.io/v1alpha2", "batch.volcano.sh/v1alpha1"
@@ -226,8 +233,8 @@ def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
     unusual = {**query, "fieldSelector": "status.phase!=Running,status.phase!=Succeeded"}
     pods = _by_app(cluster.items(path_of("v1", "pods", namespace), unusual) if any(mains.values()) else [])
     children = _by_app(jobs)
-    listed = []
-    lookups = MAX_LOOKUPS
+    listed: list[Facts] = []
+    doubtful: list[Facts] = []
     for kind, all_of_kind in mains.items():
         for name, app_mains in _by_app(all_of_kind).items():
             if not _ID.fullmatch(name):
@@ -240,16 +247,23 @@ def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
             if not app_mains:
                 continue
             mine_pods = owned_pods([*app_mains, *mine], mine_pods)
-            if lookups and _may_be_disrupted(mine, mine_pods):
-                lookups -= 1
-                whole = gather(cluster, namespace, name)
-                if whole is not None:
-                    listed.append(whole)
-                    continue
-            listed.append(
-                Facts(namespace, name, kind, app_mains, mine, mine_pods, partial=True, earlier=earlier)
-            )
-    return listed
+            found = Facts(namespace, name, kind, app_mains, mine, mine_pods, partial=True, earlier=earlier)
+            unclear = len(doubtful) < MAX_LOOKUPS and _may_be_disrupted(mine, mine_pods)
+            (doubtful if unclear else listed).append(found)
+    return [*listed, *_with_pods(cluster, namespace, doubtful)]
+
+
+def _with_pods(cluster: Cluster, namespace: str, apps: list[Facts]) -> Iterator[Facts]:
+    """Yields applications with all their pods, in a fixed number of calls."""
+    if not apps:
+        return
+    query = {"labelSelector": f"{APP_ID} in ({','.join(app.name for app in apps)})"}
+    pods = _by_app(cluster.items(path_of("v1", "pods", namespace), query, read=SmallPods()))
+    lost = [pod for each in pods.values() for pod in each if not_ready(pod)]
+    nodes, events = nodes_of(cluster, lost), events_of(cluster, namespace, "")
+    for app in apps:
+        own = owned_pods([*app.mains, *app.jobs, *app.earlier], pods.get(app.name, []))
+        yield replace(app, pods=own, events=about(events, app.name), nodes=nodes, partial=False)
 
 
 def _may_be_disrupted(jobs: Objects, pods: Objects) -> bool:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import pickle
 import re
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
+AHEAD = 0.0
+"""Seconds by which the clock of the cluster is ahead of that of its clients."""
 Object = dict[str, Any]
 T = TypeVar("T")
 
 
 def now() -> str:
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(clock(), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def clock() -> float:
+    return time.time() + AHEAD
 
 
 def seconds_of(stamp: str) -> float:
@@ -142,6 +149,9 @@ def merge(thing: Object, change: Object) -> None:
 def selected(thing: Object, labels: str, fields: str) -> bool:
     """Tells whether an object is chosen by a label selector and a field selector."""
     own = thing["metadata"].get("labels") or {}
+    among = re.fullmatch(r"(\S+) in \((.*)\)", labels)
+    if among:
+        return own.get(among[1]) in among[2].split(",")
     for part in filter(None, labels.split(",")):
         key, equals, value = part.partition("=")
         if key not in own or (equals and own[key] != value.lstrip("=")):

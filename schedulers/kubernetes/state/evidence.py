@@ -50,4 +50,9 @@ def events_of(cluster: Cluster, namespace: str, name: str) -> Objects:
         if error.status in (403, 404):
             return []
         raise
+    return about(events, name)
+
+
+def about(events: Objects, name: str) -> Objects:
+    """Returns the events about objects whose names begin with a text."""
     return [e for e in events if str((e.get("involvedObject") or {}).get("name", "")).startswith(name)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from support import wait_until
 from torchx.schedulers.kubernetes.api import client as kubernetes_client
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.manifests.names import OUTCOME
-from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
+from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 from torchx.scheduling.causes import classify
 from torchx.specs.app import RetryPolicy
 from torchx.specs.status import AppState
@@ -147,6 +148,28 @@ def test_long_listings_take_few_calls(
     times = [line.submitted_at for line in lines]
     assert times == sorted(times, reverse=True)  # type: ignore[type-var]
     assert len(cluster.asked) <= 3 + 4, cluster.asked
+
+
+def test_a_listing_of_starting_applications_takes_few_calls(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls = []
+    with FakeCluster(run=False) as cluster:
+        monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig(tmp_path / "kubeconfig")))
+        scheduler = create_scheduler("torchx")
+        for count in (8, 16):
+            for _ in range(8):
+                submit(scheduler, "true", validate_spec=False)
+            for job in cluster.objects("jobs"):  # its pod runs, and it has not counted it as ready
+                starting = {"active": 1, "ready": 0}
+                cluster.store.update(
+                    JOBS, job["metadata"]["name"], lambda j, s=starting: j["status"].update(s)
+                )
+            cluster.asked.clear()
+            assert len(list(scheduler.list())) == count
+            calls.append(len(cluster.asked))
+        scheduler.close()
+    assert calls[0] == calls[1] < 9
 
 
 def test_a_listing_shows_results_and_reasons(scheduler: KubernetesScheduler) -> None:
