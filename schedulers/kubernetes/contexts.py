@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from torchx.errors import TorchxError
@@ -37,6 +38,7 @@ class Clusters:
 
     def __init__(self) -> None:
         self._clusters: dict[tuple[str | None, str | None, bool], Cluster] = {}
+        self._lock = Lock()
 
     def select(self, cfg: Mapping[str, CfgVal], *, quick: bool = False) -> client.Cluster:
         """Returns the cluster that run options select.
@@ -46,11 +48,12 @@ class Clusters:
             quick: wait only a short time for a connection.
         """
         key = text_of(cfg, "context"), text_of(cfg, "kubeconfig"), quick
-        if key not in self._clusters:
-            self._clusters[key] = client.Cluster(
-                key[0], key[1], connect=QUICK_CONNECT if quick else client.CONNECT
-            )
-        return self._clusters[key]
+        with self._lock:
+            if key not in self._clusters:
+                self._clusters[key] = client.Cluster(
+                    key[0], key[1], connect=QUICK_CONNECT if quick else client.CONNECT
+                )
+            return self._clusters[key]
 
     def require_config(self, cfg: Mapping[str, CfgVal] | None) -> None:
         """Checks that a cluster is configured, without loading the client.
@@ -67,7 +70,8 @@ class Clusters:
 
     def close(self) -> None:
         """Closes the connections."""
-        clusters, self._clusters = list(self._clusters.values()), {}
+        with self._lock:
+            clusters, self._clusters = list(self._clusters.values()), {}
         for cluster in clusters:
             cluster.close()
 

@@ -1,4 +1,7 @@
-"""Watches an application on a cluster: keeps a copy of its objects up to date over broken connections."""
+"""Watches an application on a cluster: keeps a copy of its objects up to date over broken connections.
+
+Without the right to watch, the objects are listed again and again, after pauses that grow.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ ROUND = 50
 LOST = 300.0
 """Seconds without a response after which a watch gives up."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
-GONE = 410
+LONGEST_POLL = 30.0
+"""Maximum seconds between two lists without the right to watch; the pods and the jobs are two lists."""
+GONE, FORBIDDEN = 410, 403
 
 
 class Mirror:
@@ -47,6 +52,7 @@ class Mirror:
         self._objects: dict[str, Object] = {}
         self._version = ""
         self._response: Any = None
+        self._polls = False
         self._stop = threading.Event()
         self._last_response = time.monotonic()
         self.error: ClusterError | None = None
@@ -72,26 +78,31 @@ class Mirror:
         self._last_response = time.monotonic()
 
     def _run(self) -> None:
-        pause = FIRST_PAUSE
+        pause, longest = FIRST_PAUSE, LONGEST_PAUSE
         while not self._stop.is_set():
             before = self._last_response
             try:
                 if not self._version:
                     self._list()
                     self._changed()
-                self._follow()
+                if self._polls:
+                    self._version = ""  # read again after the pause
+                else:
+                    self._follow()
             except ClusterError as error:
                 if error.status == GONE:
                     self._version = ""
+                elif error.status == FORBIDDEN and self._version:
+                    self._polls, self._version, longest = True, "", LONGEST_POLL
                 elif not error.passes or time.monotonic() - self._last_response > LOST:
                     self.error = error
                     self._changed()
                     return
                 pause = max(pause, min(error.retry_after or 0.0, LONGEST_PAUSE))
-            if self._last_response > before:
+            if self._last_response > before and not self._polls:
                 pause = FIRST_PAUSE
             self._stop.wait(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+            pause = min(pause * 2, longest)
 
     def _follow(self) -> None:
         """Applies events until the connection ends."""

@@ -17,7 +17,7 @@ from fakecluster.controllers import Controllers, delete
 from fakecluster.forwarding import connect
 from fakecluster.node import Node
 from fakecluster.objects import checked, pod_metrics
-from fakecluster.store import Object, Refused, Store, condition, merge, selected
+from fakecluster.store import Object, Refused, Store, clock, condition, merge, selected
 from fakecluster.streams import Streams
 
 TOKEN = "token-of-the-fake-cluster"
@@ -173,6 +173,9 @@ class Handler(Streams):
     disable_nagle_algorithm = True
     server: Server
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string(clock() if timestamp is None else timestamp)
+
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
@@ -277,6 +280,12 @@ class Handler(Streams):
         if name:
             return cluster.store.get(collection, name)
         if "watch" in query:
+            resource = collection.rsplit("/", 1)[1]
+            if ("watch", resource) in cluster.denied:
+                who = (
+                    f'{resource} is forbidden: User "jane" cannot watch resource "{resource}" in API group ""'
+                )
+                raise Refused(403, "Forbidden", who, kind=resource)
             self.watch(cluster, collection, query)
             return None
         return self._list(cluster, collection, query)
