@@ -85,7 +85,7 @@ def cancel_objects(cluster: Cluster, facts: Facts) -> None:
         if is_gang(current) and (due_restart(current) is not None or is_cancelled(current)):
             for main in current.mains:  # the end of its jobs is not that of the application
                 if not annotation(main, CANCELLED):
-                    change = {"metadata": {"annotations": {CANCELLED: now()}}}
+                    change = {"metadata": {"annotations": {CANCELLED: now(cluster)}}}
                     cluster.patch(main_path("job", current.namespace, main["metadata"]["name"]), change)
         end_jobs(cluster, current, [m for m in current.mains if not _is_closed(m)], CANCELLED)
 
@@ -95,9 +95,9 @@ def _is_closed(main: Object) -> bool:
     return bool(annotation(main, CANCELLED) and spec(main).get("suspend"))
 
 
-def _marked(main: Object, mark: str) -> Object:
+def _marked(cluster: Cluster, main: Object, mark: str) -> Object:
     """Returns a patch with a mark, unless the object has it: the first time is that of the end."""
-    return {"metadata": {"annotations": {mark: now()}}} if mark and not annotation(main, mark) else {}
+    return {"metadata": {"annotations": {mark: now(cluster)}}} if mark and not annotation(main, mark) else {}
 
 
 def _with_restarts(cluster: Cluster, facts: Facts) -> Iterator[Facts]:
@@ -215,7 +215,7 @@ def _keeps_pods(facts: Facts, main: Object) -> bool:
 
 def _mark(cluster: Cluster, facts: Facts, main: Object, mark: str) -> None:
     """Marks why a Job ends, and prevents it from deleting the pods of its other replicas."""
-    change = {**_marked(main, mark), "spec": {"maxFailedIndexes": None, "backoffLimit": MANY}}
+    change = {**_marked(cluster, main, mark), "spec": {"maxFailedIndexes": None, "backoffLimit": MANY}}
     cluster.patch(main_path("job", facts.namespace, main["metadata"]["name"]), change)
 
 
@@ -290,7 +290,7 @@ def close(cluster: Cluster, facts: Facts, main: Object, mark: str = "") -> None:
     A Job that has started fails by a deadline, as a suspended one keeps ended pods in the cluster. Before
     its start, a Job has no pods, and no deadline.
     """
-    change = _marked(main, mark)
+    change = _marked(cluster, main, mark)
     path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
     has_started = (main.get("status") or {}).get("startTime") and not spec(main).get("suspend")
     if facts.kind == "job" and has_started:

@@ -122,7 +122,7 @@ def _note_taken(cluster: Cluster, facts: Facts) -> None:
             deleted_by_hand = pod["metadata"]["name"] in by_hand and replica_of(pod)[1] not in completed
             why, key = taken.taken_away(pod, by_hand=deleted_by_hand), taken.note_key(pod)
             if why and key not in known:
-                new[key] = f"{now()} {short(why)}"
+                new[key] = f"{now(cluster)} {short(why)}"
         if new:
             path = main_path("job", facts.namespace, main["metadata"]["name"])
             cluster.patch(path, {"metadata": {"annotations": new}})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -61,13 +60,15 @@ def describe_app(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
     app = application.app_of(facts)
     if facts.run is not None:
         app = run_arguments.completed(clusters.of(app_id), facts, app)
-    return replace(describe_safely(facts, time.time()), roles=app.roles, metadata=app.metadata)
+    return replace(
+        describe_safely(facts, clusters.of(app_id).clock()), roles=app.roles, metadata=app.metadata
+    )
 
 
 def glance(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
     """Returns the status of an application without its roles, or None if it is unknown."""
     facts = find(clusters, app_id)
-    return None if facts is None else describe_safely(facts, time.time())
+    return None if facts is None else describe_safely(facts, clusters.of(app_id).clock())
 
 
 def outline(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
@@ -98,11 +99,10 @@ def list_apps(clusters: Clusters, cfg: Mapping[str, CfgVal] | None) -> list[List
     cluster = clusters.select(cfg or {}, quick=True)
     namespace = text_of(cfg, "namespace")
     namespaces = [namespace] if namespace else list(dict.fromkeys(("default", cluster.namespace)))
-    now = time.time()
     return newest_first(
         row_of(each, is_own=owner.is_own(facts.owner))
         for facts in gather_namespaces(cluster, namespaces)
-        for each in _listed(cluster, facts, now)
+        for each in _listed(cluster, facts, cluster.clock())
     )
 
 

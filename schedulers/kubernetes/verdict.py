@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
@@ -44,7 +43,7 @@ def note_outcome(cluster: Cluster, facts: Facts, *, failed: bool = False) -> Non
             current = gather(cluster, facts.namespace, facts.name, events=False)
             if current is None or current.damage or outcome_of(current.mains) != noted:
                 return
-            found = describe(current, time.time(), failed=failed)
+            found = describe(current, cluster.clock(), failed=failed)
             state = found.state if is_terminal(found.state) else AppState.UNKNOWN
             if state is AppState.UNKNOWN and not (
                 found.first_failure and all(map(_is_settled, current.pods))

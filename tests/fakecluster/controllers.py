@@ -22,7 +22,7 @@ from fakecluster.objects import (
     ready,
     rules_of,
 )
-from fakecluster.store import Object, Refused, Store, condition, now, seconds_of
+from fakecluster.store import Object, Refused, Store, clock, condition, now, seconds_of
 
 RETRY_AFTER = 0.3
 """Seconds before a failed replica is started again; about ten on a real cluster."""
@@ -313,7 +313,7 @@ def free(store: Store, collection: str, thing: Object) -> None:
 def expired(job: Object) -> tuple[str, str, str] | None:
     """Returns the verdict on a job whose deadline has come (facts 18); its pods that run are deleted."""
     limit, started = job["spec"].get("activeDeadlineSeconds"), job["status"].get("startTime")
-    if limit is None or started is None or time.time() - seconds_of(started) < limit - 1:
+    if limit is None or started is None or clock() - seconds_of(started) < limit - 1:
         return None
     return "Failed", "DeadlineExceeded", "Job was active longer than specified deadline"
 

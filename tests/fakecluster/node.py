@@ -14,7 +14,7 @@ from typing import Any
 
 from fakecluster.environment import command_of, environment_of, expanded
 from fakecluster.probes import Prober
-from fakecluster.store import Object, Refused, Store, condition, now, seconds_of
+from fakecluster.store import Object, Refused, Store, clock, condition, now, seconds_of
 from fakecluster.volumes import Volumes
 
 LAG = 0.05
@@ -301,7 +301,7 @@ def deadline(pod: Object) -> bool:
     if limit <= 1:
         return True
     started = pod["status"].get("startTime")
-    return started is not None and time.time() - seconds_of(started) >= limit
+    return started is not None and clock() - seconds_of(started) >= limit
 
 
 def end(process: subprocess.Popen[bytes], number: int) -> None:

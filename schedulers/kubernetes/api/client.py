@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from threading import Lock
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -41,6 +43,9 @@ KNOWN_FOR = 1.0
 """Seconds for which authentication headers are not queried again, as each log is a request of its own."""
 PAUSE = 0.2
 """Seconds before the first retry of a call; doubled each time."""
+
+CLOCK_STEP = 2.0
+"""Seconds by which clocks may differ: the header `Date` has whole seconds, and an answer takes time."""
 
 MERGE = "application/merge-patch+json"
 
@@ -88,11 +93,22 @@ class Cluster:
         self._known: dict[str, str] = {}
         self._known_until = 0.0
         self._connect = connect
+        self._ahead = 0.0
 
     @property
     def is_relayed(self) -> bool:
         """True if a proxy reads the requests: they name the cluster."""
         return self._pool.proxy is not None and self.host.startswith("http:")
+
+    def clock(self) -> float:
+        """Returns the time of the cluster, of which its objects have times, in seconds since the epoch."""
+        return time.time() + self._ahead
+
+    def _read_clock(self, date: str) -> None:
+        """Notes the difference between the clocks; that of whole seconds is no difference."""
+        with suppress(ValueError):
+            ahead = parsedate_to_datetime(date).timestamp() - time.time()
+            self._ahead = ahead if abs(ahead) > CLOCK_STEP else 0.0
 
     def close(self) -> None:
         """Closes the connections."""
@@ -172,8 +188,8 @@ class Cluster:
             except ClusterError as error:
                 if error.status != 410 or "continue" not in params:
                     raise
-                # the version of the list has expired: start again
-                objects, params = [], {key: value for key, value in params.items() if key != "continue"}
+                # the version of the list has expired, which can happen again: read it as one page
+                objects, params = [], dict(query or {})
                 continue
             items, metadata = page.get("items") or [], page.get("metadata") or {}
             if not isinstance(items, list) or not isinstance(metadata, dict):
@@ -275,6 +291,7 @@ class Cluster:
                 retries=False,
                 preload_content=False,
             )
+            self._read_clock(response.headers.get("Date", ""))
             if response.status < 400:
                 return response
             try:

@@ -18,7 +18,7 @@ def end_pod(cluster: Cluster, namespace: str, pod: Object) -> None:
     if not (pod.get("spec") or {}).get("nodeName"):
         cluster.delete(path)
         return
-    change = {"metadata": {"annotations": {ENDED: now()}}, "spec": {"activeDeadlineSeconds": 1}}
+    change = {"metadata": {"annotations": {ENDED: now(cluster)}}, "spec": {"activeDeadlineSeconds": 1}}
     try:
         cluster.patch(path, change)
     except ClusterError as error:
@@ -29,6 +29,6 @@ def end_pod(cluster: Cluster, namespace: str, pod: Object) -> None:
         cluster.patch(path, {"metadata": change["metadata"]})  # the deadline is already one second
 
 
-def now() -> str:
-    """Returns the current time for an annotation."""
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+def now(cluster: Cluster) -> str:
+    """Returns the current time of a cluster for an annotation."""
+    return datetime.fromtimestamp(cluster.clock(), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

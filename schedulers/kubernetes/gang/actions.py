@@ -8,7 +8,6 @@ jobs again afterwards, so it wins against a restart.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -63,10 +62,10 @@ def carry_out(cluster: Cluster, facts: Facts, restart: Restart) -> bool:
         return current is None or left is None
     if not _have_ended(cluster, current, _replaced(current, left)):
         return False
-    pause = left.at - time.time()
+    pause = left.at - cluster.clock()
     if 0.0 < pause <= LONGEST_DELAY:
         return False
-    created = [_created(cluster, manifest) for manifest in _manifests(current, left)]
+    created = [_created(cluster, manifest) for manifest in _manifests(current, left, now(cluster))]
     return any(_begin(cluster, current, left, created) for _ in range(MOST_CONFLICTS))
 
 
@@ -110,7 +109,7 @@ def _have_ended(cluster: Cluster, facts: Facts, mains: list[Object]) -> bool:
     return True
 
 
-def _manifests(facts: Facts, restart: Restart) -> Iterator[Object]:
+def _manifests(facts: Facts, restart: Restart, held_at: str) -> Iterator[Object]:
     """Yields the objects of the next attempts: services, then jobs."""
     replaced = _replaced(facts, restart)
     hosts = {}
@@ -124,7 +123,14 @@ def _manifests(facts: Facts, restart: Restart) -> Iterator[Object]:
     before = {number: ", ".join(before_of(role)) for number, role in enumerate(roles)}
     made = [
         next_job(
-            main, restart.text(), now(), more, hosts, run, before.get(_role(main), ""), _failures(facts, main)
+            main,
+            restart.text(),
+            held_at,
+            more,
+            hosts,
+            run,
+            before.get(_role(main), ""),
+            _failures(facts, main),
         )
         for main in replaced
     ]

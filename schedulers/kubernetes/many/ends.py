@@ -122,7 +122,7 @@ def _mark(cluster: Cluster, job: Facts, runs: Collection[int], key: str) -> Fact
         metadata = {
             "annotations": {
                 key: ranges(known | set(runs)),
-                **({CANCELLED_RUNS_AT: now()} if key == CANCELLED_RUNS else {}),
+                **({CANCELLED_RUNS_AT: now(cluster)} if key == CANCELLED_RUNS else {}),
             },
             # rejects the change if another process was faster
             "resourceVersion": main["metadata"].get("resourceVersion"),

@@ -6,8 +6,6 @@ cancellation, and a job that is marked as no longer needed is ended by the next 
 
 from __future__ import annotations
 
-import time
-
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
 from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.cancel import end_jobs
@@ -37,11 +35,11 @@ def coordinate(cluster: Cluster, facts: Facts) -> bool:
     if plan.release:
         for main in plan.release:
             if is_terminal(job_facts("job", main).state):  # it has ended by itself meanwhile
-                _patch(cluster, facts, main, {"metadata": {"annotations": {RELEASED: now()}}})
+                _patch(cluster, facts, main, {"metadata": {"annotations": {RELEASED: now(cluster)}}})
         end_jobs(cluster, facts, plan.release, RELEASED)
         return True
     started = [_start(cluster, facts, main) for main in plan.start]
-    changed, waits = probe(cluster, facts, time.time())
+    changed, waits = probe(cluster, facts, cluster.clock())
     return all(started) and not (changed or waits)
 
 

@@ -74,8 +74,8 @@ def _new_since(cluster: Cluster, facts: Facts, pod: Object, rule: ServiceRule) -
     if annotation(pod, READY):
         return ""
     if rule.probe.kind == LOG:
-        return now() if _has_line(cluster, facts, pod, rule) else ""
-    return ready_since(pod) or now() if is_ready(pod, rule) else ""
+        return now(cluster) if _has_line(cluster, facts, pod, rule) else ""
+    return ready_since(pod) or now(cluster) if is_ready(pod, rule) else ""
 
 
 def _patch(cluster: Cluster, facts: Facts, pod: Object, change: Object) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakecluster import FakeCluster
+from fakecluster import FakeCluster, store
 from kubejobs import app, role, submit, until, until_ended
 from program import answer, torchx
 from support import wait_until
@@ -224,6 +224,24 @@ def test_a_service_that_is_not_ready_in_time_fails(
     message = status.first_failure.msg
     assert message.startswith(f"not ready within 1s: probe {ready}: ") and message.endswith(answer)
     assert states(status) == {"server": ["FAILED"], "trainer": ["CANCELLED"]}
+
+
+@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
+def test_the_clock_is_that_of_the_cluster(
+    scheduler: KubernetesScheduler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ahead: float
+) -> None:
+    monkeypatch.setattr(store, "AHEAD", ahead)
+    server = service(role(HELD, name="server"), f"cmd:test -e {tmp_path}/go", within="10m")
+    app_id = submit(scheduler, server, after(role("true", name="trainer"), ["server"]))
+    until(scheduler, app_id, lambda s: states(s)["server"] == ["RUNNING"], "the server runs")
+    scheduler.reconcile(app_id)
+    status = scheduler.glance(app_id)
+    assert status is not None and states(status)["server"] == ["RUNNING"], "it has ten minutes"
+    (tmp_path / "go").touch()
+    assert scheduler.wait(app_id, timeout=120)
+    status = scheduler.glance(app_id)
+    assert status is not None and status.state is AppState.SUCCEEDED
+    assert status.submitted_at and status.ended_at and status.submitted_at <= status.ended_at
 
 
 def test_roles_start_after_ordinary_ones(

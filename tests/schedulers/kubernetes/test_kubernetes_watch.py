@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakecluster import FakeCluster
@@ -14,10 +17,13 @@ from kubejobs import submit, until_ended, until_state
 from support import wait_until
 
 from torchx.schedulers.kubernetes import watch as kubernetes_watch
+from torchx.schedulers.kubernetes.api import client as kubernetes_client
 from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.schedulers.kubernetes.watch import Mirror
+from torchx.scheduling.logs import LogQuery
 from torchx.specs.status import AppState
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -181,3 +187,81 @@ def test_waiting_without_the_right_to_watch_is_an_error(
     threading.Timer(0.5, cluster.drop_streams).start()
     with pytest.raises(ClusterError):
         scheduler.wait(app_id)
+
+
+@pytest.mark.parametrize("lost", ["pods", "jobs", "both"])
+def test_without_the_right_to_watch_it_is_polled(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, tmp_path: Path, lost: str
+) -> None:
+    resources = ["pods", "jobs"] if lost == "both" else [lost]
+    cluster.denied |= {("watch", resource) for resource in resources}
+    app_id = submit(scheduler, f"until [ -e {tmp_path}/gate ]; do sleep 0.02; done; echo done; exit 3")
+    until_state(scheduler, app_id, AppState.RUNNING)
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(scheduler.wait, app_id, 120)
+        following = pool.submit(lambda: list(scheduler.log_chunks(app_id, LogQuery(follow=True))))
+        wait_until(lambda: sum("?watch" in asked for asked in cluster.asked) >= 2, "both want to watch")
+        cluster.fault("GET", "/(pods|jobs)$", 500, times=4)
+        (tmp_path / "gate").touch()
+        assert waiting.result() is True
+        assert b"".join(chunk.data for chunk in following.result()) == b"done\n"
+    assert until_ended(scheduler, app_id).first_failure is not None
+
+
+def test_pauses_between_polls_grow_to_their_limit(mirrored: Mirrored) -> None:
+    pauses: list[float] = []
+
+    class Quick(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0.0)
+            return super().wait(0.001)
+
+    wait_until(lambda: mirrored.cluster.open, "it watches")
+    mirrored.mirror._stop = Quick()
+    mirrored.cluster.denied.add(("watch", "pods"))
+    mirrored.cluster.drop_streams()
+    wait_until(lambda: len(pauses) > 12, "it polls")
+    assert pauses[1:] == sorted(pauses[1:]) and sum(pauses[:10]) < 120
+    assert pauses[12] == kubernetes_watch.LONGEST_POLL
+    mirrored.mirror.close()
+
+
+def test_a_list_that_expires_again_is_read_as_one_page(
+    still: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "/api/v1/namespaces/default/pods"
+    for number in range(5):
+        still.store.create(path, {"metadata": {"name": f"p{number}"}})
+    still.page = 2
+    call = Cluster.call
+
+    def expiring(own: Cluster, method: str, path: str, query: Any = None, *args: Any, **more: Any) -> Any:
+        if query and "continue" in query:
+            raise ClusterError("The provided continue parameter is too old", status=410, reason="Expired")
+        still.page = 2 if query and "limit" in query else 0
+        return call(own, method, path, query, *args, **more)
+
+    monkeypatch.setattr(Cluster, "call", expiring)
+    still.asked.clear()
+    assert len(Cluster().items(path)) == 5
+    assert len(still.asked) == 2
+
+
+def test_threads_share_the_connections_of_a_cluster(
+    still: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    meeting = threading.Barrier(2, timeout=0.5)
+
+    class Slow(Cluster):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            with suppress(threading.BrokenBarrierError):  # a second one would be made meanwhile
+                meeting.wait()
+            super().__init__(*args, **more)
+            made.append(self)
+
+    monkeypatch.setattr(kubernetes_client, "Cluster", Slow)
+    clusters = Clusters()
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: clusters.select({}), range(2))
+    assert first is second and len(made) == 1
