@@ -17,10 +17,15 @@ LEAST = 0.75
 _MEANT = re.compile("did you mean `([^`]*)`")
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def nearest(word: str, known: Iterable[str], likeness: float = LEAST) -> str | None:
     """Returns the known name that is closest to the given one, None if no name is close.
 
     Names with the same letters in another order are close.
+
+    Args:
+        word: the given name.
+        known: the known names.
+        likeness: the least share of letters in common, from 0 to 1.
 
     >>> nearest("log_dri", ["log_dir", "prepend_cwd"])
     'log_dir'
@@ -29,7 +34,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """
     candidates = list(known)
     by_lower = {c.lower(): c for c in reversed(candidates)}
-    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=LEAST)
+    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=likeness)
     found = found or [name for name in by_lower if sorted(name) == sorted(word.lower())]
     return by_lower[found[0]] if found else None
 

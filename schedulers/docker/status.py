@@ -30,7 +30,16 @@ from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.serialize import app_from_dict
-from torchx.specs.status import AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus, is_terminal
+from torchx.specs.status import (
+    AppState,
+    AttemptStatus,
+    EndCause,
+    FirstFailure,
+    ReplicaStatus,
+    RoleStatus,
+    failure_of,
+    is_terminal,
+)
 
 with lazy_imports:
     from torchx.schedulers.docker.services import private
@@ -104,11 +113,12 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
     progress = replay(private.shown(job, containers) if job.has_services else job, containers)
     data = progress.job.data
     state, msg = _state(progress, containers, time.time() if now is None else now)
+    cause = _cause_of_end(progress, state)
     stalls = history_of(progress.job.app_id, progress.job.cfg)
     if state is AppState.RUNNING:
-        msg = msg or stalls.message
+        msg, cause = msg or stalls.message, EndCause.STALLED if stalls.message else None
     elif state is AppState.CANCELLED and stalls.cancelled:
-        msg = f"cancelled, as it was {stalls.cancelled}"
+        msg, cause = f"cancelled, as it was {stalls.cancelled}", EndCause.STALLED
     over = is_terminal(state)
     started = [at for c in containers if (at := _started(c)) is not None]
     finished = [c.finished for c in containers if c.finished is not None]
@@ -124,6 +134,7 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
         num_restarts=progress.restarts,
         run=progress.run,
         msg=msg,
+        cause=cause,
         roles_statuses=list(roles.values()),
         name=data.get("app", {}).get("name", ""),
         submitted_at=local_time(data.get("submitted_at") or min(c.created for c in containers)),
@@ -177,6 +188,18 @@ def _state(progress: Progress, containers: Sequence[Container], now: float) -> t
     return AppState.PENDING, "its containers are being created"
 
 
+def _cause_of_end(progress: Progress, state: AppState) -> EndCause | None:
+    """Returns the cause of the state of an application, if no replica shows it."""
+    if state is not AppState.FAILED:
+        return None
+    if progress.end is None:
+        return EndCause.NOT_STARTED  # the start was interrupted
+    if progress.gang.expired:
+        return EndCause.TIME_LIMIT
+    first = progress.end.first_failure
+    return EndCause.REMOVED if first is None or first in progress.lost else None
+
+
 def _is_stopped(progress: Progress) -> bool:
     """Returns True if a replica was stopped because of a failure whose container was removed."""
     return not progress.cancelled and any(mine and mine[-1].mark == STOPPED for mine in progress.replicas)
@@ -221,7 +244,8 @@ def _replica(progress: Progress, ordinal: int, role: RoleFacts, replica: int, ov
 
 
 def _while_needed(attempt: AttemptStatus) -> AttemptStatus:
-    return replace(attempt, state=AppState.FAILED, msg=attempt.msg or ENDED_WHILE_NEEDED)
+    cause = EndCause.SERVICE_ENDED if attempt.exit_code == 0 else attempt.cause
+    return replace(attempt, state=AppState.FAILED, msg=attempt.msg or ENDED_WHILE_NEEDED, cause=cause)
 
 
 def _attempt(c: Container, role: RoleFacts) -> AttemptStatus:
@@ -238,7 +262,18 @@ def _attempt(c: Container, role: RoleFacts) -> AttemptStatus:
         ended_at=local_time(c.finished or c.created) if ended else None,
         msg=_message(c, role),
         ready_at=local_time(_ready_at(c, role)),
+        cause=_cause_of(c),
     )
+
+
+def _cause_of(c: Container) -> EndCause | None:
+    """Returns the cause of the end of a container, as far as its mark or the engine shows it."""
+    if c.unready_answer is not None:
+        return EndCause.NOT_READY
+    if c.oom and c.exit_code:
+        return EndCause.OUT_OF_MEMORY
+    causes = {STALLED: EndCause.STALLED, EXPIRED: EndCause.TIME_LIMIT, FAILED: EndCause.NOT_STARTED}
+    return causes.get(c.mark) if c.status not in ("running", "restarting", "paused") else None
 
 
 def _ready_at(c: Container, role: RoleFacts) -> float | None:
@@ -282,10 +317,10 @@ def _first_failure(progress: Progress) -> FirstFailure | None:
     role, replica = progress.job.members[ordinal]
     newest = progress.newest(ordinal)
     if newest is None:
-        return FirstFailure(role.name, replica, 1, msg="its container was removed")
+        return FirstFailure(role.name, replica, 1, msg="its container was removed", cause=EndCause.REMOVED)
     attempt = _attempt(newest, role)
     attempt = _while_needed(attempt) if ordinal in progress.needed else attempt
-    return FirstFailure(role.name, replica, attempt.number, attempt.exit_code, attempt.signal, attempt.msg)
+    return failure_of(role.name, replica, attempt)
 
 
 def _started(c: Container) -> float | None:

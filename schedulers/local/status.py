@@ -30,7 +30,15 @@ from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.query import AppQuery, literal_of
 from torchx.scheduling.stalls import stalled_for
 from torchx.specs.app_metadata import own_entries
-from torchx.specs.status import NONE, AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
+from torchx.specs.status import (
+    NONE,
+    AppState,
+    AttemptStatus,
+    EndCause,
+    FirstFailure,
+    ReplicaStatus,
+    RoleStatus,
+)
 
 with lazy_imports:
     from torchx import masking
@@ -285,6 +293,7 @@ def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
         num_restarts=view.restarts,
         run=view.run,
         msg=view.msg or _stall(view) or _waiting(view, paths),
+        cause=view.cause or (EndCause.STALLED if _stall(view) else None),
         structured_error_msg=error,
         roles_statuses=list(roles.values()),
         name=record.name,
@@ -330,6 +339,7 @@ def _attempt(attempt: AttemptView, step: float) -> AttemptStatus:
         pid=attempt.process.pid if attempt.process else None,
         msg="; ".join(part for part in (attempt.msg, attempt.stopped) if part),
         ready_at=_time(attempt.ready_at, step),
+        cause=attempt.cause,
     )
 
 
@@ -339,7 +349,13 @@ def _first_failure(view: JobView) -> FirstFailure | None:
         return None
     replica, attempt = failed
     return FirstFailure(
-        replica.role, replica.id, attempt.number, attempt.exit_code, attempt.signal, attempt.reason
+        replica.role,
+        replica.id,
+        attempt.number,
+        attempt.exit_code,
+        attempt.signal,
+        attempt.reason,
+        attempt.cause,
     )
 
 

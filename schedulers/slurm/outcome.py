@@ -28,6 +28,7 @@ from torchx.schedulers.slurm.paths import (
 from torchx.schedulers.slurm.reasons import (
     FAILURES,
     FULL_DISK,
+    NEVER_SATISFIED,
     NO_FOLDER,
     why_it_failed,
     why_it_waits,
@@ -60,7 +61,7 @@ class Outcome:
     Attributes:
         state: the state of the application.
         msg: the reason, one line.
-        word: Slurm's state if it adds information, else empty.
+        word: Slurm's state if it adds information, or NEVER_SATISFIED; else empty.
         submitted_at: time of submission, in seconds since the epoch.
         started_at: time of the start.
         ended_at: time of the end.
@@ -196,7 +197,8 @@ def _waiting_outcome(parts: Sequence[JobFacts], record: SlurmRecord | None) -> O
     """
     again = record is not None and os.path.lexists(f"{record.current_folder}/{ATTEMPT_FILE}")
     msg = "; ".join(part for part in ("queued again" if again else "", why_it_waits(parts)) if part)
-    return Outcome(AppState.PENDING, msg, parts[0].state, parts[0].submitted)
+    word = NEVER_SATISFIED if any(part.reason == NEVER_SATISFIED for part in parts) else parts[0].state
+    return Outcome(AppState.PENDING, msg, word, parts[0].submitted)
 
 
 def _outcome_of_facts(
@@ -255,6 +257,7 @@ def _ended_outcome(facts: Sequence[JobFacts], over: ScriptEnd | None, paths: Slu
         state, msg = AppState.SUCCEEDED, ""
     elif word == "CANCELLED" or (cancelled and word in ("FAILED", "NODE_FAIL")):
         state, msg = AppState.CANCELLED, why_it_was_cancelled(first)
+        word = NEVER_SATISFIED if first.reason == NEVER_SATISFIED else word
     else:
         state, msg = AppState.FAILED, why_it_failed(word, first)
     return Outcome(state, msg, word, first.submitted, started, ended, code, proved)

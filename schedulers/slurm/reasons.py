@@ -9,10 +9,14 @@ from pathlib import Path
 
 from torchx.lazy import lazy_imports
 from torchx.schedulers.slurm.parse import JobFacts, hosts_of
+from torchx.specs.status import EndCause
 
 with lazy_imports:
     import datetime
 
+
+NEVER_SATISFIED = "DependencyNeverSatisfied"
+"""Slurm's reason for a job that can never start, as a job that it depends on has not ended as required."""
 
 NO_FOLDER, FULL_DISK = 73, 74
 """Exit codes of a script without a folder of the job that it can use, and of one that cannot write to it."""
@@ -30,11 +34,24 @@ FAILURES = {
 }
 """Failure messages by Slurm state."""
 
+CAUSES = {
+    "TIMEOUT": EndCause.TIME_LIMIT,
+    "DEADLINE": EndCause.TIME_LIMIT,
+    "NODE_FAIL": EndCause.NODE_LOST,
+    "BOOT_FAIL": EndCause.NODE_LOST,
+    "RECONFIG_FAIL": EndCause.NODE_LOST,
+    "PREEMPTED": EndCause.PREEMPTED,
+    "OUT_OF_MEMORY": EndCause.OUT_OF_MEMORY,
+    "LAUNCH_FAILED": EndCause.NOT_STARTED,
+    NEVER_SATISFIED: EndCause.DEPENDENCY_FAILED,
+}
+"""Causes by the state or the reason that Slurm reports."""
+
 _WAITS = {
     "Resources": "waits for free nodes",
     "Priority": "other jobs have higher priority",
     "Dependency": "waits for other jobs",
-    "DependencyNeverSatisfied": "its dependencies can never be satisfied",
+    NEVER_SATISFIED: "its dependencies can never be satisfied",
     "BeginTime": "its begin time has not come",
     "JobHeldUser": "held by its user: scontrol release",
     "JobHeldAdmin": "held by an administrator",
@@ -87,7 +104,7 @@ def why_it_waits(parts: Sequence[JobFacts]) -> str:
 
 def why_it_was_cancelled(part: JobFacts) -> str:
     """Returns the message of a cancelled job, from the facts on its first part."""
-    if part.reason == "DependencyNeverSatisfied":
+    if part.reason == NEVER_SATISFIED:
         return f"{part.reason}: {_WAITS[part.reason]}"
     return "cancelled"
 

@@ -136,7 +136,7 @@ def _memory(app: AppDef, cfg: Mapping[str, CfgVal]) -> str:
     """Returns the assignment that excludes retries after a lack of memory, which may end a whole step."""
     if not any(role.max_retries for role in app.roles):
         return ""
-    refused = RetryRules.of(cfg).refused_by(Failure(None, "SIGKILL", "out of memory"))
+    refused = RetryRules.of(cfg).refused_by(Failure(None, "SIGKILL", known="out_of_memory"))
     return " memory=never" if refused else ""
 
 

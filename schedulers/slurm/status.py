@@ -22,7 +22,7 @@ from torchx.schedulers.slurm.outcome import (
 from torchx.schedulers.slurm.parse import JobFacts, hosts_of
 from torchx.schedulers.slurm.paths import SlurmPaths, path_exists
 from torchx.schedulers.slurm.queue import SlurmJob, find, find_record, list_jobs
-from torchx.schedulers.slurm.reasons import full_disk
+from torchx.schedulers.slurm.reasons import CAUSES, full_disk
 from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.app_metadata import own_entries
@@ -31,9 +31,11 @@ from torchx.specs.run_options import CfgVal
 from torchx.specs.status import (
     NONE,
     AppState,
+    EndCause,
     FirstFailure,
     ReplicaStatus,
     RoleStatus,
+    failure_of,
     is_terminal,
 )
 
@@ -144,12 +146,14 @@ def describe(
         msg = next((reason for reason in reasons if reason.startswith(msg)), msg)
     begun, last = _span(roles)
     error = NONE if first is None else _error_file(paths, first.role, first.replica)
+    expired = _limit_message(record, outcome)
     return DescribeAppResponse(
         app_id=app_id,
         state=outcome.state,
         num_restarts=max(0, attempts_of(paths) - 1),
         run=run_of(paths),
-        msg=_limit_message(record, outcome) or msg,
+        msg=expired or msg,
+        cause=EndCause.TIME_LIMIT if expired else CAUSES.get(outcome.word),
         structured_error_msg=error,
         roles_statuses=roles,
         name=record.name,
@@ -297,7 +301,7 @@ def _first_failure(roles: Sequence[RoleStatus]) -> FirstFailure | None:
     first = ended[keys.index(min(keys))]
     attempt = first.attempts[-1]
     msg = attempt.msg or (KILLED if attempt.signal == "SIGKILL" else "")
-    return FirstFailure(first.role, first.id, attempt.number, attempt.exit_code, attempt.signal, msg)
+    return failure_of(first.role, first.id, replace(attempt, msg=msg))
 
 
 _JOB_WIDE_MESSAGES = ("time limit reached", "a node failed")

@@ -10,7 +10,7 @@ from torchx.exit_codes import KILLED
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.slurm import reasons
 from torchx.scheduling.causes import ADVICE, classify
-from torchx.specs.status import AppState, FirstFailure
+from torchx.specs.status import AppState, EndCause, FirstFailure
 
 F = AppState.FAILED
 
@@ -27,6 +27,8 @@ PRINTED = [
     ("ModuleNotFoundError: No module named 'x'", 1, "import_error"),
     ("ImportError: libcudart.so.12: cannot open shared object file", 1, "import_error"),
     ("OSError: [Errno 28] No space left on device: 'a'", 1, "disk_full"),
+    ("PermissionError: [Errno 13] Permission denied: 'a'", 1, "permission_denied"),
+    ("OSError: [Errno 30] Read-only file system: 'a'", 1, "permission_denied"),
     ("OSError: [Errno 98] Address already in use", 1, "port_in_use"),
     ("train.py: error: the following arguments are required: --data", 2, "usage_error"),
     ("AssertionError: shape", 1, "assertion"),
@@ -91,10 +93,14 @@ def test_every_failure_of_slurm_has_a_cause() -> None:
 
 
 def test_every_disruption_of_kubernetes_has_a_cause() -> None:
-    phrases = [phrase.format(node="n1") for phrase in taken._DISRUPTIONS.values()]
-    names = [classify(F, "", failure(msg=phrase)).name for phrase in [*phrases, taken.GONE]]
-    assert set(names) == {"preempted", "node_lost"}
-    assert names.count("preempted") == 1
+    for reason, phrase in taken._DISRUPTIONS.items():
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": reason}
+        cause = taken.cause_of({"status": {"conditions": [condition]}})
+        expected = "preempted" if reason == "PreemptionByScheduler" else "node_lost"
+        assert classify(F, "", failure(msg=phrase.format(node="n1"))).name == expected, "noted in its Job"
+        assert cause.value == expected
+    assert taken.cause_of({"status": {"reason": "Evicted"}}) is EndCause.NODE_LOST
+    assert taken.cause_of({"status": {}}) is EndCause.REMOVED
 
 
 @pytest.mark.parametrize(
@@ -117,6 +123,26 @@ def test_messages_of_the_engines(msg: str, code: int | None, name: str) -> None:
     cause = classify(F, "", failure(code, msg=msg))
     assert cause.name == name
     assert msg in cause.evidence
+
+
+@pytest.mark.parametrize("cause", EndCause)
+def test_a_known_cause_needs_no_message(cause: EndCause) -> None:
+    end = FirstFailure("w", 0, 1, None, "SIGABRT", "9 bytes of its output were lost", cause)
+    lines = ["ModuleNotFoundError: No module named 'x'"]
+    found = classify(F, "", end, lines)
+    assert (found.name, found.source) == (cause.value, "engine")
+    assert found.evidence == "killed by SIGABRT: 9 bytes of its output were lost"
+    assert classify(F, "", failure(3), known=cause).name == cause.value
+    assert classify(F, "", None, known=cause).evidence
+    assert found.advice
+
+
+def test_a_stall_explains_an_application_that_has_not_failed() -> None:
+    for state in (AppState.RUNNING, AppState.CANCELLED):
+        stalled = classify(state, "stalled for 3 min", None, known=EndCause.STALLED)
+        assert stalled[:3] == ("stalled", "engine", "stalled for 3 min")
+    cancelled = classify(AppState.CANCELLED, "cancelled", None, known=EndCause.SUPERVISOR_LOST)
+    assert cancelled.name == "cancelled"
 
 
 def test_an_application_that_has_not_failed() -> None:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from program import COMMAND, environment, torchx
 
 from torchx.machine.out_of_memory import OTHER, OUT_OF_MEMORY, Kills, find_counter
+from torchx.specs.status import EndCause, Reason
+from torchx.supervisor.policy import COUNTED, NEVER, Gang, RoleRules
+from torchx.supervisor.replicas import Running
+from torchx.supervisor.retry_causes import RetryCauses
+from torchx.supervisor.verdicts import facts_of_end
 
 EATER = "import time\nheld = []\nwhile True: held.append(bytearray(10 << 20))\n"
 
@@ -39,21 +47,21 @@ def test_each_counted_kill_is_the_reason_of_one_end(tmp_path: Path, group: str, 
         tmp_path, group=group, files={file: "low 0\noom 3\noom_kill 3\n", "proc/vmstat": "oom_kill 9\n"}
     )
     kills = Kills(root)
-    assert kills.reason(None) == OTHER
+    assert kills.reason(None).text == OTHER
     (root / file).write_text("low 0\noom 5\noom_kill 5\n")
-    assert [kills.reason(None) for _ in range(3)] == [OUT_OF_MEMORY, OUT_OF_MEMORY, OTHER]
+    assert [kills.reason(None).text for _ in range(3)] == [OUT_OF_MEMORY, OUT_OF_MEMORY, OTHER]
 
 
 def test_the_count_of_the_machine_is_used_without_one_of_the_group(tmp_path: Path) -> None:
     root = system(tmp_path, group="0::/gone\n", files={"proc/vmstat": "pgfault 1\noom_kill 9\n"})
     kills = Kills(root)
     (root / "proc/vmstat").write_text("oom_kill 10\n")
-    assert kills.reason(None) == f"{OUT_OF_MEMORY}, on this machine"
+    assert kills.reason(None).text == f"{OUT_OF_MEMORY}, on this machine"
 
 
 def test_nothing_is_claimed_without_a_count(tmp_path: Path) -> None:
     assert find_counter(tmp_path) is None
-    assert OUT_OF_MEMORY not in Kills(tmp_path).reason(None)
+    assert OUT_OF_MEMORY not in Kills(tmp_path).reason(None).text
     root = system(tmp_path, group="0::/\n", files={"sys/fs/cgroup/memory.events": "oom_kill many\n"})
     assert find_counter(root) is None
 
@@ -96,3 +104,20 @@ def test_a_real_kill_by_the_kernel_is_called_out_of_memory(group: Path, tmp_path
         ["sh", "-c", script, "sh", *command], capture_output=True, text=True, env=environment(), timeout=180
     )
     assert f"killed by SIGKILL: {OUT_OF_MEMORY}; peak memory" in done.stderr
+
+
+@pytest.mark.parametrize(("retry_on", "verdict"), [("oom", COUNTED), ("node", NEVER)])
+def test_lost_output_does_not_hide_the_cause(tmp_path: Path, retry_on: str, verdict: str) -> None:
+    output = SimpleNamespace(lost=1, lost_why="No space left on device", folder=tmp_path)
+    running = cast("Running", SimpleNamespace(output=output, ordinal=0))
+    killed = Reason(OUT_OF_MEMORY, EndCause.OUT_OF_MEMORY)
+    facts = facts_of_end(running, signal.SIGKILL, "", None, lambda: killed)
+    lost = "1 bytes of its output were lost: No space left on device"
+    assert facts == {"signal": "SIGKILL", "msg": f"{OUT_OF_MEMORY}; {lost}", "cause": "out_of_memory"}
+    gang = Gang([RoleRules("w", range(1), 3)])
+    gang.begin()
+    gang.started(0)
+    assert RetryCauses({"retry_on": [retry_on]}, gang).verdict(running, facts) == verdict
+    stalled = Reason("stalled for 10 s", EndCause.STALLED)
+    facts = facts_of_end(running, signal.SIGABRT, "", stalled, lambda: killed)
+    assert facts == {"signal": "SIGTERM", "msg": f"stalled for 10 s; {lost}", "cause": "stalled"}

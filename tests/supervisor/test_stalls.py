@@ -13,8 +13,11 @@ from torchx import distributed, settings
 from torchx.machine.processes import Process
 from torchx.scheduling import patterns
 from torchx.scheduling.stalls import StallRule
+from torchx.specs.status import EndCause, Reason
 from torchx.supervisor import stall_actions, stalls
 from torchx.supervisor.stalls import SLOT, Stall, StallWatch, describe
+
+STALLED = Reason("stalled for 10 s", EndCause.STALLED)
 
 
 class Clock:
@@ -230,7 +233,7 @@ def test_an_action_affects_those_that_are_stalled_when_it_is_due(
         assert acting.reaped(7, 3 << 8)
         assert acting.due_action() == ("restart", (1, 2), "stalled for 10 s")
         assert aborted == [1, 2], "the report lacks stacks"
-        assert [acting.ended(n) for n in range(3)] == ["", "stalled for 10 s", "stalled for 10 s"]
+        assert [acting.ended(n) for n in range(3)] == [None, STALLED, STALLED]
         assert acting.due_action() is None
     finally:
         acting.close()

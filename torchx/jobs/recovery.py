@@ -18,6 +18,7 @@ from torchx.jobs.view import JobView, fold
 from torchx.machine import marks as process_marks
 from torchx.machine import processes
 from torchx.machine.processes import Process
+from torchx.specs.status import EndCause
 
 LONGEST_GRACE = 5.0
 """Maximum seconds between TERM and KILL for the remaining processes of a dead supervisor."""
@@ -81,7 +82,9 @@ def _fold_end(view: JobView, left: set[Process], now: float) -> list[dict[str, A
         left: its processes that cannot be ended.
         now: the time of the end.
     """
-    why = "the machine was restarted while it ran" if _is_rebooted(view) else "its supervisor was killed"
+    why, cause = "its supervisor was killed", EndCause.SUPERVISOR_LOST.value
+    if _is_rebooted(view):
+        why, cause = "the machine was restarted while it ran", EndCause.NODE_LOST.value
     events: list[dict[str, Any]] = []
     lost: tuple[int, int] | None = None
     for ordinal, replica in enumerate(view.replicas):
@@ -91,7 +94,7 @@ def _fold_end(view: JobView, left: set[Process], now: float) -> list[dict[str, A
             events.append({"e": "not_started", "r": ordinal, "a": number, "code": None, "msg": msg})
         elif replica.attempts and replica.attempts[-1].ended_at is None:
             msg = f"{why}: its exit code is unknown, and its last output may be missing"
-            events.append({"e": "exit", "r": ordinal, "a": number, "msg": msg})
+            events.append({"e": "exit", "r": ordinal, "a": number, "msg": msg, "cause": cause})
         else:
             continue
         lost = lost or (ordinal, number)
@@ -99,7 +102,7 @@ def _fold_end(view: JobView, left: set[Process], now: float) -> list[dict[str, A
         why += f"; {describe_survivors(left)}"
     state = "CANCELLED" if view.cancelling else "FAILED"
     first = (_failed_first(view) or lost) if state == "FAILED" else None
-    events.append({"e": "end", "state": state, "msg": why, "first": first})
+    events.append({"e": "end", "state": state, "msg": why, "first": first, "cause": cause})
     for event in events:
         event["t"] = now
         fold(view, event)

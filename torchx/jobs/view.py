@@ -18,6 +18,7 @@ from torchx.machine import processes
 from torchx.machine.processes import Process
 from torchx.printable import memory_size
 from torchx.scheduling.usage import Sample
+from torchx.specs.status import EndCause
 
 ENDS = ("SUCCEEDED", "FAILED", "CANCELLED")
 
@@ -49,6 +50,7 @@ class AttemptView:
         ready: whether it is a running replica of a service, and is ready.
         ready_at: when it was ready, in seconds since the epoch.
         needed: whether it is one that ended by itself while it was needed, which is a failure.
+        cause: the cause of its end, if the supervisor knows it.
     """
 
     number: int
@@ -64,6 +66,7 @@ class AttemptView:
     ready: bool = False
     ready_at: float | None = None
     needed: bool = False
+    cause: EndCause | None = None
 
     @property
     def state(self) -> str:
@@ -139,6 +142,7 @@ class JobView:
         orphaned: whether its supervisor died before it recorded the end.
         run: the number of its run; each requeue after a time limit begins another one.
         stalled: while it makes no progress: the time of the last progress, and the last step if known.
+        cause: the cause of its end, if the supervisor knows it.
     """
 
     record: JobRecord
@@ -158,6 +162,7 @@ class JobView:
     orphaned: bool = False
     run: int = 1
     stalled: tuple[float, int | None] | None = None
+    cause: EndCause | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -289,7 +294,7 @@ def _exit(view: JobView, event: dict[str, Any], at: float) -> None:
     attempt.usage = _usage(event.get("usage"), at)
     attempt.ended_at, attempt.exit_code, attempt.signal = at, code, signal
     attempt.stopped, attempt.msg, attempt.needed = stopped, msg, event.get("needed") is True
-    attempt.ready = False
+    attempt.ready, attempt.cause = False, EndCause.of(event.get("cause"))
 
 
 def _ready(view: JobView, event: dict[str, Any], at: float) -> None:
@@ -351,6 +356,7 @@ def _end(view: JobView, event: dict[str, Any], at: float) -> None:
         ordinal, number = (shape.integer(item, "first") for item in first)
         view.first_failure = (range(len(view.replicas))[ordinal], number)
     view.state, view.msg, view.ended_at = state if state in ENDS else "FAILED", msg, at
+    view.cause = EndCause.of(event.get("cause"))
 
 
 _FOLD = {

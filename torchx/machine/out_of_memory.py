@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.exit_codes import KILLED
 from torchx.lazy import lazy_imports
+from torchx.specs.status import EndCause, Reason
 
 with lazy_imports:
     import resource
@@ -73,7 +74,7 @@ class Kills:
         self._counter = find_counter(root)
         self._counted = self._counter.read() or 0 if self._counter else 0
 
-    def reason(self, usage: struct_rusage | None) -> str:
+    def reason(self, usage: struct_rusage | None) -> Reason:
         """Returns the reason of one SIGKILL that has just ended a process, as far as the kernel shows it.
 
         Args:
@@ -81,13 +82,14 @@ class Kills:
         """
         _, limit = resource.getrlimit(resource.RLIMIT_CPU)
         if usage is not None and 0 < limit <= usage.ru_utime + usage.ru_stime + 1:
-            return f"the CPU time limit of {limit} s (ulimit -t) was reached"
+            return Reason(f"the CPU time limit of {limit} s (ulimit -t) was reached", EndCause.TIME_LIMIT)
         if self._counter is None or (count := self._counter.read()) is None:
-            return KILLED
+            return Reason(KILLED)
         if count <= self._counted:
-            return OTHER
+            return Reason(OTHER)
         self._counted += 1  # each is the reason of one process
-        return OUT_OF_MEMORY if self._counter.group else f"{OUT_OF_MEMORY}, on this machine"
+        where = "" if self._counter.group else ", on this machine"
+        return Reason(OUT_OF_MEMORY + where, EndCause.OUT_OF_MEMORY)
 
 
 OUT_OF_MEMORY = "out of memory: the kernel counts an out-of-memory kill"

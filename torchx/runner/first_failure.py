@@ -15,7 +15,7 @@ from torchx.jobs.paths import LogPaths
 from torchx.lazy import lazy_imports
 from torchx.machine.programs import defect_of_script
 from torchx.scheduling.logs import LogChunk, LogQuery
-from torchx.specs.status import NONE, AppStatus, FirstFailure
+from torchx.specs.status import NONE, AppStatus, EndCause, FirstFailure
 
 with lazy_imports:
     from torchx.specs import status_text
@@ -31,10 +31,6 @@ LINES_OF_STACK = 3
 
 ABORTED = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE")
 """Signals at which Python's fault handler prints the stacks of all threads."""
-
-
-STALLED = "stalled for "
-"""The beginning of the message of an attempt that was ended as it was stalled."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,16 +142,18 @@ class _Finder:
         self._first = first
         self._count = count
         self._attempts = {(first.role, first.replica): first.attempt}
+        self._known: dict[tuple[str, int], set[int]] = {}
         for role in status.roles:
             for replica in role.replicas:
                 self._attempts.setdefault((role.role, replica.id), replica.attempt)
+                self._known[role.role, replica.id] = {attempt.number for attempt in replica.attempts}
 
     def find(self) -> Evidence:
         role, number = self._first.role, self._first.replica
         lines = excerpts.last_lines(self._chunks(role, number), torchrun.TAIL)
         error = error_file_lines(self._status.structured_error_msg, self._count)
         # a replica that was ended as it was stalled: its ranks did not fail, they were ended with it
-        failures = [] if self._first.msg.startswith(STALLED) else torchrun.failures_of(lines)
+        failures = [] if self._first.cause is EndCause.STALLED else torchrun.failures_of(lines)
         if not failures:
             if self._first.result in NOT_STARTED:
                 cause = start_problem([*lines[-self._count :], self._first.msg], bool(self._status.log_dir))
@@ -183,8 +181,10 @@ class _Finder:
         except (TorchxError, NotImplementedError, OSError):
             return []  # the failure without its log
         attempt = self._attempts.get((role, number))
-        # only the failed attempt, if the log distinguishes attempts
-        return [chunk for chunk in chunks if chunk.attempt == attempt] or chunks
+        own = [chunk for chunk in chunks if chunk.attempt == attempt]
+        # without a time, a line is from a log that does not distinguish attempts
+        others = self._known.get((role, number), set()) - {attempt}
+        return own or [chunk for chunk in chunks if not chunk.time or chunk.attempt not in others]
 
     def _lines_of(self, number: int, failure: torchrun.RankFailure, lines: list[str]) -> list[str]:
         """Returns the lines of a worker, without their prefix; searches the whole log if there are none."""

@@ -24,4 +24,5 @@ def status_of(described: DescribeAppResponse) -> AppStatus:
         workspaces=described.workspaces,
         run=described.run,
         report_dir=described.report_dir,
+        cause=described.cause,
     )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from torchx.exit_codes import KILLED
 from torchx.scheduling.failure_causes import printed_cause, reported_cause
-from torchx.specs.status import AppState, FirstFailure
+from torchx.specs.status import AppState, EndCause, FirstFailure
 
 
 class Cause(NamedTuple):
@@ -45,12 +45,15 @@ ADVICE = {
     "preempted": "submit it again, or allow retries; save checkpoints and continue from them",
     "node_lost": "submit it again, or allow retries: the program did not cause this",
     "supervisor_lost": "another process ended the supervisor of the application: submit it again",
+    "stalled": "compare the last lines of all replicas; while it runs, torchx stacks shows its processes",
+    "removed": "another command removed its container or pod, and its result with it: submit it again",
+    "dependency_failed": "check the job that it depends on, then submit it again",
+    "service_ended": "a service runs until the other roles have ended: check why its program ends",
     "not_ready": "check the service and its probe, or allow it more time with `within`",
     "image": "check the name of the image, and the access to its registry",
     "preflight": "check the host, or exclude it; torchx doctor --gpus checks the GPUs of this machine",
     "missing_program": "check the program, its interpreter, and PATH in the image or on the node",
     "not_started": "check the request: torchx describe shows it",
-    "removed": "submit it again: another program or user removed it while it ran",
     "signal": "",
     "cuda_out_of_memory": "reduce the batch size, or use GPUs with more memory",
     "cuda_error": "check GPUs and driver with nvidia-smi; CUDA_LAUNCH_BLOCKING=1 shows the failing call",
@@ -59,6 +62,7 @@ ADVICE = {
     "import_error": "install the module where the program runs, or check PYTHONPATH and the workspace",
     "syntax_error": "correct the program, or run it with the Python that it is written for",
     "disk_full": "free space, or write elsewhere",
+    "permission_denied": "check the owner and the mode of the file, and whether it is mounted read-only",
     "port_in_use": "end the process that uses the port, or choose another port",
     "usage_error": "check the arguments of the program",
     "allocation_failed": "the program could not allocate memory: request more, or reduce its use",
@@ -90,6 +94,7 @@ def classify(
     first: FirstFailure | None,
     lines: Sequence[str] = (),
     error: Sequence[str] = (),
+    known: EndCause | None = None,
 ) -> Cause:
     """Returns the cause of the state of an application.
 
@@ -99,6 +104,7 @@ def classify(
         first: the replica that failed first.
         lines: the last lines of the output of that replica, without control codes.
         error: the message in its error file, line by line.
+        known: the cause of the state, if the engine or the supervisor knows it.
 
     >>> failure = FirstFailure("w", 0, 1, exit_code=1)
     >>> classify(AppState.FAILED, "", failure, ["ModuleNotFoundError: No module named 'x'"])[::2]
@@ -108,7 +114,13 @@ def classify(
     """
     reasons = [text for text in (first.msg if first is not None else "", msg) if text and text != KILLED]
     if state is AppState.FAILED:
+        if first is not None and first.cause is not None:
+            return _known(first.cause, first.msg or msg, first)
+        if known is not None:
+            return _known(known, msg, first)
         return _reported(reasons, first) or _printed(first, [*lines, *error]) or _exit_status(first, reasons)
+    if known in (EndCause.STALLED, EndCause.DEPENDENCY_FAILED):
+        return _known(known, msg, None)
     if state in (AppState.SUBMITTED, AppState.PENDING):
         found = _reported(reasons, None)
         if found is not None and found.name in ("image", "missing_program", "not_started"):
@@ -120,8 +132,14 @@ def classify(
     return Cause(name, "engine", evidence or f"its state is {state.name}")
 
 
+def _known(cause: EndCause, reason: str, first: FirstFailure | None) -> Cause:
+    """Returns a cause that the engine or the supervisor knows."""
+    evidence = ": ".join(filter(None, (_how(first), reason)))
+    return Cause(cause.value, "engine", evidence or f"reported as {cause.value}")
+
+
 def _reported(reasons: Sequence[str], first: FirstFailure | None) -> Cause | None:
-    """Returns the cause that the engine reports."""
+    """Returns the cause in a message: one of a plugin, or of an application of an earlier version."""
     name, reason = reported_cause(reasons, None if first is None else first.exit_code)
     if not name:
         return None

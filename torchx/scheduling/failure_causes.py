@@ -36,6 +36,7 @@ _LINES = (
     ("import_error", r"^(ModuleNotFoundError|ImportError)\b"),
     ("syntax_error", r"^(SyntaxError|IndentationError|TabError)\b"),
     ("disk_full", r"No space left on device|Disk quota exceeded"),
+    ("permission_denied", r"^PermissionError\b|[Pp]ermission denied|Read-only file system"),
     ("port_in_use", r"[Aa]ddress already in use|EADDRINUSE"),
     (
         "allocation_failed",

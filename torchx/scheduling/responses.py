@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from torchx.specs.status import NONE, AppState, FirstFailure, RoleStatus, proven
+from torchx.specs.status import NONE, AppState, EndCause, FirstFailure, RoleStatus, proven
 
 if TYPE_CHECKING:
     from torchx.scheduling.query import AppQuery
@@ -47,6 +47,7 @@ class DescribeAppResponse:
         stalls: the reported stalls, unless the engine records them as events.
         report_dir: the folder with the stacks at the last stall, if they are on this machine.
         owner: another user who submitted it, whose replicas are not known; empty for the caller.
+        cause: the cause of the state, if the engine or the supervisor knows it.
     """
 
     app_id: str = NOT_SET
@@ -71,6 +72,7 @@ class DescribeAppResponse:
     stalls: Sequence[StallReport] = ()
     report_dir: str | None = None
     owner: str = ""
+    cause: EndCause | None = None
 
     def __post_init__(self) -> None:
         self.state, self.msg = proven(self.state, self.msg, self.roles_statuses)

@@ -31,6 +31,7 @@ CAUSES = (
     "import_error",
     "syntax_error",
     "disk_full",
+    "permission_denied",
     "cuda_out_of_memory",
     "cuda_error",
     "nccl_timeout",
@@ -61,15 +62,19 @@ class Failure(NamedTuple):
         signal: the name of the signal that ended it.
         msg: the reason that the engine gives.
         lines: the last lines of its output.
+        known: the name of its cause, if the engine knows it.
     """
 
     exit_code: Optional[int]
     signal: Optional[str] = None
     msg: str = ""
     lines: Sequence[str] = ()
+    known: str = ""
 
     def cause(self) -> Tuple[str, str]:
         """Returns its cause and the evidence; both may be empty."""
+        if self.known:
+            return self.known, self.msg
         name, evidence = reported_cause([self.msg] if self.msg else [], self.exit_code)
         return (name, evidence) if name else printed_cause(self.exit_code, self.signal, self.lines)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchx.errors import TorchxError
 from torchx.exit_codes import result_of
@@ -43,6 +43,39 @@ class AppState(int, Enum):
         return f"{self.name} ({self.value})"
 
 
+class EndCause(str, Enum):
+    """The cause of an end or of a state, if the engine or the supervisor of an application knows it."""
+
+    STALLED = "stalled"
+    NOT_READY = "not_ready"
+    TIME_LIMIT = "time_limit"
+    OUT_OF_MEMORY = "out_of_memory"
+    PREEMPTED = "preempted"
+    NODE_LOST = "node_lost"
+    SUPERVISOR_LOST = "supervisor_lost"
+    REMOVED = "removed"
+    DEPENDENCY_FAILED = "dependency_failed"
+    SERVICE_ENDED = "service_ended"
+    NOT_STARTED = "not_started"
+
+    @classmethod
+    def of(cls, value: object) -> EndCause | None:
+        """Returns the cause with a recorded name; None for another value, perhaps of a newer version."""
+        return next((cause for cause in cls if cause.value == value), None)
+
+
+class Reason(NamedTuple):
+    """The reason for an end.
+
+    Attributes:
+        text: a phrase for the user.
+        cause: its cause; None if it is not known.
+    """
+
+    text: str
+    cause: EndCause | None = None
+
+
 ReplicaState = AppState
 """The states of a replica are those of an application."""
 
@@ -73,6 +106,7 @@ class AttemptStatus:
         pid: its process on this machine.
         msg: the reason for the state, one line.
         ready_at: when it was ready, as a replica of a service.
+        cause: the cause of its end, if the engine or the supervisor knows it.
     """
 
     number: int
@@ -84,6 +118,7 @@ class AttemptStatus:
     pid: int | None = None
     msg: str = ""
     ready_at: datetime | None = None
+    cause: EndCause | None = None
 
     @property
     def result(self) -> int | None:
@@ -102,6 +137,7 @@ class FirstFailure:
         exit_code: its exit code; None if a signal ended it.
         signal: the signal that ended it, e.g. ``SIGKILL``, or None.
         msg: the reason, one line.
+        cause: the cause, if the engine or the supervisor knows it.
     """
 
     role: str
@@ -110,11 +146,25 @@ class FirstFailure:
     exit_code: int | None = None
     signal: str | None = None
     msg: str = ""
+    cause: EndCause | None = None
 
     @property
     def result(self) -> int | None:
         """The exit code, or 128 + N if signal N ended it."""
         return result_of(self.exit_code, self.signal)
+
+
+def failure_of(role: str, replica: int, attempt: AttemptStatus) -> FirstFailure:
+    """Returns the first failure of an application from the attempt that has failed.
+
+    Args:
+        role: name of its role.
+        replica: its id within the role.
+        attempt: the attempt.
+    """
+    return FirstFailure(
+        role, replica, attempt.number, attempt.exit_code, attempt.signal, attempt.msg, attempt.cause
+    )
 
 
 @dataclass
@@ -260,6 +310,7 @@ class AppStatus:
         log_dir: the folder of its logs, if they are files on this machine.
         workspaces: the folder of each role's copy of the workspace, if it is on this machine.
         report_dir: the folder with the stacks at the last stall, if they are on this machine.
+        cause: the cause of the state, if the engine or the supervisor knows it.
 
     All times have a time zone.
     """
@@ -278,6 +329,7 @@ class AppStatus:
     workspaces: dict[str, str] = field(default_factory=dict)
     run: int = 1
     report_dir: str | None = None
+    cause: EndCause | None = None
 
     def is_terminal(self) -> bool:
         """Returns True if the application has ended."""

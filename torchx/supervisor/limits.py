@@ -13,6 +13,7 @@ from torchx.jobs.record import JobRecord
 from torchx.machine import files, processes
 from torchx.machine.processes import Entry, Process
 from torchx.scheduling.limits import LimitRule, exact
+from torchx.specs.status import EndCause
 from torchx.supervisor.clock import LIMIT, NOTICE, RunClock
 from torchx.supervisor.policy import Action, Gang, Requeue
 from torchx.supervisor.replicas import Replicas
@@ -143,6 +144,11 @@ class Limits:
     def message(self) -> str:
         """The message about the end of the job by the time limit, or an empty text."""
         return self._rule.reached(self._gang.run) if self._gang.expired else ""
+
+    @property
+    def cause(self) -> EndCause | None:
+        """The cause of the end of the job, if it is the time limit."""
+        return EndCause.TIME_LIMIT if self._gang.expired else None
 
 
 def own_run(env: Mapping[str, str]) -> dict[str, str]:

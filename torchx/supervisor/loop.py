@@ -18,6 +18,7 @@ from torchx.jobs.record import JobRecord
 from torchx.machine import files, processes
 from torchx.machine.out_of_memory import Kills
 from torchx.machine.processes import Process
+from torchx.specs.status import EndCause
 from torchx.supervisor import ending, job_stalls
 from torchx.supervisor.limits import Limits, own_run
 from torchx.supervisor.output import PARTIAL_AFTER
@@ -77,6 +78,7 @@ class Supervisor:
         self._failed: tuple[int, int] | None = None
         self._start_error = ""
         self._cancelled_why = "cancelled"
+        self._cancelled_cause: EndCause | None = None
         self._end: End | None = None
         self._killing = False
         self._reader = wake_on_signals()
@@ -94,7 +96,9 @@ class Supervisor:
         except BaseException as error:
             # no process may be left without a supervisor
             ending.kill(ending.descendants())
-            self.note("end", state="FAILED", msg=f"its supervisor failed: {error!r}", first=self._failed)
+            why = f"its supervisor failed: {error!r}"
+            cause = EndCause.SUPERVISOR_LOST.value
+            self.note("end", state="FAILED", msg=why, first=self._failed, cause=cause)
             raise
 
     def _run(self) -> None:
@@ -124,7 +128,9 @@ class Supervisor:
         why = self._start_error or self._limits.message
         why = why or (self._cancelled_why if self._end.state == "CANCELLED" else "")
         message = ending.message(why, self._replicas.lost, self._replicas.lost_why, self._unendable)
-        self.note("end", state=self._end.state, msg=message, first=first)
+        cause = self._limits.cause or self._cancelled_cause
+        facts = {} if cause is None else {"cause": cause.value}
+        self.note("end", state=self._end.state, msg=message, first=first, **facts)
 
     # --- actions ---------------------------------------------------------------------------------
 
@@ -196,6 +202,7 @@ class Supervisor:
         due = None if self._gang.cancelled or self._end is not None else self._stalls.due_action()
         if due is not None and due.name == "cancel":
             self._cancelled_why = f"cancelled, as it was {due.why}"
+            self._cancelled_cause = EndCause.STALLED
             self._cancel(due.why)
         elif due is not None:
             stalled = [r.process for r in self._replicas.by_pid.values() if r.ordinal in due.replicas]
@@ -250,15 +257,15 @@ class Supervisor:
         if not leaves_some:
             self._replicas.finish(running)
         ordinal = running.ordinal
-        stalled = self._stalls.ended(ordinal) or self._services.ended(ordinal)
+        forced = self._stalls.ended(ordinal) or self._services.ended(ordinal)
         stopped = self._stopping.pop(ordinal, "")
-        needed = self._gang.needs(ordinal) and not (stopped or stalled)
-        facts = facts_of_end(running, status, stopped, stalled, lambda: self._kills.reason(usage))
-        if stalled and not stopped:  # a failure, even if it ends orderly
+        needed = self._gang.needs(ordinal) and not (stopped or forced)
+        facts = facts_of_end(running, status, stopped, forced, lambda: self._kills.reason(usage))
+        if forced and not stopped:  # a failure, even if it ends orderly
             status = signal.SIGTERM
         elif needed:
             facts = facts_while_needed(facts)
-        expected = (status == 0 and not needed) or bool(stopped or stalled)
+        expected = (status == 0 and not needed) or bool(stopped or forced)
         verdict = self._verdicts.of(running, facts, expected)
         facts |= self._sampler.ended(running, usage)
         peak_kib = 0 if usage is None else usage.ru_maxrss

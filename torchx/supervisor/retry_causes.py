@@ -39,7 +39,8 @@ class RetryCauses:
             return COUNTED
         lines = lines_of(_tail(running.output.folder / "combined.log")) if self._rules.reads_lines else []
         known = str(facts.get("msg") or "")
-        refusal = self._rules.refusal(Failure(facts.get("code"), facts.get("signal"), known, lines))
+        failure = Failure(facts.get("code"), facts.get("signal"), known, lines, str(facts.get("cause") or ""))
+        refusal = self._rules.refusal(failure)
         if not refusal:
             return COUNTED
         facts["msg"] = f"{known}; {refusal}" if known else refusal

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from torchx.machine import files, processes
 from torchx.machine.processes import Process
 from torchx.scheduling.stalls import StallRule, brief
+from torchx.specs.status import EndCause, Reason
 from torchx.supervisor.stalls import Stall, StallWatch, describe
 
 REPORT_WITHIN = 30.0
@@ -63,7 +64,7 @@ class Stalls:
         self._lacks_stacks = False
         self._again = False  # whether a further stall began while the report about one was written
         self._waiting: tuple[Stall, float] | None = None  # a stall whose action waits for the report
-        self._restarted: dict[int, str] = {}
+        self._restarted: dict[int, Reason] = {}
         self.watch = None if rule is None else StallWatch(rule, heartbeats, len(names))
 
     def started(self, ordinal: int, since: float | None = None) -> None:
@@ -71,11 +72,11 @@ class Stalls:
         if self.watch is not None:
             self.watch.started(ordinal, since)
 
-    def ended(self, ordinal: int) -> str:
+    def ended(self, ordinal: int) -> Reason | None:
         """Handles the end of an attempt; returns the reason if it was ended as it was stalled."""
         if self.watch is not None:
             self.watch.ended(ordinal)
-        return self._restarted.pop(ordinal, "")
+        return self._restarted.pop(ordinal, None)
 
     @property
     def reporter(self) -> int | None:
@@ -126,7 +127,7 @@ class Stalls:
         why = f"stalled for {brief(stall.seconds)}"
         stalled = self.watch.stalled  # some may have resumed, or stalled since
         if self._rule.action == "restart":
-            self._restarted.update(dict.fromkeys(stalled, why))
+            self._restarted.update(dict.fromkeys(stalled, Reason(why, EndCause.STALLED)))
         due = DueAction(self._rule.action, stalled, why)
         if self._lacks_stacks:
             self._abort(due)

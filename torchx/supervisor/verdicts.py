@@ -8,6 +8,7 @@ from typing import Any
 from torchx.jobs.record import JobRecord
 from torchx.jobs.recovery import describe_survivors
 from torchx.lazy import lazy_imports
+from torchx.specs.status import EndCause, Reason
 from torchx.supervisor.policy import COUNTED, Gang
 from torchx.supervisor.replicas import Running, decode_status
 from torchx.supervisor.services.order import ENDED_WHILE_NEEDED
@@ -17,7 +18,11 @@ with lazy_imports:
 
 
 def facts_of_end(
-    running: Running, status: int | None, stopped: str, forced: str, kill_reason: Callable[[], str]
+    running: Running,
+    status: int | None,
+    stopped: str,
+    forced: Reason | None,
+    kill_reason: Callable[[], Reason],
 ) -> dict[str, Any]:
     """Returns the data of the event of a replica's end.
 
@@ -25,28 +30,36 @@ def facts_of_end(
         running: the replica.
         status: its wait status; None if it cannot be ended.
         stopped: why the policy ended it; empty if it did not.
-        forced: why it was ended as a failed one; empty if it was not.
+        forced: why it was ended as a failed one; None if it was not.
         kill_reason: returns the reason of a KILL.
     """
     facts: dict[str, Any] = {}
+    reason: Reason | None = None
     if status is None:
-        facts["msg"] = describe_survivors({running.process})
+        reason = Reason(describe_survivors({running.process}))
     else:
         code, signal_name = decode_status(status)
         facts = {"code": code} if signal_name is None else {"signal": signal_name}
         if signal_name == "SIGKILL" and not stopped:
-            facts["msg"] = kill_reason()
+            reason = kill_reason()
     if stopped:
         facts["stopped"] = stopped
-    elif forced:
-        facts = {"signal": "SIGTERM", "msg": forced}
+    elif forced is not None:
+        facts, reason = {"signal": "SIGTERM"}, forced
+    texts = [] if reason is None else [reason.text]
     if running.output.lost:
-        facts["msg"] = f"{running.output.lost} bytes of its output were lost: {running.output.lost_why}"
+        texts.append(f"{running.output.lost} bytes of its output were lost: {running.output.lost_why}")
+    if texts:
+        facts["msg"] = "; ".join(texts)
+    if reason is not None and reason.cause is not None:
+        facts["cause"] = reason.cause.value
     return facts
 
 
 def facts_while_needed(facts: dict[str, Any]) -> dict[str, Any]:
     """Returns the data of the end of a service that was needed."""
+    if facts.get("code") == 0:
+        facts = {**facts, "cause": EndCause.SERVICE_ENDED.value}
     return {**facts, "needed": True, "msg": facts.get("msg") or ENDED_WHILE_NEEDED}
 
 

@@ -24,6 +24,7 @@ from torchx.sweeps.scheduler import SweepScheduler
 GIVE_UP_AFTER = 24 * 3600.0
 """Seconds without an answer of the engine; a later command starts this process again."""
 
+
 def run(paths: SweepPaths, held: int) -> None:
     """Acts on the requests of commands, and submits the runs that wait.
 

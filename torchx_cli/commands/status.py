@@ -12,6 +12,7 @@ from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner.status import status_of
 from torchx.specs.handles import parse_app_handle
+from torchx.specs.status import AppState, EndCause
 from torchx_cli.applications import find, short_name
 from torchx_cli.flags import Handle, Json, Output, Watch, option, split_list, tags_text
 from torchx_cli.session import session_of
@@ -113,7 +114,7 @@ def _lines(
         ("note", app_metadata.note_of(described.metadata)),
     )
     lines += [f"{name}  {wrap_value(text, 6, sys.stdout)}" for name, text in labels if text]
-    if status.report_dir and status.state.name == "RUNNING" and status.msg.startswith("stalled for"):
+    if status.report_dir and status.state is AppState.RUNNING and status.cause is EndCause.STALLED:
         lines += stall_lines(status.report_dir, short_name(runner, handle))
     return [mask_text(line) for line in lines] + failure_of(runner, handle, status)
 

@@ -13,6 +13,7 @@ from torchx.schedulers.docker.rules.marks import REFUSED
 from torchx.schedulers.docker.rules.refusals import slug
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.retry_rules import LAST_LINES, Failure, RetryRules, lines_of
+from torchx.specs.status import EndCause
 from torchx.supervisor.policy import REPLICA
 
 
@@ -55,8 +56,9 @@ class RetryCauses:
         if rules.reads_lines:
             log = read_log(self._engine, container, LogQuery(tail=LAST_LINES))
             lines = lines_of(b"".join(line[2] for line in log))
-        msg = "out of memory" if container.oom else ""
-        return Failure(None if container.signal else container.exit_code, container.signal, msg, lines)
+        code = None if container.signal else container.exit_code
+        known = EndCause.OUT_OF_MEMORY.value if container.oom else ""
+        return Failure(code, container.signal, "", lines, known)
 
 
 def _causes_of_retries(progress: Progress) -> Iterator[Container]:

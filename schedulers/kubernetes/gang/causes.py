@@ -31,7 +31,8 @@ def refusal(rules: RetryRules, pod: Object) -> str:
     attempt = attempts_of(pod, 1)[-1]
     ended = (container_of(pod).get("state") or {}).get("terminated") or {}
     lines = lines_of(str(ended.get("message") or "").encode("utf-8", "replace"))
-    return rules.refusal(Failure(attempt.exit_code, attempt.signal, attempt.msg, lines))
+    known = "" if attempt.cause is None else attempt.cause.value
+    return rules.refusal(Failure(attempt.exit_code, attempt.signal, attempt.msg, lines, known))
 
 
 def job_rules(cfg: Mapping[str, CfgVal]) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from torchx.schedulers.kubernetes.state.reasons import REPLICA_FAILURES, JobFact
 from torchx.schedulers.kubernetes.state.replicas import replica_of
 from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
 from torchx.services.probe import ServiceRule
-from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, RoleStatus, is_terminal
+from torchx.specs.status import AppState, AttemptStatus, EndCause, ReplicaStatus, RoleStatus, is_terminal
 
 STILL_RUN = "it has succeeded, and its services still run: `torchx wait` ends them"
 BEING_ENDED = "it has succeeded, and its services are being ended"
@@ -141,7 +141,8 @@ class ServiceView:
 def _attempt(attempt: AttemptStatus, *, early: bool, released: bool) -> AttemptStatus:
     """Returns an attempt of a service; an end by itself is a failure, also with exit code 0."""
     if attempt.state is AppState.SUCCEEDED and early:
-        return replace(attempt, state=AppState.FAILED, msg=ENDED_WHILE_NEEDED)
+        cause = EndCause.SERVICE_ENDED
+        return replace(attempt, state=AppState.FAILED, msg=ENDED_WHILE_NEEDED, cause=cause)
     if attempt.state is AppState.FAILED and attempt.exit_code is not None and not attempt.msg:
         return replace(attempt, msg=ENDED_WHILE_NEEDED)
     if attempt.state is AppState.CANCELLED and released and attempt.msg in ("", ENDED):

@@ -19,8 +19,8 @@ from torchx.schedulers.kubernetes.api.objects import (
 )
 from torchx.schedulers.kubernetes.manifests.names import ENDED as ENDED_BY_US
 from torchx.schedulers.kubernetes.manifests.names import LATE, NOTICE, READY
-from torchx.schedulers.kubernetes.state.taken import disruption, taken_away
-from torchx.specs.status import AppState, AttemptStatus
+from torchx.schedulers.kubernetes.state.taken import cause_of, disruption, taken_away
+from torchx.specs.status import AppState, AttemptStatus, EndCause, Reason
 
 FAILURE_COUNT = "batch.kubernetes.io/job-index-failure-count"
 RESTART_ATTEMPT = "jobset.sigs.k8s.io/restart-attempt"
@@ -135,7 +135,9 @@ def _ended(pod: Object, terminated: Mapping[str, Any], number: int, by_hand: boo
     # at its deadline a pod fails, regardless of the exit code
     good = code == 0 and (pod.get("status", {}).get("phase") != "Failed" or finished_after_notice(pod))
     state = AppState.SUCCEEDED if good else AppState.CANCELLED if stopped else AppState.FAILED
-    msg = disruption(pod) if good else ENDED if stopped else _why(pod, terminated, by_hand)
+    why = _why(pod, terminated, by_hand)
+    if good or stopped:
+        why = Reason(disruption(pod) if good else ENDED)
     return AttemptStatus(
         number,
         state,
@@ -144,8 +146,9 @@ def _ended(pod: Object, terminated: Mapping[str, Any], number: int, by_hand: boo
         signal=named,
         started_at=None if never else time_of(terminated.get("startedAt")),
         ended_at=time_of(terminated.get("finishedAt")) or _ended_at(pod),
-        msg=msg,
+        msg=why.text,
         ready_at=time_of(annotation(pod, READY)),
+        cause=why.cause,
     )
 
 
@@ -155,8 +158,10 @@ def _never_seen(pod: Object, number: int, by_hand: bool) -> AttemptStatus:
     good = status.get("phase") == "Succeeded"
     stopped = _stopped(pod, by_hand) and (ended_by_us(pod) or not status.get("reason"))
     state = AppState.SUCCEEDED if good else AppState.CANCELLED if stopped else AppState.FAILED
-    msg = "" if good else ENDED if stopped else _why(pod, {}, by_hand)
-    return AttemptStatus(number, state, ended_at=_ended_at(pod), msg=msg)
+    why = _why(pod, {}, by_hand)
+    if good or stopped:
+        why = Reason("" if good else ENDED)
+    return AttemptStatus(number, state, ended_at=_ended_at(pod), msg=why.text, cause=why.cause)
 
 
 def _ended_at(pod: Object) -> datetime | None:
@@ -164,26 +169,27 @@ def _ended_at(pod: Object) -> datetime | None:
     return max((at for at in times if at is not None), default=None)
 
 
-def _why(pod: Object, terminated: Mapping[str, Any], by_hand: bool) -> str:
+def _why(pod: Object, terminated: Mapping[str, Any], by_hand: bool) -> Reason:
     """Returns why an attempt ended, if there is more than its exit code."""
     status = pod.get("status", {})
     reason = str(terminated.get("reason") or "")
     if taken := taken_away(pod, by_hand=by_hand):
-        return taken
+        return Reason(taken, cause_of(pod))
     if late := annotation(pod, LATE):
-        return short(late)
+        return Reason(short(late), EndCause.NOT_READY)
     if status.get("reason") == "DeadlineExceeded":
-        return "time limit reached"
+        return Reason("time limit reached", EndCause.TIME_LIMIT)
     if reason == "OOMKilled":
         limit = _memory_limit(pod)
-        return "out of memory" + (f": its limit is {limit}" if limit else "")
+        text = "out of memory" + (f": its limit is {limit}" if limit else "")
+        return Reason(text, EndCause.OUT_OF_MEMORY)
     if reason in ("StartError", "ContainerCannotRun"):
-        return f"it could not be started: {_start_error(str(terminated.get('message') or ''))}"
+        return Reason(f"it could not be started: {_start_error(str(terminated.get('message') or ''))}")
     if reason == "ContainerStatusUnknown":
-        return "it was lost with its node"
+        return Reason("it was lost with its node", EndCause.NODE_LOST)
     if status.get("reason"):
-        return f"{status['reason']}: {short(status.get('message'))}".rstrip(": ")
-    return "" if terminated else _init_failure(pod)
+        return Reason(f"{status['reason']}: {short(status.get('message'))}".rstrip(": "))
+    return Reason("") if terminated else Reason(_init_failure(pod))
 
 
 def _start_error(message: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from torchx.exit_codes import signal_of
 from torchx.schedulers.kubernetes.api.objects import Object, label, short
 from torchx.schedulers.kubernetes.objects import Facts
-from torchx.specs.status import NONE, AppState, FirstFailure, ReplicaStatus, is_terminal
+from torchx.specs.status import NONE, AppState, FirstFailure, ReplicaStatus, failure_of, is_terminal
 
 BEING_ENDED = "a replica failed, the others are being ended"
 CONTINUES = "a replica failed, the others continue"
@@ -105,7 +105,7 @@ def first_failure(
     if ended and all((s.role, s.id) not in unproven for s in ended):
         first = min(ended, key=lambda s: or_zero(s.ended_at))
         last = first.attempts[-1]
-        return FirstFailure(first.role, first.id, last.number, last.exit_code, last.signal, last.msg)
+        return failure_of(first.role, first.id, last)
     for job in jobs:
         # the pod was deleted; if a rule ended the job, its message names the pod
         match = re.search(r"for pod \S+/\S*-(\d+)-\w+ failed with exit code (\d+)", job.message)

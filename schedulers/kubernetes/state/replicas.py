@@ -27,7 +27,7 @@ from torchx.schedulers.kubernetes.state.attempts import (
     container_of,
 )
 from torchx.schedulers.kubernetes.state.outcome import Outcome
-from torchx.specs.status import NONE, AppState, AttemptStatus, ReplicaStatus, is_terminal
+from torchx.specs.status import NONE, AppState, AttemptStatus, EndCause, ReplicaStatus, is_terminal
 
 if TYPE_CHECKING:
     from torchx.schedulers.kubernetes.state.reasons import JobFacts
@@ -219,9 +219,10 @@ class Replicas:
                 AttemptStatus(failure.attempt, AppState.FAILED, code, signal, msg=failure.msg)
             ]
         if state is AppState.FAILED:
-            if not notes:
-                self.unproven.add((member.role, member.replica))
-            return state, [AttemptStatus(1, state, msg=notes[-1] if notes else taken.GONE)]
+            if notes:
+                return state, [AttemptStatus(1, state, msg=notes[-1])]
+            self.unproven.add((member.role, member.replica))
+            return state, [AttemptStatus(1, state, msg=taken.GONE, cause=EndCause.REMOVED)]
         refused = self._refused.get(key)
         if state is not AppState.SUBMITTED or not (refused or notes):
             return state, []

@@ -16,6 +16,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     true_conditions,
 )
 from torchx.schedulers.kubernetes.manifests.names import DISRUPTED, ENDED, JOB_COMPLETION_INDEX
+from torchx.specs.status import EndCause
 
 IGNORED_COUNT = "batch.kubernetes.io/job-index-ignored-failure-count"
 """Annotation of a pod: the number of earlier disruptions of its replica, which use up no retry."""
@@ -59,6 +60,15 @@ def taken_away(pod: Object, *, by_hand: bool = False) -> str:
     if status.get("reason") == "Evicted":
         return f"evicted from node {node_of(pod)}: {short(status.get('message'))}"
     return disruption(pod) or (BY_HAND if by_hand and deleted(pod) else "")
+
+
+def cause_of(pod: Object) -> EndCause:
+    """Returns the cause of the disruption of a pod."""
+    condition = true_conditions(pod).get("DisruptionTarget")
+    evicted = (pod.get("status") or {}).get("reason") == "Evicted"
+    if condition is not None and condition.get("reason") == "PreemptionByScheduler":
+        return EndCause.PREEMPTED
+    return EndCause.NODE_LOST if evicted or condition is not None else EndCause.REMOVED
 
 
 def spares_disrupted(job: Object) -> bool:

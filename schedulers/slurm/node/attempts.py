@@ -11,10 +11,10 @@ from typing import Any
 from torchx.schedulers.shared.listing import local_time
 from torchx.schedulers.slurm.outcome import Outcome, is_time
 from torchx.schedulers.slurm.paths import clean, parse_json, read_own
-from torchx.schedulers.slurm.reasons import FAILURES
+from torchx.schedulers.slurm.reasons import CAUSES, FAILURES
 from torchx.scheduling.retry_rules import Failure, RetryRules
 from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
-from torchx.specs.status import AppState, AttemptStatus, is_terminal
+from torchx.specs.status import AppState, AttemptStatus, EndCause, is_terminal
 
 
 def statuses_of(
@@ -40,7 +40,7 @@ def statuses_of(
         facts = {**(start or {}), **(end or {})}
         last = number == numbered[-1][0]
         attempt = _attempt(number, facts, bool(end), outcome, last)
-        if last and attempt.state is AppState.FAILED and attempt.msg == FAILURES["OUT_OF_MEMORY"]:
+        if last and attempt.state is AppState.FAILED and attempt.cause is EndCause.OUT_OF_MEMORY:
             refused = _refusal(str(facts.get("msg", "")), number <= retries, cfg or {})
             attempt = replace(attempt, msg="; ".join(filter(None, (attempt.msg, refused))))
         if service and end:
@@ -63,7 +63,8 @@ def _refusal(msg: str, retries_left: bool, cfg: Mapping[str, Any]) -> str:
         rules = RetryRules.of(cfg)
     except ValueError:  # written by another version
         rules = RetryRules()
-    refused = rules.refusal(Failure(None, "SIGKILL", FAILURES["OUT_OF_MEMORY"])) if retries_left else ""
+    failure = Failure(None, "SIGKILL", FAILURES["OUT_OF_MEMORY"], (), EndCause.OUT_OF_MEMORY.value)
+    refused = rules.refusal(failure) if retries_left else ""
     return refused or (msg if msg.startswith("not retried: ") else "")
 
 
@@ -71,13 +72,13 @@ def _attempt(
     number: int, facts: Mapping[str, Any], ended: bool, outcome: Outcome, last: bool
 ) -> AttemptStatus:
     code, signal, stop_signal = facts.get("exit_code"), facts.get("signal"), facts.get("stop_signal")
-    msg = str(facts.get("msg", ""))
+    msg, cause = str(facts.get("msg", "")), EndCause.of(facts.get("cause"))
     if ended:
         state = AppState.SUCCEEDED if code == 0 and not signal else AppState.FAILED
         if stop_signal and (state is AppState.FAILED or outcome.state is not AppState.SUCCEEDED):
-            state, msg = _stopped(outcome, last)
+            state, msg, cause = _stopped(outcome, last)
         elif outcome.word == "OUT_OF_MEMORY" and (signal == "SIGKILL" or code == 137):  # 137: a shell
-            msg = outcome.msg
+            msg, cause = outcome.msg, EndCause.OUT_OF_MEMORY
     elif last and not is_terminal(outcome.state):
         # the attempt of a requeued job was interrupted
         running = outcome.state is AppState.RUNNING
@@ -86,7 +87,7 @@ def _attempt(
         # not yet reported by its node, or lost unless the end of its step is known
         state = AppState.SUCCEEDED if outcome.proved else AppState.UNKNOWN
     else:
-        state, msg = _stopped(outcome, last)
+        state, msg, cause = _stopped(outcome, last)
     return AttemptStatus(
         number=number,
         state=state,
@@ -96,6 +97,7 @@ def _attempt(
         ended_at=local_time(facts.get("ended_at")),
         msg=msg,
         ready_at=local_time(facts.get("ready_at")),
+        cause=cause,
     )
 
 
@@ -105,25 +107,26 @@ def _end_of_service(
     """Returns the end of a service: if it was needed, a failure, whatever its exit code."""
     if facts.get("needed"):
         msg = attempt.msg or ("" if attempt.signal == "SIGKILL" else ENDED_WHILE_NEEDED)
-        return replace(attempt, state=AppState.FAILED, msg=msg)
+        cause = EndCause.SERVICE_ENDED if attempt.exit_code == 0 else attempt.cause
+        return replace(attempt, state=AppState.FAILED, msg=msg, cause=cause)
     if outcome.state is AppState.SUCCEEDED and last:
         return replace(attempt, state=AppState.CANCELLED, msg=NO_LONGER_NEEDED)
-    state, msg = _stopped(outcome, last)
-    return replace(attempt, state=state, msg=msg)
+    state, msg, cause = _stopped(outcome, last)
+    return replace(attempt, state=state, msg=msg, cause=cause)
 
 
 _JOB_WIDE_CAUSES = ("TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY", "DEADLINE", "BOOT_FAIL")
 
 
-def _stopped(outcome: Outcome, last: bool) -> tuple[AppState, str]:
-    """Returns state and message of an attempt that did not end by itself."""
+def _stopped(outcome: Outcome, last: bool) -> tuple[AppState, str, EndCause | None]:
+    """Returns state, message and cause of an attempt that did not end by itself."""
     if not last:
-        return AppState.FAILED, "stopped for a restart"
+        return AppState.FAILED, "stopped for a restart", None
     if outcome.state is AppState.FAILED and outcome.word in _JOB_WIDE_CAUSES:
-        return AppState.FAILED, outcome.msg
+        return AppState.FAILED, outcome.msg, CAUSES.get(outcome.word)
     if outcome.state is AppState.FAILED:
-        return AppState.CANCELLED, "another replica failed"
-    return AppState.CANCELLED, "cancelled" if outcome.state is AppState.CANCELLED else "stopped"
+        return AppState.CANCELLED, "another replica failed", None
+    return AppState.CANCELLED, "cancelled" if outcome.state is AppState.CANCELLED else "stopped", None
 
 
 def ready_since(path: Path) -> datetime | None:
@@ -152,4 +155,4 @@ def read_facts(path: Path) -> dict[str, Any] | None:
     return {**fields, "exit_code": code} if type(code) is int and 0 <= code < 256 else fields
 
 
-_TIMES, _TEXTS = ("started_at", "ended_at", "ready_at"), ("host", "signal", "stop_signal", "msg")
+_TIMES, _TEXTS = ("started_at", "ended_at", "ready_at"), ("host", "signal", "stop_signal", "msg", "cause")

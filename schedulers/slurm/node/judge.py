@@ -31,7 +31,9 @@ def main(place: str, node: str, once: str) -> int:
     with open(path) as file:
         end = json.load(file)
     lines = lines_of(tail(os.path.join(folder, "combined.log")) or tail(os.path.join(folder, "stderr.log")))
-    refusal = rules.refusal(Failure(end.get("exit_code"), end.get("signal"), end.get("msg") or "", lines))
+    known = end.get("cause") or ""
+    failure = Failure(end.get("exit_code"), end.get("signal"), end.get("msg") or "", lines, known)
+    refusal = rules.refusal(failure)
     if not refusal:
         return 1
     end["msg"] = "; ".join(text for text in (end.get("msg"), refusal) if text)

@@ -99,7 +99,7 @@ class Service:
             return facts
         facts["needed"] = True
         if self.late:
-            facts.update(signal="SIGTERM", msg=self.late)
+            facts.update(signal="SIGTERM", msg=self.late, cause="not_ready")
         elif status != -9:
             facts["msg"] = ENDED_WHILE_NEEDED
         return facts

@@ -118,7 +118,8 @@ def explain(runner: Runner, handle: str, described: DescribeAppResponse, name: s
     printed = _last_chunks(runner, handle, status)
     found = None if first is None else first_failure.evidence_of(runner, handle, status, EVIDENCE)
     tail, error = ([], []) if found is None else (found.lines, found.error)
-    cause = causes.classify(status.state, status.msg, _of_rank(first, found), tail, error)
+    of_rank = _of_rank(first, found)
+    cause = causes.classify(status.state, status.msg, of_rank, tail, error, status.cause)
     made = Explanation(handle, described.name, status, cause, found)
     made.lines = _distinct(found, printed)
     if status.state is AppState.RUNNING:

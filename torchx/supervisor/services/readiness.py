@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torchx.jobs.record import JobRecord
 from torchx.lazy import lazy_imports
 from torchx.machine.processes import Process
+from torchx.specs.status import EndCause, Reason
 from torchx.supervisor.policy import Action, Gang
 from torchx.supervisor.replicas import Replicas, Running
 
@@ -46,7 +47,7 @@ class Readiness:
         self._rules = {n: service_probe.rule_of(role.service) for n, role in known}
         self._folders = {n: role.cwd for n, role in known}
         self._watched: dict[int, Watched] = {}
-        self._overdue: dict[int, str] = {}
+        self._overdue: dict[int, Reason] = {}
         self._commands: dict[int, probes.CommandCheck] = {}
         if known:  # loaded now: torchx may be upgraded while the job runs
             replicas.taps.append(self._read)
@@ -60,12 +61,12 @@ class Readiness:
             start = functools.partial(self._start, ordinal, rule.probe)
             self._watched[ordinal] = Watched(running, watch.Watch(rule, start))
 
-    def ended(self, ordinal: int) -> str:
+    def ended(self, ordinal: int) -> Reason | None:
         """Handles the end of a replica; returns why it was ended, if it was not ready in time."""
         watched = self._watched.pop(ordinal, None)
         if watched is not None:
             watched.watch.close()
-        return self._overdue.pop(ordinal, "")
+        return self._overdue.pop(ordinal, None)
 
     def reaped(self, pid: int, status: int) -> bool:
         """Handles the end of another child process; returns True for the program of a probe."""
@@ -98,7 +99,7 @@ class Readiness:
             elif current.is_late(now):
                 del self._watched[ordinal]
                 current.close()
-                self._overdue[ordinal] = current.reason()
+                self._overdue[ordinal] = Reason(current.reason(), EndCause.NOT_READY)
                 late.append(running.process)
         return actions, late
 

@@ -1,0 +1,116 @@
+"""`why` names the right cause of each failure of a zoo, on each engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zoo
+from engine import IMAGE
+from fakecluster import FakeCluster
+from fakecluster.controllers import delete
+from fakecluster.store import Object
+from local import kill_supervision
+from slurms import role, slurm
+from support import wait_until
+
+from torchx.runner import get_runner
+from torchx.runner.api import Runner
+from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.lookup import containers_of
+from torchx.specs.app import AppDef
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture
+def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
+    monkeypatch.chdir(tmp_path)
+    with get_runner("zoo") as runner:
+        yield runner
+
+
+def id_of(handle: str) -> str:
+    return handle.rpartition("/")[2]
+
+
+def test_the_zoo_has_forty_failures() -> None:
+    names = [case.name for case in zoo.CASES]
+    assert len(names) == len(set(names)) >= 40
+    assert min(len(zoo.cases_of(engine)) for engine in zoo.ENGINES) >= 30
+
+
+def test_why_names_the_causes_of_local_failures(runner: Runner) -> None:
+    def kill_the_supervisor(runner: Runner, handle: str) -> None:
+        zoo.until_running(runner, handle)
+        kill_supervision(id_of(handle))
+
+    acts = {"cancel": zoo.cancel, "kill the supervisor": kill_the_supervisor}
+    assert zoo.run_all(runner, zoo.LOCAL, acts, grace_period=2.0, retry_backoff=0.1) == ""
+
+
+@pytest.mark.long
+@pytest.mark.docker
+def test_why_names_the_causes_of_containers(runner: Runner) -> None:
+    engine = Engine()
+
+    def container(runner: Runner, handle: str) -> str:
+        zoo.until_running(runner, handle)
+        return containers_of(engine, id_of(handle))[0].id
+
+    def remove(runner: Runner, handle: str) -> None:
+        engine.call("DELETE", f"/containers/{container(runner, handle)}?force=true")
+
+    def kill(runner: Runner, handle: str) -> None:
+        engine.call("POST", f"/containers/{container(runner, handle)}/kill?signal=KILL")
+
+    acts = {"cancel": zoo.cancel, "remove the container": remove, "kill the container": kill}
+    try:
+        assert zoo.run_all(runner, zoo.DOCKER, acts, IMAGE, grace_period=2.0, retry_backoff=0.1) == ""
+    finally:
+        delete_all(runner, zoo.DOCKER)
+
+
+@pytest.mark.slurm
+def test_why_names_the_causes_on_a_cluster(runner: Runner) -> None:
+    def scancel(runner: Runner, handle: str) -> None:
+        zoo.until_running(runner, handle)
+        slurm("scancel", id_of(handle))
+
+    def depend(runner: Runner, handle: str) -> None:
+        failing = runner.run(AppDef("fails", [role("sleep 3; exit 1")]), zoo.SLURM)
+        slurm("scontrol", "update", f"JobId={id_of(handle)}", f"Dependency=afterok:{id_of(failing)}")
+        slurm("scontrol", "release", id_of(handle))
+
+    acts = {"cancel": zoo.cancel, "scancel": scancel, "depend on a failure": depend}
+    try:
+        assert zoo.run_all(runner, zoo.SLURM, acts, grace_period=2.0, requeue=False) == ""
+    finally:
+        delete_all(runner, zoo.SLURM)
+
+
+def test_why_names_the_causes_of_pods(
+    runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FakeCluster() as cluster:
+        monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig(tmp_path / "kubeconfig")))
+
+        def pod(runner: Runner, handle: str) -> Object:
+            zoo.until_running(runner, handle)
+            name = id_of(handle).rpartition(":")[2]
+            return next(p for p in cluster.objects("pods") if p["metadata"]["name"].startswith(name))
+
+        def remove(runner: Runner, handle: str) -> None:
+            delete(cluster.store, PODS, pod(runner, handle))
+
+        acts = {"cancel": zoo.cancel, "delete the pod": remove}
+        assert zoo.run_all(runner, zoo.KUBERNETES, acts, "registry.example.com/shell", grace_period=1.0) == ""
+
+
+def delete_all(runner: Runner, engine: str) -> None:
+    for app in runner.list(engine):
+        if app.is_own:
+            runner.cancel(app.app_handle)
+            wait_until(lambda handle=app.app_handle: runner.wait(handle, timeout=5), "it has ended")  # type: ignore[misc]
+            runner.delete(app.app_handle)
