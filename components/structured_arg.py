@@ -121,4 +121,4 @@ def program_name(script: str | None, m: str | None) -> str:
         return PurePath(script).stem
     if m:
         return m.rpartition(".")[2]
-    raise ValueError("say what to run: --script train.py, or -m package.module")
+    raise ValueError("nothing to run; add --script train.py, or -m package.module")

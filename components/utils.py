@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import torchx.specs as specs
+from torchx.components.structured_arg import program_name
 from torchx.version import PYTHON_IMAGE, TORCHX_IMAGE
 
 
@@ -83,7 +84,7 @@ def python(
     c: str | None = None,
     script: str | None = None,
     image: str = TORCHX_IMAGE,
-    name: str = "torchx_utils_python",
+    name: str | None = None,
     cpu: int = 1,
     gpu: int = 0,
     memMB: int = 1024,
@@ -101,7 +102,7 @@ def python(
         c: text of a program
         script: path of a script
         image: image to run in; not used by local_cwd
-        name: name of the application
+        name: name of the application (default: that of the program)
         cpu: CPUs of each replica
         gpu: GPUs of each replica
         memMB: memory of each replica, in MB
@@ -110,13 +111,13 @@ def python(
         mounts: mounts, as type=bind,src=/host,dst=/job[,readonly]
     """
     if sum(what is not None for what in (m, c, script)) != 1:
-        raise ValueError("say what to run: one of -m MODULE, -c TEXT and --script PATH")
-    if m is not None:
-        program = ["-m", m]
+        raise ValueError("nothing to run; add one of -m MODULE, -c TEXT and --script PATH")
+    if c is not None:
+        default, program = "torchx_utils_python", ["-c", c]
     else:
-        program = ["-c", c] if c is not None else [script or ""]
+        default, program = program_name(script, m), ["-m", m] if m is not None else [script or ""]
     return _app(
-        name,
+        name or default,
         image,
         "python",
         [*program, *args],

@@ -53,13 +53,14 @@ class Flag(NamedTuple):
 
     Attributes:
         name: the parameter that it sets.
-        spellings: its forms in full, the preferred one first: ``("--lr", "-l")``.
+        spellings: its listed forms in full, the preferred one first: ``("--lr", "-l")``.
         takes: its value, in a sentence; empty for a switch.
         is_bool: whether the value is ``true`` or ``false``, may be omitted, and ``--no-`` means ``false``.
         repeats: whether it may be repeated; a switch always may.
         is_help: whether it requests help, and ends the parsing.
         otherwise: its value without ``=``; empty if it needs a value.
         exact: whether it has to be written in full.
+        unlisted: older forms, which work in full and appear in no help, completion or suggestion.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Flag(NamedTuple):
     is_help: bool = False
     otherwise: str = ""
     exact: bool = False
+    unlisted: tuple[str, ...] = ()
 
 
 class Hit(NamedTuple):
@@ -151,9 +153,12 @@ class FlagTable:
         self._interspersed, self._positional = interspersed, positional
         self._last_wins, self._lenient = last_wins, lenient
         self.exact: dict[str, Hit] = {}
+        self._unlisted: dict[str, Hit] = {}
         for flag in flags:
             for spelling in flag.spellings:
                 self.exact.setdefault(same(spelling), Hit(flag, spelling))
+            for spelling in flag.unlisted:
+                self._unlisted[same(spelling)] = Hit(flag, (*flag.spellings, spelling)[0])
         for hit in list(self.exact.values()):
             if hit.flag.is_bool and hit.spelling.startswith("--"):
                 negative = "--no-" + hit.spelling[2:]
@@ -192,7 +197,7 @@ class FlagTable:
     def _read(self, arg: str, remaining: list[str], split: Split) -> Iterator[Hit]:
         """Yields the flags of an argument, and removes the values of these from the remaining ones."""
         name, equals, value = arg.partition("=")
-        if same(name) not in self.exact and arg[1] != "-" and arg[:2] in self.exact:
+        if self._exactly(name) is None and arg[1] != "-" and arg[:2] in self.exact:
             yield from self._combined(arg, remaining, split)
             return
         hit = self.find(name, split.notes)
@@ -250,14 +255,19 @@ class FlagTable:
         return not self._positional or following.strip().lower() in TRUE_TEXTS | FALSE_TEXTS
 
     def _is_flag(self, arg: str) -> bool:
-        return looks_like_flag(arg) and same(arg.partition("=")[0]) in self.exact
+        return looks_like_flag(arg) and self._exactly(arg.partition("=")[0]) is not None
+
+    def _exactly(self, name: str) -> Hit | None:
+        """Returns the flag with this form in full, listed or not."""
+        key = same(name)
+        return self.exact.get(key) or self._unlisted.get(key)
 
     def _check_repeated(self, hit: Hit, split: Split) -> None:
         flag = hit.flag
         if flag.repeats or self._last_wins or self._lenient or not flag.takes:
             return
         if any(other.flag.name == flag.name for other in split.hits):
-            first = flag.spellings[0]
+            first = (*flag.spellings, hit.spelling)[0]
             raise ArgumentError(
                 f"{first} is given twice; it takes one value", flag=first, code="repeated_flag"
             )
@@ -273,8 +283,8 @@ class FlagTable:
             ArgumentError: it matches no flag, or more than one.
         """
         start = same(name)
-        if start in self.exact:
-            return self.exact[start]
+        if found := self._exactly(name):
+            return found
         dashes = "--" if start.startswith("--") else "-"
         hits = [
             hit

@@ -21,47 +21,58 @@ from torchx_cli.terminal.output import say
 with lazy_imports:
     from torchx_cli import plugin_commands, session
 
-APPLICATIONS: dict[str, str] = {
-    "run": "Run an application from a component.",
-    "rerun": "Submit an application again, as it was submitted.",
-    "status": "Show the status of an application.",
-    "why": "Explain why an application failed, waits or still runs.",
-    "log": "Print the output of an application.",
-    "attach": "Attach to a running application: logs and result.",
-    "exec": "Run a program in a replica.",
-    "port": "Forward a local port to a port of a replica.",
-    "stacks": "Show the stacks of the processes of an application.",
-    "wait": "Wait until applications have ended, or meet another condition.",
-    "events": "Show the events of applications.",
-    "cancel": "Cancel applications.",
-    "results": "Show the results of the runs of a sweep.",
-    "top": "Show running applications and their replicas live.",
-    "report": "Write a page about an application.",
-    "list": "List applications, newest first.",
-    "queue": "Show the GPUs of this machine and the jobs that wait for them.",
-    "describe": "Show the roles and replicas of an application.",
-    "diff": "Compare two applications.",
-    "delete": "Delete ended applications with their logs.",
-    "prune": "Remove old ended applications and leftover files.",
-    "tracker": "Show the data that runs have tracked.",
+GROUPS: dict[str, dict[str, str]] = {
+    "Run": {
+        "run": "Run an application from a component.",
+        "rerun": "Submit an application again, as it was submitted.",
+        "attach": "Attach to a running application: logs and result.",
+        "wait": "Wait until applications have ended, or meet another condition.",
+        "exec": "Run a program in a replica.",
+        "port": "Forward a local port to a port of a replica.",
+        "cancel": "Cancel applications.",
+    },
+    "See": {
+        "list": "List applications, newest first.",
+        "status": "Show the status of an application.",
+        "why": "Explain why an application failed, waits or still runs.",
+        "log": "Print the output of an application.",
+        "events": "Show the events of applications.",
+        "top": "Show running applications and their replicas live.",
+        "describe": "Show the roles and replicas of an application.",
+        "report": "Write a page about an application.",
+    },
+    "Compare": {
+        "results": "Show the results of the runs of a sweep.",
+        "diff": "Compare two applications.",
+        "tracker": "Show the data that runs have tracked.",
+    },
+    "Hangs and queues": {
+        "stacks": "Show the stacks of the processes of an application.",
+        "queue": "Show the GPUs of this machine and the jobs that wait for them.",
+    },
+    "Clean up": {
+        "delete": "Delete ended applications with their logs.",
+        "prune": "Remove old ended applications and leftover files.",
+    },
+    "Set up": {
+        "runopts": "Show the run options of the schedulers.",
+        "builtins": "List the named components.",
+        "lint": "Check the components of a file.",
+        "configure": "Write a starter .torchxconfig.",
+        "config": "Show the effective configuration and its sources.",
+        "doctor": "Check the configured engines and suggest fixes.",
+        "plugins": "List the installed plugins.",
+        "completion": "Print a shell completion script.",
+        "schema": "Print the JSON Schemas of the output of the commands.",
+        "mcp": "Serve the commands as tools for an agent.",
+    },
 }
-"""Command name -> one line of help; the command is defined in `torchx_cli.commands.NAME`."""
+"""The commands by group: name -> one line of help; the command is defined in `torchx_cli.commands.NAME`."""
 
-TOOLS: dict[str, str] = {
-    "runopts": "Show the run options of the schedulers.",
-    "builtins": "List the named components.",
-    "configure": "Write a starter .torchxconfig.",
-    "config": "Show the effective configuration and its sources.",
-    "lint": "Check the components of a file.",
-    "doctor": "Check the configured engines and suggest fixes.",
-    "plugins": "List the installed plugins.",
-    "schema": "Print the JSON Schemas of the output of the commands.",
-    "mcp": "Serve the commands as tools for an agent.",
-    "completion": "Print a shell completion script.",
-}
-"""The same for the commands that concern no application, in `torchx_cli.commands.tools`."""
+TOOLS = GROUPS["Set up"]
+"""The commands that concern no application, in `torchx_cli.commands.tools`."""
 
-COMMANDS = {**APPLICATIONS, **TOOLS}
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 """All commands, in the order of `torchx --help`."""
 
 OTHER_NAMES = {
@@ -89,7 +100,7 @@ OTHER_NAMES = {
 }
 """Command name -> the names of commands of other tools with the same purpose."""
 
-SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 TYPER: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
 
 
@@ -103,7 +114,10 @@ def load(name: str) -> TyperCommand | TyperGroup:
         function: Callable[..., object] = getattr(module, f"{name}_")
         settings = {**SETTINGS, **getattr(module, "SETTINGS", {})}
         cls = getattr(module, "COMMAND", TorchxCommand)
-        app.command(name, cls=cls, context_settings=settings, short_help=COMMANDS[name])(function)
+        examples = getattr(module, "EXAMPLES", None)
+        app.command(name, cls=cls, context_settings=settings, short_help=COMMANDS[name], epilog=examples)(
+            function
+        )
     command = typer.main.get_command(app)
     assert isinstance(command, (TyperCommand, TyperGroup))
     return command
@@ -151,9 +165,14 @@ class Torchx(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the commands from the table, without importing them."""
-        rows = [(one_line(name), COMMANDS.get(name, "(from a plugin)")) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        of_plugins = {
+            one_line(name): "(from a plugin)" for name in self.list_commands(ctx) if name not in COMMANDS
+        }
+        width = max(map(len, [*COMMANDS, *of_plugins]))
+        for title, commands in {**GROUPS, "Plugins": of_plugins}.items():
+            if commands:
+                with formatter.section(title):
+                    formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Returns the command named by the first argument.

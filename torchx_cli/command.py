@@ -10,7 +10,7 @@ from typer.core import TyperCommand
 from torchx.command_line import UNKNOWN, ArgumentError, Flag, FlagTable
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
-from torchx_cli.flags import OMITTED
+from torchx_cli.flags import OLDER_SPELLINGS, OMITTED, OUTPUT
 from torchx_cli.terminal.output import note
 
 with lazy_imports:
@@ -36,16 +36,18 @@ class TorchxCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Writes the arguments and flags, identical for all versions of Typer."""
-        params = self.get_params(ctx)
-        arguments = [
-            (p.metavar, getattr(p, "help", None) or "") for p in params if p.param_type_name == "argument"
-        ]
-        records = (p.get_help_record(ctx) for p in params if p.param_type_name == "option")
-        flags = [record for record in records if record is not None]
-        for title, rows in (("Arguments", arguments), ("Options", flags)):
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows)
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if param.param_type_name == "argument":
+                groups.setdefault("Arguments", []).append((param.metavar, param.help or ""))
+            elif record := param.get_help_record(ctx):
+                title = getattr(param, "rich_help_panel", None) or "Options"
+                if param.name == "help" and OUTPUT in groups:
+                    title = OUTPUT
+                groups.setdefault(title, []).append(record)
+        for title, rows in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the arguments of the command, with abbreviated flags expanded."""
@@ -117,18 +119,31 @@ def flag_table(
     flags = (
         Flag(
             param.name,
-            (*param.opts, *param.secondary_opts),
+            _listed(param),
             takes="" if getattr(param, "is_flag", False) else "a value",
             repeats=param.multiple or (param.metavar or "").startswith("[="),
             is_help=param.name == "help",
             otherwise=OMITTED if (param.metavar or "").startswith("[=") else "",
             exact=command.rpartition(" ")[2] in EXACT_COMMANDS or param.opts[0] in EXACT_FLAGS,
+            unlisted=_unlisted(param),
         )
         for param in params
         if param.param_type_name == "option"
     )
     see = [f"see: {command} --help"]
     return FlagTable(flags, hints=see, interspersed=interspersed, lenient=lenient)
+
+
+def _listed(param: Any) -> tuple[str, ...]:
+    if param.hidden:
+        return ()
+    return (*param.opts, *param.secondary_opts)
+
+
+def _unlisted(param: Any) -> tuple[str, ...]:
+    if param.hidden:
+        return tuple(param.opts)
+    return tuple(old for old, new in OLDER_SPELLINGS.items() if new in param.opts)
 
 
 def expand_flags(args: list[str], table: FlagTable, command: str = "") -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from torchx.errors import UsageError
 from torchx.masking import SecretValue, add_references
-from torchx_cli.flags import option
+from torchx_cli.flags import PROGRAM, option
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef
@@ -20,13 +20,17 @@ Env = Annotated[
     option(
         "--env",
         metavar="NAME[=VALUE]",
-        help="Variable for all roles, by default with the value here (repeatable).",
+        help="Set an environment variable; without =VALUE, copy it from this shell (repeatable).",
+        group=PROGRAM,
     ),
 ]
 EnvFile = Annotated[
     list[str],
     option(
-        "--env-file", metavar="PATH", help="File with lines NAME=VALUE, variables for all roles (repeatable)."
+        "--env-file",
+        metavar="PATH",
+        help="Set the variables of a file with lines NAME=VALUE (repeatable).",
+        group=PROGRAM,
     ),
 ]
 Secrets = Annotated[
@@ -34,7 +38,8 @@ Secrets = Annotated[
     option(
         "--secret",
         metavar="NAME[=@FILE]",
-        help="Secret variable for all roles, with the value here or that of a file (repeatable).",
+        help="Set a secret from this shell or from a file; it is masked in all output (repeatable).",
+        group=PROGRAM,
     ),
 ]
 

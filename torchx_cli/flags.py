@@ -16,15 +16,41 @@ with lazy_imports:
     from torchx.specs import app_metadata, status
 
 
-def option(*flags: str, metavar: str, help: str) -> Any:
-    """Declares a flag with a value; an empty default is not part of the help."""
-    return typer.Option(*flags, metavar=metavar, show_default=False, help=help)
+def option(*flags: str, metavar: str, help: str, group: str | None = None) -> Any:
+    """Declares a flag with a value; an empty default is not part of the help.
+
+    Args:
+        flags: its spellings.
+        metavar: the form of its value.
+        help: its line of help.
+        group: the title of its group on the help page (default: "Options").
+    """
+    return typer.Option(*flags, metavar=metavar, show_default=False, help=help, rich_help_panel=group)
+
+
+def switch(*flags: str, help: str, group: str | None = None) -> Any:
+    """Declares a flag without a value."""
+    return typer.Option(*flags, help=help, rich_help_panel=group)
 
 
 def argument(*, metavar: str, help: str) -> Any:
     """Declares a positional argument; an empty default is not part of the help."""
     return typer.Argument(metavar=metavar, show_default=False, help=help)
 
+
+OLDER_SPELLINGS = {
+    "--scheduler_args": "-cfg",
+    "--buck-target": "--workspace",
+    "--no-wait": "--no-queue",
+    "--notice": "--warn-before",
+    "--progress": "--progress-regex",
+}
+"""Spellings that work without being listed: those of TorchX, and those of 0.1, until 0.4."""
+
+PROGRAM, PLACE, ATTACHED = "Program and files", "Scheduler", "Attached or not"
+SWEEP, FAILURES, LIMITS = "Sweeps and order", "Failures and stalls", "Time limits and checkpoints"
+NOTIFY, RECORD, OUTPUT = "Notifications", "Record", "Output"
+"""The groups of flags on the help pages of `run` and `rerun`."""
 
 _APPLICATION = "An application (handle, app id or a prefix of it, name, @last), one of its roles, or "
 
@@ -57,37 +83,52 @@ Dryrun = Annotated[
     option(
         "--dryrun",
         metavar="[=full]",
-        help="Show the scheduler request without submitting it; full: with all files of the job.",
+        help="Print the scheduler request and submit nothing; full: with all files of the job.",
+        group=OUTPUT,
     ),
 ]
 Detach = Annotated[
-    bool, typer.Option("-d", "--detach", help="Return after submission; the application keeps running.")
+    bool,
+    switch(
+        "-d", "--detach", help="Return after the submission; the application keeps running.", group=ATTACHED
+    ),
 ]
 Wait = Annotated[
-    bool, typer.Option("--wait", help="Wait until the application has ended (always on local schedulers).")
+    bool,
+    switch(
+        "--wait", help="Wait until the application has ended (local schedulers always do).", group=ATTACHED
+    ),
 ]
 Log = Annotated[
-    bool, typer.Option("--log", help="Like --wait, and stream the logs (always on local schedulers).")
+    bool,
+    switch("--log", help="Wait, and stream the logs (local schedulers always do).", group=ATTACHED),
 ]
 Notify = Annotated[
     list[str],
     option(
         "--notify",
         metavar="TARGET",
-        help="Notify this URL (JSON by POST) or cmd:PROGRAM ARGS, e.g. 'cmd:notify-send {name} {state}'; "
-        "repeatable. none disables the configured ones.",
+        help="Post JSON to this URL, or run cmd:PROGRAM ARGS, e.g. 'cmd:notify-send {name} {state}' "
+        '(repeatable); "none" disables the configured targets.',
+        group=NOTIFY,
     ),
 ]
 NotifyOn = Annotated[
-    str, option("--notify-on", metavar="A,B", help="When: end, failure, stall (default: end,stall).")
+    str,
+    option(
+        "--notify-on", metavar="A,B", help="Notify on end, failure, stall (default: end,stall).", group=NOTIFY
+    ),
 ]
 Tags = Annotated[
     list[str],
     option(
-        "--tag", metavar="NAME[=VALUE]", help="A tag, to find and compare runs, as in sweep=lr (repeatable)."
+        "--tag",
+        metavar="NAME[=VALUE]",
+        help="Tag the run, to find and compare it: sweep=lr (repeatable).",
+        group=RECORD,
     ),
 ]
-Note = Annotated[str, option("--note", metavar="TEXT", help="A note about this run.")]
+Note = Annotated[str, option("--note", metavar="TEXT", help="Add a note to the run.", group=RECORD)]
 WithTags = Annotated[
     list[str],
     option(
@@ -101,36 +142,64 @@ Preflight = Annotated[
     option(
         "--preflight",
         metavar="CHECK",
-        help="Check the place of each replica before its program: gpu[:SIZE], disk[:SIZE], "
+        help="Run checks on each node or container before the program starts: gpu[:SIZE], disk[:SIZE], "
         "collective[:TIME], 'cmd:COMMAND' (repeatable).",
+        group=FAILURES,
     ),
 ]
 Stall = Annotated[
     str,
-    option("--stall", metavar="TIME", help="Report replicas without output or heartbeat for so long: 10m."),
+    option(
+        "--stall",
+        metavar="TIME",
+        help="Report replicas that print nothing for this long, e.g. 10m.",
+        group=FAILURES,
+    ),
 ]
 OnStall = Annotated[
-    str, option("--on-stall", metavar="ACTION", help="With --stall: report (default), restart or cancel.")
+    str,
+    option(
+        "--on-stall",
+        metavar="ACTION",
+        help="With --stall: report (default), restart or cancel.",
+        group=FAILURES,
+    ),
 ]
 Progress = Annotated[
     str,
-    option("--progress", metavar="REGEX", help="With --stall: only log lines that match count as progress."),
+    option(
+        "--progress-regex",
+        metavar="REGEX",
+        help="With --stall: count only log lines that match as progress.",
+        group=FAILURES,
+    ),
 ]
 Priority = Annotated[
-    str, option("--priority", metavar="N", help="Priority in the queue of this machine: higher ones first.")
-]
-NoWait = Annotated[
-    bool, typer.Option("--no-wait", help="Fail if the resources are not free, instead of waiting for them.")
-]
-TimeLimit = Annotated[
-    str, option("--time-limit", metavar="TIME", help="End the application after this time, as in 24h.")
-]
-Notice = Annotated[
     str,
     option(
-        "--notice",
+        "--priority",
+        metavar="N",
+        help="Priority in the queue of this machine; higher starts first.",
+        group=PLACE,
+    ),
+]
+NoQueue = Annotated[
+    bool,
+    switch("--no-queue", help="Fail if the resources are not free, instead of queueing.", group=PLACE),
+]
+TimeLimit = Annotated[
+    str,
+    option(
+        "--time-limit", metavar="TIME", help="End the application after this time, e.g. 24h.", group=LIMITS
+    ),
+]
+WarnBefore = Annotated[
+    str,
+    option(
+        "--warn-before",
         metavar="TIME[:SIGNAL]",
-        help="Notify the programs so long before the time limit, by SIGUSR1 or this signal.",
+        help="Send SIGUSR1 (or SIGNAL) this long before the time limit.",
+        group=LIMITS,
     ),
 ]
 Requeue = Annotated[
@@ -138,7 +207,8 @@ Requeue = Annotated[
     option(
         "--requeue",
         metavar="A,B",
-        help="Start it again after these causes: time-limit[:N] (N times, default 20), preempted, node.",
+        help="Restart the application after: time-limit[:N] (N times, default 20), preempted, node.",
+        group=LIMITS,
     ),
 ]
 CheckpointDir = Annotated[
@@ -146,20 +216,29 @@ CheckpointDir = Annotated[
     option(
         "--checkpoint-dir",
         metavar="PATH",
-        help="Folder for checkpoints, the same in all runs: $TORCHX_CHECKPOINT_DIR of the programs.",
+        help="Keep checkpoints in this folder in all runs; programs read $TORCHX_CHECKPOINT_DIR.",
+        group=LIMITS,
     ),
 ]
 RequestOutput = Annotated[
-    str, option("-o", "--output", metavar="FORMAT", help="With --dryrun: json or yaml.")
+    str, option("-o", "--output", metavar="FORMAT", help="With --dryrun: json or yaml.", group=OUTPUT)
 ]
-ResultJson = Annotated[bool, typer.Option("--json", help="Print a JSON object instead of the handle.")]
+ResultJson = Annotated[
+    bool, switch("--json", help="Print a JSON object instead of the handle.", group=OUTPUT)
+]
+AppName = Annotated[
+    str,
+    option(
+        "--name", metavar="NAME", help="Name of the application (default: its component's).", group=RECORD
+    ),
+]
 Once = Annotated[
     str,
     option(
         "--once",
         metavar="NAME",
-        help="Submit nothing if an application was submitted with this name and exists, whatever its state: "
-        "print its handle, and continue as if it was submitted now.",
+        help="Submit at most once under NAME; if it exists, attach to it instead.",
+        group=RECORD,
     ),
 ]
 RetryOn = Annotated[
@@ -169,6 +248,7 @@ RetryOn = Annotated[
         metavar="CAUSE,...",
         help="Retry only these failures: exit codes (3, 100-110), signals (SIGKILL), out-of-memory, node, "
         "preemption, image, log:REGEX in the last lines (repeatable; default: any).",
+        group=FAILURES,
     ),
 ]
 NoRetryOn = Annotated[
@@ -176,8 +256,9 @@ NoRetryOn = Annotated[
     option(
         "--no-retry-on",
         metavar="CAUSE,...",
-        help="Never retry these failures; none for no such failure "
+        help='Never retry these failures; "none" clears the list '
         "(default: usage-error,import-error,syntax-error,disk-full,preflight).",
+        group=FAILURES,
     ),
 ]
 Watch = Annotated[bool, typer.Option("-w", "--watch", help="Show changes until the application has ended.")]
@@ -189,20 +270,21 @@ States = Annotated[
 Name = Annotated[
     str, option("--name", metavar="NAME", help="Only applications of this name; `train*` works too.")
 ]
-Cfg = Annotated[
-    list[str],
-    option(
-        "-cfg",
-        "--scheduler_args",
-        metavar="K=V,...",
-        help="Run options of the scheduler (repeatable). To list them: torchx runopts NAME",
-    ),
-]
 
 
-def scheduler_option(help: str) -> Any:
+def cfg_option(group: str | None = None) -> Any:
+    """Declares the flag for run options."""
+    text = "Set run options of the scheduler (repeatable); torchx runopts NAME lists them."
+    return option("-cfg", metavar="K=V,...", help=text, group=group)
+
+
+Cfg = Annotated[list[str], cfg_option()]
+RunCfg = Annotated[list[str], cfg_option(PLACE)]
+
+
+def scheduler_option(help: str, group: str | None = None) -> Any:
     """Declares the flag for a scheduler."""
-    return option("-s", "--scheduler", metavar="NAME", help=help)
+    return option("-s", "--scheduler", metavar="NAME", help=help, group=group)
 
 
 def lines_option(help: str) -> Any:

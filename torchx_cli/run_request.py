@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from torchx import json_shape, settings
@@ -61,6 +61,7 @@ class RunRequest:
         tags: the tags of the application, by name.
         note: its note.
         named: the application on the command line, and its name that stays valid.
+        name: the name of the application, instead of the one of its component.
         once: a name under which the application is submitted at most once.
         rules: run options from flags of their own: stalls, retries, time limit, queue.
         sweep: the flags of a sweep.
@@ -85,12 +86,15 @@ class RunRequest:
     tags: dict[str, str] = field(default_factory=dict)
     note: str = ""
     named: tuple[str, str] = ("", "")
+    name: str = ""
     once: str = ""
     rules: dict[str, CfgVal] = field(default_factory=dict)
     sweep: SweepFlags = field(default_factory=SweepFlags)
 
     def with_name(self, app: AppDef) -> AppDef:
-        """Returns an application with the name of `--once`, instead of that of an earlier submission."""
+        """Returns an application with the names of `--name` and `--once`, instead of its own."""
+        if self.name:
+            app = replace(app, name=self.name)
         if self.once or settings.ONCE in app.metadata:
             return runner_once.marked(app, self.once)
         return app

@@ -5,7 +5,7 @@
 Every process has an equal share of the images and the same network; the gradients are averaged over all. With
 a time limit, it saves a checkpoint when it is notified, and the next run continues from there:
 
-    torchx run --time-limit 1h --notice 1m --requeue time-limit \\
+    torchx run --time-limit 1h --warn-before 1m --requeue time-limit \\
         dist.torchrun -j 2x2 --script examples/digits/train.py
 """
 

@@ -46,7 +46,7 @@ def take_or_wait(
         StateError: it must not wait, and would exceed the limits of this user.
     """
     if cfg.get(NO_WAIT) and (excess := quotas.excess_of_caller(needs.gpus)):
-        raise StateError(excess, hint="without --no-wait, the job waits", code="insufficient_resources")
+        raise StateError(excess, hint="without --no-queue, the job waits", code="insufficient_resources")
     if any(needs):
         end_orphans(Home(user_home()))
     queues = has_to_queue(needs, here, cfg)

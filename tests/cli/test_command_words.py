@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from torchx.command_line import ArgumentError
 from torchx_cli.app import build, load
 from torchx_cli.command import expand_flags, flag_table
+from torchx_cli.flags import (
+    ATTACHED,
+    FAILURES,
+    LIMITS,
+    NOTIFY,
+    OLDER_SPELLINGS,
+    OUTPUT,
+    PLACE,
+    PROGRAM,
+    RECORD,
+    SWEEP,
+)
 
 
 def spelled(*words: str, command: str = "run") -> list[str]:
@@ -24,8 +37,12 @@ def spelled(*words: str, command: str = "run") -> list[str]:
         (["-cfg", "a=b", "-cfg=c=d", "x"], ["-cfg", "a=b", "-cfg", "c=d", "--", "x"]),
         (["-c", "a=b", "x"], ["-cfg", "a=b", "--", "x"]),
         (["--work", "x", "a"], ["--workspace", "x", "--", "a"]),
-        (["--scheduler-args", "a=b", "x"], ["--scheduler_args", "a=b", "--", "x"]),
-        (["--parent-run", "p", "x"], ["--parent_run_id", "p", "--", "x"]),
+        (["--scheduler-args", "a=b", "x"], ["-cfg", "a=b", "--", "x"]),
+        (["--parent-run-id", "p", "x"], ["--parent_run_id", "p", "--", "x"]),
+        (
+            ["--no-wait", "--notice=5m", "--buck-target", "p", "x"],
+            ["--no-queue", "--warn-before", "5m", "--workspace", "p", "--", "x"],
+        ),
         (["--dry", "-d", "x"], ["--dryrun", "yes", "-d", "--", "x"]),
         (["--dryrun=full", "x"], ["--dryrun", "full", "--", "x"]),
         (["-ds", "x", "a"], ["-d", "-s", "x", "--", "a"]),
@@ -42,10 +59,36 @@ def test_flags_after_the_handle_are_read_too() -> None:
 
 
 def test_an_abbreviation_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    spelled("-c", "a=b", "--parent=x", "--scheduler-args", "c=d", "y")
+    spelled("-c", "a=b", "--work=x", "--scheduler-args", "c=d", "y")
     assert capsys.readouterr().err == (
-        "note: `-c` was read as `-cfg`\nnote: `--parent` was read as `--parent_run_id`\n"
+        "note: `-c` was read as `-cfg`\nnote: `--work` was read as `--workspace`\n"
     )
+
+
+def test_older_spellings_work_unlisted() -> None:
+    params = load("run").params
+    table = flag_table(params, False, "torchx run")
+    with build().make_context("torchx", ["run"]) as ctx:
+        text = load("run").get_help(load("run").make_context("run", [], parent=ctx, resilient_parsing=True))
+    for spelling in (*OLDER_SPELLINGS, "--parent_run_id", "--tee_logs"):
+        assert table.split(
+            [spelling, "x"] if spelling not in ("--no-wait", "--tee_logs") else [spelling]
+        ).hits
+        assert f"{spelling} " not in text
+    for short in ("--notic", "--no-wai", "--buck-targ", "--parent_run", "--tee_log"):
+        with pytest.raises(ArgumentError):
+            table.split([short, "x"])
+
+
+def test_the_flags_of_run_are_in_groups() -> None:
+    with build().make_context("torchx", ["run"]) as ctx:
+        text = load("run").get_help(load("run").make_context("run", [], parent=ctx, resilient_parsing=True))
+    titles = [line[:-1] for line in text.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert titles == [
+        "Arguments", PROGRAM, PLACE, ATTACHED, SWEEP, FAILURES, LIMITS, NOTIFY, RECORD, OUTPUT,
+    ]  # fmt: skip
+    assert text.count("\n    torchx run ") == 3
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_every_command_can_be_loaded_and_has_help() -> None:
@@ -59,7 +102,7 @@ def test_every_command_can_be_loaded_and_has_help() -> None:
                 for param in command.get_params(own):
                     shown = getattr(param, "help", None)
                     assert shown, f"{name} {param.opts} has no help"
-                    assert shown.split()[0] in text
+                    assert shown.split()[0] in text or param.hidden
 
 
 def test_flags_take_text_or_nothing() -> None:

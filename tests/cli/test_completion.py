@@ -102,7 +102,7 @@ def offered(shell: str, line: str) -> list[str]:
         ("torchx config ", ["show", "trust"]),
         ("torchx schema de", ["describe", "delete"]),
         ("torchx schema tracker l", ["lineage", "list"]),
-        ("torchx run --sch", ["--scheduler", "--scheduler_args"]),
+        ("torchx run --sch", ["--scheduler"]),
         ("torchx run -s local_d", ["local_dir", "local_docker"]),
         ("torchx runopts local_c", ["local_cwd"]),
         ("torchx run -s local_dir -cfg gr", ["grace_period="]),

@@ -117,7 +117,7 @@ def test_a_job_does_not_inherit_the_limit_of_the_one_that_submits_it(
 def test_flags_are_checked_and_may_be_configured(tmp_path: Path) -> None:
     for arguments, message in (
         (["--time-limit", "soon"], "run option `time_limit` is `soon`, expected a duration such as 24h"),
-        (["--notice", "5m"], "run option `notice` requires `time_limit`"),
+        (["--warn-before", "5m"], "run option `notice` requires `time_limit`"),
         (["--requeue", "sometimes"], "run option `requeue_on` is `sometimes`, expected a list such as"),
     ):
         done = torchx("run", "--dryrun", "-s", "local_cwd", *arguments, "utils.echo")

@@ -35,7 +35,7 @@ def script(*flags: str) -> str:
 
 
 def test_the_limit_is_an_option_of_sbatch_and_the_notice_goes_to_the_script() -> None:
-    text = script("--time-limit", "90s", "--notice", "30s:USR2", "--requeue", "time-limit:3,preempted")
+    text = script("--time-limit", "90s", "--warn-before", "30s:USR2", "--requeue", "time-limit:3,preempted")
     assert "\n#SBATCH --time=2\n" in text
     assert "\n#SBATCH --signal=B:USR1@30\n" in text
     assert "\n#SBATCH --requeue\n" in text

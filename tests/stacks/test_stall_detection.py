@@ -131,7 +131,7 @@ def test_flags_are_checked(tmp_path: Path) -> None:
         (["-s", "local_cwd", "--stall", "soon"], "run option `stall` is `soon`, expected a duration such as"),
         (["-s", "local_cwd", "--on-stall", "cancel"], "run option `on_stall` requires `stall`"),
         (
-            ["-s", "local_cwd", "--stall", "1m", "--progress", "("],
+            ["-s", "local_cwd", "--stall", "1m", "--progress-regex", "("],
             "run option `progress` is `(`, not a valid pattern",
         ),
         (["-s", "slurm", "--stall", "1m"], "--stall: slurm does not detect stalls"),

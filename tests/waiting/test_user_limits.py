@@ -70,7 +70,7 @@ def test_limits_hold_for_each_user(folder: Path, monkeypatch: pytest.MonkeyPatch
         two, more = job(ben, "ben-1", 2, visible="2,3"), job(ben, "ben-2", 1)
         until(ben, two, "RUNNING")
         until(ben, more, "SUBMITTED the limit of this user is 2 GPUs, 2 in use")
-        # neither other GPUs nor --no-wait help
+        # neither other GPUs nor --no-queue help
         other = job(ben, "ben-2", 1, visible="0,1")
         until(ben, other, "SUBMITTED the limit of this user is 2 GPUs, 2 in use")
         with pytest.raises(AssertionError, match="the limit of this user is 2 GPUs, 2 in use"):

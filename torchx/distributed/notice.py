@@ -89,10 +89,10 @@ _notice: Notice | None = None
 def ending() -> bool:
     """Returns True if this run ends soon: save a checkpoint, then end the program.
 
-    The run ends by a time limit (``torchx run --time-limit 24h --notice 5m``), by a preemption or because it
-    is cancelled. Call it once in each step, on all ranks: it returns True on all of them at the same step. It
-    takes about a microsecond, except for an ``all_reduce`` of two numbers every two seconds. Without a
-    process group it is about this process alone.
+    The run ends by a time limit (``torchx run --time-limit 24h --warn-before 5m``), by a preemption or
+    because it is cancelled. Call it once in each step, on all ranks: it returns True on all of them at the
+    same step. It takes about a microsecond, except for an ``all_reduce`` of two numbers every two seconds.
+    Without a process group it is about this process alone.
 
     The exit code says whether the work is done: 0 if it is, and another one, such as
     :data:`INTERRUPTED`, if the application has to be started again (``--requeue time-limit``)::

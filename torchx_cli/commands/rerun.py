@@ -14,7 +14,9 @@ from torchx_cli.applications import find, short_name
 from torchx_cli.commands.run import check_combination, submit_again
 from torchx_cli.environment import Env, EnvFile, Environment, Secrets
 from torchx_cli.flags import (
-    Cfg,
+    PLACE,
+    PROGRAM,
+    AppName,
     Detach,
     Dryrun,
     Handle,
@@ -25,11 +27,13 @@ from torchx_cli.flags import (
     Once,
     RequestOutput,
     ResultJson,
+    RunCfg,
     Tags,
     Wait,
     argument,
     option,
     scheduler_option,
+    switch,
     tags_given,
 )
 from torchx_cli.resubmission import from_record, is_in_image
@@ -55,39 +59,41 @@ def rerun_(
     handle: Handle,
     arguments: Annotated[
         list[str] | None,
-        argument(metavar="[-- ARGS...]", help="Arguments that replace all positional ones of the component."),
+        argument(metavar="[-- ARGS...]", help="New positional arguments."),
     ] = None,
     changes: Annotated[
         list[str],
         option(
             "--set",
             metavar="FLAG=VALUE",
-            help="Another value for a flag of the component, or of its program if the component has no such "
-            "flag (repeatable).",
+            help="Change a flag of the component, or of its program if the component has no such flag "
+            "(repeatable).",
+            group=PROGRAM,
         ),
     ] = [],  # noqa: B006  # typer makes a new one
     as_it_was: Annotated[
         bool,
-        typer.Option("--as-it-was", help="With the source that it was submitted from, restored from git."),
+        switch("--as-it-was", help="Use the recorded source, restored from git.", group=PROGRAM),
     ] = False,
     failed: Annotated[
         bool,
-        typer.Option("--failed", help="Of a sweep: only the runs that failed or were cancelled."),
+        switch("--failed", help="Rerun only the failed and cancelled runs of a sweep.", group=PROGRAM),
     ] = False,
-    scheduler: Annotated[str, scheduler_option("Another scheduler (default: the same).")] = "",
-    cfg: Cfg = [],  # noqa: B006
     env: Env = [],  # noqa: B006
     env_file: EnvFile = [],  # noqa: B006
     secret: Secrets = [],  # noqa: B006
-    dryrun: Dryrun = "",
+    scheduler: Annotated[str, scheduler_option("Another scheduler (default: the same).", PLACE)] = "",
+    cfg: RunCfg = [],  # noqa: B006
     detach: Detach = False,
     wait: Wait = False,
     log: Log = False,
     notify: Notify = [],  # noqa: B006
     notify_on: NotifyOn = "",
+    name: AppName = "",
     tag: Tags = [],  # noqa: B006
     note: Note = "",
     once: Once = "",
+    dryrun: Dryrun = "",
     output: RequestOutput = "",
     json: ResultJson = False,
 ) -> int:
@@ -102,7 +108,7 @@ def rerun_(
     os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # inherited by local replicas
     request = RunRequest(
         scheduler=scheduler, scheduler_args=list(cfg), dryrun=dryrun, wait=wait, log=log, detach=detach,
-        environment=Environment(env, env_file, secret), tags=tags_given(tag), note=note, once=once,
+        environment=Environment(env, env_file, secret), tags=tags_given(tag), note=note, name=name, once=once,
     )  # fmt: skip
     check_combination(request, form)
     session = session_of(ctx)

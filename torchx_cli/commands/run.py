@@ -19,17 +19,18 @@ from torchx_cli.environment import Env, EnvFile, Environment, Secrets
 from torchx_cli.flags import (
     FULL,
     OMITTED,
-    Cfg,
+    PLACE,
+    PROGRAM,
+    AppName,
     CheckpointDir,
     Detach,
     Dryrun,
     Log,
+    NoQueue,
     NoRetryOn,
     Note,
-    Notice,
     Notify,
     NotifyOn,
-    NoWait,
     Once,
     OnStall,
     Preflight,
@@ -39,13 +40,16 @@ from torchx_cli.flags import (
     Requeue,
     ResultJson,
     RetryOn,
+    RunCfg,
     Stall,
     Tags,
     TimeLimit,
     Wait,
+    WarnBefore,
     argument,
     option,
     scheduler_option,
+    switch,
 )
 from torchx_cli.resubmission import from_description, request_again
 from torchx_cli.rule_flags import (
@@ -95,6 +99,13 @@ if TYPE_CHECKING:
 EXIT_NOT_FOUND = 127
 """The exit code of a shell that cannot find a program."""
 
+EXAMPLES = """\b
+Examples:
+  torchx run utils.echo --msg hi
+  torchx run -s slurm dist.torchrun -j 2x8 --script a.py
+  torchx run --each lr=1,3 utils.sh 'sh a.sh --lr={lr}'
+"""
+
 SETTINGS = {"allow_interspersed_args": False}  # the first positional argument is the component
 
 
@@ -109,56 +120,61 @@ def run_(
             "The default component is set in [cli:run] of .torchxconfig.",
         ),
     ] = None,
-    scheduler: Annotated[str, scheduler_option("The scheduler.")] = "",
-    cfg: Cfg = [],  # noqa: B006  # typer makes a new one
     env: Env = [],  # noqa: B006  # typer makes a new one
     env_file: EnvFile = [],  # noqa: B006
     secret: Secrets = [],  # noqa: B006
-    dryrun: Dryrun = "",
-    detach: Detach = False,
-    wait: Wait = False,
-    log: Log = False,
     workspace: Annotated[
         str,
         option(
             "--workspace",
-            "--buck-target",
             metavar="PATH",
-            help="A folder to copy with the application: a path, an fsspec URL, or a YAML mapping from "
+            help="Copy this folder with the application: a path, an fsspec URL, or a YAML mapping from "
             "these to target folders.",
+            group=PROGRAM,
         ),
     ] = "",
-    parent_run_id: Annotated[str, option("--parent_run_id", metavar="ID", help="The parent run.")] = "",
-    tee_logs: Annotated[
-        bool, typer.Option("--tee_logs", help="Print the replica before each log line (always on).")
+    stdin: Annotated[
+        bool,
+        switch(
+            "--stdin",
+            help="Read the request from stdin: JSON, such as the output of describe -o json.",
+            group=PROGRAM,
+        ),
     ] = False,
-    notify: Notify = [],  # noqa: B006
-    notify_on: NotifyOn = "",
-    tag: Tags = [],  # noqa: B006
-    note: Note = "",
-    once: Once = "",
-    stall: Stall = "",
-    on_stall: OnStall = "",
-    progress_regex: Progress = "",
-    retry_on: RetryOn = [],  # noqa: B006
-    no_retry_on: NoRetryOn = [],  # noqa: B006
-    preflight: Preflight = [],  # noqa: B006
-    time_limit: TimeLimit = "",
-    notice: Notice = "",
-    requeue: Requeue = "",
-    checkpoint_dir: CheckpointDir = "",
+    scheduler: Annotated[str, scheduler_option("The scheduler (default: local_cwd).", PLACE)] = "",
+    cfg: RunCfg = [],  # noqa: B006
     priority: Priority = "",
-    no_wait: NoWait = False,
+    no_queue: NoQueue = False,
+    detach: Detach = False,
+    wait: Wait = False,
+    log: Log = False,
     each: Each = [],  # noqa: B006
     zipped: Zip = False,
     at_once: AtOnce = "",
     after: After = [],  # noqa: B006
-    stdin: Annotated[
-        bool,
-        typer.Option(
-            "--stdin", help="Read the request from stdin: JSON, such as the output of describe -o json."
-        ),
+    retry_on: RetryOn = [],  # noqa: B006
+    no_retry_on: NoRetryOn = [],  # noqa: B006
+    stall: Stall = "",
+    on_stall: OnStall = "",
+    progress_regex: Progress = "",
+    preflight: Preflight = [],  # noqa: B006
+    time_limit: TimeLimit = "",
+    warn_before: WarnBefore = "",
+    requeue: Requeue = "",
+    checkpoint_dir: CheckpointDir = "",
+    notify: Notify = [],  # noqa: B006
+    notify_on: NotifyOn = "",
+    name: AppName = "",
+    tag: Tags = [],  # noqa: B006
+    note: Note = "",
+    once: Once = "",
+    parent_run_id: Annotated[
+        str, typer.Option("--parent_run_id", metavar="ID", help="The parent run.", hidden=True)
+    ] = "",
+    tee_logs: Annotated[
+        bool, typer.Option("--tee_logs", help="Prefixes are always on.", hidden=True)
     ] = False,
+    dryrun: Dryrun = "",
     output: RequestOutput = "",
     json: ResultJson = False,
 ) -> int:
@@ -173,11 +189,11 @@ def run_(
     request = RunRequest(
         scheduler=scheduler, scheduler_args=list(cfg), workspace=workspace, parent_run_id=parent_run_id,
         dryrun=dryrun, wait=wait, log=log, detach=detach,
-        environment=Environment(env, env_file, secret), note=note, once=once,
+        environment=Environment(env, env_file, secret), note=note, name=name, once=once,
         rules={
             **stall_options(stall, on_stall, progress_regex), **retry_options(retry_on, no_retry_on),
-            **limit_options(time_limit, notice, requeue, checkpoint_dir), **queue_options(priority, no_wait),
-            **preflight_options(preflight),
+            **limit_options(time_limit, warn_before, requeue, checkpoint_dir),
+            **queue_options(priority, no_queue), **preflight_options(preflight),
         },
         sweep=sweep_flags(each, zipped, at_once, list(after)),
     )  # fmt: skip
@@ -188,7 +204,7 @@ def run_(
         request.detach, request.environment, request.note = flags.detach, flags.environment, note
         request.dryrun, request.wait = request.dryrun or dryrun, request.wait or wait
         request.log = request.log or log
-        request.once = once
+        request.name, request.once = name, once
     session = session_of(ctx)
     request.notify = notifications_of(notify, notify_on, session.config)
     request.tags = tags_of(tag, session.config)

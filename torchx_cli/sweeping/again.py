@@ -30,7 +30,7 @@ def check(request: RunRequest, *, changed: bool) -> None:
     """
     given = request.environment
     variables = (*given.env, *given.files, *given.secrets)
-    changes = (request.scheduler, request.scheduler_args, variables, request.tags, request.note)
+    changes = (request.scheduler, request.scheduler_args, variables, request.tags, request.note, request.name)
     if changed or any(changes) or request.dryrun or request.once:
         raise UsageError(
             "a sweep runs again as it was submitted",

@@ -5,31 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-import typer
-
 from torchx.command_line import ArgumentError
 from torchx.errors import UsageError
-from torchx_cli.flags import count, option
+from torchx_cli.flags import SWEEP, count, option, switch
 
 Each = Annotated[
     list[str],
     option(
         "--each",
         metavar="NAME=VALUES",
-        help="Run once for each value of a parameter: lr=1e-3,3e-4, seed=1..3, or @runs.csv (repeatable: "
-        "each combination). It is an argument of the component, or replaces {NAME} in the arguments.",
+        help="Run once for each value: lr=1e-3,3e-4, seed=1..3, or @runs.csv (repeatable: each "
+        "combination). NAME is a flag of the component, or a {NAME} placeholder in its arguments.",
+        group=SWEEP,
     ),
 ]
 Zip = Annotated[
     bool,
-    typer.Option("--zip", help="With --each: combine the first values, then the second ones, and so on."),
+    switch("--zip", help="With --each: pair the values in order instead of combining all.", group=SWEEP),
 ]
 AtOnce = Annotated[
     str,
     option(
         "--at-once",
         metavar="N",
-        help="With --each: at most N runs at the same time (0: all; default: 1 on this machine, else all).",
+        help="With --each: at most N runs at a time (0: all; default: 1 on this machine, else all).",
+        group=SWEEP,
     ),
 ]
 
@@ -41,6 +41,7 @@ After = Annotated[
         metavar="APP[:ok|any|failed]",
         help="Start when this application has succeeded (default), ended or failed; if it ends otherwise, "
         "start nothing (repeatable: all of them).",
+        group=SWEEP,
     ),
 ]
 

@@ -125,6 +125,7 @@ def _applications(request: RunRequest, config: Config, rows: list[Row]) -> list[
     line: dict[str, str] = {}
 
     def finish(app: AppDef) -> AppDef:
+        app = request.with_name(app)
         request.environment.apply(app)
         app_metadata.set_tags(app, request.tags, request.note)
         if not line:
