@@ -34,11 +34,13 @@ def test_configure_never_overwrites_by_default(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err.startswith("error: .torchxconfig already exists\n")
     assert Path(".torchxconfig").read_text(encoding="utf-8") == "[cli:run]\n"
     assert main(["configure", "--force", "-s", "local_cwd"]) == 0
-    assert Path(".torchxconfig").read_text(encoding="utf-8") == "[local_cwd]\n"
+    assert "\n[local_cwd]\n" in Path(".torchxconfig").read_text(encoding="utf-8")
 
 
 def test_configure_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    assert out(capsys, "configure", "--print", "-s", "local_cwd") == "[local_cwd]\n"
+    text = out(capsys, "configure", "--print", "-s", "slurm")
+    assert "\n[slurm]\n# partition to run in (str)\n# partition = None\n" in text
+    assert all(not line or line[0] in "#[" for line in text.splitlines()), "sets nothing"
     assert "prepend_cwd = False" in out(capsys, "configure", "--print", "--all")
     assert not Path(".torchxconfig").exists()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -21,13 +21,20 @@ if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal, runopt, runopts
 
 
-def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = False) -> None:
+def dump(
+    f: TextIO,
+    schedulers: list[str] | None = None,
+    required_only: bool = False,
+    *,
+    commented: Collection[str] = (),
+) -> None:
     """Writes an initial configuration file: a section for each scheduler with its options.
 
     Args:
         f: the file.
         schedulers: the schedulers (default: all).
         required_only: omit optional options.
+        commented: names of optional options that are written as comments in any case.
 
     Raises:
         UnknownSchedulerException: no scheduler has this name.
@@ -46,6 +53,8 @@ def dump(f: TextIO, schedulers: list[str] | None = None, required_only: bool = F
         for key, opt in opts:
             if opt.is_required or not required_only:
                 lines += [f"# {_about(opt)}", f"{key} = {_shown(opt)}"]
+            elif key in commented:
+                lines += [f"# {_about(opt)}", f"# {key} = {_shown(opt)}"]
         f.write("\n".join(lines) + "\n")
 
 

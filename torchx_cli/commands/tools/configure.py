@@ -18,6 +18,22 @@ with lazy_imports:
     from torchx.config import api
 
 
+STARTER = """\
+# Defaults of torchx. Remove `# ` before a line to set it. To list all options: torchx runopts SCHEDULER
+[cli:run]
+# component = dist.torchrun
+# scheduler = local_cwd
+# workspace = .
+
+"""
+
+COMMON = (
+    "log_dir", "grace_period", "time_limit", "retry_on", "partition", "account", "job_dir", "setup",
+    "namespace", "queue", "service_account", "image_repo",
+)  # fmt: skip
+"""Run options that people set, on the schedulers that have them."""
+
+
 def configure_(
     schedulers: Annotated[
         str, option("-s", "--schedulers", metavar="A,B", help="Only these schedulers (default: all).")
@@ -27,16 +43,18 @@ def configure_(
     ] = False,
     every: Annotated[
         bool,
-        typer.Option("-a", "--all", help="Include optional options, with their defaults."),
+        typer.Option("-a", "--all", help="Include all options, with their defaults."),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write a .torchxconfig with the run options of the schedulers to the working directory.
+    """Write a .torchxconfig to the working directory.
 
-    An existing file is only overwritten with --force.
+    The options that people set most often are written as comments, with their meaning. An existing file is
+    only overwritten with --force.
     """
-    text = io.StringIO()
-    api.dump(text, split_list(schedulers) or None, required_only=not every)
+    text = io.StringIO(STARTER)
+    text.seek(0, io.SEEK_END)
+    api.dump(text, split_list(schedulers) or None, required_only=not every, commented=COMMON)
     if show:
         say(text.getvalue(), end="")
         return
