@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -19,6 +20,9 @@ from torchx_cli.flags import option
 from torchx_cli.terminal.output import say
 
 with lazy_imports:
+    import ast
+    import inspect
+
     from torchx_cli import plugin_commands, session
 
 GROUPS: dict[str, dict[str, str]] = {
@@ -120,7 +124,16 @@ def load(name: str) -> TyperCommand | TyperGroup:
         )
     command = typer.main.get_command(app)
     assert isinstance(command, (TyperCommand, TyperGroup))
+    _restore_help(command)
     return command
+
+
+def _restore_help(command: Any) -> None:
+    """Adds the docstrings that PYTHONOPTIMIZE=2 removes from functions to a command."""
+    if sys.flags.optimize > 1:
+        for one in (command, *getattr(command, "commands", {}).values()):
+            source = inspect.getsource(inspect.unwrap(one.callback))
+            one.help = one.help or ast.get_docstring(cast(ast.FunctionDef, ast.parse(source).body[0]))
 
 
 class Torchx(TyperGroup):
@@ -233,4 +246,5 @@ def build() -> TyperGroup:
     """Returns the program as a command."""
     command = typer.main.get_command(app)
     assert isinstance(command, TyperGroup)
+    _restore_help(command)
     return command

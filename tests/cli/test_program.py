@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from program import COMMAND, environment
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
@@ -38,3 +39,15 @@ def test_the_program_is_this() -> None:
     done = subprocess.run([sys.executable, "-m", "torchx_cli", "nosuch"], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.startswith("error: unknown command `nosuch`")
+
+
+@pytest.mark.parametrize("line", ["--help", "list --help", "tracker --help", "run utils.echo --help"])
+def test_help_needs_no_docstrings_in_memory(line: str) -> None:
+    """PYTHONOPTIMIZE=2 removes them."""
+    command = [*COMMAND, *line.split()]
+    plain, optimized = (
+        subprocess.run(command, capture_output=True, text=True, env=environment(env))
+        for env in ({}, {"PYTHONOPTIMIZE": "2"})
+    )
+    assert plain.returncode == 0
+    assert optimized.stdout == plain.stdout

@@ -47,7 +47,9 @@ def read_signature(target: Callable[..., Any], found: Outline | None = None, pat
     signature = inspect.signature(target)
     shapes = {p.name: reader.converter(p) for p in signature.parameters.values()}
     groups = {n: group for n, s in shapes.items() if (group := group_of(s))}
-    docs = Docs(_docstring(target), {n: Docs(g.kind.__doc__ or "") for n, g in groups.items()})
+    # PYTHONOPTIMIZE=2 removes docstrings from functions
+    text = _docstring(target) or (found.docstring if found else "")
+    docs = Docs(text, {n: Docs(g.kind.__doc__ or "") for n, g in groups.items()})
     parameters = [reader.parameter(p, shapes[p.name], docs, signature) for p in signature.parameters.values()]
     return Signature(tuple(p for p in parameters if p), tuple(reader.problems), docs)
 
