@@ -105,7 +105,7 @@ def read_env_file(path: str) -> Iterator[tuple[str, str]]:
     Raises:
         UsageError: the file cannot be read, or a line is invalid.
     """
-    for number, line in enumerate(_read("--env-file", path).splitlines(), start=1):
+    for number, line in enumerate(_read("--env-file", path).removeprefix("\ufeff").split("\n"), start=1):
         text = line.strip().removeprefix("export ").strip()
         if not text or text.startswith("#"):
             continue
