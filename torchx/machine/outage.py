@@ -6,7 +6,7 @@ import time
 
 
 class Outage:
-    """An outage, to give up after a limit; the next one begins anew.
+    """An outage, to give up after a limit that is the same for the next one.
 
     Args:
         limit: seconds.

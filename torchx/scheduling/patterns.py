@@ -24,7 +24,7 @@ class SearchTooLongError(Exception):
 def limited_cpu() -> Iterator[None]:
     """Interrupts a search in the main thread; the module ``re`` handles signals while it searches.
 
-    In another thread there is no limit: only the main thread handles signals.
+    Another thread is not interrupted: only the main thread handles signals.
 
     Raises:
         SearchTooLongError: the limit was reached.
