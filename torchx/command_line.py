@@ -163,6 +163,7 @@ class FlagTable:
             if hit.flag.is_bool and hit.spelling.startswith("--"):
                 negative = "--no-" + hit.spelling[2:]
                 self.exact.setdefault(same(negative), Hit(hit.flag, negative, negated=True))
+        self._begun = {spelling: hit for spelling, hit in self.exact.items() if not hit.flag.exact}
 
     def split(self, args: Sequence[str]) -> Split:
         """Splits arguments into flags with values, and positional arguments.
@@ -288,10 +289,8 @@ class FlagTable:
         dashes = "--" if start.startswith("--") else "-"
         hits = [
             hit
-            for spelling, hit in self.exact.items()
-            if spelling.startswith(start)
-            and spelling.startswith("--") == (dashes == "--")
-            and not hit.flag.exact
+            for spelling, hit in self._begun.items()
+            if spelling.startswith(start) and spelling.startswith("--") == (dashes == "--")
         ]
         if not start.startswith("--no_"):  # `--n` may be `--name` in spite of `--no-...` flags
             hits = [hit for hit in hits if not hit.negated] or hits
@@ -320,7 +319,7 @@ class FlagTable:
             return None
         by_letters = {key.lstrip("-"): hit.spelling for key, hit in known.items()}
         close = nearest(letters, by_letters)
-        return by_letters[close] if close else None
+        return by_letters.get(close or "")
 
 
 def same(arg: str) -> str:

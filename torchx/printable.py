@@ -51,7 +51,7 @@ def has_controls(text: str) -> bool:
 
 def without_controls(text: str) -> str:
     """Returns a text without the characters that :func:`printable` escapes."""
-    return text if text.isprintable() else _UNSAFE.sub("", text)
+    return _UNSAFE.sub("", text)
 
 
 def escape_json(text: str) -> str:

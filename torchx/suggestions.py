@@ -20,7 +20,7 @@ _MEANT = re.compile("did you mean `([^`]*)`")
 def nearest(word: str, known: Iterable[str], likeness: float = LEAST) -> str | None:
     """Returns the known name that is closest to the given one, None if no name is close.
 
-    Names with the same letters in another order are close.
+    A name with the same letters in another order is close, and the only one that begins with the given word.
 
     Args:
         word: the given name.
@@ -36,6 +36,9 @@ def nearest(word: str, known: Iterable[str], likeness: float = LEAST) -> str | N
     by_lower = {c.lower(): c for c in reversed(candidates)}
     found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=likeness)
     found = found or [name for name in by_lower if sorted(name) == sorted(word.lower())]
+    begun = [name for name in by_lower if len(word) > 2 and name.startswith(word.lower())]
+    if not found and len(begun) == 1:
+        found = begun
     return by_lower[found[0]] if found else None
 
 

@@ -54,20 +54,15 @@ status describe | --watch | f follow live refresh
 cancel delete | --all | a
 cancel delete prune | --yes | assume-yes noconfirm
 delete | --force | f
+run | to reach a port of a running replica: torchx port APP PORT | p publish ports expose
+run | a run shows its output; for a shell in a replica: torchx exec APP sh | it i tty interactive rm
+status | all details: torchx describe APP | v verbose details long
+list | ended applications are listed too; those of other users: --all-users | a all
+list | to watch running applications: torchx top | w watch f follow
+exec | the program has a terminal if stdin is one | t it tty interactive
+cancel | KILL follows after the grace period: torchx cancel APP | f force signal
 """
-"""Commands | the flag | the names of other tools."""
-
-_TEXTS = """
-run | p publish ports expose | to reach a port of a running replica: torchx port APP PORT
-run | it i tty interactive rm | a run shows its output; for a shell in a replica: torchx exec APP sh
-status | v verbose details long | all details: torchx describe APP
-list | a all | ended applications are listed too; those of other users: --all-users
-list | w watch f follow | to watch running applications: torchx top
-exec | t it tty interactive | the program has a terminal if stdin is one
-cancel | f force signal | KILL follows after the grace period: torchx cancel APP
-"""
-"""Commands | the names of other tools | the hint."""
-
+"""Commands | the flag, or a sentence | the names of other tools."""
 
 _SHORT = {
     "slurm p": "partition",
@@ -88,30 +83,47 @@ def of_flag(command: str, error: ArgumentError, args: Sequence[str]) -> str | No
         error: the error about the flag.
         args: the arguments of the command.
     """
-    flag = error.flag
-    if command not in ("run", "rerun"):
-        return _elsewhere(command, flag)
+    if command in ("run", "rerun"):
+        return _of_run(command, error.flag, args)
+    return _elsewhere(command, error.flag)
+
+
+def _of_run(command: str, flag: str, args: Sequence[str]) -> str | None:
     name, table = _component_in(args)
-    own = [same(flag), *_component_flags(flag)]
-    for each in own:
-        if each in table.exact and not (each != own[0] and _elsewhere(command, flag)):
-            return f"`{_shown(each)}` is a flag of {name}: put it after {name}"
-    given = _value_of("-s", args) or _value_of("--scheduler", args)
+    other, meant = _elsewhere(command, flag), _component_flags(flag)
+    if same(flag) in table.exact:
+        meant, other = [same(flag)], None
     value = _value_of(flag, args)
-    value = "true" if value and value == name else value
-    option = "" if own[1:] else _run_option(given or DEFAULT_SCHEDULER, flag, value, undeclared=True)
+    if meant and other is None:
+        return _of_component(meant, name, table, value)
+    if value == name != "":  # a switch
+        value = "true"
+    return _of_scheduler(flag, value, args, other)
+
+
+def _of_component(meant: Sequence[str], name: str, table: FlagTable, value: str) -> str | None:
+    """Returns the hint for a flag that means one of a component, which may not have it."""
+    if not name:
+        return (
+            f"an argument of the component, as in: torchx run COMPONENT {_shown(meant[0], value or 'VALUE')}"
+        )
+    own = [_shown(flag) for flag in meant if flag in table.exact]
+    if not own:
+        return None
+    return f"`{own[0]}` is a flag of {name}: put it after {name}"
+
+
+def _of_scheduler(flag: str, value: str, args: Sequence[str], other: str | None) -> str | None:
+    """Returns the hint for a flag that may be a run option, or else has another meaning."""
+    given = _value_of("-s", args) or _value_of("--scheduler", args)
+    option = _run_option(given or DEFAULT_SCHEDULER, flag, value, undeclared=True)
     if option:
         return f"did you mean `-cfg {option}`?"
-    if found := _elsewhere(command, flag):
-        return found
-    if own[1:] and not name:
-        return f"an argument of the component, as in: torchx run COMPONENT {_shown(own[1], value or 'VALUE')}"
-    if own[1:] or given:
-        return None
-    for scheduler in BUILT_IN:
-        if option := _run_option(scheduler, flag, value):
-            return f"a run option of {scheduler}: -s {scheduler} -cfg {option}"
-    return None
+    if other is not None or given:
+        return other
+    options = ((name, _run_option(name, flag, value)) for name in BUILT_IN)
+    found = (f"a run option of {name}: -s {name} -cfg {option}" for name, option in options if option)
+    return next(found, None)
 
 
 def of_component_flag(component: str, error: ArgumentError, run_flags: FlagTable) -> str | None:
@@ -126,10 +138,9 @@ def of_component_flag(component: str, error: ArgumentError, run_flags: FlagTable
         return f"for help: torchx run {component} --help"
     if error.code != UNKNOWN:
         return None
-    outline = component_flags.outline_of(component)
-    own = component_flags.flags_of(outline).exact if outline is not None else {}
+    table = _component_in([component])[1]
     for flag in _component_flags(error.flag):
-        if same(flag) in own:
+        if flag in table.exact:
             return f"did you mean `{_shown(flag)}`?"
     if same(error.flag) in run_flags.exact:
         return f"`{error.flag}` is a flag of torchx run: put it before {component}"
@@ -149,16 +160,19 @@ def _component_in(args: Sequence[str]) -> tuple[str, FlagTable]:
 
 def _shown(flag: str, value: str = "") -> str:
     """Returns a flag of a component in its shortest form; `-j` with the form of its value."""
-    short = flag.removeprefix("-") if len(flag) == 3 else flag
-    return f"{short} NODESxPROCESSES" if short == "-j" else f"{short} {value}".rstrip()
+    if len(flag) == 3:
+        flag = flag.removeprefix("-")
+    if flag == "-j":
+        value = "NODESxPROCESSES"
+    return f"{flag} {value}".rstrip()
 
 
 def _value_of(flag: str, args: Sequence[str]) -> str:
     for arg, following in zip(args, [*args[1:], ""], strict=True):
         if arg.startswith(f"{flag}="):
             return arg.partition("=")[2]
-        if arg == flag:
-            return "" if following.startswith("-") else following
+        if arg == flag and not following.startswith("-"):
+            return following
     return ""
 
 
@@ -172,13 +186,16 @@ def _run_option(scheduler: str, flag: str, value: str, *, undeclared: bool = Fal
         undeclared: also options that the scheduler passes on, and letters that its own tools use.
     """
     name = flag.lstrip("-")
-    name = _SHORT.get(f"{scheduler} {name}", name) if undeclared else name
+    if undeclared:
+        name = _SHORT.get(f"{scheduler} {name}", name)
     with suppress(TorchxError):
         options = create_scheduler(scheduler, "").run_opts()
         for each in (name, name.replace("-", "_")):
             option = options.get(each)
+            if option is not None and option.opt_type is bool:
+                value = "true"
             if option is not None and (undeclared or each in options):
-                return f"{each}={'true' if option.opt_type is bool else value or 'VALUE'}"
+                return f"{each}={value or 'VALUE'}"
     return ""
 
 
@@ -199,11 +216,9 @@ def _component_flags(flag: str) -> list[str]:
 
 
 def _elsewhere(command: str, flag: str) -> str | None:
-    name = flag.lstrip("-")
-    for commands, own, names in _rows(_FLAGS):
-        if command in commands.split() and name in names.split():
-            return f"did you mean `{own}`?"
-    for commands, names, text in _rows(_TEXTS):
-        if command in commands.split() and name in names.split():
-            return text
+    for commands, hint, names in _rows(_FLAGS):
+        if command in commands.split() and flag.lstrip("-") in names.split():
+            if hint.startswith("-"):
+                return f"did you mean `{hint}`?"
+            return hint
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -91,34 +92,14 @@ def selected(
         The handles, which are only checked if flags select them; None if the user does not confirm.
 
     Raises:
-        UsageError: neither handles nor flags are given, or both; or the user has to confirm, and there is no
-            terminal.
+        UsageError: neither handles nor flags are given, or both; or the user cannot
+            confirm without a terminal.
     """
-    handles = selection.handles
-    selects = selection.every or selection.state or selection.name or selection.since
-    if not (selects or selection.scheduler):
-        if not handles:
-            raise UsageError(
-                "no application given",
-                hint="a handle, an app id, a name or @last; --all, --state, --name or --since",
-                code="missing_argument",
-            )
-        return list(handles)
-    if handles:
-        raise UsageError(
-            "handles cannot be combined with --all, --state, --name, --since or -s", code="conflicting_flags"
-        )
-    if not selects:
-        raise UsageError(
-            f"-s {selection.scheduler} selects nothing alone",
-            hint="with it: --all, --state, --name or --since",
-            code="missing_argument",
-        )
-    query = AppQuery(
-        name=selection.name,
-        states=states_of(selection.state) or frozenset(applicable),
-        since=parse_time("--since", selection.since) if selection.since else None,
-    )
+    if not _selects_by_flags(selection):
+        return list(selection.handles)
+    query = AppQuery(name=selection.name, states=states_of(selection.state) or frozenset(applicable))
+    if selection.since:
+        query = replace(query, since=parse_time("--since", selection.since))
     found = newest(gather(runner, session, selection.scheduler, [], query, own=True))
     applications = [app for app in found if app.is_own]
     if not selection.everywhere:
@@ -130,9 +111,38 @@ def selected(
     return [app.app_handle for app in applications]
 
 
+def _selects_by_flags(selection: Selection) -> bool:
+    """Returns True if flags select applications, False if handles name them.
+
+    Raises:
+        UsageError: neither are given, or both.
+    """
+    handles = selection.handles
+    selects = selection.every or selection.state or selection.name or selection.since
+    if not (selects or selection.scheduler):
+        if not handles:
+            raise UsageError(
+                "no application given",
+                hint="a handle, an app id, a name or @last; --all, --state, --name or --since",
+                code="missing_argument",
+            )
+        return False
+    if handles:
+        raise UsageError(
+            "handles cannot be combined with --all, --state, --name, --since or -s", code="conflicting_flags"
+        )
+    if not selects:
+        raise UsageError(
+            f"-s {selection.scheduler} selects nothing alone",
+            hint="with it: --all, --state, --name or --since",
+            code="missing_argument",
+        )
+    return True
+
+
 def from_here(runner: Runner, applications: Sequence[ListAppResponse]) -> list[ListAppResponse]:
     """Returns the applications without those of shared engines that were submitted from elsewhere."""
-    known = origins.recall()
+    known = frozenset(origins.recall())
     kept = [
         app
         for app in applications
@@ -154,7 +164,7 @@ def confirm(applications: Sequence[ListAppResponse], verb: str, files: Sequence[
         files: the paths of files that it removes too.
 
     Raises:
-        UsageError: there is no terminal.
+        UsageError: without a terminal.
     """
     if applications:
         rows = [
@@ -168,7 +178,7 @@ def confirm(applications: Sequence[ListAppResponse], verb: str, files: Sequence[
     action = f"{verb} " + " and ".join(counted(count, noun) for count, noun in counts if count)
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise UsageError(
-            f"there is no terminal to confirm `{action}`",
+            f"`{action}` needs a confirmation, and stdin or stderr is not a terminal",
             hint="to skip the confirmation: --yes",
             code="not_confirmed",
             facts={"matches": [app.app_handle for app in applications[:MOST_MATCHES]]},

@@ -27,7 +27,9 @@ def note_on_bytes(bodies: Iterable[Mapping[str, Any]]) -> list[str]:
         if not all(map(is_utf8, body["Cmd"])):
             found["an argument"] = None
         found |= {f"variable {text.partition('=')[0]}": None for text in body["Env"] if not is_utf8(text)}
-    return [f"Docker replaces the bytes that are not UTF-8: {', '.join(found)}"] if found else []
+    if not found:
+        return []
+    return [f"Docker replaces the bytes that are not UTF-8: {', '.join(found)}"]
 
 
 def notes_of(app: AppDef) -> list[str]:

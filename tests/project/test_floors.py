@@ -30,6 +30,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "torchx.pairs",
         "torchx.exit_codes",
         "torchx.json_limits",
+        "torchx.json_shape",
         "torchx.yaml_limits",
         "torchx.printable",
         "torchx.masking",

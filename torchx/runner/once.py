@@ -150,7 +150,10 @@ def _digest(key: bytes, salt: str, value: Any) -> str:
 def _shown(part: str, value: Any) -> str:
     if any(hidden in part for hidden in _HIDDEN):
         return "set"
-    text = " ".join(mask_arguments([*map(str, value)])) if isinstance(value, list) else mask_text(str(value))
+    if not isinstance(value, list):
+        text = mask_text(str(value))
+    else:
+        text = " ".join(mask_arguments([*map(str, value)]))
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 2]}.."
 
 

@@ -6,37 +6,37 @@ caller's applications are from here.
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
+from pathlib import Path
 
 from torchx.errors import TorchxError
 from torchx.machine import files, locks
 from torchx.specs.home import TORCHX_HOME
 
+MOST = 10_000
+"""Number of applications that are listed, the newest ones."""
+
 _LARGEST = 1 << 22
-"""Maximum bytes of the list; the older half is removed when it has more."""
 
 
 def remember(handle: str) -> None:
-    """Adds an application to the list; the submission succeeded, so a failure is no error."""
+    """Adds an application to the list; ignores errors, as the submission has succeeded."""
     with suppress(OSError, TorchxError):
         home = TORCHX_HOME()
         with locks.exclusive(home / "submitted.lock"):
-            descriptor = files.open_file(home / "submitted", os.O_RDWR | os.O_CREAT | os.O_APPEND)
-            try:
-                os.write(descriptor, f"{handle}\n".encode())
-                size = os.fstat(descriptor).st_size
-            finally:
-                os.close(descriptor)
-            if size > _LARGEST:
-                kept = files.read_file(home / "submitted", 2 * _LARGEST)[size // 2 :]
-                files.write_file(home / "submitted", kept.partition(b"\n")[2])
+            kept = [*_read(home / "submitted"), handle][-MOST:]
+            files.write_file(home / "submitted", "\n".join(kept).encode())
 
 
-def recall() -> frozenset[str]:
+def recall() -> list[str]:
     """Returns the handles of the listed applications."""
+    with suppress(OSError, TorchxError):
+        return _read(files.state_home_path() / "submitted")
+    return []
+
+
+def _read(path: Path) -> list[str]:
     try:
-        content = files.read_file(files.state_home_path() / "submitted", 2 * _LARGEST)
-    except (OSError, TorchxError):
-        return frozenset()
-    return frozenset(content.decode("utf-8", "replace").split("\n"))
+        return files.read_file(path, _LARGEST).decode("utf-8", "replace").split("\n")
+    except FileNotFoundError:
+        return []

@@ -40,7 +40,7 @@ SHAPE: Shape = {
             "env": {ANY_KEY: str},
             "num_replicas": int,
             "max_retries": int,
-            "retry_policy": RetryPolicy,
+            "retry_policy": str,
             "resource": {
                 REQUIRED: ("cpu", "gpu", "memMB"),
                 "cpu": float,
@@ -52,7 +52,7 @@ SHAPE: Shape = {
             },
             "port_map": {ANY_KEY: int},
             "metadata": {},
-            "mounts": [{REQUIRED: ("type",), "type": MountType}],
+            "mounts": [{REQUIRED: ("type",), "type": str}],
             "workspace": ({ANY_KEY: str}, NoneType),
         }
     ],

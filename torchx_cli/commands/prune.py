@@ -128,7 +128,8 @@ class Pruning:
         # an age of 0 selects all, even after a clock change
         chosen = [each for each in candidates[keep:] if not age or each[0] <= limit]
         here = [app for _, _, app in chosen]
-        here = here if everywhere else from_here(self.runner, here)
+        if not everywhere:
+            here = from_here(self.runner, here)
         handles = {app.app_handle for app in here}
         self.selected = {backend: [] for backend in backends}
         for _, backend, app in chosen:
@@ -139,7 +140,7 @@ class Pruning:
         """Returns True if the user confirms the removal, or there is nothing to remove.
 
         Raises:
-            UsageError: there is no terminal.
+            UsageError: without a terminal.
         """
         apps = [app for app, _ in self.removed]
         return not (apps or self.leftovers) or confirm(apps, "prune", list(self.leftovers))

@@ -224,12 +224,10 @@ def _check_pairs(texts: list[str], following: str) -> None:
     """Checks that no option of -cfg is separated from its value, which would be the component."""
     for text in texts:
         if text and "=" not in text:
-            raise ArgumentError(
-                f"-cfg takes KEY=VALUE, got `{text}`",
-                flag="-cfg",
-                given=text,
-                hint=f"did you mean `-cfg {text}={following}`?" if text.isidentifier() else None,
-            )
+            error = ArgumentError(f"-cfg takes KEY=VALUE, got `{text}`", flag="-cfg", given=text)
+            if text.isidentifier():
+                error.hint = f"did you mean `-cfg {text}={following}`?"
+            raise error
 
 
 def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:

@@ -24,7 +24,7 @@ CODES = {
     "unknown_replica": "the role has no such replica",
     "not_running": "the replica is not running",
     "not_ended": "the application has not ended",
-    "not_confirmed": "the command needs a confirmation, and there is no terminal: pass `--yes`",
+    "not_confirmed": "the command needs a confirmation on a terminal, or `--yes`",
     "not_allowed": "the server for agents was started without `--allow` for this tool",
     "not_owner": "the application belongs to another user",
     "not_repeatable": "the record is too incomplete to submit the application again",

@@ -207,11 +207,11 @@ def wrap(text: str, stream: TextIO, indent: str = "") -> str:
 
 
 def filled(text: str, width: int, first: str = "", below: str = "") -> list[str]:
-    """Returns the lines of a text that is wrapped between words.
+    """Returns the lines of a text that is wrapped at spaces.
 
     Args:
         text: the text; its line ends count as spaces.
-        width: columns of a line; a longer word is a line of its own.
+        width: columns of a line; a longer piece is a line of its own.
         first: the indent of the first line.
         below: the indent of the others.
 

@@ -51,7 +51,9 @@ def title_lines(data: Mapping[str, Any], stream: TextIO) -> list[str]:
     fits = (width_of(stream) or LONGEST) >= columns(f"{app_id}  {state}  {scheduler}")
     rest = f"  {paint_state(state, stream)}  {scheduler}"
     name = paint(app_id, "bold", stream)
-    return [name + rest] if fits else [name, rest]
+    if fits:
+        return [name + rest]
+    return [name, rest]
 
 
 def status_lines(
