@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -44,21 +43,6 @@ class TorchxError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # independent of a subclass's arguments, so that an error can be pickled with its facts
         return _rebuild, (type(self), self.args, self.__dict__)
-
-
-@contextmanager
-def as_note(notes: list[str], lost: str) -> Iterator[None]:
-    """Turns any error of a step after a submission into a note: the handle must be returned all the same.
-
-    Args:
-        notes: gets the note.
-        lost: the effect for the user.
-    """
-    try:
-        yield
-    except Exception as error:
-        reason = error.message if isinstance(error, TorchxError) else f"{type(error).__name__}: {error}"
-        notes.append(f"{lost}: {reason}")
 
 
 def _rebuild(kind: type[TorchxError], args: tuple[Any, ...], facts: dict[str, Any]) -> TorchxError:

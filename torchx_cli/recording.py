@@ -7,8 +7,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from torchx import settings
-from torchx.errors import TorchxError, as_note
+from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
+from torchx.scheduling.notes import as_note
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import note
 

@@ -325,7 +325,9 @@ def _stall(view: JobView) -> str:
 
 def _time(at: float | None, step: float) -> datetime | None:
     """Returns a time of a job, after a change of the system clock by some seconds."""
-    return local_time(None if at is None else at + step)
+    if at is None:
+        return None
+    return local_time(at + step)
 
 
 def _attempt(attempt: AttemptView, step: float) -> AttemptStatus:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from torchx.errors import StateError, as_note
+from torchx.errors import StateError
 from torchx.jobs import ticket
 from torchx.jobs.catalog import end_orphans
 from torchx.jobs.paths import Home, JobPaths, user_home
@@ -16,6 +16,7 @@ from torchx.lazy import lazy_imports
 from torchx.machine import processes
 from torchx.schedulers.shared.options import NO_WAIT, PRIORITY, limits_of
 from torchx.schedulers.shared.reservation import Capacity, Needs, Reservation
+from torchx.scheduling.notes import as_note
 from torchx.specs.run_options import CfgVal
 
 with lazy_imports:

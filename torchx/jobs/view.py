@@ -179,7 +179,9 @@ class JobView:
         if self.booted_at is None or self.has_ended or self.boot_id != processes.boot_id():
             return 0.0
         step = time.time() - processes.uptime() - self.booted_at
-        return step if abs(step) > SMALLEST_STEP else 0.0
+        if abs(step) < SMALLEST_STEP:
+            return 0.0
+        return step
 
     @property
     def exit_code(self) -> int | None:
@@ -255,8 +257,9 @@ def _replica(view: JobView, event: dict[str, Any]) -> ReplicaView:
 
 def _supervisor(view: JobView, event: dict[str, Any], at: float) -> None:
     supervisor, boot = _process(event["pid"], event["start"]), shape.text(event["boot"], "boot")
-    guard, uptime = event.get("guard"), event.get("uptime")
-    booted_at = None if uptime is None else at - shape.timestamp(uptime, "uptime")
+    guard, booted_at = event.get("guard"), None
+    if "uptime" in event:
+        booted_at = at - shape.timestamp(event["uptime"], "uptime")
     view.guard = _process(*guard) if guard else None
     view.supervisor, view.boot_id, view.booted_at = supervisor, boot, booted_at
 

@@ -287,4 +287,6 @@ def _end(ends: object, ends_at: object) -> float | None:
     """
     if isinstance(ends_at, (int, float)) and 0 < ends_at < LAST_TIME:
         return time.time() + ends_at - processes.uptime()
-    return float(ends) if isinstance(ends, (int, float)) and 0 < ends < LAST_TIME else None
+    if isinstance(ends, (int, float)) and 0 < ends < LAST_TIME:
+        return float(ends)
+    return None

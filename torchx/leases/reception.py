@@ -32,8 +32,10 @@ class Reception:
         leases.listen()
         self._leases = leases
         # the system clock may be changed: the time since the boot of the machine counts
-        ends_at = None if ends is None else ends - time.time() + processes.uptime()
-        self._answer = json.dumps({"app": app, "ends": ends, "ends_at": ends_at}).encode() + b"\n"
+        answer = {"app": app, "ends": ends}
+        if ends is not None:
+            answer["ends_at"] = ends - time.time() + processes.uptime()
+        self._answer = json.dumps(answer).encode() + b"\n"
         self._listeners = {held.fileno(): held for held in leases.sockets}
         self._connections: dict[int, tuple[int, socket.socket]] = {}
         self._epoll = select.epoll()

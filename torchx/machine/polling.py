@@ -31,4 +31,6 @@ def readable(files: Iterable[int | HasDescriptor], timeout: float | None = None)
     poll = select.poll()
     for file in files:
         poll.register(file, select.POLLIN)
-    return [descriptor for descriptor, _ in poll.poll(None if timeout is None else timeout * 1000)]
+    if timeout is not None:
+        timeout *= 1000
+    return [descriptor for descriptor, _ in poll.poll(timeout)]

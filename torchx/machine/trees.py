@@ -29,7 +29,7 @@ def remove(folder: str | os.PathLike[str]) -> None:
     Folders are moved up before they are removed, so that any depth takes two descriptors and short paths.
 
     Raises:
-        OSError: a part cannot be removed, or there is no such folder.
+        OSError: it does not exist, or a part of it cannot be removed.
     """
     _open_up(folder, None)
     top = os.open(folder, _FOLDER)
@@ -68,7 +68,7 @@ def _unlink(folder: int) -> list[str]:
 
 
 def _open_up(name: str | os.PathLike[str], parent: int | None) -> bool:
-    """Makes a folder writable for its owner; returns False if it is none."""
+    """Makes a folder writable for its owner; returns False for a file."""
     mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     if not stat.S_ISDIR(mode):
         return False

@@ -8,11 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from torchx import settings
-from torchx.errors import UsageError, as_note
+from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner import origins, resolve
 from torchx.runner.applications import Applications
 from torchx.scheduling.base import BuildsImages, NeedsWatcher, Shared
+from torchx.scheduling.notes import as_note
 from torchx.specs.handles import make_app_handle
 from torchx.suggestions import without_password
 

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx import settings
-from torchx.errors import StateError, UsageError, as_note
+from torchx.errors import StateError, UsageError
 from torchx.json_limits import load_json
 from torchx.machine import files, locks
 from torchx.masking import mask_arguments, mask_text
+from torchx.scheduling.notes import as_note
 from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef
 from torchx.specs.handles import parse_app_handle

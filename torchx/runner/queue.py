@@ -142,7 +142,9 @@ def waiting_rows() -> list[WaitingRow]:
 
 def _since(at: float, place_at: float) -> float:
     """Returns the time of a place in the queue; `at` is that of the submission, by the clock of that time."""
-    return time.time() - (processes.uptime() - place_at) if place_at else at
+    if not place_at:
+        return at
+    return time.time() - (processes.uptime() - place_at)
 
 
 def _ticket(home: Home, name: str) -> Ticket | None:
@@ -179,7 +181,9 @@ def change(app_id: str, action: str) -> None:
             place = max(0.0, min([ticket.place_at, *same]) - 1e-3)
             launch.change(home, paths, held=False, place_at=place)
         else:
-            place_at = processes.uptime() if _is_old(paths) else None
+            place_at = None
+            if _is_old(paths):
+                place_at = processes.uptime()
             launch.change(home, paths, held=action == HOLD, place_at=place_at)
     except FileNotFoundError:
         raise StateError(

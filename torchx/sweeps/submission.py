@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torchx.errors import StateError, as_note
+from torchx.errors import StateError
 from torchx.jobs.paths import state_home
 from torchx.jobs.shape import handle_text
 from torchx.lazy import lazy_imports
@@ -20,6 +20,7 @@ from torchx.machine import files, locks
 from torchx.schedulers import create_scheduler
 from torchx.schedulers.ids import make_unique
 from torchx.scheduling.base import Scheduler, SubmitsMany
+from torchx.scheduling.notes import as_note
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.app import AppDef
 from torchx.sweeps import environment, launch, requests, view

@@ -108,7 +108,8 @@ class Keeper:
         paths = JobPaths(self._home.jobs / name)
         lock = self._own[name].lock if name in self._own else None
         try:
-            lock = self._claim(paths) if lock is None else lock
+            if lock is None:
+                lock = self._claim(paths)
             if lock is None:
                 return
             if paths.cancel.exists():

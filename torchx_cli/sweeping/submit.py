@@ -7,9 +7,10 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from torchx.config.paths import component_settings
-from torchx.errors import UsageError, as_note
+from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner import resolve, sweeps
+from torchx.scheduling.notes import as_note
 from torchx.sweeps import after
 from torchx.sweeps.parameters import expand
 from torchx_cli.applications import find
