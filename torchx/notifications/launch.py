@@ -7,7 +7,7 @@ import os
 
 from torchx.jobs.paths import JobPaths
 from torchx.machine import files, processes
-from torchx.supervisor.process import python_command
+from torchx.supervisor import process
 
 MODULE = "torchx.notifications.sender"
 
@@ -27,9 +27,8 @@ def start(paths: JobPaths, event: str = "end", *, reap: bool = False) -> None:
     with contextlib.suppress(OSError):
         log = files.open_file(paths.notifications / "sender.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
-            child = processes.spawn(python_command(MODULE, [str(paths.folder), event]), stderr=log)
+            child = processes.spawn(process.python_command(MODULE, [str(paths.folder), event]), stderr=log)
         finally:
             os.close(log)
         if reap:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(child.pid, 0)
+            process.reap(child.pid)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from torchx.errors import TorchxError, UsageError
+from torchx.machine import threads
 from torchx.scheduling.base import Scheduler
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx.specs.app import Role
@@ -73,7 +74,7 @@ def _reconciling(scheduler: Scheduler[Any], app_id: str, chunks: Iterator[LogChu
             with suppress(TorchxError, OSError):  # the reader of the log reports the error
                 scheduler.reconcile(app_id)
 
-    threading.Thread(target=reconcile, daemon=True, name=f"reconcile {app_id}").start()
+    threads.begin(reconcile, name=f"reconcile {app_id}")
     try:
         yield from chunks
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +14,7 @@ from torchx import settings
 from torchx.errors import StateError, TorchxError
 from torchx.jobs.paths import Home, state_home, user_home
 from torchx.lazy import lazy_imports
-from torchx.machine import files
+from torchx.machine import files, threads
 from torchx.masking import mask_text
 from torchx.provenance.model import Provenance, Source
 from torchx.provenance.repository import is_commit
@@ -23,6 +22,7 @@ from torchx.scheduling.base import KeepsProvenance, Scheduler
 
 with lazy_imports:
     from torchx.provenance import launch, restore, store
+    from torchx.supervisor import process
 
 if TYPE_CHECKING:
     from torchx.provenance.submission import Submission
@@ -77,13 +77,8 @@ def begin(
         return f"its source is not recorded: {error.message}"
     except OSError as error:
         return f"its source is not recorded: {error.filename or ''}: {error.strerror}"
-    threading.Thread(target=_reap, args=(pid,), daemon=True).start()
+    threads.begin(process.reap, pid)
     return ""
-
-
-def _reap(pid: int) -> None:
-    with suppress(ChildProcessError):
-        os.waitpid(pid, 0)
 
 
 def _program(entrypoint: str, env: dict[str, str]) -> str:

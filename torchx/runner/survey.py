@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from torchx.errors import TorchxError, UnreachableError
+from torchx.machine import threads
 
 T = TypeVar("T")
 
@@ -44,14 +44,14 @@ def survey(
             answers[name] = error
 
     order, patience = list(names), PATIENCE if patience is None else patience
-    threads = [
-        threading.Thread(target=run, args=(name,), daemon=True, name=f"query {name}") for name in order
-    ]
-    for thread in threads:
-        thread.start()
+    begun = {name: threads.begin(run, name, name=f"query {name}") for name in order}
+    for name, thread in begun.items():
+        if thread is None:
+            run(name)
     end = time.monotonic() + patience
-    for thread in threads:
-        thread.join(max(end - time.monotonic(), 0.0))
+    for thread in begun.values():
+        if thread is not None:
+            thread.join(max(end - time.monotonic(), 0.0))
     late = LateError(f"no answer within {patience:.0f} s")
     complete = {name: answers.get(name, late) for name in order}
     for answer in complete.values():

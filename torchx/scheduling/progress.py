@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, runtime_checkable
 
+from torchx.machine import threads
+
 PATIENCE = 0.4
 """Seconds before the first line; shorter operations report nothing."""
 
@@ -120,7 +122,7 @@ class Ongoing:
         self._drawn = False
         self._last_line = ""
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._report_lines, name="progress", daemon=True)
+        self._thread: threading.Thread | None = None
 
     @property
     def seconds(self) -> float:
@@ -142,7 +144,7 @@ class Ongoing:
         if not self._drawn:
             if self.at_once:
                 self._report(self.now.text)
-            self._thread.start()
+            self._thread = threads.begin(self._report_lines, name="progress")
         return self
 
     def __exit__(
@@ -154,7 +156,7 @@ class Ongoing:
         if self._end.is_set():
             return
         self._end.set()
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join()
         if self._follower is not None:
             self._follower.ended(self)

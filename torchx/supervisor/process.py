@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import NoReturn
 
 import torchx
 from torchx.errors import StateError
-from torchx.machine import files, processes
+from torchx.machine import files, processes, threads
 
 READY_WITHIN = 30.0
 """Maximum seconds until a supervisor reports ready; it usually takes some hundredths."""
@@ -115,7 +114,7 @@ def start(
         os.close(error_log)
     if delay:
         os.close(reader)
-        threading.Thread(target=_reap, args=(child.pid,), daemon=True).start()
+        threads.begin(reap, child.pid)
         return
     try:
         if not _is_ready(reader):
@@ -128,12 +127,24 @@ def start(
     finally:
         os.close(reader)
         # it continues in its own child process, so this one ends immediately
-        _reap(child.pid)
+        reap(child.pid)
 
 
-def _reap(pid: int) -> None:
+def reap(pid: int) -> None:
+    """Waits for the end of a process that :func:`separate` leaves, and reaps the others of its group later.
+
+    Process 1 of a container, and a subreaper, adopt the process that continues, and have to reap it.
+    """
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
+        os.waitpid(-pid, os.WNOHANG)  # without an adopted process, this is an error
+        threads.begin(_reap_group, pid)
+
+
+def _reap_group(group: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-group, 0)
 
 
 def _is_ready(reader: int) -> bool:

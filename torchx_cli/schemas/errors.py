@@ -55,6 +55,7 @@ CODES = {
     "engine_error": "the engine has rejected a request, or a program of it has failed",
     "access_denied": "the engine rejects the credentials, or they cannot be obtained",
     "insufficient_resources": "fewer GPUs or CPUs, or less memory, are free than requested",
+    "process_limit": "this user may not start another process or thread",
     "unknown_image": "the engine does not have the image and cannot pull it",
     "missing_package": "a Python package is not installed",
     "plugin_failed": "a plugin cannot be loaded or created",

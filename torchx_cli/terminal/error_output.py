@@ -17,6 +17,8 @@ from torchx_cli.terminal.output import discard_output, error_line, print_stderr,
 
 with lazy_imports:
     import json
+    import threading
+    import traceback
 
     from torchx_cli.completion import complete
     from torchx_cli.terminal import masking
@@ -90,9 +92,18 @@ def failure_of(error: BaseException) -> Failure:
             gone = "the working directory does not exist: it has been removed"
             return Failure("file_error", gone, "cd to another folder first", EXIT_FAILED, facts)
         return Failure("file_error", f"{error.strerror or error}{where}", None, EXIT_FAILED, facts)
+    if _is_of_a_thread(error):
+        hint = "close other programs, or raise the limit: ulimit -u"
+        return Failure("process_limit", "this user may not start another thread", hint, EXIT_FAILED, facts)
     # a defect in torchx or a plugin, reported in one line
     hint = "this is a bug in torchx; for a traceback: torchx --debug ..."
     return Failure("internal", f"{type(error).__name__}: {error}", hint, EXIT_FAILED, facts)
+
+
+def _is_of_a_thread(error: BaseException) -> bool:
+    """Returns True if a thread could not be started, for which Python has no error of its own."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return bool(frames) and frames[-1][0].f_code is threading.Thread.start.__code__
 
 
 @contextlib.contextmanager

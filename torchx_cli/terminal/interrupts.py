@@ -11,6 +11,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from torchx.lazy import lazy_imports
+from torchx.machine import threads
 from torchx_cli.terminal.output import shown
 
 with lazy_imports:
@@ -80,8 +81,10 @@ class Interrupts:
     def _act(self, step: int) -> None:
         messages = (f"cancelling {self._name} (again to kill)", f"killing {self._name}")
         _say(messages[min(step, 2) - 1])
+        action = self._steps[min(step, 2) - 1]
         # in a thread: signal handlers must not block log streaming
-        threading.Thread(target=self._call, args=(self._steps[min(step, 2) - 1],), daemon=True).start()
+        if threads.begin(self._call, action) is None:
+            self._call(action)
 
     def _call(self, step: Callable[[], None]) -> None:
         try:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from torchx.machine import threads
 from torchx_cli.terminal.output import note
 
 if TYPE_CHECKING:
@@ -35,10 +36,9 @@ class Waiting:
         self._runner, self._handle, self._notes = runner, handle, notes
         self._stop = threading.Event()
         self._printed = ""
-        self._thread = threading.Thread(target=self._run, name="waiting", daemon=True)
 
     def __enter__(self) -> Waiting:
-        self._thread.start()
+        threads.begin(self._run, name="waiting")
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -13,7 +13,8 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from torchx import excerpts
-from torchx.errors import TorchxError
+from torchx.errors import StateError, TorchxError
+from torchx.machine import threads
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.pace import pause_after
 from torchx.specs.handles import parse_app_handle
@@ -177,10 +178,13 @@ class Collector:
             wake.set()
 
     def _begin(self, name: str, read: Callable[[], object]) -> None:
-        self._wakes[name] = wake = threading.Event()
-        threading.Thread(
-            target=self._repeat, args=(name, read, wake), name=f"top {name}", daemon=True
-        ).start()
+        wake = threading.Event()
+        if threads.begin(self._repeat, name, read, wake, name=f"top {name}") is not None:
+            self._wakes[name] = wake
+        elif not name:
+            raise StateError(
+                "this user may not start another thread", hint="the limit is that of `ulimit -u`"
+            )
 
     def _repeat(self, name: str, read: Callable[[], object], wake: threading.Event) -> None:
         begun = time.monotonic()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeVar
+
+from torchx.machine import threads
 
 AT_A_TIME = 32
 
@@ -30,14 +31,12 @@ def in_parallel(function: Callable[[T], R], items: Iterable[T]) -> list[R | Exce
             except Exception as error:
                 results[number] = error
 
-    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(AT_A_TIME, count) - 1)]
-    for thread in threads:
-        thread.start()
+    helpers = [threads.begin(run) for _ in range(min(AT_A_TIME, count) - 1)]
     try:
         run()
     finally:
         work.clear()  # after an interrupt, the other threads start no further calls
-        for thread in threads:
+        for thread in filter(None, helpers):
             thread.join()
     return [results[number] for number in range(count)]
 
