@@ -11,6 +11,7 @@ from torchx.errors import StateError
 from torchx.machine import enter, processes
 from torchx.schedulers.shared.child import run_child
 from torchx.schedulers.shared.exec import not_running
+from torchx.schedulers.shared.exec_guard import VARIABLE
 from torchx.scheduling.checks import require_replicas, unknown_application
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ def execute(
     try:
         if not processes.is_alive(process):  # the folder may be that of a later process with its pid
             raise not_running(app_id, role, replica)
-        return run_child(command, streams, env=env, cwd=f"/proc/self/fd/{folder}")
+        mark = os.urandom(12).hex()
+        env = {**env, VARIABLE.encode(): mark.encode()}
+        return run_child(command, streams, env=env, cwd=f"/proc/self/fd/{folder}", mark=mark)
     finally:
         os.close(folder)
 

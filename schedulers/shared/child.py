@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from torchx.errors import StateError
-from torchx.machine import processes
+from torchx.machine import processes, threads
 from torchx.machine.polling import readable
 from torchx.schedulers.shared.exec import AT_A_TIME, POLL_INTERVAL, Caller
+from torchx.schedulers.shared.exec_guard import ENDED
 from torchx.scheduling.streams import Streams
+from torchx.supervisor.process import python_command, reap
 
 END_WITHIN = 2.0
 """Seconds that a program has to end when the caller is interrupted."""
@@ -33,6 +35,7 @@ def run_child(
     cwd: str | None = None,
     stderr_apart: bool = False,
     end_signal: int = signal.SIGTERM,
+    mark: str = "",
 ) -> int:
     """Runs a program in its own session and returns its exit code, 128 + N if signal N ended it.
 
@@ -46,11 +49,13 @@ def run_child(
         cwd: its working directory (default: that of this process).
         stderr_apart: with a terminal, its stderr is not the terminal.
         end_signal: the signal that ends it.
+        mark: the mark in its environment, by which all processes below it end with this process too.
 
     Raises:
         StateError: it cannot be started.
     """
     ends, caller = _Ends(streams, stderr_apart), Caller(streams)
+    guard = _Guard(mark)
     try:
         ends.resize(caller)  # first: the program reads the size when it starts
         try:
@@ -68,15 +73,64 @@ def run_child(
             raise StateError(f"`{argv[0]}` could not be run: {error.strerror}") from error
         finally:
             ends.close_theirs()
+        guard.watch(process.pid)
         try:
             _relay(process, ends, caller)
         except BaseException:
             _end(process, end_signal)
             raise
         code = process.wait()
+        guard.release()
     finally:
+        guard.close()
         ends.close()
     return code if code >= 0 else 128 - code
+
+
+class _Guard:
+    """The process that ends a program, with all processes below it, when this process is killed.
+
+    Args:
+        mark: the mark of the processes; empty for no guard.
+    """
+
+    def __init__(self, mark: str) -> None:
+        self._writer, self._pid = -1, 0
+        if not mark:
+            return
+        reader, self._writer = os.pipe()
+        command = python_command("torchx.schedulers.shared.child_guard", [mark, str(reader)])
+        try:
+            self._pid = processes.spawn(command, pass_fds=[reader], cwd="/").pid
+        except OSError:  # too many processes: the program runs without it
+            self.close()
+        finally:
+            os.close(reader)
+
+    def watch(self, pid: int) -> None:
+        """Sends the program."""
+        line = b"\n"
+        entry = processes.look_up(pid)
+        if entry is not None:
+            line = b"%d %d\n" % entry.process
+        self._send(line)
+
+    def release(self) -> None:
+        """Lets the processes stay that the program has left behind."""
+        self._send(ENDED)
+
+    def _send(self, data: bytes) -> None:
+        with suppress(OSError):
+            os.write(self._writer, data)
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._writer >= 0:
+            os.close(self._writer)
+            self._writer = -1
+        if self._pid:
+            threads.begin(reap, self._pid)
+            self._pid = 0
 
 
 def _preparation(terminal: bool, end_signal: int) -> Callable[[], None]:

@@ -23,7 +23,8 @@ AFTER = 0.2
 LONGEST_START = 10.0
 """Maximum seconds to wait at the end of a program for a guard that starts."""
 
-_ENDED = b"ended\n"
+ENDED = b"ended\n"
+"""The message to a guard that its program has ended."""
 
 # busybox's grep reads only to the first NUL
 _SCRIPT = r"""
@@ -96,7 +97,7 @@ class Guard:
         try:
             self._over.wait()
             if self._ended:
-                channel.finish(_ENDED)
+                channel.finish(ENDED)
         except OSError:
             return  # the container has ended
         finally:

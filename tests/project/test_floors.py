@@ -203,6 +203,7 @@ def test_only_the_command_line_does_this(what: str) -> None:
         "torchx.supervisor",
         "torchx.sweeps.conductor",
         "torchx.waiting.keeper",
+        "torchx.schedulers.shared.child_guard",
         "torchx.schedulers.docker.queueing.start",
         "torchx.schedulers.slurm.node.agent",
         "torchx.schedulers.slurm.node.program",

@@ -138,13 +138,15 @@ def end_remaining(
     view: JobView, descendants: Callable[[], set[Process]] = lambda: set[Process]()
 ) -> set[Process]:
     """Ends the remaining processes of a job without a supervisor; returns those that cannot be ended."""
-    return _end(lambda: _remaining(view) | descendants(), min(view.record.grace, LONGEST_GRACE))
+    return end_processes(lambda: _remaining(view) | descendants(), min(view.record.grace, LONGEST_GRACE))
 
 
 def end_unreadable(paths: JobPaths) -> set[Process]:
     """Ends the processes of a job whose record cannot be read; returns those that cannot be ended."""
     mark = process_marks.mark_of(paths.folder.name)
-    return _end(lambda: {*process_marks.limit_marked(mark), *_supervisor_on_record(paths)}, LONGEST_GRACE)
+    return end_processes(
+        lambda: {*process_marks.limit_marked(mark), *_supervisor_on_record(paths)}, LONGEST_GRACE
+    )
 
 
 def _supervisor_on_record(paths: JobPaths) -> set[Process]:
@@ -157,7 +159,7 @@ def _supervisor_on_record(paths: JobPaths) -> set[Process]:
     return set()
 
 
-def _end(find: Callable[[], set[Process]], grace: float) -> set[Process]:
+def end_processes(find: Callable[[], set[Process]], grace: float) -> set[Process]:
     """Ends processes and their new children: TERM, then KILL; returns those that cannot be ended."""
     spared = _self_and_ancestors()
     known: set[Process] = set()

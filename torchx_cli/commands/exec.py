@@ -46,17 +46,19 @@ def exec_(
 ) -> int:
     """Run a program in a running replica and return its exit code.
 
-    The default is the first role and replica. On a terminal the program gets a terminal too.
+    The default is the first role and replica. On a terminal the program gets a terminal too, unless the
+    command runs in the background of a shell.
     """
     parsed = parse_log_target(target)
     command = command[1:] if command[0] == "--" else command
     if not command:
         raise UsageError("no program given, e.g. torchx exec @last nvidia-smi", code="missing_argument")
-    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    may_read = not sys.stdin.isatty() or _in_foreground()
+    terminal = sys.stdin.isatty() and sys.stdout.isatty() and may_read
     with session_of(ctx).runner() as runner:
         handle, described = find_replicas(runner, parsed.handle)
         role, replica = requested_replica(parsed, described)
-        source = sys.stdin.fileno() if stdin or terminal else None
+        source = sys.stdin.fileno() if terminal or (stdin and may_read) else None
         streams = Streams(sys.stdout.buffer, sys.stderr.buffer, source, terminal, _size)
         with _raw(terminal):
             return runner.execute(handle, role, replica, command, streams)
@@ -76,6 +78,14 @@ def requested_replica(parsed: LogTarget, described: DescribeAppResponse) -> tupl
     if not described.roles_statuses:
         raise StateError(f"{described.app_id} has no replicas")
     return parsed.role or described.roles_statuses[0].role, parsed.replicas[0] if parsed.replicas else 0
+
+
+def _in_foreground() -> bool:
+    """Returns False in the background of a shell, which stops a process that uses the terminal."""
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:  # a terminal that is not that of this session: it stops no process
+        return True
 
 
 def _size() -> tuple[int, int]:

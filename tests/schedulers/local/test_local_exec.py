@@ -7,18 +7,19 @@ import io
 import os
 import random
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from local import ended, scheduler, sh, submit, text
-from program import on_terminal, start, torchx
+from program import COMMAND, environment, on_terminal, start, torchx
 from support import wait_until
 
 from torchx.errors import StateError
 from torchx.jobs.view import JobView
-from torchx.machine import enter
+from torchx.machine import enter, processes
 from torchx.machine.processes import Process
 from torchx.schedulers.local.exec import process_of
 from torchx.schedulers.shared.child import run_child
@@ -160,6 +161,96 @@ def test_the_program_ends_with_the_command_line(number: signal.Signals) -> None:
         pid = int(command.stdout.readline())
         command.send_signal(number)
     wait_until(lambda: enter.start_of(pid) < 0, "it has ended")
+
+
+BELOW = """
+sh -c 'trap "" TERM HUP; echo $$ > {0}/child; exec sleep 600' &
+setsid sh -c 'echo $$ > {0}/session; exec sleep 600' &
+env -i sh -c 'echo $$ > {0}/nameless; exec sleep 600' &
+while ! [ -s {0}/child -a -s {0}/session -a -s {0}/nameless ]; do sleep 0.01; done
+echo up
+wait
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
+def test_processes_below_the_program_end_with_the_command_line(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """Without a terminal, whose end would be a signal for them; some ignore it, or have left the session."""
+    app_id = submit(sh("echo up; exec sleep 600"))
+    until_up(app_id)
+    command = start("exec", f"local_cwd://torchx/{app_id}", "sh", "-c", BELOW.format(tmp_path))
+    with command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == "up\n"
+        command.send_signal(number)
+    for name in ("child", "session", "nameless"):
+        pid = int((tmp_path / name).read_text())
+        wait_until(lambda pid=pid: enter.start_of(pid) < 0, f"{name} has ended")  # type: ignore[misc]
+    assert text(app_id) == "up\n"
+    described = scheduler().glance(app_id)
+    assert described is not None
+    assert described.state.name == "RUNNING"
+
+
+def test_a_program_may_leave_a_process_behind(tmp_path: Path) -> None:
+    app_id = submit(sh("echo up; exec sleep 600"))
+    until_up(app_id)
+    script = f"sleep 600 >/dev/null 2>&1 & echo $! > {tmp_path}/pid"
+    assert run(app_id, "sh", "-c", script)[0] == 0
+    pid = int((tmp_path / "pid").read_text())
+    wait_until(lambda: not pids_of_module("shared.child_guard"), "the guard has ended")
+    assert enter.start_of(pid) > 0
+    os.kill(pid, signal.SIGKILL)
+
+
+def pids_of_module(name: str) -> list[int]:
+    """Returns the child processes of this process that run a module."""
+    found = []
+    for entry in processes.table():
+        command = processes.read_proc(f"/proc/{entry.process.pid}/cmdline")
+        if entry.parent == os.getpid() and name.encode() in command:
+            found.append(entry.process.pid)
+    return found
+
+
+SHELL = """
+import os, pty, signal, sys
+pid, terminal = pty.fork()
+if not pid:  # the shell of the terminal, with another process group in the foreground
+    child = os.fork()
+    if not child:
+        os.setpgid(0, 0)
+        os.execv(sys.argv[1], sys.argv[1:])
+    os.setpgid(child, child)
+    _, status = os.waitpid(child, os.WUNTRACED)
+    if os.WIFSTOPPED(status):
+        os.killpg(child, signal.SIGKILL)
+        os._exit(99)
+    os._exit(os.waitstatus_to_exitcode(status))
+shown = b""
+try:
+    while data := os.read(terminal, 1024):
+        shown += data
+except OSError:
+    pass
+print(shown.decode(), end="")
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["-i"]])
+def test_a_program_runs_in_the_background_of_a_shell(flags: list[str]) -> None:
+    """A process in the background that reads the terminal or changes its mode is stopped."""
+    app_id = submit(sh("echo up; exec sleep 600"))
+    until_up(app_id)
+    words = ["exec", *flags, f"local_cwd://torchx/{app_id}", "sh", "-c", "echo out; exit 7"]
+    done = subprocess.run(
+        [sys.executable, "-c", SHELL, *COMMAND, *words],
+        env=environment(), capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (7, "out\n"), done.stderr
 
 
 def test_an_interrupt_ends_the_program(tmp_path: Path) -> None:
