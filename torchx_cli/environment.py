@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from torchx.errors import UsageError
+from torchx.machine.files import expanded
 from torchx.masking import SecretValue, add_references
 from torchx_cli.flags import PROGRAM, option
 
@@ -146,7 +146,7 @@ def _own_variable(flag: str, name: str) -> str:
 
 def _read(flag: str, path: str) -> str:
     try:
-        with Path(path).expanduser().open("rb") as file:
+        with expanded(path).open("rb") as file:
             data = file.read(LARGEST + 1)
         if len(data) > LARGEST:
             raise UsageError(f"the file {path} of {flag} is larger than {LARGEST >> 20} MB")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchx.errors import UsageError
+from torchx.machine.files import expanded
 
 if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal, runopts
@@ -43,7 +43,7 @@ def retry_options(retry_on: Sequence[str], no_retry_on: Sequence[str]) -> dict[s
 
 def limit_options(time_limit: str, notice: str, requeue: str, checkpoint_dir: str) -> dict[str, CfgVal]:
     """Returns the run options of the given flags for the time limit."""
-    folder = str(Path(checkpoint_dir).expanduser().absolute()) if checkpoint_dir else ""
+    folder = str(expanded(checkpoint_dir).absolute()) if checkpoint_dir else ""
     return _given(time_limit=time_limit, notice=notice, requeue_on=requeue, checkpoint_dir=folder)
 
 

@@ -14,6 +14,7 @@ from torchx.errors import TorchxError
 from torchx.jobs.paths import state_home, user_home
 from torchx.lazy import lazy_imports
 from torchx.machine import files
+from torchx.machine.files import expanded
 from torchx.schedulers.kubernetes.manifests.names import split_run
 from torchx.specs.run_options import CfgVal
 
@@ -88,7 +89,7 @@ def remember(app_id: str, cfg: Mapping[str, CfgVal]) -> None:
     if not options:
         return
     if "kubeconfig" in options:
-        options["kubeconfig"] = str(Path(options["kubeconfig"]).expanduser().absolute())
+        options["kubeconfig"] = str(expanded(options["kubeconfig"]).absolute())
     with suppress(OSError, TorchxError):  # the application runs: a missing note must not be an error
         state_home()
         path = _note(app_id)

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
-from torchx.machine.files import make_folder, move_folder
+from torchx.machine.files import expanded, make_folder, move_folder
 from torchx.schedulers.local.archive_members import (
     MB,
     BadArchiveError,
@@ -146,7 +146,7 @@ def _opened(stream: Any) -> tarfile.TarFile:
 
 def _open_fs(url: str) -> tuple[Any, str]:
     try:
-        fs, path = fsspec.core.url_to_fs(url if "://" in url else str(Path(url).expanduser().absolute()))
+        fs, path = fsspec.core.url_to_fs(url if "://" in url else str(expanded(url).absolute()))
     except (ImportError, ValueError) as error:
         raise UsageError(f"image `{url}` cannot be opened: {error}") from error
     return fs, path

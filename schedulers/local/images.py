@@ -13,6 +13,7 @@ from pathlib import Path
 from torchx.errors import UsageError
 from torchx.jobs.paths import Home, user_home
 from torchx.lazy import lazy_imports
+from torchx.machine.files import expanded
 from torchx.specs.app import Role
 from torchx.specs.run_options import CfgVal
 
@@ -145,7 +146,7 @@ class LocalDirectoryImageProvider(ImageProvider):
         Raises:
             UsageError: the image is neither an existing folder nor an existing archive.
         """
-        folder = Path(image).expanduser()
+        folder = expanded(image)
         if folder.is_dir():
             return str(folder.absolute())
         if not image.endswith(archives.ARCHIVES):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from torchx import settings
 from torchx.jobs.paths import Home, LogPaths, user_home
 from torchx.lazy import lazy_imports
+from torchx.machine.files import expanded
 from torchx.schedulers.ids import make_unique
 from torchx.schedulers.local.checks import notes_of
 from torchx.schedulers.local.images import ImageProvider
@@ -79,7 +80,7 @@ def dry_run(
     addresses = rules.host_variables(hosts) if len(hosts) > 1 and knows_hosts else {}
     option = cfg.get("log_dir")
     # absolute: the supervisor has another working directory
-    log_dir = Path(str(option)).expanduser().absolute() if option else Home(user_home()).logs
+    log_dir = expanded(str(option)).absolute() if option else Home(user_home()).logs
     logs = LogPaths(log_dir / session / app_id)
     request = PopenRequest(app_id, str(logs.folder))
     notes: list[str] = []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torchx.errors import StateError, UsageError
 from torchx.jobs.paths import user_home
 from torchx.lazy import lazy_imports
-from torchx.machine.files import make_folder, move_folder
+from torchx.machine.files import expanded, make_folder, move_folder
 from torchx.schedulers.slurm.directives import in_containers
 from torchx.schedulers.slurm.folders.filesystems import LOCAL, existing_parent, type_of
 from torchx.specs.app import AppDef
@@ -47,7 +47,7 @@ class WorkspaceCopy(NamedTuple):
 def base_folder(cfg: Mapping[str, CfgVal]) -> Path:
     """Returns the folder shared with all nodes: ``job_dir``, or ``slurm`` in the state home."""
     job_dir = cfg.get("job_dir")
-    return Path(str(job_dir)).expanduser().absolute() if job_dir else user_home() / "slurm"
+    return expanded(str(job_dir)).absolute() if job_dir else user_home() / "slurm"
 
 
 def fallback_folder(cfg: Mapping[str, CfgVal]) -> Path | None:

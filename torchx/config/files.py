@@ -11,6 +11,7 @@ from typing import NamedTuple
 from torchx import settings
 from torchx.config.ini import ConfigError
 from torchx.config.trust import approved_content, objection
+from torchx.machine.files import expanded
 
 CONFIG_FILE = ".torchxconfig"
 """The name of a configuration file."""
@@ -55,7 +56,7 @@ def find_files(dirs: Iterable[str | os.PathLike[str]] | None = None) -> Found:
     if named is not None:
         return Found((_named(named),) if named else ())
     if dirs is not None:
-        files = (Path(folder).expanduser().absolute() / CONFIG_FILE for folder in dirs)
+        files = (expanded(folder).absolute() / CONFIG_FILE for folder in dirs)
         return Found(tuple(dict.fromkeys(file for file in files if file.is_file())))
     home = os.environ.get("HOME")
     home_file = Path(home).absolute() / CONFIG_FILE if home else None
@@ -72,7 +73,7 @@ def find_files(dirs: Iterable[str | os.PathLike[str]] | None = None) -> Found:
 
 
 def _named(name: str) -> Path:
-    path = Path(name).expanduser().absolute()
+    path = expanded(name).absolute()
     if not path.is_file():
         raise ConfigNotFoundError(
             f"no configuration file at {name} (from ${settings.TORCHXCONFIG})",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from torchx.config.ini import Setting
 from torchx.config.model import Config, split_profile
+from torchx.machine.files import expanded
 
 
 def located(setting: Setting) -> Setting:
@@ -22,7 +23,7 @@ def located_component(setting: Setting) -> str:
     """Returns the name of a component, with the path of its file if it is not in the working directory."""
     path, _, function = setting.value.rpartition(":")
     file = _file(path, setting.origin.path)
-    there = file is None or file == Path(path).expanduser().resolve()
+    there = file is None or file == expanded(path).resolve()
     return setting.value if there else f"{file}:{function}"
 
 
@@ -63,5 +64,5 @@ def _place(path: str, config_file: Path | None, exists: Callable[[Path], bool]) 
     if config_file is not None:
         at_home = str(config_file.parent) == os.environ.get("HOME")
         places.insert(1 if at_home else 0, config_file.parent)
-    expanded = Path(path).expanduser()
-    return next((place / expanded for place in places if exists(place / expanded)), places[0] / expanded)
+    file = expanded(path)
+    return next((place / file for place in places if exists(place / file)), places[0] / file)

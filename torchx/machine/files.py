@@ -17,6 +17,9 @@ from torchx.settings import TORCHX_HOME
 
 PRIVATE_FOLDER = 0o700
 PRIVATE_FILE = 0o600
+DEFAULT_HOME = ".torchx"
+"""The name of the state home in the home folder of a user."""
+
 OTHER_HOME = f"set {TORCHX_HOME} to a folder of your own"
 
 _KINDS = {
@@ -40,9 +43,23 @@ def state_home_path() -> Path:
     if not (path or user.startswith("/")):
         raise StateError(f"HOME is `{user}`, which is not an absolute path", hint=OTHER_HOME)
     try:
-        return Path(path).expanduser().absolute() if path else Path.home() / ".torchx"
+        return Path(path).expanduser().absolute() if path else Path.home() / DEFAULT_HOME
     except RuntimeError as error:  # no HOME, and a user without an entry in the password file
         raise StateError("no home folder is known for this user", hint=OTHER_HOME) from error
+
+
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """Returns a path with ``~`` replaced by the home folder.
+
+    Raises:
+        StateError: that is unknown: HOME is not set, and the user has no entry in the password file.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise StateError(
+            f"the home folder in `{os.fspath(path)}` is unknown", hint="write the whole path"
+        ) from error
 
 
 def open_file(
@@ -155,6 +172,8 @@ def make_folder(folder: Path, *, exist_ok: bool = True) -> None:
         OSError: it cannot be created.
     """
     try:
+        if folder.name == DEFAULT_HOME and not os.environ.get(TORCHX_HOME):
+            _check_owner(folder)
         folder.mkdir(mode=PRIVATE_FOLDER)
     except FileNotFoundError:
         make_folder(folder.parent)
@@ -165,6 +184,17 @@ def make_folder(folder: Path, *, exist_ok: bool = True) -> None:
     else:
         if folder.stat().st_mode & 0o777 != PRIVATE_FOLDER:  # a umask that restricts the owner
             folder.chmod(PRIVATE_FOLDER)
+
+
+def _check_owner(home: Path) -> None:
+    """Checks that root creates no state home in the home folder of another user, as with ``sudo -E``.
+
+    Raises:
+        OSError: it would: the user could not use it.
+    """
+    if os.geteuid() == 0 and not os.path.lexists(home) and (owner := home.parent.stat().st_uid) != 0:
+        why = f"root would create it in the home folder of user {owner} (sudo -H uses that of root)"
+        raise PermissionError(errno.EPERM, why, os.fspath(home))
 
 
 def move_folder(part: Path, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -149,8 +150,11 @@ def is_changed(repository: Repository, folder: Path, deadline: Deadline) -> bool
 
 def converts(facts: Mapping[str, str], repository: Repository) -> bool:
     """Returns True if git may convert the contents of files, besides by attributes in the tree."""
-    attributes = Path(facts.get("core.attributesfile") or "~/.config/git/attributes").expanduser()
-    places = (Path(repository.common_dir, "info/attributes"), attributes)
+    attributes = facts.get("core.attributesfile") or "~/.config/git/attributes"
+    places = (
+        Path(repository.common_dir, "info/attributes"),
+        Path(os.path.expanduser(attributes)),  # noqa: PTH111  # there may be no home
+    )
     unset = facts.get("core.autocrlf", "false").lower() in ("false", "0", "no", "off")
     return not unset or any(place.is_file() and place.stat().st_size > 0 for place in places)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
+from torchx.machine.files import expanded
 
 with lazy_imports:
     import shutil
@@ -81,7 +82,7 @@ class Workspace:
                 raise UsageError(
                     f"workspace project `{project}` has the target `{target}`, outside the job's root"
                 )
-            src, dst = pathlib.Path(project).expanduser(), root / target
+            src, dst = expanded(project), root / target
             try:
                 if src.is_file():
                     dst.mkdir(parents=True, exist_ok=True)

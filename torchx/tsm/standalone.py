@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx import specs
 from torchx.errors import StateError, UsageError
+from torchx.machine.files import expanded
 from torchx.specs import AppDef, AppDryRunInfo, AppHandle, AppStatus, CfgVal, runopts
 from torchx.specs.handles import UnknownAppException, make_app_handle, parse_app_handle
 from torchx.tsm.application import Application, Role
@@ -185,7 +186,7 @@ def _ready(role: specs.Role, backend: str, requested: str) -> specs.Role:
 
 def _starts_itself(role: Role, backend: str) -> bool:
     """Returns True if a script is executable on this machine."""
-    folder = Path(role.image).expanduser() if backend == DIR else Path.cwd()
+    folder = expanded(role.image) if backend == DIR else Path.cwd()
     if os.sep in role.entrypoint:
         return os.access(folder / role.entrypoint, os.X_OK)
     path = os.pathsep.join([str(folder), role.env.get("PATH", os.environ.get("PATH", os.defpath))])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx.machine.files import expanded
 from torchx.workspace.api import WorkspaceMixin
 
 with lazy_imports:
@@ -49,7 +50,7 @@ class DirWorkspaceMixin(WorkspaceMixin[None]):
         """
         job_dir = cfg.get("job_dir")
         if job_dir:
-            folder = Path(str(job_dir)).expanduser().absolute()
+            folder = expanded(str(job_dir)).absolute()
             if folder.exists() and folder != getattr(self, "_created", None):
                 raise UsageError(f"job_dir {folder} already exists; each job needs a new one")
             self._created = folder

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.errors import AbsentError, StateError, UsageError
 from torchx.lazy import lazy_imports
-from torchx.machine.files import read_file
+from torchx.machine.files import expanded, read_file
 from torchx.suggestions import did_you_mean
 
 with lazy_imports:
@@ -32,8 +32,9 @@ class NoPackageError(AbsentError):
 def kubeconfigs(kubeconfig: str | None = None) -> list[Path]:
     """Returns the existing kubeconfig files: those given, those of KUBECONFIG, or ``~/.kube/config``."""
     kubeconfig = kubeconfig or os.environ.get("KUBECONFIG", "")
-    paths = [Path(part).expanduser() for part in kubeconfig.split(os.pathsep) if part]
-    return [path for path in paths or [Path("~/.kube/config").expanduser()] if path.is_file()]
+    paths = [expanded(part) for part in kubeconfig.split(os.pathsep) if part]
+    default = Path(os.path.expanduser("~/.kube/config"))  # noqa: PTH111  # there may be no home
+    return [path for path in paths or [default] if path.is_file()]
 
 
 def in_cluster() -> bool:

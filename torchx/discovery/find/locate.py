@@ -13,6 +13,7 @@ from torchx.discovery.model import LinterMessage
 from torchx.discovery.source.component_source import open_source, read_source
 from torchx.discovery.source.outline import components
 from torchx.discovery.source.places import shown
+from torchx.machine.files import expanded
 from torchx.suggestions import did_you_mean, nearest
 
 ALL_COMPONENTS = "all components: torchx builtins"
@@ -52,7 +53,7 @@ def parse_name(name: str, cwd: Path) -> FileRef | ModuleRef | None:
             f"`{name}` is not a component name",
             hint="e.g. utils.echo, train.py:trainer or pkg.module:trainer",
         )
-    path = cwd / Path(left).expanduser()
+    path = cwd / expanded(left)
     if left.endswith(".py") or os.sep in left or path.is_file():
         if not path.is_file():
             raise _no_file(left, path)
@@ -89,7 +90,7 @@ def locate_source(target: str) -> tuple[Path, str | None]:
     Raises:
         ComponentNotFoundException: not found.
     """
-    path, cwd = Path(target).expanduser(), Path.cwd()
+    path, cwd = expanded(target), Path.cwd()
     if path.exists():
         return path, None
     if target.endswith(".py") or (os.sep in target and ":" not in target):
@@ -146,7 +147,7 @@ def _last(rest: str, below: str) -> str | None:
 
 
 def _no_function(name: str, cwd: Path) -> ComponentNotFoundException:
-    path = cwd / Path(name).expanduser()
+    path = cwd / expanded(name)
     if not path.is_file():
         return _no_file(name, path)
     source = open_source(path)

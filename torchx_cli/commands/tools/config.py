@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 import re
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +13,7 @@ from torchx.config.model import OWN_SECTION
 from torchx.config.options import valid_options
 from torchx.config.trust import approve
 from torchx.errors import TorchxError
+from torchx.machine.files import expanded
 from torchx.notifications.plan import shown as shown_target
 from torchx.printable import one_line
 from torchx_cli.app import TYPER
@@ -92,7 +92,7 @@ def trust(
     Such files are ignored by default because they name programs to run; review the file first. A
     changed file must be trusted again.
     """
-    path = pathlib.Path(file).expanduser()
+    path = expanded(file)
     approved = approve(path / CONFIG_FILE if path.is_dir() else path)
     name = one_line(shown_path(approved))
     note(f"{name} is trusted; if it changes, it must be trusted again")
