@@ -298,6 +298,25 @@ def test_read_only_folders_are_removed(tmp_path: Path) -> None:
     assert (tmp_path / "outside").stat().st_mode & 0o777 == 0o500
 
 
+def test_no_session_folder_is_left_in_a_folder_of_the_user(home: Home, tmp_path: Path) -> None:
+    """One that is not empty, or that the user has made, stays."""
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes").touch()
+    for session, mode, more in (("torchx", 0o700, ""), ("made", 0o755, ""), ("full", 0o700, "file")):
+        paths = job(home, f"job-{session}")
+        logs = mine / session / paths.folder.name
+        logs.parent.mkdir(mode=mode)
+        (home.logs / "torchx" / paths.folder.name).rename(logs)
+        change(paths, log_dir=str(logs))
+        if more:
+            (logs.parent / more).touch()
+        pruning.remove_job(paths, logs)
+        assert not logs.exists()
+    assert sorted(path.name for path in mine.iterdir()) == ["full", "made", "notes"]
+    assert (home.logs / "torchx").exists()
+
+
 def deep(top: Path, depth: int) -> Path:
     """Makes folders below each other, deeper than a path can name; each has a file, some are read-only."""
     before = Path.cwd()

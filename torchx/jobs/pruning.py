@@ -15,7 +15,7 @@ from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.reconcile import is_supervised
 from torchx.jobs.record import LARGEST, JobRecord
 from torchx.jobs.recovery import describe_survivors, end_unreadable
-from torchx.jobs.removal import cannot_be_removed, remove
+from torchx.jobs.removal import cannot_be_removed, remove, remove_logs
 from torchx.jobs.view import load
 from torchx.machine import files, trees
 from torchx.machine import locks as lock
@@ -125,7 +125,7 @@ def remove_job(paths: JobPaths, logs: Path) -> None:
         raise cannot_be_removed(error, paths.folder) from error
     why = why_not_removable(logs)
     if not why:
-        remove(logs)
+        remove_logs(logs, Home(paths.folder.parent.parent).logs)
     remove(hidden)  # last: it names the logs
     if why:
         raise StateError(

@@ -11,7 +11,7 @@ from torchx.errors import StateError, TorchxError, UsageError
 from torchx.jobs.paths import Home, JobPaths, LogPaths
 from torchx.jobs.record import JobRecord
 from torchx.jobs.recovery import end_remaining
-from torchx.jobs.removal import remove
+from torchx.jobs.removal import remove, remove_logs
 from torchx.jobs.view import load
 from torchx.machine import files
 from torchx.machine import locks as lock
@@ -80,7 +80,10 @@ def launch(
             _undo(paths)
         for folder in made:
             with contextlib.suppress(StateError):
-                remove(folder)
+                if folder == logs.folder:
+                    remove_logs(folder, home.logs)
+                else:
+                    remove(folder)
         if isinstance(error, OSError):
             where = error.filename or paths.folder
             raise StateError(f"the job cannot be recorded at {where}: {error.strerror}") from error
