@@ -83,8 +83,15 @@ def submit(
     try:
         write(paths.id, str(job_id))
         Records().add(record)
-    except BaseException:
-        client.call(["scancel", str(job_id)])
+    except BaseException as error:
+        try:
+            client.call(["scancel", str(job_id)])
+        except StateError as failed:
+            raise StateError(
+                f"job {job_id} was submitted, but it could be neither recorded ({error}) nor cancelled "
+                f"({failed.message})",
+                hint=f"to cancel it: scancel {job_id}",
+            ) from error
         raise
     return job_id, notes
 

@@ -51,6 +51,22 @@ def test_arguments_that_look_like_options_arrive(programs: Path, monkeypatch: py
     assert (programs / "sbatch.partition").read_text() == "mine\n"
 
 
+def test_a_job_that_can_be_neither_recorded_nor_cancelled_is_named(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk, and a controller that does not answer."""
+    (programs / "scancel").write_text("#!/bin/sh\necho 'scancel: error: no answer' >&2; exit 1\n")
+    (programs / "scancel").chmod(0o755)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Records, "add", full)
+    with pytest.raises(StateError, match="job 7 was submitted.*No space left.*no answer") as raised:
+        create_scheduler("torchx").submit(AppDef("a", [Role("r", "", entrypoint="true")]), {})
+    assert raised.value.hint == "to cancel it: scancel 7"
+
+
 def test_the_error_of_sbatch_about_an_option_is_shown_whole(programs: Path) -> None:
     refusal = "sbatch: unrecognized option '--segment=2'\nTry sbatch --help for more."
     (programs / "sbatch").write_text(f'#!/bin/sh\necho "{refusal}" >&2; exit 1\n')
