@@ -193,10 +193,11 @@ def test_jobs_of_a_stopped_user_do_not_block_the_queue(
             for pid in stopped:
                 os.kill(pid, signal.SIGCONT)
             wait_until(lambda: other.message(theirs[0]).startswith("RUNNING"), "they get their place back")
-            for pid in other.processes():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            other.unfinished()
+            for module, number in (("waiting.keeper", signal.SIGKILL), ("supervisor", signal.SIGTERM)):
+                for pid in other.processes(module):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
+            wait_until(lambda: not other.processes(), "their processes have ended")
         wait_until(lambda: not {f"gpu-{gpu}" for gpu in gpus.ids} & names_in_use(), "all GPUs are free")
 
 
