@@ -220,6 +220,7 @@ def test_why_it_waits_is_not_said_when_the_engine_stops(
     monkeypatch.setattr(waiting, "PATIENCE", 0.01)
     waits = waiting.Waiting(use(memory=Breaks), "memory://torchx/a")
     with waits:
+        assert waits._thread is not None
         waits._thread.join(30)
     assert capfd.readouterr().err == ""
 

@@ -36,9 +36,10 @@ class Waiting:
         self._runner, self._handle, self._notes = runner, handle, notes
         self._stop = threading.Event()
         self._printed = ""
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Waiting:
-        threads.begin(self._run, name="waiting")
+        self._thread = threads.begin(self._run, name="waiting")
         return self
 
     def __exit__(self, *exception: object) -> None:

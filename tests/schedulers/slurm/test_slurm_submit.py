@@ -62,7 +62,7 @@ def test_a_job_that_can_be_neither_recorded_nor_cancelled_is_named(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Records, "add", full)
-    with pytest.raises(StateError, match="job 7 was submitted.*No space left.*no answer") as raised:
+    with pytest.raises(StateError, match=r"job 7 was submitted.*No space left.*no answer") as raised:
         create_scheduler("torchx").submit(AppDef("a", [Role("r", "", entrypoint="true")]), {})
     assert raised.value.hint == "to cancel it: scancel 7"
 
