@@ -8,6 +8,7 @@ from contextlib import suppress
 from select import POLLIN, poll
 from typing import Any
 
+from torchx.errors import StateError
 from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import PATIENCE, Engine, EngineError
 from torchx.schedulers.docker.engine.following import Following, follow
@@ -43,12 +44,13 @@ def read_logs(engine: Engine, app_id: str, query: LogQuery) -> Iterator[LogChunk
     """Returns the logs of all replicas in order of time.
 
     Raises:
-        StateError: the engine does not know the application, or it cannot be read.
+        StateError: the engine does not know the application, it cannot be read, or its logs were removed.
     """
     containers = readable(engine, app_id)
     keep = line_filter(query, time_of)
     if query.follow and query.until is None and not _is_over(containers):
         return _Follower(engine, app_id, query, keep).read()
+    _require_logs(app_id, containers, query)
     containers = [c for c in containers if _is_wanted(query, c)]
     logs = [select(read_log(engine, one, query), keep) for one in containers]
     return _chunks(containers, select(merged(logs, MOST_OPEN, MAX_PARALLEL), None, query.tail))
@@ -57,6 +59,22 @@ def read_logs(engine: Engine, app_id: str, query: LogQuery) -> Iterator[LogChunk
 def _is_over(containers: Sequence[Container]) -> bool:
     """Returns True if an application has ended, so that there is nothing to follow."""
     return not containers or replay(job_of(containers), containers).end is not None
+
+
+def _require_logs(app_id: str, containers: Sequence[Container], query: LogQuery) -> None:
+    """Checks that a container of the selected replicas has a log, if one has run.
+
+    Raises:
+        StateError: all of them were removed.
+    """
+    if any(_is_wanted(query, container) for container in containers if not container.removed):
+        return
+    progress = replay(job_of(containers), containers)
+    for ordinal, (role, replica) in enumerate(progress.job.members):
+        newest = progress.newest(ordinal)
+        is_removed = ordinal in progress.lost or (newest is not None and newest.removed)
+        if is_removed and query.selects(role.name, replica):
+            raise StateError(f"the log of {role.name}/{replica} of {app_id} was removed with its container")
 
 
 def _is_wanted(query: LogQuery, container: Container) -> bool:

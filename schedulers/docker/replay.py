@@ -293,9 +293,11 @@ def _collect_pending(progress: Progress, actions: Sequence[Action], unstarted: S
 
 def _is_startable(progress: Progress, ordinal: int) -> bool:
     """Returns True if the container of the current attempt of a replica exists and can still be started."""
-    newest = progress.newest(ordinal)
+    newest, before = progress.newest(ordinal), progress.replicas[ordinal][-2:-1]
     if newest is None or newest.attempt < progress.expected[ordinal]:
         return False
+    if progress.cancelled and before and before[0].mark in ENDED:
+        return False  # a supervisor created it after the cancellation, and removes it
     return _is_pending(newest, held=bool(progress.job.members[ordinal][0].after))
 
 

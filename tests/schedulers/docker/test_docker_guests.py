@@ -197,6 +197,9 @@ def test_a_success_stays_when_its_container_is_removed(jobs: Jobs) -> None:
         0,
         True,
     )
+    with pytest.raises(StateError, match=r"the log of w/0 of .* was removed with its container"):
+        text(app_id, replicas={"w": frozenset({0})})
+    assert text(app_id) == ""
     native = scheduler().describe_native(app_id)
     assert len(native) == 1
     scheduler().delete(app_id)

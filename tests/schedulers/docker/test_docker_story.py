@@ -193,6 +193,14 @@ def test_a_cancelled_job_starts_nothing_again() -> None:
     assert (told.starts, told.end and told.end.state) == ([], "CANCELLED")
 
 
+def test_a_container_created_after_the_cancellation_changes_nothing() -> None:
+    data = job(retries=5, replicas=1)
+    cancelled = container(0, data, exit_code=1, mark=CANCELLED)
+    retry = {"used": {"application": 1}, "attempts": [2]}
+    late = container(0, data, attempt=2, retry=retry, status="created", started=None, created=1011.0)
+    assert state(cancelled) is state(cancelled, late) is AppState.CANCELLED
+
+
 def test_a_failure_before_a_cancel_stays_one() -> None:
     data = job()
     assert (
