@@ -26,7 +26,7 @@ from torchx.schedulers.docker.labels import (
     read_job,
     read_retry,
 )
-from torchx.schedulers.docker.request import container_name
+from torchx.schedulers.docker.request import container_name, without_end_dots
 from torchx.schedulers.docker.rules import marks
 
 LIVE = ("running", "paused", "restarting")
@@ -208,7 +208,8 @@ def _has_copied_labels(labels: Mapping[str, Any], name: str, host: str) -> bool:
         return False
     if JOB not in labels and host == name:  # a container of TorchX, which shortens names in another way
         return False
-    return host != container_name(labels[APP_ID], role, replica)
+    # earlier versions kept dots
+    return without_end_dots(host) != container_name(labels[APP_ID], role, replica)
 
 
 def _parsed(plain: Container, inspected: Mapping[str, Any], labels: Mapping[str, Any]) -> Container:

@@ -218,9 +218,17 @@ def container_name(app_id: str, role: str, replica: int) -> str:
 
     >>> container_name("a-very-long-name-of-an-application-b1", "trainer", 0)
     'long-name-of-an-application-b1-trainer-0'
+    >>> container_name("a-b1", "data.", 0)
+    'a-b1-data-0'
     """
     rest = f"-{re.sub(r'[^A-Za-z0-9_.-]', '-', role[:LONGEST_ROLE])}-{replica}"
-    return (app_id[-min(LONGEST_ID, LONGEST_NAME - len(rest)) :] + rest).lstrip("-_.")
+    name = app_id[-min(LONGEST_ID, LONGEST_NAME - len(rest)) :] + rest
+    return without_end_dots(name).lstrip("-_.")
+
+
+def without_end_dots(name: str) -> str:
+    """Returns a name whose parts do not end with a dot before a dash, which no host name allows."""
+    return re.sub(r"\.+-", "-", name)
 
 
 def as_text(job: DockerJob) -> str:

@@ -265,16 +265,22 @@ class Supervisor:
                 return
             all_of(in_parallel(lambda one: self._engine.call("POST", f"/containers/{one}/start"), ready))
         except EngineError:
-            remove(self._engine, [made for made in results if isinstance(made, str)])
+            self._discard([made for made in results if isinstance(made, str)])
             raise
 
     def _is_still_needed(self, ready: Sequence[str]) -> bool:
-        """Returns True if a start is still needed; otherwise removes its containers."""
+        """Returns True if a start is still needed; otherwise discards its containers."""
         containers = find_containers(self._engine, self._app_id).get(self._app_id, ())
         if containers and not self._replay(containers).cancelled:
             return True
-        remove(self._engine, ready)
+        self._discard(ready)
         return False
+
+    def _discard(self, made: Sequence[str]) -> None:
+        """Removes containers, except those with the only mark of a cancellation."""
+        containers = find_containers(self._engine, self._app_id).get(self._app_id, ())
+        marked = {container.id for container in containers if container.mark == CANCELLED}
+        remove(self._engine, [container for container in made if container not in marked])
 
 
 def _retry_of(progress: Progress, start: Start) -> tuple[tuple[int, int], ...]:

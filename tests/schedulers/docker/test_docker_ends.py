@@ -32,6 +32,10 @@ from torchx.errors import StateError
 from torchx.machine import locks as lock
 from torchx.schedulers.docker.cancel import cancel
 from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.lookup import containers_of
+from torchx.schedulers.docker.replay import replay
+from torchx.schedulers.docker.rules.job import job_of
+from torchx.schedulers.docker.supervisor import Supervisor
 from torchx.schedulers.docker.supervisor_launch import docker_home
 from torchx.specs.status import AppState
 
@@ -218,3 +222,37 @@ def test_what_has_ended_is_pruned_and_what_runs_is_not(jobs: Jobs) -> None:
     assert [p.app_id for p in scheduler().prune([ended_id, live]) if p.app_id] == [ended_id]
     assert containers(ended_id) == []
     assert len(containers(live)) == 1
+
+
+def test_a_cancellation_of_a_created_retry_is_kept(jobs: Jobs) -> None:
+    app_id = jobs.submit(sh("exit 1", max_retries=5), retry_backoff=600.0)
+    wait_until(lambda: replicas(describe(app_id))[0].exit_code == 1, "it waits for its retry")
+
+    class Cancels(Engine):
+        """An engine on which the application is cancelled as soon as the next container exists."""
+
+        def call(self, method: str, path: str, *args: Any, **named: Any) -> Any:
+            answer = super().call(method, path, *args, **named)
+            if path == "/containers/create":
+                cancel(Engine(), app_id)
+            return answer
+
+    present = containers_of(Engine(), app_id)
+    Supervisor(Cancels(), app_id)._start_all(replay(job_of(present), present), [0])
+    assert ended(app_id).state is AppState.CANCELLED
+    assert [len(r.attempts) for r in replicas(describe(app_id))] == [2]
+    assert [c["State"]["StartedAt"] > "0002" for c in containers(app_id)].count(True) == 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("policy", ["APPLICATION", "ROLE", "REPLICA"])
+def test_a_cancellation_between_attempts_is_final(policy: str, jobs: Jobs) -> None:
+    for moment in range(8):
+        app_id = jobs.submit(sh("exit 1", max_retries=1000, policy=policy), retry_backoff=0.05)
+        wait_until(lambda app_id=app_id, n=moment: len(containers(app_id)) > n // 3, "attempts")  # type: ignore[misc]
+        scheduler().cancel(app_id)
+        assert ended(app_id).state is AppState.CANCELLED
+        begun = len(describe(app_id).roles_statuses[0].replicas[0].attempts)
+        wait_until(lambda app_id=app_id: supervisor_of(app_id) is None, "its supervisor has ended")  # type: ignore[misc]
+        result = describe(app_id)
+        assert (result.state, len(replicas(result)[0].attempts)) == (AppState.CANCELLED, begun)

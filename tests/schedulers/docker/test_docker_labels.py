@@ -161,6 +161,14 @@ def test_a_lone_surrogate_is_replaced() -> None:
     assert told.name == "?"
 
 
+def test_a_container_with_a_name_of_an_earlier_version_is_read() -> None:
+    earlier = inspected(role="data.")
+    earlier["Config"]["Hostname"] = "train-b1-data.-0"
+    assert container(earlier).role == "data."
+    earlier["Config"]["Hostname"] = "0123456789ab"
+    assert read(earlier) is None
+
+
 def test_a_damaged_container_does_not_hide_those_of_its_application() -> None:
     good = [container(inspected(replica=str(n))) for n in (0, 1)]
     bad = container(inspected(job="{"))

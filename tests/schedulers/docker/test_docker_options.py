@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 import yaml
-from containers import Jobs, fresh, scheduler, sh
+from containers import Jobs, describe, fresh, replicas, scheduler, sh
+from support import wait_until
 
 from torchx.errors import UsageError
 from torchx.schedulers.docker.engine.client import Engine
@@ -213,3 +215,32 @@ def test_a_query_loads_neither_the_docker_package_nor_ssh() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
+NAMES = (
+    "a" * 29 + "-" + "b" * 50,
+    "a" * 29 + "." + "b" * 50,
+    "\u03b1\u03b2" * 40,
+    "\U0001f680" * 80,
+    "data.",
+)
+HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?)*")
+
+
+@pytest.mark.parametrize("role", NAMES)
+@pytest.mark.parametrize("app", NAMES)
+def test_shortened_names_are_host_names(app: str, role: str) -> None:
+    request = scheduler().submit_dryrun(AppDef(app, [sh("true", 1000, name=role)]), {}).request
+    hosts = [container.body["Hostname"] for container in request.containers]
+    assert len(set(hosts)) == 1000
+    assert all(len(host) <= 63 and HOST.fullmatch(host) for host in hosts)
+
+
+def test_a_shortened_name_reaches_the_replica(jobs: Jobs) -> None:
+    script = "for host in $(echo $TORCHX_HOSTS_WWWWWWWWWW | tr , ' '); do getent hosts $host || exit 4; done"
+    role = sh("sleep 2; " + script.replace("WWWWWWWWWW", "A" * 29 + "_" + "B" * 50), 3, name=NAMES[1])
+    app_id = jobs.submit(role, sh("sleep 600", name="other"), fail_fast=False)
+    done = wait_until(
+        lambda: [r for r in replicas(describe(app_id))[:3] if r.exit_code == 0], "one has found all"
+    )
+    assert done
