@@ -67,7 +67,9 @@ def _provides_gpus(engine: Engine, info: Any) -> bool:
         return False
     # the engine calls this program if no runtime is configured; its PATH may have more folders than this one
     places = os.pathsep.join([os.environ.get("PATH", ""), DEFAULT_PATH])
-    folders = info.get("CDISpecDirs") or (PODMAN_DEVICES if engine.is_podman else ())
+    folders = info.get("CDISpecDirs") or ()
+    if engine.is_podman:
+        folders = PODMAN_DEVICES
     described = (path for folder in folders for path in Path(folder).glob("nvidia*"))
     return shutil.which(HOOK, path=places) is not None or any(described)
 

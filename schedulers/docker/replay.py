@@ -57,7 +57,9 @@ class Progress:
     def present(self, ordinal: int) -> Container | None:
         """Returns the newest container of a replica, or None if it was removed."""
         newest = self.newest(ordinal)
-        return None if newest is None or newest.removed else newest
+        if newest is None or newest.removed:
+            return None
+        return newest
 
     @property
     def cancelled(self) -> bool:

@@ -198,7 +198,9 @@ def _unreachable(silent: Mapping[str, Exception], known: str) -> UnreachableErro
     name, reason = next(iter(silent.items()))
     why = (reason.message if isinstance(reason, TorchxError) else str(reason)).strip().partition("\n")[0]
     others = f"; {', '.join(list(silent)[1:])} did not answer either" if len(silent) > 1 else ""
-    kind = LateError if any(isinstance(each, LateError) for each in silent.values()) else UnreachableError
+    kind = UnreachableError
+    if any(isinstance(each, LateError) for each in silent.values()):
+        kind = LateError
     return kind(
         f"{name} did not answer: {why or type(reason).__name__}{others}; {known}",
         hint=f"to diagnose: torchx doctor {name}   all applications: torchx list",

@@ -43,7 +43,9 @@ def survey(
         except Exception as error:  # raised below, in the calling thread
             answers[name] = error
 
-    order, patience = list(names), PATIENCE if patience is None else patience
+    order = list(names)
+    if patience is None:
+        patience = PATIENCE
     begun = {name: threads.begin(run, name, name=f"query {name}") for name in order}
     for name, thread in begun.items():
         if thread is None:

@@ -87,8 +87,9 @@ class Engine:
             StateError: the server is not a Docker engine, or too old.
         """
         if not self._version:
-            slow = self.address.command or self.patience > PATIENCE
-            patience = PATIENCE if slow else FIRST_PATIENCE
+            patience = FIRST_PATIENCE
+            if self.address.command or self.patience > PATIENCE:
+                patience = PATIENCE
             status, headers, _ = self._request("GET", "/_ping", None, patience)
             offered = parse_version(headers.get("Api-Version"))
             if status >= 500:
@@ -140,7 +141,8 @@ class Engine:
             NoEngineError: the engine does not answer.
         """
         url = self._url(path, query)
-        patience = self.patience if patience is None else patience
+        if patience is None:
+            patience = self.patience
         for _ in range(GET_TRIES if method == "GET" else 1):
             status, _, data = self._request(method, url, body, patience)
             # Podman fails a listing when a container ends or is removed while it lists

@@ -130,7 +130,8 @@ def _registry_of(repository: str) -> str:
     ('ghcr.io', 'localhost', '')
     """
     first, slash, _ = repository.partition("/")
-    return first if slash and ("." in first or ":" in first or first == "localhost") else ""
+    is_host = slash and ("." in first or ":" in first or first == "localhost")
+    return first * bool(is_host)
 
 
 def credentials_for(repository: str) -> str | None:

@@ -44,12 +44,9 @@ def user_of(engine: Engine, container: str) -> User | None:
     name = text.partition(":")[0]
     if name in ("", "0", "root"):
         return None
-    uid = _number(name)
-    return User(name, _recorded_uid(engine, container, name) if uid is None else uid)
-
-
-def _number(text: str) -> int | None:
-    return int(text) if re.fullmatch("[0-9]{1,10}", text) else None
+    if re.fullmatch("[0-9]{1,10}", name):
+        return User(name, int(name))
+    return User(name, _recorded_uid(engine, container, name))
 
 
 def _recorded_uid(engine: Engine, container: str, name: str) -> int | None:
@@ -60,7 +57,9 @@ def _recorded_uid(engine: Engine, container: str, name: str) -> int | None:
         return None
     # a tar archive of one file: its text follows zeros
     entry = re.search(rf"(?:^|\0){re.escape(name)}:[^:\n]*:([0-9]{{1,10}}):", str(archive), re.MULTILINE)
-    return int(entry[1]) if entry else None
+    if entry is None:
+        return None
+    return int(entry[1])
 
 
 def open_volume(engine: Engine, containers: Sequence[str], folder: str) -> None:
@@ -80,8 +79,11 @@ def open_volume(engine: Engine, containers: Sequence[str], folder: str) -> None:
     def extract(container: str) -> None:
         engine.call("PUT", f"/containers/{container}/archive", {"path": "/"}, archive.getvalue())
 
-    # Podman changes the folder below, and the volume gets the rights of that of the first container to start
-    all_of(in_parallel(extract, containers if engine.is_podman else containers[:1]))
+    if engine.is_podman:
+        # it changes the folder below, from which the volume gets its rights when the first container starts
+        all_of(in_parallel(extract, containers))
+    else:
+        extract(containers[0])
 
 
 def is_denied(engine: Engine, user: User, folder: str) -> bool:

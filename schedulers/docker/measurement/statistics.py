@@ -30,7 +30,9 @@ def measure(engine: Engine, container: Container, patience: float = PATIENCE) ->
         return None
     processors = _number(mapping_in(answer, "cpu_stats"), "online_cpus") or math.inf
     most = max(time.time() - (container.started or 0.0), 0.0) * processors + SLACK
-    return None if totals.cpu is not None and totals.cpu > most else totals
+    if totals.cpu is not None and totals.cpu > most:
+        return None
+    return totals
 
 
 def totals_of(statistics: Any) -> Totals | None:
