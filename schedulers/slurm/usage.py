@@ -62,7 +62,7 @@ def usage(app_id: str) -> AppUsage | None:
     queried again.
 
     Returns:
-        None if there is no measurement, or not yet any: without accounting, only running jobs have some.
+        None before the first measurement, and without accounting also after the end.
     """
     record = find_record(app_id) or _record_of_queue(app_id)
     if record is None:
@@ -72,18 +72,20 @@ def usage(app_id: str) -> AppUsage | None:
     try:
         output = account([record])
     except StateError:
-        return _usage_without_accounting(record)
+        return _usage_of_nodes(record)
     name, own_id = _job_in(output, record)
     if name not in (*_NO_NAME, record.job_name) and _record_of_queue(app_id) is None:
         return None  # it is about a newer job with this id, unless only its name was changed
     steps = list(read_steps(output))
+    if not steps:
+        return _usage_of_nodes(record)  # the accounting is seconds late
     if own_id and any(step.running for step in steps):
         steps = _with_nodes(own_id, steps)
     return usage_of(record, steps)
 
 
-def _usage_without_accounting(record: SlurmRecord) -> AppUsage | None:
-    """Returns the measurements that the nodes of a running job have."""
+def _usage_of_nodes(record: SlurmRecord) -> AppUsage | None:
+    """Returns the measurements of a running job without its accounting."""
     try:
         began = record.paths.attempt.stat().st_mtime
     except OSError:

@@ -179,7 +179,7 @@ def _reject_part(runner: Applications, text: str) -> None:
 
 
 def _recorded(runner: Applications, backends: Iterable[str], text: str) -> str:
-    """Returns the handle of an application whose number is on record; empty if there is none."""
+    """Returns the handle of an application whose number is on record, or an empty text."""
     for backend in backends:
         with suppress(*EXPECTED):  # not available
             if handle := runner.scheduler(backend).recorded(text):

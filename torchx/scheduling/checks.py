@@ -22,7 +22,6 @@ LONGEST_ALL = 1_500_000
 """Maximum bytes of all arguments and variables of a replica; the usual limit of the kernel is 2 MiB."""
 
 if TYPE_CHECKING:
-    from torchx.scheduling.responses import DescribeAppResponse
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.status import RoleStatus
 
@@ -205,16 +204,19 @@ def require_role(app: str, roles: Iterable[str], role: str) -> None:
         raise StateError(f"{app} has no role `{role}`", hint=hint, code="unknown_role", facts={"given": role})
 
 
-def require_readable(described: DescribeAppResponse) -> None:
-    """Checks that an application does not belong to another user, whose replicas are not known.
+def require_readable(app: str, owner: str) -> None:
+    """Checks that an application does not belong to another user: its replicas are not known.
+
+    Args:
+        app: its id, for the message.
+        owner: the other user; empty for an application of the caller.
 
     Raises:
         OwnershipError: it does.
     """
-    if described.owner:
+    if owner:
         raise OwnershipError(
-            f"{described.app_id} belongs to the user {described.owner}: its replicas are private",
-            facts={"owner": described.owner},
+            f"{app} belongs to the user {owner}: its replicas are private", facts={"owner": owner}
         )
 
 

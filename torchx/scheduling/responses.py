@@ -46,7 +46,7 @@ class DescribeAppResponse:
             a job whose supervisor died; the runner calls it then.
         stalls: the reported stalls, unless the engine records them as events.
         report_dir: the folder with the stacks at the last stall, if they are on this machine.
-        owner: another user who submitted it, whose replicas are not known; empty for the caller.
+        owner: the other user that it belongs to, so that its replicas are not known; empty for the caller.
         cause: the cause of the state, if the engine or the supervisor knows it.
     """
 

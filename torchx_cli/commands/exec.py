@@ -74,7 +74,7 @@ def requested_replica(parsed: LogTarget, described: DescribeAppResponse) -> tupl
     if len(parsed.replicas) > 1:
         raise UsageError("expected a single replica, e.g. @last/trainer/0")
     of_target(LogQuery(), parsed, described)
-    checks.require_readable(described)
+    checks.require_readable(described.app_id, described.owner)
     if not described.roles_statuses:
         raise StateError(f"{described.app_id} has no replicas")
     return parsed.role or described.roles_statuses[0].role, parsed.replicas[0] if parsed.replicas else 0

@@ -203,7 +203,7 @@ def of_target(query: LogQuery, target: LogTarget, described: DescribeAppResponse
     """
     if target.role is None:
         return query
-    checks.require_readable(described)
+    checks.require_readable(described.app_id, described.owner)
     replicas = checks.replicas_in(described.roles_statuses)
     checks.require_replicas(described.app_id, replicas, target.role, target.replicas)
     return dataclasses.replace(query, replicas={target.role: frozenset(target.replicas)})
