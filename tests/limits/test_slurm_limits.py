@@ -139,3 +139,23 @@ def preempt(cluster: SlurmScheduler, folder: Path, partition: str, preempted: st
     lines = output(cluster, app_id).decode().splitlines()
     assert (done.state, done.run) == (AppState.SUCCEEDED, runs), (done, lines)
     assert lines == [*(f"run {n}" for n in range(1, runs + 1)), f"done in run {runs}"]
+
+
+@pytest.mark.slurm
+@pytest.mark.long
+def test_a_program_that_outlives_term_is_requeued_at_the_limit(cluster: SlurmScheduler) -> None:
+    """Slurm kills the script that requeues the job, too."""
+    deaf = role("trap '' TERM; [ $TORCHX_RUN -lt 2 ] || exit 0; while :; do sleep 0.05; done")
+    app_id = cluster.submit(AppDef("deaf", [deaf]), {"time_limit": "1m", "requeue_on": "time-limit:1"})
+    wait_until(lambda: states(app_id).strip() == "PENDING" and attempts(cluster, app_id), "it is requeued")
+    begin_again(app_id)
+    assert cluster.wait(app_id, 400.0)
+    done = cluster.describe(app_id)
+    assert done is not None
+    assert (done.state, done.run) == (AppState.SUCCEEDED, 2), done
+
+
+def attempts(cluster: SlurmScheduler, app_id: str) -> int:
+    described = cluster.describe(app_id)
+    assert described is not None
+    return sum(len(replica.attempts) for role in described.roles_statuses for replica in role.replicas)
