@@ -9,6 +9,7 @@ from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.cancel import cancel_objects, end_jobs, has_failed, spec
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.gang import actions
+from torchx.schedulers.kubernetes.gang.causes import never_retried
 from torchx.schedulers.kubernetes.gang.restarts import Phase, due_restart, is_cancelled, is_gang, phase_of
 from torchx.schedulers.kubernetes.lookup import find
 from torchx.schedulers.kubernetes.manifests.names import DISRUPTED
@@ -75,6 +76,7 @@ def reconcile_objects(cluster: Cluster, facts: Facts) -> bool:
             return coordinate(cluster, facts)
         fails_fast = facts.fails_fast and not facts.damage  # unknown if the record is damaged
         failed = phase is Phase.FAILED or any(has_failed(facts, m) for m in facts.mains)
+        failed = failed or bool(never_retried(facts))
         if fails_fast and not cancelled and failed:
             note_outcome(cluster, facts, failed=True)
             due = [m for m in facts.mains if m not in begun and (_runs(facts, m) or not has_failed(facts, m))]

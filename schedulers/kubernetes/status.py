@@ -158,7 +158,7 @@ def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppRe
     services = service_view.ServiceView(facts) if has_order(facts) else None
     seen = jobs if services is None else services.jobs(jobs)
     noted = outcome_of(facts.mains)
-    replicas = Replicas(facts, members_of(facts, record), now, noted)
+    replicas = Replicas(facts, members_of(facts, record), now, noted, causes.never_retried(facts))
     state, msg = _current_state(facts, seen, replicas, now)
     if is_terminal(noted.state):
         state, msg = noted.state, noted.msg
@@ -275,7 +275,7 @@ def _state(
     ending = [main for main in unended if is_ended_by_us(main)]
     is_open = len(ending) < len(unended)
     running = running or not _is_end_observed(facts, ending)
-    if failed:
+    if failed or outcome_of(facts.mains).failure is not None:
         state, msg = AppState.FAILED, next(filter(None, map(reasons.why, failed)), "")
         if is_open:
             state, msg = AppState.RUNNING, reasons.RUN_ON if facts.fails_fast else reasons.CONTINUES

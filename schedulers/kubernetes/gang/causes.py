@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchx.exit_codes import PREFLIGHT_FAILED
-from torchx.schedulers.kubernetes.api.objects import Object
+from torchx.schedulers.kubernetes.api.objects import Object, deleted, owns
 from torchx.schedulers.kubernetes.manifests.names import CONTAINER
-from torchx.schedulers.kubernetes.state.attempts import attempts_of, container_of
+from torchx.schedulers.kubernetes.objects import Facts
+from torchx.schedulers.kubernetes.state.attempts import attempts_of, container_of, ended_by_us
+from torchx.schedulers.kubernetes.state.replicas import replica_of, run_of
+from torchx.schedulers.kubernetes.state.taken import disruption
 from torchx.scheduling.retry_rules import Failure, RetryRules, exit_codes_of, lines_of
 from torchx.specs.run_options import CfgVal
 
@@ -33,6 +36,26 @@ def refusal(rules: RetryRules, pod: Object) -> str:
     lines = lines_of(str(ended.get("message") or "").encode("utf-8", "replace"))
     known = "" if attempt.cause is None else attempt.cause.value
     return rules.refusal(Failure(attempt.exit_code, attempt.signal, attempt.msg, lines, known))
+
+
+def never_retried(facts: Facts) -> set[tuple[int, int]]:
+    """Returns the replicas that their Job would retry after a failure that is never retried.
+
+    A Job considers exit codes only, and torchx the last lines, too.
+    """
+    if facts.partial or not facts.fails_fast:
+        return set()
+    rules = rules_of(facts.record.get("cfg") or {})
+    newest = {replica_of(pod): pod for pod in sorted(facts.pods, key=run_of)}
+    by_jobs = [main for main in facts.mains if (main.get("spec") or {}).get("backoffLimitPerIndex")]
+    return {
+        key
+        for key, pod in newest.items()
+        if (pod.get("status") or {}).get("phase") == "Failed"
+        and any(owns(main, pod) for main in by_jobs)
+        and not (deleted(pod) or ended_by_us(pod) or disruption(pod))
+        and refusal(rules, pod)
+    }
 
 
 def job_rules(cfg: Mapping[str, CfgVal]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,7 @@ def members_of(facts: Facts, record: Mapping[str, Any]) -> list[Member]:
             {
                 "name": label(main, ROLE_NAME) or main["metadata"]["name"],
                 "num_replicas": min((main.get("spec") or {}).get("completions") or 1, MOST_REPLICAS),
+                "max_retries": (main.get("spec") or {}).get("backoffLimitPerIndex"),
             }
             for main in (facts.jobs or facts.mains)
         ]
@@ -69,11 +70,12 @@ def members_of(facts: Facts, record: Mapping[str, Any]) -> list[Member]:
 
 
 def replica_of(pod: Object) -> tuple[int, int]:
-    """Returns the role number and the replica id of a pod."""
+    """Returns the role number and the replica id of a pod; -1 if it has none."""
     index = (
         label(pod, REPLICA_ID) or annotation(pod, JOB_COMPLETION_INDEX) or label(pod, JOB_COMPLETION_INDEX)
     )
-    return _count(label(pod, ROLE_INDEX)), _count(index)
+    replica = count_of(index)
+    return _count(label(pod, ROLE_INDEX)), -1 if replica is None else replica
 
 
 def run_of(pod: Object) -> tuple[int, int, str, str]:
@@ -111,6 +113,7 @@ class Replicas:
         members: its replicas.
         now: seconds since the epoch.
         noted: its noted outcome.
+        never_retried: the replicas whose last failure is not retried, by the number of their role and id.
 
     Attributes:
         members: its replicas.
@@ -119,9 +122,16 @@ class Replicas:
         restarting: the numbers of the roles that are about to start again as a whole.
     """
 
-    def __init__(self, facts: Facts, members: list[Member], now: float, noted: Outcome) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        members: list[Member],
+        now: float,
+        noted: Outcome,
+        never_retried: Collection[tuple[int, int]] = (),
+    ) -> None:
         self.members, self._now, self._nodes = members, now, facts.nodes
-        self._failure = noted.failure
+        self._failure, self._never_retried = noted.failure, never_retried
         self.unproven: set[tuple[str, int]] = set()
         self._pods: dict[tuple[int, int], list[Object]] = {}
         for pod in sorted(facts.pods, key=run_of):
@@ -141,6 +151,11 @@ class Replicas:
             (role_index(main) or 0, index): why
             for main in facts.mains
             for index, why in taken.noted(main).items()
+        }
+        self._noted_before = {
+            (role_index(job) or 0, index): why
+            for job in facts.earlier
+            for index, why in taken.noted(job).items()
         }
         self._suspended = {
             role_index(main) or 0 for main in facts.mains if (main.get("spec") or {}).get("suspend")
@@ -242,7 +257,8 @@ class Replicas:
             news = "" if over else self._disruptions.get(key, "")
             before = max((taken.count_before(pod) for pod in pods), default=0)
             again = f"taken from its node {before} times" if before > 1 else "taken from its node once"
-            reason = news or (self._notes.get(key) or [again if before else ""])[-1]
+            notes = self._notes.get(key) or self._noted_before.get(key)
+            reason = news or (notes or [again if before else ""])[-1]
             if reason:
                 reasons[f"{member.role}/{member.replica}"] = reason
         if not reasons:
@@ -268,7 +284,10 @@ class Replicas:
             return self._state_without_attempt(member, job, whole)
         state = attempts[-1].state
         if state is AppState.FAILED and not _is_over(job, whole):
-            refused = member.replica in indexes(job.details.get("failedIndexes"))
+            key = member.role_index, member.replica
+            refused = (
+                member.replica in indexes(job.details.get("failedIndexes")) or key in self._never_retried
+            )
             is_retried = attempts[-1].number < member.max_attempts and not refused
             return AppState.PENDING if is_retried else state
         if state in (AppState.PENDING, AppState.RUNNING) and is_terminal(whole):
@@ -283,7 +302,7 @@ class Replicas:
         """Returns the state of a replica that has no pod, or none that was read."""
         stopped = bool(self._marks.get(member.role_index))
         is_noted = (member.role_index, member.replica) in self._notes
-        if job.state is AppState.SUCCEEDED and not job.details.get("completedIndexes"):
+        if job.state is AppState.SUCCEEDED and not self._single_jobs:  # others have no indexes
             state = AppState.SUCCEEDED
         elif member.replica in indexes(job.details.get("failedIndexes")) and (not stopped or is_noted):
             state = AppState.FAILED

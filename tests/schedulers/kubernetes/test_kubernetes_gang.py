@@ -7,7 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fakecluster import FakeCluster
+import pytest
+from fakecluster import FakeCluster, controllers
+from fakecluster.objects import ended
 from kubejobs import OPTIONS, app, role, submit, until, until_all_run, until_ended
 from program import answer, torchx
 from support import wait_until
@@ -120,6 +122,7 @@ def test_an_eviction_restarts_all_and_uses_no_retry(
     until(scheduler, app_id, lambda s: s.num_restarts == 1, "it has been restarted")
     status = until_all_run(scheduler, app_id)
     assert all(replica.attempts[-1].number == 2 for replica in replicas(status).values())
+    assert status.msg.startswith("worker/0: evicted from node node-1"), "it is named after the restart, too"
     (new,) = (job for job in cluster.objects("jobs") if RETRIES in job["metadata"]["annotations"])
     assert (
         '"used":{}' in new["metadata"]["annotations"][RETRIES]
@@ -218,6 +221,21 @@ def test_torchx_retries_a_single_replica_if_the_cause_decides(
     assert info.notes == [
         "a Job considers exit codes and signals only, not other causes of retries (role worker)"
     ]
+
+
+@pytest.mark.parametrize("script", ["echo ImportError: no x; exit 1", "echo usage: x; exit 2"])
+def test_a_failure_that_is_never_retried_ends_a_single_replica(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    monkeypatch.setattr(controllers, "RETRY_AFTER", 3.0)
+    app_id = submit(scheduler, role(script, max_retries=3))
+    assert scheduler.wait(app_id, timeout=60)
+    status = scheduler.glance(app_id)
+    assert status is not None and status.first_failure is not None
+    assert (status.state, status.first_failure.attempt) == (AppState.FAILED, 1)
+    assert status.first_failure.msg.startswith("not retried: ")
+    assert replicas(status)["worker/0"].state is AppState.FAILED
+    wait_until(lambda: all(map(ended, cluster.objects("jobs"))), "no job is open")
 
 
 def test_the_retries_of_a_single_replica_are_limited(
