@@ -111,6 +111,21 @@ def test_a_program_that_finishes_after_the_notice_has_succeeded(scheduler: Kuber
     assert {replica.state for replica in done.roles_statuses[0].replicas} == {AppState.SUCCEEDED}
 
 
+def test_a_late_node_does_not_turn_a_success_into_a_failure(
+    cluster: FakeCluster, scheduler: KubernetesScheduler
+) -> None:
+    """It creates the container after the deadline: the program gets the notice, and ends with 0."""
+    assert cluster.node is not None
+    cluster.node.creation = 6.0
+    script = 'trap "exit 0" USR1 TERM; while :; do sleep 0.05; done'
+    app_id = submit(scheduler, role(script), time_limit="5s", notice="2s")
+    assert scheduler.wait(app_id, 120.0)
+    done = until_ended(scheduler, app_id)
+    assert (done.state, done.first_failure) == (AppState.SUCCEEDED, None), done
+    (pod,) = cluster.objects("pods")
+    assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Failed", "DeadlineExceeded")
+
+
 def test_the_others_save_their_state_after_the_first_one(
     scheduler: KubernetesScheduler, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ _NO_IMAGE = (
     "ErrImageNeverPull",
     "RegistryUnavailable",
 )
+_SIGNALLED = (128 + 9, 128 + 15)
 _NEVER_RAN = ("ContainerStatusUnknown", "StartError", "ContainerCannotRun")
 # the scheduler's remarks on preemption, which are of no use to users
 _PREEMPTION = re.compile(r",? (no new claims to deallocate, )?preemption: .*| no new claims to deallocate.*")
@@ -64,15 +65,22 @@ def ended_by_us(pod: Object) -> bool:
 
 
 def finished_after_notice(pod: Object) -> bool:
-    """Returns True if the program of a pod has ended with 0 between the notice and the time limit."""
-    status, notice = pod.get("status") or {}, count_of(annotation(pod, NOTICE))
+    """Returns True if the program of a pod has ended with 0 after the notice of the time limit.
+
+    Its node may be late: the time of the end is not considered.
+    """
     ended = (container_of(pod).get("state") or {}).get("terminated") or {}
-    deadline = (pod.get("spec") or {}).get("activeDeadlineSeconds")
-    begin, end = time_of(status.get("startTime")), time_of(ended.get("finishedAt"))
-    if not (notice and deadline and begin and end) or ended_by_us(pod):
+    if ended_by_us(pod) or annotation(pod, LATE) or not count_of(annotation(pod, NOTICE)):
         return False
-    in_time = (end - begin).total_seconds() <= int(deadline) + notice
-    return in_time and ended.get("exitCode") == 0 and status.get("reason") == "DeadlineExceeded"
+    return ended.get("exitCode") == 0 and (pod.get("status") or {}).get("reason") == "DeadlineExceeded"
+
+
+def ended_by_itself(pod: Object) -> bool:
+    """Returns True if a pod that torchx ended had failed before, with a code of its own."""
+    ended = (container_of(pod).get("state") or {}).get("terminated") or {}
+    at, marked = time_of(ended.get("finishedAt")), time_of(annotation(pod, ENDED_BY_US))
+    own = ended.get("exitCode") not in (None, 0, *_SIGNALLED)
+    return own and at is not None and marked is not None and at <= marked
 
 
 def attempts_of(
@@ -90,8 +98,8 @@ def attempts_of(
     restarts = int(status.get("restartCount") or 0)
     state = status.get("state") or {}
     attempts = []
-    last = (status.get("lastState") or {}).get("terminated")
-    if last and restarts:
+    last = (status.get("lastState") or {}).get("terminated") or {}
+    if "exitCode" in last and restarts:
         attempts.append(_ended(pod, last, number + restarts - 1, by_hand))
     if last and "waiting" in state and restarts:
         return [*attempts, AttemptStatus(number + restarts, AppState.PENDING, msg=waits_for(pod, events))]
@@ -102,8 +110,9 @@ def _current(
     pod: Object, state: Mapping[str, Any], number: int, events: Iterable[Object], by_hand: bool
 ) -> AttemptStatus:
     status = pod.get("status", {})
-    if "terminated" in state:
-        return _ended(pod, state["terminated"], number, by_hand)
+    ended = state.get("terminated") or {}
+    if "exitCode" in ended:
+        return _ended(pod, ended, number, by_hand)
     if status.get("phase") in ("Failed", "Succeeded"):
         return _never_seen(pod, number, by_hand)
     taken = taken_away(pod, by_hand=by_hand)
@@ -123,17 +132,19 @@ def _current(
 def _stopped(pod: Object, by_hand: bool) -> bool:
     """Returns True if a pod was ended by torchx or its Job, not by itself or a disruption."""
     if ended_by_us(pod):
-        return True
+        return not ended_by_itself(pod)
     return deleted(pod) and not by_hand and not disruption(pod)
 
 
 def _ended(pod: Object, terminated: Mapping[str, Any], number: int, by_hand: bool) -> AttemptStatus:
-    code = int(terminated.get("exitCode") or 0)
+    code = int(terminated["exitCode"])
     never = terminated.get("reason") in _NEVER_RAN
     named = None if never else signal_of(code)
     stopped = _stopped(pod, by_hand)
     # at its deadline a pod fails, regardless of the exit code
-    good = code == 0 and (pod.get("status", {}).get("phase") != "Failed" or finished_after_notice(pod))
+    status = pod.get("status", {})
+    overdue = status.get("phase") == "Failed" or status.get("reason") == "DeadlineExceeded"
+    good = code == 0 and (not overdue or finished_after_notice(pod))
     state = AppState.SUCCEEDED if good else AppState.CANCELLED if stopped else AppState.FAILED
     why = _why(pod, terminated, by_hand)
     if good or stopped:

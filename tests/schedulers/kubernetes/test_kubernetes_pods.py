@@ -15,6 +15,7 @@ from kubejobs import role, submit, until_ended
 
 from torchx.schedulers.kubernetes.api.pods import SmallPods
 from torchx.schedulers.kubernetes.api.shape import MALFORMED, shaped
+from torchx.schedulers.kubernetes.manifests.names import ENDED
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.schedulers.kubernetes.state.attempts import attempts_of, live, waits_for
 from torchx.schedulers.kubernetes.state.replicas import replica_of, run_of
@@ -106,3 +107,24 @@ def test_thousands_of_pods_fit_into_memory() -> None:
         [sys.executable, "-c", MANY], input=json.dumps(pod), capture_output=True, text=True, check=True
     )
     assert int(done.stdout) < 40_000, "kB; with all fields it would be several times as much"
+
+
+@pytest.mark.parametrize(
+    ("code", "ended_at", "state"),
+    [
+        (4, "2026-11-23T01:00:02Z", "FAILED"),  # in the second in which torchx ended it
+        (4, "2026-11-23T01:00:01Z", "FAILED"),
+        (4, "2026-11-23T01:00:03Z", "CANCELLED"),
+        (143, "2026-11-23T01:00:02Z", "CANCELLED"),
+        (137, "2026-11-23T01:00:01Z", "CANCELLED"),
+    ],
+)
+def test_a_replica_that_failed_before_it_was_ended_has_failed(code: int, ended_at: str, state: str) -> None:
+    pod = a_pod()
+    pod["metadata"]["annotations"] = {ENDED: "2026-11-23T01:00:02Z"}
+    over = {"exitCode": code, "reason": "Error", "finishedAt": ended_at}
+    pod["status"] = {
+        "phase": "Failed",
+        "containerStatuses": [{"name": "main", "state": {"terminated": over}}],
+    }
+    assert attempts_of(pod, 1)[-1].state.name == state
