@@ -38,7 +38,7 @@ from torchx_cli.terminal.wrapping import wrap_command, wrap_value
 with lazy_imports:
     import json
 
-    from torchx.specs import app_metadata
+    from torchx.specs import app_metadata, macro
     from torchx_cli.terminal import source_text, usage_text
 
 if TYPE_CHECKING:
@@ -173,13 +173,13 @@ def _lines(data: dict[str, Any], described: DescribeAppResponse, usage: AppUsage
     for role in data["app"]["roles"]:
         name = paint(one_line(role["name"]), "bold", out)
         lines += ["", f"{name}  {counted(role['num_replicas'], 'replica')}"]
-        lines += _aligned(_role_rows(role), "  ")
+        lines += _aligned(_role_rows(role, data["app_id"]), "  ")
         if role["name"] in replicas:
             lines += replica_lines(replicas[role["name"]], out, notable=notable)
     return lines
 
 
-def _role_rows(role: dict[str, Any]) -> list[tuple[str, str]]:
+def _role_rows(role: dict[str, Any], app_id: str) -> list[tuple[str, str]]:
     resource = role["resource"]
     retries = f"{role['max_retries']} ({role['retry_policy']})" if role["max_retries"] else ""
     requested = ", ".join(f"{key} {resource[key]}" for key in ("cpu", "gpu", "memMB") if resource[key] > 0)
@@ -191,10 +191,10 @@ def _role_rows(role: dict[str, Any]) -> list[tuple[str, str]]:
         ("retries", retries),
         ("ports", ", ".join(f"{name} {port}" for name, port in role["port_map"].items())),
         *(("mount", ", ".join(f"{k}={_text(v)}" for k, v in mount.items())) for mount in role["mounts"]),
-        *(("env", f"{one_line(name)}={value}") for name, value in role["env"].items()),
+        *(("env", f"{one_line(k)}={value}") for k, value in role["env"].items() if k not in _OF_TORCHX),
     ]
     rows += [(f"metadata {key}", _text(value)) for key, value in role["metadata"].items()]
-    return rows
+    return [(name, value.replace(macro.macros.app_id, app_id)) for name, value in rows]
 
 
 def _aligned(rows: list[tuple[str, str]], indent: str) -> list[str]:
@@ -213,6 +213,8 @@ def _aligned(rows: list[tuple[str, str]], indent: str) -> list[str]:
 
 
 _SUBMITTED_BY = "submitted by"
+_OF_TORCHX = (settings.TORCHX_JOB_ID, settings.TORCHX_INTERNAL_SESSION_ID)
+"""Variables that repeat the handle, or identify the session of a program."""
 _COMMANDS = ("command", _SUBMITTED_BY)
 
 

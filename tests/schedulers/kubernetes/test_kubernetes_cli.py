@@ -169,3 +169,14 @@ def test_a_command_lists_the_pods_once(
     assert len(lists) == 1, cluster.asked
     unknown = torchx("log", f"kubernetes://torchx/{app_id}/nosuch")
     assert "has no role `nosuch`" in unknown.stderr
+
+
+def test_a_description_shows_the_id_and_no_internal_variables(cluster: FakeCluster) -> None:
+    done = torchx("run", "-d", "-s", "kubernetes", "utils.sh", "--image", "img", "echo", "${app_id}")
+    handle = done.stdout.strip()
+    shown = torchx("describe", handle).stdout
+    assert f"'{handle.rpartition('/')[2]}'" in shown.replace("\\\n", "")
+    for hidden in ("${app_id}", "TORCHX_JOB_ID", "TORCHX_INTERNAL_SESSION_ID"):
+        assert hidden not in shown.replace("echo '${app_id}'", "", 1), "only in the command line of the user"
+    role = answer("describe", "-o", "json", handle)["app"]["roles"][0]
+    assert "${app_id}" in role["args"][-1], "as submitted"
