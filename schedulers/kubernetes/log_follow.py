@@ -105,7 +105,8 @@ class _Reader:
             self._close_line()
         except ClusterError as error:
             self.broken = error.passes
-            self.lost = error if error.passes else None
+            if error.passes:
+                self.lost = error
             if not error.passes and error.status not in (400, 404):  # not started yet, or deleted
                 self.error = error
             elif not error.passes:

@@ -249,7 +249,10 @@ def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
             mine_pods = owned_pods([*app_mains, *mine], mine_pods)
             found = Facts(namespace, name, kind, app_mains, mine, mine_pods, partial=True, earlier=earlier)
             unclear = len(doubtful) < MAX_LOOKUPS and _may_be_disrupted(mine, mine_pods)
-            (doubtful if unclear else listed).append(found)
+            if unclear:
+                doubtful.append(found)
+            else:
+                listed.append(found)
     return [*listed, *_with_pods(cluster, namespace, doubtful)]
 
 

@@ -72,13 +72,14 @@ def reconcile_objects(cluster: Cluster, facts: Facts) -> bool:
         if phase is Phase.SAVING:
             return True
         cancelled = any(annotation(main, CANCELLED) for main in begun)
-        if has_order(facts) and not facts.damage:
-            return coordinate(cluster, facts)
         fails_fast = facts.fails_fast and not facts.damage  # unknown if the record is damaged
         failed = phase is Phase.FAILED or any(has_failed(facts, m) for m in facts.mains)
-        failed = failed or bool(never_retried(facts))
-        if fails_fast and not cancelled and failed:
+        failed = fails_fast and not cancelled and (failed or bool(never_retried(facts)))
+        if failed:
             note_outcome(cluster, facts, failed=True)
+        if has_order(facts) and not facts.damage:
+            return coordinate(cluster, facts)
+        if failed:
             due = [m for m in facts.mains if m not in begun and (_runs(facts, m) or not has_failed(facts, m))]
             end_jobs(cluster, facts, due, STOPPED)
     except ClusterError as error:  # ignored for a caller with read access only

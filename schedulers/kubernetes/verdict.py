@@ -44,7 +44,9 @@ def note_outcome(cluster: Cluster, facts: Facts, *, failed: bool = False) -> Non
             if current is None or current.damage or outcome_of(current.mains) != noted:
                 return
             found = describe(current, cluster.clock(), failed=failed)
-            state = found.state if is_terminal(found.state) else AppState.UNKNOWN
+            state = found.state
+            if not is_terminal(state):
+                state = AppState.UNKNOWN
             if state is AppState.UNKNOWN and not (
                 found.first_failure and all(map(_is_settled, current.pods))
             ):

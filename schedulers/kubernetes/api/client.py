@@ -105,10 +105,12 @@ class Cluster:
         return time.time() + self._ahead
 
     def _read_clock(self, date: str) -> None:
-        """Notes the difference between the clocks; that of whole seconds is no difference."""
+        """Notes the difference between the clocks, beyond the precision of the header."""
         with suppress(ValueError):
             ahead = parsedate_to_datetime(date).timestamp() - time.time()
-            self._ahead = ahead if abs(ahead) > CLOCK_STEP else 0.0
+            self._ahead = 0.0
+            if abs(ahead) > CLOCK_STEP:
+                self._ahead = ahead
 
     def close(self) -> None:
         """Closes the connections."""

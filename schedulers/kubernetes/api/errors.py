@@ -175,14 +175,18 @@ def _without_right(user: str, verb: str, target: str, namespace: str | None) -> 
         target: the resource with its group or its part, as ``jobs.batch`` or ``pods/exec``.
         namespace: the namespace, or None for the whole cluster.
     """
-    place = f"in namespace `{namespace}`" if namespace else "in the whole cluster"
+    place, scope = "in the whole cluster", "-A"
+    if namespace:
+        place, scope = f"in namespace `{namespace}`", f"-n {namespace}"
     resource, _, sub = target.partition("/")
-    more = ": it takes the rights to get and to create" if sub in BOTH_VERBS else ""
-    part = f" --subresource={sub}" if sub else ""
+    more = part = ""
+    if sub:
+        part = f" --subresource={sub}"
+    if sub in BOTH_VERBS:
+        more = ": it takes the rights to get and to create"
     return (
         f"the cluster does not let {user or 'you'} {verb} {target.partition('.')[0]} {place}{more}",
-        f"request the right, then check: kubectl auth can-i {verb} {resource}{part} "
-        + (f"-n {namespace}" if namespace else "-A"),
+        f"request the right, then check: kubectl auth can-i {verb} {resource}{part} {scope}",
     )
 
 

@@ -15,7 +15,6 @@ from torchx.schedulers.kubernetes.objects import RELEASED, STOPPED, Facts, main_
 from torchx.schedulers.kubernetes.services.plan import plan_of
 from torchx.schedulers.kubernetes.services.probing import probe
 from torchx.schedulers.kubernetes.status import job_facts
-from torchx.schedulers.kubernetes.verdict import note_outcome
 from torchx.specs.status import is_terminal
 
 
@@ -29,7 +28,6 @@ def coordinate(cluster: Cluster, facts: Facts) -> bool:
         return True
     plan = plan_of(facts)
     if plan.end:
-        note_outcome(cluster, facts, failed=True)
         end_jobs(cluster, facts, plan.end, STOPPED)
         return True
     if plan.release:

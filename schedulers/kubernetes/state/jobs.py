@@ -28,7 +28,9 @@ def job_facts(kind: str, main: Object) -> JobFacts:
             return _ended_job(role, AppState.CANCELLED if is_cancelled else state, true[name], status)
     ending = true.get("FailureTarget") or true.get("SuccessCriteriaMet")
     if ending is not None:
-        reason = "" if is_closed(main, ending) else str(ending.get("reason") or "")
+        reason = str(ending.get("reason") or "")
+        if is_closed(main, ending):
+            reason = ""
         return JobFacts(role, AppState.RUNNING, reason, ending=True, details=status)
     spec = main.get("spec") or {}
     if spec.get("suspend"):

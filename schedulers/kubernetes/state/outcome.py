@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime, timezone
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, short, time_of
 from torchx.schedulers.kubernetes.api.shape import AnyOf, check
@@ -19,7 +19,7 @@ _SHAPE = {"state": str, "msg": str, "ended_at": str, "failure": AnyOf({**_FAILUR
 
 
 class Outcome(NamedTuple):
-    """The outcome of an application, as far as it is decided.
+    """The decided part of the outcome of an application.
 
     Attributes:
         failure: the replica that failed first, without a retry that follows.
@@ -35,18 +35,16 @@ class Outcome(NamedTuple):
 
     def text(self) -> str:
         """Returns the outcome as an annotation."""
-        at = self.ended_at
-        data = {
-            "state": self.state.name,
-            "msg": self.msg,
-            "ended_at": f"{at.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%SZ}" if at else "",
-            "failure": asdict(self.failure) if self.failure else None,
-        }
+        data: dict[str, Any] = {"state": self.state.name, "msg": self.msg, "ended_at": "", "failure": None}
+        if self.ended_at is not None:
+            data["ended_at"] = f"{self.ended_at.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
+        if self.failure is not None:
+            data["failure"] = asdict(self.failure)
         return json.dumps(data, separators=(",", ":"))
 
 
 def outcome_of(mains: Iterable[Object]) -> Outcome:
-    """Returns the noted outcome of an application; an empty one if there is none, or it is damaged.
+    """Returns the noted outcome of an application; an empty one without a note, or with a damaged one.
 
     Args:
         mains: its submitted objects.
@@ -55,9 +53,11 @@ def outcome_of(mains: Iterable[Object]) -> Outcome:
     try:
         data = json.loads(text)
         state, failure = AppState[data["state"]], data["failure"]
-        first = FirstFailure(**failure) if failure else None
+        first = failure and FirstFailure(**failure)
         ended_at = time_of(data["ended_at"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return Outcome()
     is_valid = not check(data, _SHAPE) and (is_terminal(state) or state is AppState.UNKNOWN)
-    return Outcome(first, state, short(data.get("msg")), ended_at) if is_valid else Outcome()
+    if not is_valid:
+        return Outcome()
+    return Outcome(first, state, short(data.get("msg")), ended_at)

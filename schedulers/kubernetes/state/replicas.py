@@ -70,7 +70,7 @@ def members_of(facts: Facts, record: Mapping[str, Any]) -> list[Member]:
 
 
 def replica_of(pod: Object) -> tuple[int, int]:
-    """Returns the role number and the replica id of a pod; -1 if it has none."""
+    """Returns the role number and the replica id of a pod; -1 for a pod without an id."""
     index = (
         label(pod, REPLICA_ID) or annotation(pod, JOB_COMPLETION_INDEX) or label(pod, JOB_COMPLETION_INDEX)
     )
