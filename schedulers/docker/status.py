@@ -27,6 +27,7 @@ from torchx.schedulers.docker.supervisor_launch import lacks_supervisor
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.listing import local_time, newest_first, row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.scheduling.limits import LimitRule
 from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.serialize import app_from_dict
@@ -40,6 +41,7 @@ from torchx.specs.status import (
     failure_of,
     is_terminal,
 )
+from torchx.supervisor.policy import REQUEUED
 
 with lazy_imports:
     from torchx.schedulers.docker.services import private
@@ -223,7 +225,10 @@ def _why_failed(progress: Progress) -> str:
 def _replica(progress: Progress, ordinal: int, role: RoleFacts, replica: int, over: bool) -> ReplicaStatus:
     mine = progress.replicas[ordinal]
     # a container that waited for other roles has had no attempt
-    attempts = [_attempt(c, role) for c in mine if c.started or c.error or (c.mark and not role.after)]
+    limits = progress.job.limits
+    attempts = [
+        _attempt(c, role, limits) for c in mine if c.started or c.error or (c.mark and not role.after)
+    ]
     if attempts and ordinal in progress.needed:
         attempts[-1] = _while_needed(attempts[-1])
     if attempts:
@@ -248,7 +253,7 @@ def _while_needed(attempt: AttemptStatus) -> AttemptStatus:
     return replace(attempt, state=AppState.FAILED, msg=attempt.msg or ENDED_WHILE_NEEDED, cause=cause)
 
 
-def _attempt(c: Container, role: RoleFacts) -> AttemptStatus:
+def _attempt(c: Container, role: RoleFacts, limits: LimitRule) -> AttemptStatus:
     ended = c.finished is not None or c.status not in ("running", "paused")
     # a program that ends orderly when it is ended as a failed one has failed
     signal = c.signal or ("SIGTERM" if c.was_forced and c.exit_code == 0 else None)
@@ -263,7 +268,24 @@ def _attempt(c: Container, role: RoleFacts) -> AttemptStatus:
         msg=_message(c, role),
         ready_at=local_time(_ready_at(c, role)),
         cause=_cause_of(c),
+        run=_number_of_run(c.retry.get("used")),
+        noticed_at=local_time(_noticed_at(c, limits)),
     )
+
+
+def _number_of_run(used: object) -> int:
+    """Returns the run of a container, from the retries and requeues before it."""
+    number = used.get(REQUEUED) if isinstance(used, dict) else None
+    return number + 1 if isinstance(number, int) else 1
+
+
+def _noticed_at(c: Container, limits: LimitRule) -> float | None:
+    """Returns when the program of a container was notified of the end of its run; None if it was not."""
+    at = c.ends_at - (limits.notice or 0.0)
+    if not (c.ends_at and limits.notice and c.started):
+        return None
+    last = time.time() if c.finished is None else c.finished
+    return max(at, c.started) if last >= at else None
 
 
 def _cause_of(c: Container) -> EndCause | None:
@@ -318,7 +340,7 @@ def _first_failure(progress: Progress) -> FirstFailure | None:
     newest = progress.newest(ordinal)
     if newest is None:
         return FirstFailure(role.name, replica, 1, msg="its container was removed", cause=EndCause.REMOVED)
-    attempt = _attempt(newest, role)
+    attempt = _attempt(newest, role, progress.job.limits)
     attempt = _while_needed(attempt) if ordinal in progress.needed else attempt
     return failure_of(role.name, replica, attempt)
 

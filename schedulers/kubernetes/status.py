@@ -168,6 +168,8 @@ def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppRe
     statuses = [replicas.status(member, _job_of(jobs, member), state) for member in replicas.members]
     if services is not None:
         statuses, msg = services.replicas(statuses), msg or services.message(state)
+    if is_gang(facts):
+        statuses = runs.with_runs(facts, replicas.members, statuses)
     ended = noted.ended_at or (_ended(facts, jobs, statuses, submitted) if over else None)
     for at, member in enumerate(replicas.members):  # times end with the job, also if a pod is lost
         job = _job_of(jobs, member)

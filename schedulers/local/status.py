@@ -342,6 +342,7 @@ def _attempt(attempt: AttemptView, step: float) -> AttemptStatus:
         msg="; ".join(part for part in (attempt.msg, attempt.stopped) if part),
         ready_at=_time(attempt.ready_at, step),
         cause=attempt.cause,
+        run=attempt.run,
     )
 
 

@@ -16,6 +16,7 @@ from torchx.schedulers.slurm.scheduler import SlurmScheduler, create_scheduler
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState
+from torchx.testing.limits import check_requeue, events_of
 
 SAVES = """
 place=$TORCHX_CHECKPOINT_DIR/$TORCHX_REPLICA
@@ -95,6 +96,7 @@ def test_the_notice_reaches_the_program_in_every_replica_and_the_next_run_contin
     lines = output(cluster, app_id).decode().splitlines()
     assert (done.state, done.run) == (AppState.SUCCEEDED, 2), (done, lines)
     assert sorted(lines) == sorted(["run 1 from 0", "saved", "run 2 from 1"] * 2)
+    check_requeue(events_of(cluster, app_id, done))
 
 
 PATIENT = """

@@ -51,6 +51,7 @@ class AttemptView:
         ready_at: when it was ready, in seconds since the epoch.
         needed: whether it is one that ended by itself while it was needed, which is a failure.
         cause: the cause of its end, if the supervisor knows it.
+        run: the number of the run that it belongs to, from 1.
     """
 
     number: int
@@ -67,6 +68,7 @@ class AttemptView:
     ready_at: float | None = None
     needed: bool = False
     cause: EndCause | None = None
+    run: int = 1
 
     @property
     def state(self) -> str:
@@ -270,7 +272,7 @@ def _starting(view: JobView, event: dict[str, Any], at: float) -> None:
 
 def _start(view: JobView, event: dict[str, Any], at: float) -> None:
     replica, number = _replica(view, event), shape.integer(event["a"], "a", minimum=1)
-    attempt = AttemptView(number, _process(event["pid"], event["start"]), started_at=at)
+    attempt = AttemptView(number, _process(event["pid"], event["start"]), started_at=at, run=view.run)
     replica.attempts.append(attempt)
     replica.announced = None
     view.state, view.stalled = "RUNNING", None

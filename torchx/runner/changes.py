@@ -11,8 +11,9 @@ from torchx.errors import TorchxError
 from torchx.printable import memory_size
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.events import AppEvent, Readiness
+from torchx.scheduling.limits import LimitRule
 from torchx.scheduling.usage import AppUsage
-from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, RoleStatus, is_terminal
+from torchx.specs.status import AppState, AttemptStatus, EndCause, ReplicaStatus, RoleStatus, is_terminal
 
 Key = tuple[str, str, int | None, int | None]
 """Kind, role, replica, and attempt of an event."""
@@ -117,14 +118,16 @@ def _events(described: DescribeAppResponse, clock: _Clock) -> list[AppEvent]:
     if state in _WAITING and described.msg:
         events.append(clock.event("waiting", None, first.time, message=str(described.msg)))
     replicas = [replica for role in described.roles_statuses for replica in role.replicas]
-    steps: list[tuple[AppEvent, int]] = []
+    steps = [(event, -1, event.details["run"]) for event in _of_runs(described, first.time, clock)]
     for ordinal, replica in enumerate(replicas):
-        steps += [(event, ordinal) for event in _of_replica(replica, first.time, clock)]
-    steps.sort(key=lambda step: step[0].time)
-    ready = Readiness(len(replicas))
+        steps += [(event, ordinal, run) for event, run in _of_replica(replica, first.time, clock)]
+    steps.sort(key=lambda step: (step[2], step[0].time))  # a run begins when all of the one before has ended
+    ready, current = Readiness(len(replicas)), 1
     services = {role.role for role in described.roles_statuses if _counts_when_ready(role)}
-    for event, ordinal in steps:
+    for event, ordinal, run in steps:
         events.append(event)
+        if run > current:
+            ready, current = Readiness(len(replicas)), run
         if event.kind == "ended":
             ready.ended(ordinal, succeeded=event.details["state"] == "SUCCEEDED")
         elif event.kind == ("ready" if event.role in services else "started") and ready.started(ordinal):
@@ -146,6 +149,37 @@ def _events(described: DescribeAppResponse, clock: _Clock) -> list[AppEvent]:
     return events
 
 
+def _of_runs(described: DescribeAppResponse, begin: datetime, clock: _Clock) -> Iterator[AppEvent]:
+    """Yields the notices of runs, and the requeues."""
+    attempts = [a for role in described.roles_statuses for each in role.replicas for a in each.attempts]
+    for number in sorted({attempt.run for attempt in attempts}):
+        run = [attempt for attempt in attempts if attempt.run == number]
+        notices = [attempt.noticed_at for attempt in run if attempt.noticed_at is not None]
+        if notices:
+            message = f"sent to {len(notices)} {'replica' if len(notices) == 1 else 'replicas'}"
+            yield clock.event("notice", min(notices), begin, message=message, details={"run": number})
+        if number > 1:
+            before = [attempt for attempt in attempts if attempt.run == number - 1]
+            ends = [attempt.ended_at for attempt in before if attempt.ended_at is not None]
+            starts = [attempt.started_at for attempt in run if attempt.started_at is not None]
+            at = max(ends, default=None) or min(starts, default=None)
+            taken = {attempt.cause for attempt in before} & {EndCause.PREEMPTED, EndCause.NODE_LOST}
+            why = "preemption" if EndCause.PREEMPTED in taken else "loss of a node" if taken else "time limit"
+            message = f"run {number} begins after the {why}"
+            details = {"number": number - 1, "run": number}
+            if not taken and (allowed := _requeues(described)):
+                details["allowed"] = allowed
+            yield clock.event("requeued", at, begin, message=message, details=details)
+
+
+def _requeues(described: DescribeAppResponse) -> int:
+    """Returns the allowed number of requeues after the time limit; 0 without one, or for damaged options."""
+    try:
+        return LimitRule.of(described.cfg).requeues
+    except ValueError:
+        return 0
+
+
 def _counts_when_ready(role: RoleStatus) -> bool:
     """Returns True for a service, unless it is ready and its engine records no time of it."""
     if role.ready is None:
@@ -154,26 +188,27 @@ def _counts_when_ready(role: RoleStatus) -> bool:
     return recorded or role.ready != len(role.replicas)
 
 
-def _of_replica(replica: ReplicaStatus, begin: datetime, clock: _Clock) -> Iterator[AppEvent]:
-    """Yields the starts, ends and retries of a replica, and when it was ready."""
+def _of_replica(replica: ReplicaStatus, begin: datetime, clock: _Clock) -> Iterator[tuple[AppEvent, int]]:
+    """Yields the starts, ends and retries of a replica, and when it was ready, each with its run."""
     attempts = replica.attempts or [AttemptStatus(1, replica.state)]
     for attempt, later in zip(attempts, [*attempts[1:], None], strict=True):
         source = (replica.role, replica.id, attempt.number)
         if attempt.started_at is not None or attempt.state in _RAN:
             started = clock.event("started", attempt.started_at, begin, source)
             begin = started.time
-            yield started
+            yield started, attempt.run
         if attempt.ready_at is not None:
             ready = clock.event("ready", max(attempt.ready_at.astimezone(), begin), begin, source)
             begin = ready.time
-            yield ready
+            yield ready, attempt.run
         if is_terminal(attempt.state) or later is not None:
             ended = clock.event("ended", attempt.ended_at, begin, source, *_end_of(attempt))
             begin = max(begin, ended.time)
-            yield ended
-        if later is not None and attempt.state is not AppState.CANCELLED:
+            yield ended, attempt.run
+        again = later is not None and later.run == attempt.run  # another run begins after a requeue
+        if again and later is not None and attempt.state is not AppState.CANCELLED:
             message = f"attempt {later.number} of {max(replica.max_attempts, later.number)}"
-            yield clock.event("retry", ended.time, begin, source, message, {"scope": "replica"})
+            yield clock.event("retry", ended.time, begin, source, message, {"scope": "replica"}), attempt.run
 
 
 def _end_of(attempt: AttemptStatus) -> tuple[str, dict[str, Any]]:

@@ -107,6 +107,8 @@ class AttemptStatus:
         msg: the reason for the state, one line.
         ready_at: when it was ready, as a replica of a service.
         cause: the cause of its end, if the engine or the supervisor knows it.
+        run: the number of the run of the application that it belongs to, from 1.
+        noticed_at: when its program was notified of the end of the run.
     """
 
     number: int
@@ -119,6 +121,8 @@ class AttemptStatus:
     msg: str = ""
     ready_at: datetime | None = None
     cause: EndCause | None = None
+    run: int = 1
+    noticed_at: datetime | None = None
 
     @property
     def result(self) -> int | None:

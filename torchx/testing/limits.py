@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from torchx.errors import UsageError
-from torchx.scheduling.base import Scheduler
+from torchx.runner.changes import changes
+from torchx.scheduling.base import DescribeAppResponse, Reports, Scheduler
+from torchx.scheduling.events import AppEvent
 from torchx.specs.status import AppState
 from torchx.testing.harness import Ability, Harness
 
@@ -38,3 +41,46 @@ class LimitConformance(Harness):
         first = ended.first_failure
         assert "time limit" in ended.msg + (first.msg if first is not None else ""), "it is the named cause"
         assert self.until_ended(scheduler, again).state is AppState.SUCCEEDED
+
+    def test_the_events_of_a_requeue_are_those_of_every_engine(self, scheduler: Scheduler[Any]) -> None:
+        if Ability.TIME_LIMIT in self.lacks or not self.shortest_limit:
+            return
+        saves = "trap 'exit 75' USR1; echo up; while [ $TORCHX_RUN = 1 ]; do sleep 0.1; done"
+        cfg = {"time_limit": self.shortest_limit, "notice": "3s:USR1", "requeue_on": "time-limit:4"}
+        app_id = scheduler.submit(self.app(self.role(saves, num_replicas=2)), {**self.cfg, **cfg})
+        self._submitted.append(app_id)
+        status = self.until_ended(scheduler, app_id)
+        assert (status.state, status.run) == (AppState.SUCCEEDED, 2), status.msg
+        check_requeue(events_of(scheduler, app_id, status))
+
+
+def events_of(scheduler: Scheduler[Any], app_id: str, status: DescribeAppResponse) -> list[AppEvent]:
+    """Returns the events of an application that has ended.
+
+    Args:
+        scheduler: its scheduler.
+        app_id: the application.
+        status: its status.
+    """
+    events = scheduler.app_events(app_id) if isinstance(scheduler, Reports) else changes(lambda: status)
+    return [event for event in events if event is not None and event.kind != "measured"]
+
+
+def check_requeue(events: Sequence[AppEvent]) -> None:
+    """Checks the events of two replicas that run again after a notice, and then succeed."""
+    kinds = [event.kind for event in events]
+    assert "retry" not in kinds, f"a requeue is no retry: {kinds}"
+    at = kinds.index("requeued")
+    first, second = kinds[:at], kinds[at + 1 :]
+    assert first[0] == "submitted"
+    assert sorted(kind for kind in first if kind != "notice") == sorted(
+        ["submitted", "started", "started", "ready", "ended", "ended"]
+    )
+    assert first.index("ready") < first.index("notice"), kinds
+    assert second.count("ready") == 1, f"all are ready again: {kinds}"
+    assert sorted(set(second)) == ["ended", "ready", "started"], kinds
+    requeued, notice = events[at], events[first.index("notice")]
+    assert (requeued.role, requeued.details["number"], requeued.details["run"]) == ("", 1, 2)
+    assert requeued.details["allowed"]
+    assert requeued.message == "run 2 begins after the time limit"
+    assert (notice.role, notice.replica, notice.details["run"]) == ("", None, 1)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, indexes, owns, time_of
+from torchx.schedulers.kubernetes.gang.records import restart_from
 from torchx.schedulers.kubernetes.limits import DISRUPTIONS, rule_of
-from torchx.schedulers.kubernetes.manifests.names import LATE
+from torchx.schedulers.kubernetes.manifests.names import LATE, RETRIES
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.state.attempts import ended_by_us, finished_after_notice
 from torchx.schedulers.kubernetes.state.reasons import JobFacts
-from torchx.schedulers.kubernetes.state.replicas import replica_of
+from torchx.schedulers.kubernetes.state.replicas import Member, replica_of
 from torchx.scheduling.limits import REACHED, LimitRule
-from torchx.specs.status import AppState, FirstFailure
+from torchx.specs.status import AppState, FirstFailure, ReplicaStatus
 from torchx.supervisor.policy import REQUEUED
 
 DISRUPTED = "disruption"
@@ -34,6 +35,29 @@ def run_of(used: Mapping[str, int]) -> int:
     (1, 4)
     """
     return 1 + used.get(REQUEUED, 0) + used.get(DISRUPTED, 0)
+
+
+def with_runs(
+    facts: Facts, members: Sequence[Member], statuses: Sequence[ReplicaStatus]
+) -> list[ReplicaStatus]:
+    """Returns the status of replicas with the run of each attempt.
+
+    Args:
+        facts: the objects of the application.
+        members: its replicas.
+        statuses: the status of each.
+    """
+    found = [restart_from(annotation(main, RETRIES)) for main in (*facts.mains, *facts.earlier)]
+    requeues = [(restart.attempts, run_of(restart.used)) for restart, _ in filter(None, found)]
+
+    def run(role: int, number: int) -> int:
+        before = (run for attempts, run in requeues if attempts.get(role, number) < number)
+        return max(before, default=1)
+
+    return [
+        replace(status, attempts=[replace(a, run=run(member.role_index, a.number)) for a in status.attempts])
+        for member, status in zip(members, statuses, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from torchx.exit_codes import signal_of
@@ -125,6 +125,7 @@ def _current(
             started_at=time_of(state["running"].get("startedAt")),
             msg=msg,
             ready_at=time_of(annotation(pod, READY)),
+            noticed_at=_noticed_at(pod, None),
         )
     return AttemptStatus(number, AppState.PENDING, msg=taken or waits_for(pod, events))
 
@@ -160,7 +161,23 @@ def _ended(pod: Object, terminated: Mapping[str, Any], number: int, by_hand: boo
         msg=why.text,
         ready_at=time_of(annotation(pod, READY)),
         cause=why.cause,
+        noticed_at=_noticed_at(pod, time_of(terminated.get("finishedAt"))),
     )
+
+
+def _noticed_at(pod: Object, end: datetime | None) -> datetime | None:
+    """Returns when the program of a pod was notified of its time limit; None if it was not.
+
+    Args:
+        pod: the pod.
+        end: the end of its program; None while it runs.
+    """
+    deadline = (pod.get("spec") or {}).get("activeDeadlineSeconds")
+    begin = time_of((pod.get("status") or {}).get("startTime"))
+    if not (count_of(annotation(pod, NOTICE)) and deadline and begin) or ended_by_us(pod):
+        return None
+    at = begin + timedelta(seconds=int(deadline))
+    return at if (end or datetime.now(timezone.utc)) >= at else None
 
 
 def _never_seen(pod: Object, number: int, by_hand: bool) -> AttemptStatus:

@@ -168,6 +168,7 @@ def main(folder: str, least: int, logs: str, mark: str, grace: int, variables: "
     begun = time.time()
     host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     facts = {"host": host, "started_at": begun}  # type: dict[str, Any]
+    facts["run"] = int(os.environ.get("TORCHX_RUN") or 1)
     env = dict(os.environ)
     env.update(variable.split("=", 1) for variable in variables)
     env["TORCHX_ATTEMPT"] = str(attempt)
@@ -186,9 +187,15 @@ def main(folder: str, least: int, logs: str, mark: str, grace: int, variables: "
             facts["needed"] = True
         record(os.path.join(path, "end.json"), exit_code=code, ended_at=time.time(), msg=why, **facts)
         return code
-    signal.signal(signal.SIGURG, lambda number, frame: notify(process.pid))
-    if os.path.exists(os.path.join(JOB, ".noticed")):  # before this process handled the signal
+
+    def handle_notice(*_: "Any") -> None:
+        facts["noticed_at"] = time.time()
+        record(start, pid=process.pid, **facts)
         notify(process.pid)
+
+    signal.signal(signal.SIGURG, handle_notice)
+    if os.path.exists(os.path.join(JOB, ".noticed")):  # before this process handled the signal
+        handle_notice()
     if os.path.exists(os.path.join(JOB, STOPPING)):  # it may have missed the signal
         received.append(signal.SIGTERM)
         process.terminate()

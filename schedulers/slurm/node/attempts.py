@@ -68,6 +68,10 @@ def _refusal(msg: str, retries_left: bool, cfg: Mapping[str, Any]) -> str:
     return refused or (msg if msg.startswith("not retried: ") else "")
 
 
+LARGEST_RUN = 1 << 30
+"""Exclusive limit of the number of a run."""
+
+
 def _attempt(
     number: int, facts: Mapping[str, Any], ended: bool, outcome: Outcome, last: bool
 ) -> AttemptStatus:
@@ -98,6 +102,8 @@ def _attempt(
         msg=msg,
         ready_at=local_time(facts.get("ready_at")),
         cause=cause,
+        run=facts.get("run", 1),
+        noticed_at=local_time(facts.get("noticed_at")),
     )
 
 
@@ -151,8 +157,13 @@ def read_facts(path: Path) -> dict[str, Any] | None:
         fields["needed"] = True
     data.setdefault("stop_signal", data.get("told"))  # the name in files of version 0.1.0
     fields |= {name: clean(data[name][:1000]) for name in _TEXTS if isinstance(data.get(name), str)}
-    code = data.get("exit_code")
+    code, run = data.get("exit_code"), data.get("run")
+    if type(run) is int and 0 < run < LARGEST_RUN:
+        fields["run"] = run
     return {**fields, "exit_code": code} if type(code) is int and 0 <= code < 256 else fields
 
 
-_TIMES, _TEXTS = ("started_at", "ended_at", "ready_at"), ("host", "signal", "stop_signal", "msg", "cause")
+_TIMES, _TEXTS = (
+    ("started_at", "ended_at", "ready_at", "noticed_at"),
+    ("host", "signal", "stop_signal", "msg", "cause"),
+)
