@@ -125,6 +125,10 @@ def test_control_characters_are_escaped() -> None:
 def test_hints_say_what_python_stacks_need() -> None:
     absent = as_text(parse_stacks(answer(process(5, note="py-spy is not installed"))))
     assert absent[-1].startswith("note: for Python stacks: pip install py-spy")
+    both = "py-spy is not installed, and is not permitted to read it (ptrace)"
+    hints = as_text(parse_stacks(answer(process(5, note=both))))[-2:]
+    assert "pip install py-spy" in hints[0]
+    assert "allow ptrace" in hints[1], "py-spy alone would not help"
     refused = as_text(parse_stacks(answer(process(5, note="py-spy is not permitted to read it (ptrace)"))))
     assert "ptrace_scope" in refused[-1]
 

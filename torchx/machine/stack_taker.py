@@ -175,7 +175,8 @@ def describe(process: dict[str, Any], spy: str, native: bool) -> None:
         if spy:
             process["threads"], process["note"] = python_stacks(process, spy, native)
         else:
-            process["note"] = "py-spy is not installed"
+            refused = "" if may_read(pid) else ", and is not permitted to read it (ptrace)"
+            process["note"] = f"py-spy is not installed{refused}"
     elif native:
         process["note"] = "not a Python program"
     entry = look_up(pid)
@@ -186,6 +187,15 @@ def describe(process: dict[str, Any], spy: str, native: bool) -> None:
     for thread in process["threads"]:
         tid = thread.pop("tid")
         thread["wait"] = "" if state in "Tt" or not tid else wait_of(pid, tid)
+
+
+def may_read(pid: int) -> bool:
+    """Returns True if this process may read the memory of another one, as py-spy does."""
+    try:
+        with open(f"/proc/{pid}/mem", "rb"):
+            return True
+    except OSError:
+        return False
 
 
 def is_python(pid: int) -> bool:

@@ -77,7 +77,8 @@ def answer(stdout: bytes, stderr: bytes, code: int, role: str = "", replica: int
     """
     if code == 127:
         raise StateError(
-            "no Python to take the stacks with", hint="python3 in the image, and py-spy for stacks"
+            "no Python to take the stacks with",
+            hint="with python3 in the image, it shows the state and the system call of each process",
         )
     try:
         return parse_stacks(stdout.decode("utf-8", "replace"), role, replica)

@@ -14,7 +14,7 @@ WIDTH = 110
 """Columns of the text where no terminal limits it."""
 _NOUNS = {CHILD: ("child", "children"), LAUNCHER: ("launcher", "launchers")}
 _HINTS = {
-    "not installed": "for Python stacks: pip install py-spy, in the environment of the program or of torchx",
+    "not installed": "for Python stacks: pip install py-spy where torchx runs; for containers, in the image",
     "not permitted": "for Python stacks, allow ptrace: run as root, sysctl kernel.yama.ptrace_scope=0, or in "
     "containers add the capability SYS_PTRACE",
 }
