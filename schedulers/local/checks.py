@@ -6,6 +6,7 @@ import os
 
 from torchx.errors import StateError
 from torchx.jobs.paths import check_file_name
+from torchx.leases import machine
 from torchx.machine import processes
 from torchx.scheduling.checks import require_roles
 from torchx.settings import SERVICE
@@ -43,7 +44,25 @@ def notes_of(app: AppDef) -> list[str]:
         roles = [role.name for role in app.roles if applies(role)]
         if roles:
             notes.append(f"{message} (role {', '.join(roles)})")
-    return notes + _notes_of_ports(app)
+    return notes + _notes_of_limits(app) + _notes_of_ports(app)
+
+
+def _notes_of_limits(app: AppDef) -> list[str]:
+    """Returns a warning for roles that request more than this process, and so its replicas, may use."""
+    within = [role for role in app.roles if not _exceeds_machine(role)]
+    cpus, memory = machine.usable_cpus(), machine.usable_memory() >> 20
+    notes = []
+    if short := [role.name for role in within if role.resource.cpu > cpus]:
+        limited = f"may use {cpus:g} of {os.cpu_count()} CPUs, by its CPU mask or its control group"
+        notes.append(
+            f"a replica requests more CPUs than it gets: this process {limited} (role {', '.join(short)})"
+        )
+    if short := [role.name for role in within if role.resource.memMB > memory]:
+        limited = f"may use {memory:,} MiB, by its control group"
+        notes.append(
+            f"a replica requests more memory than it gets: this process {limited} (role {', '.join(short)})"
+        )
+    return notes
 
 
 def _notes_of_ports(app: AppDef) -> list[str]:

@@ -19,8 +19,8 @@ from torchx.jobs.paths import Home
 from torchx.leases.gpus import user_name, visible_gpus
 from torchx.leases.holders import PREFIX, holder_of, names_in_use, take
 from torchx.leases.waiting import wait_for
-from torchx.machine import locks, processes, socket_names
-from torchx.specs.app import Role
+from torchx.machine import cgroups, locks, processes, socket_names
+from torchx.specs.app import AppDef, Role
 from torchx.specs.resources import Resource
 from torchx.specs.run_options import CfgVal
 
@@ -213,3 +213,53 @@ def test_processors_and_memory_are_reserved_on_request() -> None:
     assert re.fullmatch(
         r"job requests ([\d,.]+ GiB) of memory; this machine has \1, [\d,.]+ GiB of them free", memory
     )
+
+
+def notes_with(cpu: int, memory: int = 64) -> list[str]:
+    role = Role("w", "", entrypoint="true", resource=Resource(cpu, 0, memory))
+    return [note for note in scheduler().submit_dryrun(AppDef("job", [role]), {}).notes if "requests" in note]
+
+
+def test_a_small_cpu_mask_gets_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    mask = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(mask)})  # as the shell of a job of another batch system has it
+    try:
+        (note,) = notes_with(2)
+        assert notes_with(1) == []
+    finally:
+        os.sched_setaffinity(0, mask)
+    limited = "this process may use 1 of 64 CPUs, by its CPU mask or its control group"
+    assert note == f"a replica requests more CPUs than it gets: {limited} (role w)"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {
+            "proc/self/cgroup": "0::/a\n",
+            "sys/fs/cgroup/a/cpu.max": "50000 100000\n",
+            "sys/fs/cgroup/a/memory.max": str(1 << 30),
+        },
+        {
+            "proc/self/cgroup": "2:cpu,cpuacct:/a\n3:memory:/a\n",
+            "sys/fs/cgroup/cpu/a/cpu.cfs_quota_us": "50000\n",
+            "sys/fs/cgroup/cpu/a/cpu.cfs_period_us": "100000\n",
+            "sys/fs/cgroup/memory/a/memory.limit_in_bytes": str(1 << 30),
+        },
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_a_small_control_group_gets_a_note(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text_of in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text_of, encoding="ascii")
+    limits = cgroups.own_limits(str(tmp_path))
+    monkeypatch.setattr(cgroups, "own_limits", lambda: limits)
+    cpus, memory = notes_with(1, 1025)
+    assert "may use 0.5 of " in cpus
+    assert "may use 1,024 MiB, by its control group (role w)" in memory
+    assert notes_with(0, 1024) == []

@@ -17,22 +17,30 @@ MOST_UNITS = 128
 """Maximum number of units of the memory of a machine; a lease needs a descriptor for each."""
 
 
-def cpu_names() -> list[str]:
-    """Returns the names of the leases of the processors that this process may use.
+def usable_cpus() -> float:
+    """Returns the processors that this process may use, possibly a fraction.
 
     The affinity of this process and the limits of its control groups restrict them.
     """
+    allowed, limit = len(os.sched_getaffinity(0)), cgroups.own_limits().cpu
+    return allowed if limit is None else min(allowed, limit)
+
+
+def usable_memory() -> int:
+    """Returns the memory that this process may use, in bytes, within the limits of its control groups."""
+    limit = cgroups.own_limits().memory
+    return _memory() if limit is None else min(limit, _memory())
+
+
+def cpu_names() -> list[str]:
+    """Returns the names of the leases of the processors that this process may use."""
     allowed = sorted(os.sched_getaffinity(0))
-    limit = cgroups.own_limits().cpu
-    count = len(allowed) if limit is None else max(1, int(limit))
-    return [f"cpu-{number}" for number in allowed[:count]]
+    return [f"cpu-{number}" for number in allowed[: max(1, int(usable_cpus()))]]
 
 
 def memory_names() -> list[str]:
     """Returns the names of the leases of the memory that this process may use, one for each unit."""
-    limit = cgroups.own_limits().memory
-    size = _memory() if limit is None else min(limit, _memory())
-    return [f"memory-{number}" for number in range(size // memory_unit())]
+    return [f"memory-{number}" for number in range(usable_memory() // memory_unit())]
 
 
 def memory_unit() -> int:
