@@ -117,8 +117,8 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
     state, msg = _state(progress, containers, time.time() if now is None else now)
     cause = _cause_of_end(progress, state)
     stalls = history_of(progress.job.app_id, progress.job.cfg)
-    if state is AppState.RUNNING:
-        msg, cause = msg or stalls.message, EndCause.STALLED if stalls.message else None
+    if state is AppState.RUNNING and stalls.message:
+        msg, cause = msg or stalls.message, EndCause.STALLED
     elif state is AppState.CANCELLED and stalls.cancelled:
         msg, cause = f"cancelled, as it was {stalls.cancelled}", EndCause.STALLED
     over = is_terminal(state)
@@ -199,7 +199,9 @@ def _cause_of_end(progress: Progress, state: AppState) -> EndCause | None:
     if progress.gang.expired:
         return EndCause.TIME_LIMIT
     first = progress.end.first_failure
-    return EndCause.REMOVED if first is None or first in progress.lost else None
+    if first is None or first in progress.lost:
+        return EndCause.REMOVED
+    return None
 
 
 def _is_stopped(progress: Progress) -> bool:
@@ -249,8 +251,9 @@ def _replica(progress: Progress, ordinal: int, role: RoleFacts, replica: int, ov
 
 
 def _while_needed(attempt: AttemptStatus) -> AttemptStatus:
-    cause = EndCause.SERVICE_ENDED if attempt.exit_code == 0 else attempt.cause
-    return replace(attempt, state=AppState.FAILED, msg=attempt.msg or ENDED_WHILE_NEEDED, cause=cause)
+    if attempt.exit_code == 0:
+        attempt = replace(attempt, cause=EndCause.SERVICE_ENDED)
+    return replace(attempt, state=AppState.FAILED, msg=attempt.msg or ENDED_WHILE_NEEDED)
 
 
 def _attempt(c: Container, role: RoleFacts, limits: LimitRule) -> AttemptStatus:
@@ -268,24 +271,17 @@ def _attempt(c: Container, role: RoleFacts, limits: LimitRule) -> AttemptStatus:
         msg=_message(c, role),
         ready_at=local_time(_ready_at(c, role)),
         cause=_cause_of(c),
-        run=_number_of_run(c.retry.get("used")),
+        run=1 + c.retry.get("used", {}).get(REQUEUED, 0),
         noticed_at=local_time(_noticed_at(c, limits)),
     )
 
 
-def _number_of_run(used: object) -> int:
-    """Returns the run of a container, from the retries and requeues before it."""
-    number = used.get(REQUEUED) if isinstance(used, dict) else None
-    return number + 1 if isinstance(number, int) else 1
-
-
 def _noticed_at(c: Container, limits: LimitRule) -> float | None:
     """Returns when the program of a container was notified of the end of its run; None if it was not."""
-    at = c.ends_at - (limits.notice or 0.0)
-    if not (c.ends_at and limits.notice and c.started):
-        return None
-    last = time.time() if c.finished is None else c.finished
-    return max(at, c.started) if last >= at else None
+    at = max(c.ends_at - limits.notice, c.started or 0.0)
+    if c.ends_at and limits.notice and c.started and (c.finished or time.time()) >= at:
+        return at
+    return None
 
 
 def _cause_of(c: Container) -> EndCause | None:
@@ -294,8 +290,12 @@ def _cause_of(c: Container) -> EndCause | None:
         return EndCause.NOT_READY
     if c.oom and c.exit_code:
         return EndCause.OUT_OF_MEMORY
-    causes = {STALLED: EndCause.STALLED, EXPIRED: EndCause.TIME_LIMIT, FAILED: EndCause.NOT_STARTED}
-    return causes.get(c.mark) if c.status not in ("running", "restarting", "paused") else None
+    if c.status in ("running", "restarting", "paused"):
+        return None
+    return _CAUSES.get(c.mark)
+
+
+_CAUSES = {STALLED: EndCause.STALLED, EXPIRED: EndCause.TIME_LIMIT, FAILED: EndCause.NOT_STARTED}
 
 
 def _ready_at(c: Container, role: RoleFacts) -> float | None:

@@ -49,19 +49,15 @@ def notes_of(app: AppDef) -> list[str]:
 
 def _notes_of_limits(app: AppDef) -> list[str]:
     """Returns a warning for roles that request more than this process, and so its replicas, may use."""
-    within = [role for role in app.roles if not _exceeds_machine(role)]
+    within = [role.resource for role in app.roles if not _exceeds_machine(role)]
     cpus, memory = machine.usable_cpus(), machine.usable_memory() >> 20
     notes = []
-    if short := [role.name for role in within if role.resource.cpu > cpus]:
+    if any(resource.cpu > cpus for resource in within):
         limited = f"may use {cpus:g} of {os.cpu_count()} CPUs, by its CPU mask or its control group"
-        notes.append(
-            f"a replica requests more CPUs than it gets: this process {limited} (role {', '.join(short)})"
-        )
-    if short := [role.name for role in within if role.resource.memMB > memory]:
+        notes.append(f"a replica requests more CPUs than it gets: this process {limited}")
+    if any(resource.memMB > memory for resource in within):
         limited = f"may use {memory:,} MiB, by its control group"
-        notes.append(
-            f"a replica requests more memory than it gets: this process {limited} (role {', '.join(short)})"
-        )
+        notes.append(f"a replica requests more memory than it gets: this process {limited}")
     return notes
 
 

@@ -38,6 +38,7 @@ from torchx.specs.status import (
     FirstFailure,
     ReplicaStatus,
     RoleStatus,
+    failure_of,
 )
 
 with lazy_imports:
@@ -293,7 +294,7 @@ def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
         num_restarts=view.restarts,
         run=view.run,
         msg=view.msg or _stall(view) or _waiting(view, paths),
-        cause=view.cause or (EndCause.STALLED if _stall(view) else None),
+        cause=_cause_of(view),
         structured_error_msg=error,
         roles_statuses=list(roles.values()),
         name=record.name,
@@ -313,6 +314,12 @@ def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
 def _waiting(view: JobView, paths: JobPaths) -> str:
     """Returns the reason why a job has not started; empty for one that has a supervisor."""
     return "" if view.supervisor is not None or view.has_ended else reasons.reason(view, paths)
+
+
+def _cause_of(view: JobView) -> EndCause | None:
+    if _stall(view):
+        return EndCause.STALLED
+    return view.cause
 
 
 def _stall(view: JobView) -> str:
@@ -351,15 +358,7 @@ def _first_failure(view: JobView) -> FirstFailure | None:
     if failed is None:
         return None
     replica, attempt = failed
-    return FirstFailure(
-        replica.role,
-        replica.id,
-        attempt.number,
-        attempt.exit_code,
-        attempt.signal,
-        attempt.reason,
-        attempt.cause,
-    )
+    return failure_of(replica.role, replica.id, replace(_attempt(attempt), msg=attempt.reason))
 
 
 def _line(job: EndedJob, step: float = 0.0) -> ListAppResponse:

@@ -197,7 +197,9 @@ def _waiting_outcome(parts: Sequence[JobFacts], record: SlurmRecord | None) -> O
     """
     again = record is not None and os.path.lexists(f"{record.current_folder}/{ATTEMPT_FILE}")
     msg = "; ".join(part for part in ("queued again" if again else "", why_it_waits(parts)) if part)
-    word = NEVER_SATISFIED if any(part.reason == NEVER_SATISFIED for part in parts) else parts[0].state
+    word = parts[0].state
+    if any(part.reason == NEVER_SATISFIED for part in parts):
+        word = NEVER_SATISFIED
     return Outcome(AppState.PENDING, msg, word, parts[0].submitted)
 
 
@@ -257,7 +259,8 @@ def _ended_outcome(facts: Sequence[JobFacts], over: ScriptEnd | None, paths: Slu
         state, msg = AppState.SUCCEEDED, ""
     elif word == "CANCELLED" or (cancelled and word in ("FAILED", "NODE_FAIL")):
         state, msg = AppState.CANCELLED, why_it_was_cancelled(first)
-        word = NEVER_SATISFIED if first.reason == NEVER_SATISFIED else word
+        if first.reason == NEVER_SATISFIED:
+            word = NEVER_SATISFIED
     else:
         state, msg = AppState.FAILED, why_it_failed(word, first)
     return Outcome(state, msg, word, first.submitted, started, ended, code, proved)

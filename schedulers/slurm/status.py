@@ -146,14 +146,16 @@ def describe(
         msg = next((reason for reason in reasons if reason.startswith(msg)), msg)
     begun, last = _span(roles)
     error = NONE if first is None else _error_file(paths, first.role, first.replica)
-    expired = _limit_message(record, outcome)
+    expired, cause = _limit_message(record, outcome), CAUSES.get(outcome.word)
+    if expired:
+        cause = EndCause.TIME_LIMIT
     return DescribeAppResponse(
         app_id=app_id,
         state=outcome.state,
         num_restarts=max(0, attempts_of(paths) - 1),
         run=run_of(paths),
         msg=expired or msg,
-        cause=EndCause.TIME_LIMIT if expired else CAUSES.get(outcome.word),
+        cause=cause,
         structured_error_msg=error,
         roles_statuses=roles,
         name=record.name,

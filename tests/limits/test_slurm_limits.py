@@ -88,7 +88,7 @@ def test_the_notice_reaches_the_program_in_every_replica_and_the_next_run_contin
     # the first shell of a replica has no handler; the second replica still saves when the first one has ended
     job = role('sh -c "$PROGRAM"; exit $?', num_replicas=2, env={"PROGRAM": SAVES})
     app_id = cluster.submit(
-        AppDef("limits", [job]), {"time_limit": "1m", "notice": "45s", "requeue_on": "time-limit:2"}
+        AppDef("limits", [job]), {"time_limit": "1m", "notice": "45s", "requeue_on": "time-limit:4"}
     )
     assert cluster.wait(app_id, 400.0)
     done = cluster.describe(app_id)

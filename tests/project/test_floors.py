@@ -20,6 +20,7 @@ pytestmark = pytest.mark.xdist_group("sources")  # one process: each file is par
 FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "torchx.errors",
+        "torchx.end_causes",
         "torchx.lazy",
         "torchx.machine.files",
         "torchx.version",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchx import settings
+from torchx.end_causes import EndCause
 from torchx.jobs import ended, shape
 from torchx.jobs.events import Clock, EventLog, read_events
 from torchx.jobs.paths import JobPaths, LogPaths
@@ -18,7 +19,6 @@ from torchx.jobs.view import JobView, fold
 from torchx.machine import marks as process_marks
 from torchx.machine import processes
 from torchx.machine.processes import Process
-from torchx.specs.status import EndCause
 
 LONGEST_GRACE = 5.0
 """Maximum seconds between TERM and KILL for the remaining processes of a dead supervisor."""

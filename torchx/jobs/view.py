@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchx.end_causes import EndCause
 from torchx.errors import StateError
 from torchx.exit_codes import KILLED, result_of
 from torchx.jobs import shape
@@ -18,7 +19,6 @@ from torchx.machine import processes
 from torchx.machine.processes import Process
 from torchx.printable import memory_size
 from torchx.scheduling.usage import Sample
-from torchx.specs.status import EndCause
 
 ENDS = ("SUCCEEDED", "FAILED", "CANCELLED")
 

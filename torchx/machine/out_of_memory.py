@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from torchx.end_causes import EndCause, Reason
 from torchx.exit_codes import KILLED
 from torchx.lazy import lazy_imports
-from torchx.specs.status import EndCause, Reason
 
 with lazy_imports:
     import resource

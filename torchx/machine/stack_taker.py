@@ -175,8 +175,9 @@ def describe(process: dict[str, Any], spy: str, native: bool) -> None:
         if spy:
             process["threads"], process["note"] = python_stacks(process, spy, native)
         else:
-            refused = "" if may_read(pid) else ", and is not permitted to read it (ptrace)"
-            process["note"] = f"py-spy is not installed{refused}"
+            process["note"] = "py-spy is not installed"
+            if not may_read(pid):
+                process["note"] += ", and is not permitted to read it (ptrace)"
     elif native:
         process["note"] = "not a Python program"
     entry = look_up(pid)

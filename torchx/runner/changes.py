@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from operator import attrgetter
 from typing import Any
@@ -152,24 +152,27 @@ def _events(described: DescribeAppResponse, clock: _Clock) -> list[AppEvent]:
 def _of_runs(described: DescribeAppResponse, begin: datetime, clock: _Clock) -> Iterator[AppEvent]:
     """Yields the notices of runs, and the requeues."""
     attempts = [a for role in described.roles_statuses for each in role.replicas for a in each.attempts]
+    before: list[AttemptStatus] = []
     for number in sorted({attempt.run for attempt in attempts}):
-        run = [attempt for attempt in attempts if attempt.run == number]
-        notices = [attempt.noticed_at for attempt in run if attempt.noticed_at is not None]
-        if notices:
-            message = f"sent to {len(notices)} {'replica' if len(notices) == 1 else 'replicas'}"
-            yield clock.event("notice", min(notices), begin, message=message, details={"run": number})
-        if number > 1:
-            before = [attempt for attempt in attempts if attempt.run == number - 1]
-            ends = [attempt.ended_at for attempt in before if attempt.ended_at is not None]
-            starts = [attempt.started_at for attempt in run if attempt.started_at is not None]
-            at = max(ends, default=None) or min(starts, default=None)
-            taken = {attempt.cause for attempt in before} & {EndCause.PREEMPTED, EndCause.NODE_LOST}
-            why = "preemption" if EndCause.PREEMPTED in taken else "loss of a node" if taken else "time limit"
-            message = f"run {number} begins after the {why}"
-            details = {"number": number - 1, "run": number}
-            if not taken and (allowed := _requeues(described)):
-                details["allowed"] = allowed
-            yield clock.event("requeued", at, begin, message=message, details=details)
+        if before:
+            ends = max((attempt.ended_at for attempt in before if attempt.ended_at), default=None)
+            details = {"number": number - 1, "run": number, "allowed": _requeues(described)}
+            message = f"run {number} begins after the {_why_again(before)}"
+            yield clock.event("requeued", ends, begin, message=message, details=details)
+        before = [attempt for attempt in attempts if attempt.run == number]
+        noticed = min((attempt.noticed_at for attempt in before if attempt.noticed_at), default=None)
+        if noticed is not None:
+            yield clock.event(
+                "notice", noticed, begin, message="before the time limit", details={"run": number}
+            )
+
+
+def _why_again(attempts: Sequence[AttemptStatus]) -> str:
+    """Returns why a run has ended that another one follows."""
+    causes = {attempt.cause for attempt in attempts}
+    if EndCause.PREEMPTED in causes:
+        return "preemption"
+    return "loss of a node" if EndCause.NODE_LOST in causes else "time limit"
 
 
 def _requeues(described: DescribeAppResponse) -> int:

@@ -114,11 +114,13 @@ def classify(
     """
     reasons = [text for text in (first.msg if first is not None else "", msg) if text and text != KILLED]
     if state is AppState.FAILED:
-        if first is not None and first.cause is not None:
-            return _known(first.cause, first.msg or msg, first)
-        if known is not None:
-            return _known(known, msg, first)
-        return _reported(reasons, first) or _printed(first, [*lines, *error]) or _exit_status(first, reasons)
+        cause = _known_of_failure(first, msg, known) or _reported(reasons, first)
+        return cause or _printed(first, [*lines, *error]) or _exit_status(first, reasons)
+    return _of_state(state, msg, reasons, known)
+
+
+def _of_state(state: AppState, msg: str, reasons: Sequence[str], known: EndCause | None) -> Cause:
+    """Returns the cause of the state of an application that has not failed."""
     if known in (EndCause.STALLED, EndCause.DEPENDENCY_FAILED):
         return _known(known, msg, None)
     if state in (AppState.SUBMITTED, AppState.PENDING):
@@ -130,6 +132,13 @@ def classify(
     name = state.name.lower() if state.name.lower() in ADVICE else "unknown"
     evidence = "" if msg == name else msg
     return Cause(name, "engine", evidence or f"its state is {state.name}")
+
+
+def _known_of_failure(first: FirstFailure | None, msg: str, known: EndCause | None) -> Cause | None:
+    """Returns the known cause of the first failure, else that of the application; None if none is known."""
+    if first is not None and first.cause is not None:
+        return _known(first.cause, first.msg or msg, first)
+    return None if known is None else _known(known, msg, first)
 
 
 def _known(cause: EndCause, reason: str, first: FirstFailure | None) -> Cause:

@@ -69,7 +69,7 @@ class Failure(NamedTuple):
     signal: Optional[str] = None
     msg: str = ""
     lines: Sequence[str] = ()
-    known: str = ""
+    known: Optional[str] = None
 
     def cause(self) -> Tuple[str, str]:
         """Returns its cause and the evidence; both may be empty."""

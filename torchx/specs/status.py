@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
+from torchx.end_causes import EndCause as EndCause
+from torchx.end_causes import Reason as Reason
 from torchx.errors import TorchxError
 from torchx.exit_codes import result_of
 from torchx.lazy import lazy_imports
@@ -41,39 +43,6 @@ class AppState(int, Enum):
 
     def __repr__(self) -> str:
         return f"{self.name} ({self.value})"
-
-
-class EndCause(str, Enum):
-    """The cause of an end or of a state, if the engine or the supervisor of an application knows it."""
-
-    STALLED = "stalled"
-    NOT_READY = "not_ready"
-    TIME_LIMIT = "time_limit"
-    OUT_OF_MEMORY = "out_of_memory"
-    PREEMPTED = "preempted"
-    NODE_LOST = "node_lost"
-    SUPERVISOR_LOST = "supervisor_lost"
-    REMOVED = "removed"
-    DEPENDENCY_FAILED = "dependency_failed"
-    SERVICE_ENDED = "service_ended"
-    NOT_STARTED = "not_started"
-
-    @classmethod
-    def of(cls, value: object) -> EndCause | None:
-        """Returns the cause with a recorded name; None for another value, perhaps of a newer version."""
-        return next((cause for cause in cls if cause.value == value), None)
-
-
-class Reason(NamedTuple):
-    """The reason for an end.
-
-    Attributes:
-        text: a phrase for the user.
-        cause: its cause; None if it is not known.
-    """
-
-    text: str
-    cause: EndCause | None = None
 
 
 ReplicaState = AppState

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from torchx import settings
+from torchx.end_causes import EndCause
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
 from torchx.machine import files, processes
 from torchx.machine.processes import Entry, Process
 from torchx.scheduling.limits import LimitRule, exact
-from torchx.specs.status import EndCause
 from torchx.supervisor.clock import LIMIT, NOTICE, RunClock
 from torchx.supervisor.policy import Action, Gang, Requeue
 from torchx.supervisor.replicas import Replicas
@@ -148,7 +148,9 @@ class Limits:
     @property
     def cause(self) -> EndCause | None:
         """The cause of the end of the job, if it is the time limit."""
-        return EndCause.TIME_LIMIT if self._gang.expired else None
+        if self._gang.expired:
+            return EndCause.TIME_LIMIT
+        return None
 
 
 def own_run(env: Mapping[str, str]) -> dict[str, str]:

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from resource import struct_rusage
 from typing import Any
 
+from torchx.end_causes import EndCause
 from torchx.jobs.events import Clock, EventLog
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
 from torchx.machine import files, processes
 from torchx.machine.out_of_memory import Kills
 from torchx.machine.processes import Process
-from torchx.specs.status import EndCause
 from torchx.supervisor import ending, job_stalls
 from torchx.supervisor.limits import Limits, own_run
 from torchx.supervisor.output import PARTIAL_AFTER
@@ -129,8 +129,7 @@ class Supervisor:
         why = why or (self._cancelled_why if self._end.state == "CANCELLED" else "")
         message = ending.message(why, self._replicas.lost, self._replicas.lost_why, self._unendable)
         cause = self._limits.cause or self._cancelled_cause
-        facts = {} if cause is None else {"cause": cause.value}
-        self.note("end", state=self._end.state, msg=message, first=first, **facts)
+        self.note("end", state=self._end.state, msg=message, first=first, cause=cause)
 
     # --- actions ---------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ class RetryCauses:
             return COUNTED
         lines = lines_of(_tail(running.output.folder / "combined.log")) if self._rules.reads_lines else []
         known = str(facts.get("msg") or "")
-        failure = Failure(facts.get("code"), facts.get("signal"), known, lines, str(facts.get("cause") or ""))
+        failure = Failure(facts.get("code"), facts.get("signal"), known, lines, facts.get("cause"))
         refusal = self._rules.refusal(failure)
         if not refusal:
             return COUNTED

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torchx.end_causes import EndCause, Reason
 from torchx.machine import files, processes
 from torchx.machine.processes import Process
 from torchx.scheduling.stalls import StallRule, brief
-from torchx.specs.status import EndCause, Reason
 from torchx.supervisor.stalls import Stall, StallWatch, describe
 
 REPORT_WITHIN = 30.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from torchx.end_causes import EndCause, Reason
 from torchx.jobs.record import JobRecord
 from torchx.jobs.recovery import describe_survivors
 from torchx.lazy import lazy_imports
-from torchx.specs.status import EndCause, Reason
 from torchx.supervisor.policy import COUNTED, Gang
 from torchx.supervisor.replicas import Running, decode_status
 from torchx.supervisor.services.order import ENDED_WHILE_NEEDED
@@ -46,13 +46,13 @@ def facts_of_end(
         facts["stopped"] = stopped
     elif forced is not None:
         facts, reason = {"signal": "SIGTERM"}, forced
-    texts = [] if reason is None else [reason.text]
+    if reason is not None:
+        facts["msg"] = reason.text
+        if reason.cause is not None:
+            facts["cause"] = reason.cause.value
     if running.output.lost:
-        texts.append(f"{running.output.lost} bytes of its output were lost: {running.output.lost_why}")
-    if texts:
-        facts["msg"] = "; ".join(texts)
-    if reason is not None and reason.cause is not None:
-        facts["cause"] = reason.cause.value
+        lost = f"{running.output.lost} bytes of its output were lost: {running.output.lost_why}"
+        facts["msg"] = "; ".join(filter(None, (facts.get("msg"), lost)))
     return facts
 
 

@@ -46,7 +46,7 @@ class LimitConformance(Harness):
         if Ability.TIME_LIMIT in self.lacks or not self.shortest_limit:
             return
         saves = "trap 'exit 75' USR1; echo up; while [ $TORCHX_RUN = 1 ]; do sleep 0.1; done"
-        cfg = {"time_limit": self.shortest_limit, "notice": "3s:USR1", "requeue_on": "time-limit:4"}
+        cfg = {"time_limit": "100s", "notice": "90s:USR1", "requeue_on": "time-limit:4"}
         app_id = scheduler.submit(self.app(self.role(saves, num_replicas=2)), {**self.cfg, **cfg})
         self._submitted.append(app_id)
         status = self.until_ended(scheduler, app_id)
@@ -62,25 +62,19 @@ def events_of(scheduler: Scheduler[Any], app_id: str, status: DescribeAppRespons
         app_id: the application.
         status: its status.
     """
-    events = scheduler.app_events(app_id) if isinstance(scheduler, Reports) else changes(lambda: status)
+    events = changes(lambda: status)
+    if isinstance(scheduler, Reports):
+        events = iter(scheduler.app_events(app_id))
     return [event for event in events if event is not None and event.kind != "measured"]
 
 
 def check_requeue(events: Sequence[AppEvent]) -> None:
     """Checks the events of two replicas that run again after a notice, and then succeed."""
-    kinds = [event.kind for event in events]
-    assert "retry" not in kinds, f"a requeue is no retry: {kinds}"
-    at = kinds.index("requeued")
-    first, second = kinds[:at], kinds[at + 1 :]
-    assert first[0] == "submitted"
-    assert sorted(kind for kind in first if kind != "notice") == sorted(
-        ["submitted", "started", "started", "ready", "ended", "ended"]
-    )
-    assert first.index("ready") < first.index("notice"), kinds
-    assert second.count("ready") == 1, f"all are ready again: {kinds}"
-    assert sorted(set(second)) == ["ended", "ready", "started"], kinds
-    requeued, notice = events[at], events[first.index("notice")]
-    assert (requeued.role, requeued.details["number"], requeued.details["run"]) == ("", 1, 2)
-    assert requeued.details["allowed"]
+    kinds = " ".join(event.kind for event in events)
+    first, second = "started started ready notice ended ended", "started started ready ended ended"
+    if "started ended" in kinds:  # the first replica of the second run ends before the other one starts
+        second = "started ended started ready ended"
+    assert kinds == f"submitted {first} requeued {second} ended"
+    requeued = next(event for event in events if event.kind == "requeued")
     assert requeued.message == "run 2 begins after the time limit"
-    assert (notice.role, notice.replica, notice.details["run"]) == ("", None, 1)
+    assert (requeued.role, requeued.details) == ("", {"number": 1, "allowed": 4, "run": 2})

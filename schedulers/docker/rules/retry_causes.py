@@ -57,7 +57,7 @@ class RetryCauses:
             log = read_log(self._engine, container, LogQuery(tail=LAST_LINES))
             lines = lines_of(b"".join(line[2] for line in log))
         code = None if container.signal else container.exit_code
-        known = EndCause.OUT_OF_MEMORY.value if container.oom else ""
+        known = EndCause.OUT_OF_MEMORY if container.oom else None
         return Failure(code, container.signal, "", lines, known)
 
 

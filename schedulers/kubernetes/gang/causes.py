@@ -34,8 +34,7 @@ def refusal(rules: RetryRules, pod: Object) -> str:
     attempt = attempts_of(pod, 1)[-1]
     ended = (container_of(pod).get("state") or {}).get("terminated") or {}
     lines = lines_of(str(ended.get("message") or "").encode("utf-8", "replace"))
-    known = "" if attempt.cause is None else attempt.cause.value
-    return rules.refusal(Failure(attempt.exit_code, attempt.signal, attempt.msg, lines, known))
+    return rules.refusal(Failure(attempt.exit_code, attempt.signal, attempt.msg, lines, attempt.cause))
 
 
 def never_retried(facts: Facts) -> set[tuple[int, int]]:

@@ -68,7 +68,9 @@ def cause_of(pod: Object) -> EndCause:
     evicted = (pod.get("status") or {}).get("reason") == "Evicted"
     if condition is not None and condition.get("reason") == "PreemptionByScheduler":
         return EndCause.PREEMPTED
-    return EndCause.NODE_LOST if evicted or condition is not None else EndCause.REMOVED
+    if evicted or condition is not None:
+        return EndCause.NODE_LOST
+    return EndCause.REMOVED
 
 
 def spares_disrupted(job: Object) -> bool:

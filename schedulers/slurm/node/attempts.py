@@ -63,7 +63,7 @@ def _refusal(msg: str, retries_left: bool, cfg: Mapping[str, Any]) -> str:
         rules = RetryRules.of(cfg)
     except ValueError:  # written by another version
         rules = RetryRules()
-    failure = Failure(None, "SIGKILL", FAILURES["OUT_OF_MEMORY"], (), EndCause.OUT_OF_MEMORY.value)
+    failure = Failure(None, "SIGKILL", FAILURES["OUT_OF_MEMORY"], (), EndCause.OUT_OF_MEMORY)
     refused = rules.refusal(failure) if retries_left else ""
     return refused or (msg if msg.startswith("not retried: ") else "")
 
@@ -113,8 +113,9 @@ def _end_of_service(
     """Returns the end of a service: if it was needed, a failure, whatever its exit code."""
     if facts.get("needed"):
         msg = attempt.msg or ("" if attempt.signal == "SIGKILL" else ENDED_WHILE_NEEDED)
-        cause = EndCause.SERVICE_ENDED if attempt.exit_code == 0 else attempt.cause
-        return replace(attempt, state=AppState.FAILED, msg=msg, cause=cause)
+        if attempt.exit_code == 0:
+            attempt = replace(attempt, cause=EndCause.SERVICE_ENDED)
+        return replace(attempt, state=AppState.FAILED, msg=msg)
     if outcome.state is AppState.SUCCEEDED and last:
         return replace(attempt, state=AppState.CANCELLED, msg=NO_LONGER_NEEDED)
     state, msg, cause = _stopped(outcome, last)

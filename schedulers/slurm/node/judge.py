@@ -31,8 +31,7 @@ def main(place: str, node: str, once: str) -> int:
     with open(path) as file:
         end = json.load(file)
     lines = lines_of(tail(os.path.join(folder, "combined.log")) or tail(os.path.join(folder, "stderr.log")))
-    known = end.get("cause") or ""
-    failure = Failure(end.get("exit_code"), end.get("signal"), end.get("msg") or "", lines, known)
+    failure = Failure(end.get("exit_code"), end.get("signal"), end.get("msg") or "", lines, end.get("cause"))
     refusal = rules.refusal(failure)
     if not refusal:
         return 1

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from torchx.end_causes import EndCause, Reason
 from torchx.jobs.record import JobRecord
 from torchx.lazy import lazy_imports
 from torchx.machine.processes import Process
-from torchx.specs.status import EndCause, Reason
 from torchx.supervisor.policy import Action, Gang
 from torchx.supervisor.replicas import Replicas, Running
 
