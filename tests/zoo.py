@@ -329,7 +329,7 @@ def _wrong(runner: Runner, case: Case, handle: str) -> str:
         return explain(runner, handle, described, case.name)
 
     if is_terminal(case.state):
-        runner.wait(handle, timeout=60)
+        runner.wait(handle, timeout=200)
     else:
         wait_until(lambda: explained().cause.name == case.cause, f"{case.name} is {case.cause}")
     made = explained()

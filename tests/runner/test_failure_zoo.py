@@ -41,6 +41,7 @@ def test_the_zoo_has_forty_failures() -> None:
     assert min(len(zoo.cases_of(engine)) for engine in zoo.ENGINES) >= 30
 
 
+@pytest.mark.long
 def test_why_names_the_causes_of_local_failures(runner: Runner) -> None:
     def kill_the_supervisor(runner: Runner, handle: str) -> None:
         zoo.until_running(runner, handle)
@@ -90,6 +91,7 @@ def test_why_names_the_causes_on_a_cluster(runner: Runner) -> None:
         delete_all(runner, zoo.SLURM)
 
 
+@pytest.mark.long
 def test_why_names_the_causes_of_pods(
     runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
