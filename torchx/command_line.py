@@ -230,7 +230,7 @@ class FlagTable:
                 )
             return hit._replace(value="false" if hit.negated else None)
         if value is not None or flag.otherwise:
-            return hit._replace(value=flag.otherwise if value is None else value)
+            return hit._replace(value=value or flag.otherwise)
         following = remaining[-1] if remaining else None
         if flag.is_bool:
             return hit._replace(value=remaining.pop() if self._is_bool_value(following) else "true")

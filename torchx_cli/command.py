@@ -121,9 +121,9 @@ def flag_table(
             param.name,
             _listed(param),
             takes="" if getattr(param, "is_flag", False) else "a value",
-            repeats=param.multiple or (param.metavar or "").startswith("[="),
+            repeats=param.multiple or param.metavar in OMITTED,
             is_help=param.name == "help",
-            otherwise=OMITTED if (param.metavar or "").startswith("[=") else "",
+            otherwise=OMITTED.get(param.metavar, ""),
             exact=command.rpartition(" ")[2] in EXACT_COMMANDS or param.opts[0] in EXACT_FLAGS,
             unlisted=_unlisted(param),
         )

@@ -74,8 +74,8 @@ Output = Annotated[
     str, option("-o", "--output", metavar="FORMAT", help="Output format: text (default), json or yaml.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Same as -o json.")]
-OMITTED = "yes"
-"""The value of a flag that is given without one, if its metavar begins with ``[=``."""
+OMITTED = {"[=full]": "short"}
+"""The value of flags that are given without one, by their metavar."""
 FULL = "full"
 """The value of `--dryrun` that shows all files."""
 Dryrun = Annotated[

@@ -13,7 +13,7 @@ from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.suggestions import did_you_mean
 from torchx_cli.environment import Environment
-from torchx_cli.flags import OMITTED, split_list, tags_given
+from torchx_cli.flags import split_list, tags_given
 from torchx_cli.rule_flags import flag_options
 from torchx_cli.sweeping.flags import SweepFlags
 
@@ -75,7 +75,7 @@ class RunRequest:
     options: dict[str, Any] | None = None
     workspace: str = ""
     parent_run_id: str = ""
-    dryrun: str = ""
+    dryrun: str | bool = ""
     wait: bool = False
     log: bool = False
     detach: bool = False
@@ -182,7 +182,7 @@ def _from_stdin(data: Mapping[str, Any]) -> RunRequest:
         options=options if isinstance(options, dict) else None,
         workspace=data.get("workspace", ""),
         parent_run_id=data.get("parent_run_id", ""),
-        dryrun=OMITTED if data.get("dryrun") else "",
+        dryrun=data.get("dryrun", False),
         wait=data.get("wait", False),
         log=data.get("log", False),
     )

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from torchx.errors import StateError, UsageError
+from torchx.errors import UsageError
 from torchx.jobs.paths import check_file_name
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.directives import first_number, in_containers, role_options
@@ -63,10 +63,19 @@ def notes_of(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
     ):
         if roles:
             notes.append(f"{note} (role {', '.join(role.name for role in roles)})")
-    options = {*sbatch_options(cfg), *(name for role in app.roles for name in role_options(role, cfg))}
-    if unknown := ", ".join(sorted(unknown_options(options))):
-        notes.append(f"passed to sbatch, but not known to torchx: {unknown}")
-    return notes
+    return notes + _notes_of_options(app, cfg)
+
+
+def _notes_of_options(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
+    """Returns a note on the options of sbatch that torchx does not know."""
+    names = {*sbatch_options(cfg), *(name for role in app.roles for name in role_options(role, cfg))}
+    unknown = ", ".join(sorted(unknown_options(names)))
+    return [f"passed to sbatch, but not known to torchx: {unknown}"] * bool(unknown)
+
+
+def _parts(header: str) -> list[dict[str, str]]:
+    """Returns the options of each role in the #SBATCH lines of a job."""
+    return [dict(_OPTION.findall(part)) for part in header.split("#SBATCH hetjob\n")]
 
 
 def check_tasks(header: str) -> None:
@@ -81,8 +90,7 @@ def check_tasks(header: str) -> None:
     Raises:
         UsageError: a node gets more tasks.
     """
-    for part in header.split("#SBATCH hetjob\n"):
-        options = dict(_OPTION.findall(part))
+    for options in _parts(header):
         tasks, nodes = first_number(options.get("ntasks")), first_number(options.get("nodes"))
         if "overcommit" not in options or "nodelist" in options or "ntasks-per-node" in options:
             continue
@@ -104,41 +112,31 @@ def check_nodes(header: str) -> None:
     Raises:
         UsageError: they have fewer nodes, so that the job would wait for ever.
     """
-    parts = [dict(_OPTION.findall(part)) for part in header.split("#SBATCH hetjob\n")]
+    parts = _parts(header)
     if len(parts) == 1:
         return
-    nodes = _nodes_of_partitions()
-    default = os.environ.get("SBATCH_PARTITION") or next((name for name in nodes if name.endswith("*")), "")
+    nodes: dict[str, set[str]] = {}
+    default = os.environ.get("SBATCH_PARTITION") or ""
+    for line in client.answer(["sinfo", "--all", "--noheader", "--format=%P|%N"]).splitlines():
+        name, _, hosts = line.strip().partition("|")
+        if name.endswith("*"):
+            default = default or name[:-1]
+        nodes.setdefault(name.rstrip("*"), set()).update(hosts_of(hosts))
     needed: Counter[str] = Counter()
     for options in parts:
         needed[options.get("partition") or default] += first_number(options.get("nodes"))
     for names, count in needed.items():
-        found = [nodes.get(name, nodes.get(f"{name}*")) for name in names.split(",")]
-        known = {node for each in found for node in each or ()}
-        if all(found) and count > len(known):
+        partitions = names.split(",")
+        known = {node for name in partitions for node in nodes.get(name, ())}
+        if nodes.keys() >= set(partitions) and count > len(known):
             raise UsageError(
-                f"the roles need {count} nodes of partition `{names.rstrip('*')}`, which has {len(known)}: "
+                f"the roles need {count} nodes of partition `{names}`, which has {len(known)}: "
                 "Slurm starts each role on nodes of its own",
                 hint="use a larger partition: -cfg partition=…; list partitions: sinfo -s",
             )
 
 
-def _nodes_of_partitions() -> dict[str, set[str]]:
-    """Returns the nodes of each partition; the name of the default one ends in ``*``."""
-    try:
-        output = client.call(["sinfo", "--all", "--noheader", "--format=%P|%N"])
-    except StateError:
-        return {}
-    nodes: dict[str, set[str]] = {}
-    for name, _, hosts in (line.partition("|") for line in output.splitlines()):
-        nodes.setdefault(name, set()).update(hosts_of(hosts.strip()))
-    return nodes
-
-
 def _most_tasks() -> int:
     """Returns the maximum of tasks on one node in the cluster's configuration."""
-    try:
-        match = _MAX_TASKS.search(client.call(["scontrol", "show", "config"]))
-    except StateError:
-        match = None
+    match = _MAX_TASKS.search(client.answer(["scontrol", "show", "config"]))
     return int(match[1]) if match else TASKS_PER_NODE

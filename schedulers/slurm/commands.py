@@ -197,7 +197,7 @@ def full_error(output: str) -> str:
 
 
 def clean_env() -> dict[str, str]:
-    """Returns the environment without variables that change what a Slurm program does or prints.
+    """Returns the environment without variables that change the effect or the output of Slurm programs.
 
     Those of the site, such as ``SLURM_CONF``, and the defaults of sbatch remain.
     """
@@ -212,37 +212,33 @@ def submit_env(options: Sequence[str]) -> dict[str, str]:
     Args:
         options: the options in the script.
     """
-    env = clean_env()
-    del env["SLURM_TIME_FORMAT"]
-    for option in options:
-        env.pop(f"SBATCH_{option.replace('-', '_').upper()}", None)
+    names = [*options, "requeue", "no-requeue", "array-inx", "input", "output", "error", "wait"]
     if "time" in options:
-        env.pop("SBATCH_TIMELIMIT", None)
-    if any(option.startswith("mem-per-") or option == "mem" for option in options):
-        for name in ("MEM_PER_NODE", "MEM_PER_CPU", "MEM_PER_GPU"):
-            env.pop(f"SBATCH_{name}", None)
-    for name in ("REQUEUE", "NO_REQUEUE", "ARRAY_INX", "INPUT", "OUTPUT", "ERROR", "WAIT"):
-        env.pop(f"SBATCH_{name}", None)
-    return env
+        names.append("timelimit")
+    if any(option in ("mem", "mem-per-cpu", "mem-per-gpu") for option in options):
+        names += ["mem-per-node", "mem-per-cpu", "mem-per-gpu"]
+    dropped = {f"SBATCH_{name.replace('-', '_').upper()}" for name in names} | {"SLURM_TIME_FORMAT"}
+    return {name: value for name, value in clean_env().items() if name not in dropped}
+
+
+def answer(argv: Sequence[str]) -> str:
+    """Returns the output of a Slurm program, or an empty string if it fails."""
+    try:
+        return call(argv, timeout=LIST_TIMEOUT)
+    except StateError:
+        return ""
 
 
 @cache
-def options_of(program: str) -> frozenset[str] | None:
-    """Returns the long options in the help of a Slurm program, or None if it cannot be run."""
-    try:
-        text = call([program, "--help"], timeout=LIST_TIMEOUT)
-    except StateError:
-        return None
-    return frozenset(re.findall(r"(?<![\w-])--([a-z][a-z0-9-]*)", text))
+def options_of(program: str) -> frozenset[str]:
+    """Returns the long options in the help of a Slurm program; empty if it cannot be run."""
+    return frozenset(re.findall(r"(?<![\w-])--([a-z][a-z0-9-]*)", answer([program, "--help"])))
 
 
 @cache
 def version() -> tuple[int, int] | None:
     """Returns the installed release of Slurm, e.g. ``(22, 5)``, or None if unknown."""
-    try:
-        match = re.search(r"(\d+)\.(\d+)", call(["squeue", "--version"], timeout=LIST_TIMEOUT))
-    except StateError:
-        return None
+    match = re.search(r"(\d+)\.(\d+)", answer(["squeue", "--version"]))
     return (int(match[1]), int(match[2])) if match else None
 
 

@@ -114,8 +114,9 @@ def _gpu_options(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
     by, gpus = str(cfg.get("gpu_option") or "gpus-per-task"), role.resource.gpu
     if by == "gpus-per-task":
         return {by: gpus}
-    options: dict[str, CfgVal] = {"nodes": role.num_replicas, "ntasks-per-node": 1}
-    return {**options, by: f"gpu:{gpus}" if by == "gres" else gpus}
+    if by == "gres":
+        return {"nodes": role.num_replicas, "ntasks-per-node": 1, by: f"gpu:{gpus}"}
+    return {"nodes": role.num_replicas, "ntasks-per-node": 1, by: gpus}
 
 
 def _memory_options(role: Role, requested: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
@@ -144,7 +145,7 @@ def first_number(value: CfgVal, otherwise: int = 1) -> int:
     >>> first_number("3-9"), first_number(2), first_number(None, 7)
     (3, 2, 7)
     """
-    match = re.match(r"[1-9][0-9]{0,8}", "" if value is None else str(value))
+    match = re.match(r"[1-9][0-9]{0,8}", str(value))
     return int(match[0]) if match else otherwise
 
 

@@ -110,7 +110,7 @@ def _accounting(config: dict[str, str]) -> Finding:
 
 
 def _containers() -> Finding:
-    if "container-image" in (client.options_of("srun") or ()):
+    if "container-image" in client.options_of("srun"):
         return Finding("containers", Verdict.GOOD, "srun --container-image, for containers=pyxis")
     if shutil.which("apptainer"):
         return Finding("containers", Verdict.GOOD, "apptainer, for containers=apptainer")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -11,7 +10,6 @@ from typing import Any
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.masking.names import name_set
-from torchx.pairs import to_dict
 from torchx.schedulers.shared.options import (
     LIMITS,
     add_shared,
@@ -25,9 +23,6 @@ from torchx.specs.run_options import CfgVal, InvalidRunConfigException, runopt, 
 from torchx.suggestions import did_you_mean, nearest
 
 with lazy_imports:
-    import json
-
-    from torchx import json_limits
     from torchx.schedulers.slurm import commands
 
 
@@ -87,7 +82,7 @@ _ANY = runopt(None, str, False, "an sbatch option")
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 _LIKENESS = 0.85
 """The least share of letters in common by which an unknown name is a misspelled one."""
-_EXPEDITE = "expedite"
+EXPEDITE = "expedite"
 """A value of `requeue`, which otherwise is a bool."""
 
 
@@ -106,8 +101,7 @@ class SlurmOptions(runopts):
     def get(self, name: str) -> runopt | None:
         """Returns an option by name; sbatch options accept any text, or a bool for flags."""
         key = self.canonical_key(name)
-        option = self._opts.get(key)
-        return option if option is not None else _ANY if is_option(key) else None
+        return self._opts.get(key) or (_ANY if is_option(key) else None)
 
     def resolve(self, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
         """Checks options and fills in defaults.
@@ -119,9 +113,7 @@ class SlurmOptions(runopts):
         sbatch: dict[str, CfgVal] = {}
         for name, value in cfg.items():
             key = self.canonical_key(name)
-            if key in UNSUPPORTED and key not in self._opts:
-                raise _unsupported(key, cfg)
-            if (key in self._opts and not _is_expedite(key, value)) or not is_option(key):
+            if (key in self._opts and value != EXPEDITE) or not is_option(key):
                 own[name] = value
             elif value is None or isinstance(value, (str, int, float)):
                 sbatch[key] = value
@@ -133,70 +125,30 @@ class SlurmOptions(runopts):
             own["containers"] = _CONTAINERS[containers]
         return {**super().resolve(own), **sbatch}
 
-    def cfg_from_str(self, cfg_str: str, strict: bool = False) -> dict[str, CfgVal]:
-        """Reads options from text such as ``partition=gpu,gres=gpu:2``."""
-        return self._with_sbatch(cfg_str).cfg_from_str(cfg_str, strict)
+    def _from_json(self, key: str, opt: runopt, value: Any, cfg: Mapping[str, CfgVal]) -> Any:
+        if key not in self._opts:
+            return value  # an option of sbatch: checked by `resolve`
+        return super()._from_json(key, opt, value, cfg)
 
-    def cfg_from_json_repr(self, json_repr: str, strict: bool = False) -> dict[str, CfgVal]:
-        """Reads options from a JSON object."""
-        result = runopts.cfg_from_json_repr(self._with_sbatch(""), "{}")
-        try:
-            data = json_limits.load_json(json_repr)
-        except ValueError:
-            data = None
-        if not isinstance(data, dict):
-            return super().cfg_from_json_repr(json_repr, strict)
-        sbatch = {
-            name: value
-            for name, value in data.items()
-            if is_option(key := self.canonical_key(name)) and (key not in self or _is_expedite(key, value))
-        }
-        rest = {name: value for name, value in data.items() if name not in sbatch}
-        result.update(super().cfg_from_json_repr(json.dumps(rest), strict))
-        result.update({self.canonical_key(name): value for name, value in sbatch.items()})
-        return result
-
-    def _with_sbatch(self, cfg_str: str) -> runopts:
-        """Returns a copy of these options with the sbatch options named in a text."""
-        plain = _PlainOptions(self)
-        plain.update(self)
-        for name, value in to_dict(cfg_str).items():
-            key = self.canonical_key(name)
-            if key in UNSUPPORTED and key not in self._opts:
-                raise _unsupported(key, {})
-            if is_option(key) and (key not in self._opts or _is_expedite(key, value)):
-                plain._opts[key] = copy.copy(_ANY)
-        return plain
+    def _unknown(self, name: str, cfg: Mapping[str, Any]) -> InvalidRunConfigException:
+        if hint := UNSUPPORTED.get(key := self.canonical_key(name)):
+            reason = hint.partition(": ")[0]
+            return InvalidRunConfigException(
+                f"sbatch option `{key}` is not supported: {reason}", key, cfg, hint=hint
+            )
+        return super()._unknown(name, cfg)
 
     def _names(self) -> Iterable[str]:
         return (*self._opts, *SBATCH)
 
 
-class _PlainOptions(runopts):
-    """Options with the canonical names of a SlurmOptions."""
+class _Requeue(runopt):
+    """The option `requeue`, a bool or :data:`EXPEDITE`."""
 
-    def __init__(self, options: SlurmOptions) -> None:
-        super().__init__()
-        self._options = options
-
-    def canonical_key(self, name: str) -> str:
-        return self._options.canonical_key(name)
-
-    def _names(self) -> Iterable[str]:
-        return self._options._names()
-
-
-def _unsupported(key: str, cfg: Mapping[str, CfgVal]) -> InvalidRunConfigException:
-    return InvalidRunConfigException(
-        f"sbatch option `{key}` is not supported: {UNSUPPORTED[key].partition(': ')[0]}",
-        key,
-        cfg,
-        hint=UNSUPPORTED[key],
-    )
-
-
-def _is_expedite(key: str, value: object) -> bool:
-    return key == "requeue" and value == _EXPEDITE
+    def cast_to_type(self, value: str) -> CfgVal:
+        if value == EXPEDITE:
+            return value
+        return super().cast_to_type(value)
 
 
 def is_option(name: str) -> bool:
@@ -207,11 +159,9 @@ def is_option(name: str) -> bool:
     >>> [is_option(name) for name in ("gres", "a-new-one", "partion", "arr", "job_dir", "a--b")]
     [True, True, False, False, False, False]
     """
-    if name in SBATCH or name in WHOLE_JOB:
-        return True
     if name in UNSUPPORTED or not _NAME.fullmatch(name):
         return False
-    if name in (commands.options_of("sbatch") or ()):
+    if _is_known(name):
         return True
     known = {each.replace("_", "-") for each in (*SBATCH, *WHOLE_JOB, *UNSUPPORTED, *_own_options())}
     return not any(each.startswith(name) for each in known) and nearest(name, known, _LIKENESS) is None
@@ -219,8 +169,11 @@ def is_option(name: str) -> bool:
 
 def unknown_options(names: Iterable[str]) -> list[str]:
     """Returns those of the options for sbatch that neither torchx nor the installed sbatch lists."""
-    unknown = [name for name in names if not {name} & (SBATCH | WHOLE_JOB | UNSUPPORTED.keys())]
-    return [name for name in unknown if name not in (commands.options_of("sbatch") or ())]
+    return [name for name in names if name not in UNSUPPORTED and not _is_known(name)]
+
+
+def _is_known(name: str) -> bool:
+    return name in SBATCH or name in WHOLE_JOB or name in commands.options_of("sbatch")
 
 
 def run_options() -> SlurmOptions:
@@ -246,10 +199,11 @@ def run_options() -> SlurmOptions:
         help="folder on the disk of each node for the output of replicas, e.g. $TMPDIR; it is copied to the "
         "folder of the job every 5 s and at the end",
     )
-    opts.add(
-        "requeue",
-        type_=bool,
-        help="requeue the job for a retry, and after preemption or node failure (default: if a role has "
+    opts._opts["requeue"] = _Requeue(
+        None,
+        bool,
+        False,
+        "requeue the job for a retry, and after preemption or node failure (default: if a role has "
         "retries); false: retry immediately, on the same nodes; expedite: before other jobs (Slurm 26.05)",
     )
     add_shared(opts, "grace_period", "fail_fast", "retry_on", "no_retry_on", *LIMITS)

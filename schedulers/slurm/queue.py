@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchx.errors import AbsentError, StateError
+from torchx.errors import AbsentError
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.owner import is_foreign, user_name
 from torchx.schedulers.slurm import commands as client
@@ -201,10 +201,7 @@ def query_accounting(records: list[SlurmRecord]) -> list[JobFacts]:
     argv.append(f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(max(since, 0)))}")
     if len(records) <= MAX_IDS:
         argv.append("--jobs=" + ",".join(record.key for record in records))
-    try:
-        return read_account(client.call(argv, timeout=client.LIST_TIMEOUT), between)
-    except StateError:
-        return []
+    return read_account(client.answer(argv), between)
 
 
 def outcome_off_queue(record: SlurmRecord, account: Iterable[JobFacts], queue: Iterable[JobFacts]) -> Outcome:

@@ -140,4 +140,4 @@ def why_it_failed(state: str, part: JobFacts) -> str:
     """
     if state == "FAILED" and part.reason in _WAITS:
         return f"{part.reason}: {_WAITS[part.reason]}"
-    return FAILURES.get(state, state.lower().replace("_", " "))
+    return FAILURES[state]

@@ -236,10 +236,7 @@ def _without_memory(script: str) -> str:
 def _memory_unconfigured(script: str) -> bool:
     partition = re.search(r"^#SBATCH --partition=(\S+)$", _header(script), re.MULTILINE)
     more = [f"--partition={partition[1]}"] if partition else []
-    try:
-        output = client.call(["sinfo", "--noheader", "--format=%m", *more])
-    except StateError:
-        return False
+    output = client.answer(["sinfo", "--noheader", "--format=%m", *more])
     sizes = [int(number) for number in re.findall(r"\d+", output)]
     return bool(sizes) and max(sizes) <= NO_MEMORY
 
@@ -292,7 +289,7 @@ def check_supported(script: str, cfg: Mapping[str, CfgVal]) -> None:
     check_tasks(_header(script))
     check_nodes(_header(script))
     plugin = in_containers(cfg) and cfg.get("containers") != "apptainer"
-    if plugin and "container-image" not in (client.options_of("srun") or ()):
+    if plugin and "container-image" not in client.options_of("srun"):
         raise UsageError(
             "this cluster has no container plugin (pyxis): srun does not support --container-image",
             hint="run without: -cfg containers=false; or with Apptainer: -cfg containers=apptainer",

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from torchx.errors import StateError
 from torchx.schedulers.shared.usage import requests_of
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.folders.progress import attempts_of, read_script_end
@@ -69,10 +68,7 @@ def usage(app_id: str) -> AppUsage | None:
         return None
     if not attempts_of(record.paths) and path_exists(record.paths.folder):
         return None  # it has not started: sacct takes most of the time of a status
-    try:
-        output = account([record])
-    except StateError:
-        return _usage_of_nodes(record)
+    output = account([record])
     name, own_id = _job_in(output, record)
     if name not in (*_NO_NAME, record.job_name) and _record_of_queue(app_id) is None:
         return None  # it is about a newer job with this id, unless only its name was changed
@@ -137,17 +133,13 @@ def usage_of(record: SlurmRecord, steps: Iterable[Step]) -> AppUsage | None:
 
 
 def account(records: Sequence[SlurmRecord]) -> str:
-    """Returns the output of sacct on the steps of jobs.
-
-    Raises:
-        StateError: the accounting is missing, or does not respond.
-    """
+    """Returns the output of sacct on the steps of jobs; empty without accounting or a response."""
     first = min(record.submitted_at for record in records)
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(max(first - 60, 0)))
     argv = ["sacct", "--noheader", "--parsable2", f"--starttime={since}"]
     if len(records) <= MAX_IDS:
         argv.append("--jobs=" + ",".join(record.key for record in records))
-    return client.call([*argv, f"--format={','.join(_COLUMNS)}"], timeout=client.LIST_TIMEOUT)
+    return client.answer([*argv, f"--format={','.join(_COLUMNS)}"])
 
 
 def _with_nodes(own_id: str, steps: list[Step], seconds: float | None = None) -> list[Step]:
@@ -160,10 +152,7 @@ def _with_nodes(own_id: str, steps: list[Step], seconds: float | None = None) ->
     """
     columns = ",".join(("JobID", "AveCPU", "MaxRSS", "MaxRSSTask", "NTasks"))
     argv = ["sstat", "--noheader", "--parsable2", "--allsteps", f"--format={columns}"]
-    try:
-        output = client.call([*argv, f"--jobs={own_id}"], timeout=client.LIST_TIMEOUT)
-    except StateError:
-        return steps
+    output = client.answer([*argv, f"--jobs={own_id}"])
     known = {(step.part, step.step): step for step in steps}
     for line in output.splitlines():
         name, cpu, memory, largest, replicas = (*line.split("|"), *[""] * 5)[:5]

@@ -43,7 +43,7 @@ def spelled(*words: str, command: str = "run") -> list[str]:
             ["--no-wait", "--notice=5m", "--buck-target", "p", "x"],
             ["--no-queue", "--warn-before", "5m", "--workspace", "p", "--", "x"],
         ),
-        (["--dry", "-d", "x"], ["--dryrun", "yes", "-d", "--", "x"]),
+        (["--dry", "-d", "x"], ["--dryrun", "short", "-d", "--", "x"]),
         (["--dryrun=full", "x"], ["--dryrun", "full", "--", "x"]),
         (["-ds", "x", "a"], ["-d", "-s", "x", "--", "a"]),
         (["-s=--", "--", "-j", "1"], ["-s", "--", "--", "-j", "1"]),

@@ -220,8 +220,7 @@ class runopts:
         pairs = to_dict(cfg_str)
         cfg: dict[str, CfgVal] = {}
         for name, text in pairs.items():
-            key = self.canonical_key(name)
-            opt = self._opts.get(key)
+            key, opt = self.canonical_key(name), self.get(name)
             if opt is None:
                 if strict:
                     raise self._unknown(name, pairs)
@@ -250,8 +249,7 @@ class runopts:
             raise InvalidRunConfigException(f"run options must be a JSON object, got `{json_repr}`", "", {})
         cfg: dict[str, CfgVal] = {}
         for name, value in given.items():
-            key = self.canonical_key(name)
-            opt = self._opts.get(key)
+            key, opt = self.canonical_key(name), self.get(name)
             if opt is not None:
                 cfg[key] = self._from_json(key, opt, value, given)
             elif strict:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchx import settings
-from torchx.command_line import ArgumentError
 from torchx.config.paths import component_settings
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
@@ -321,12 +320,8 @@ def check_combination(request: RunRequest, form: str) -> None:
     """
     if request.detach and (request.wait or request.log):
         raise UsageError("--detach cannot be combined with --wait or --log", code="conflicting_flags")
-    if request.dryrun not in ("", OMITTED, FULL):
-        raise ArgumentError(
-            f'--dryrun takes {FULL} or no value, got "{request.dryrun}"',
-            flag="--dryrun",
-            given=request.dryrun,
-        )
+    if request.dryrun not in ("", False, True, FULL, *OMITTED.values()):
+        raise UsageError(f'--dryrun takes {FULL} or no value, got "{request.dryrun}"', code="invalid_value")
     if form == "yaml" and not request.dryrun:
         raise UsageError("-o yaml requires --dryrun", code="conflicting_flags")
 

@@ -62,8 +62,9 @@ def _shown(info: AppDryRunInfo[Any], secrets: Iterable[str], full: bool) -> str:
     request: Any = mask(info.request, secrets)
     if isinstance(info.request, Manifests):
         request = replace(request, manifests=_shortened(request.manifests))
-    formatted: str = (info._fmt if full else info._brief)(request)
-    return formatted
+    if full:
+        return info._fmt(request)
+    return info._brief(request)
 
 
 def _shortened(data: Any) -> Any:

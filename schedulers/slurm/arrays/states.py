@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from torchx.errors import StateError
 from torchx.schedulers.slurm import usage as slurm_usage
 from torchx.schedulers.slurm.parse import parse_key
 from torchx.schedulers.slurm.queue import SlurmJob, jobs_of, query_all_jobs
@@ -40,10 +39,6 @@ def usage_many(app_ids: Collection[str]) -> dict[str, AppUsage]:
     records = {record.key: record for record in Records().of(app_ids).values()}
     if not records:
         return {}
-    try:
-        output = slurm_usage.account([*records.values()])
-    except StateError:
-        return {}
-    steps = slurm_usage.steps_by_job(output)
+    steps = slurm_usage.steps_by_job(slurm_usage.account([*records.values()]))
     found = {key: slurm_usage.usage_of(record, steps.get(key, ())) for key, record in records.items()}
     return {key: usage for key, usage in found.items() if usage is not None}
