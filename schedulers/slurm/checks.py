@@ -125,12 +125,10 @@ def check_nodes(header: str) -> None:
     needed: Counter[str] = Counter()
     for options in parts:
         needed[options.get("partition") or default] += first_number(options.get("nodes"))
-    for names, count in needed.items():
-        partitions = names.split(",")
-        known = {node for name in partitions for node in nodes.get(name, ())}
-        if nodes.keys() >= set(partitions) and count > len(known):
+    for name, count in needed.items():
+        if name in nodes and count > len(nodes[name]):
             raise UsageError(
-                f"the roles need {count} nodes of partition `{names}`, which has {len(known)}: "
+                f"the roles need {count} nodes of partition `{name}`, which has {len(nodes[name])}: "
                 "Slurm starts each role on nodes of its own",
                 hint="use a larger partition: -cfg partition=…; list partitions: sinfo -s",
             )

@@ -114,9 +114,8 @@ def _gpu_options(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
     by, gpus = str(cfg.get("gpu_option") or "gpus-per-task"), role.resource.gpu
     if by == "gpus-per-task":
         return {by: gpus}
-    if by == "gres":
-        return {"nodes": role.num_replicas, "ntasks-per-node": 1, by: f"gpu:{gpus}"}
-    return {"nodes": role.num_replicas, "ntasks-per-node": 1, by: gpus}
+    value = {"gres": f"gpu:{gpus}"}.get(by, gpus)
+    return {"nodes": role.num_replicas, "ntasks-per-node": 1, by: value}
 
 
 def _memory_options(role: Role, requested: Mapping[str, CfgVal]) -> dict[str, CfgVal]:

@@ -217,21 +217,11 @@ def _outcome_of_facts(
         state, msg = _state_of_script(over, paths)
         return Outcome(state, msg, "", first.submitted, first.started, over.at, over.code, over.proved)
     if not any(part.state in _RUNNING for part in live):
-        return Outcome(AppState.UNKNOWN, _why_unknown(live), "", first.submitted, first.started)
+        states = ", ".join(sorted({part.state or "no valid state" for part in live}))
+        msg = f"Slurm reports {states or 'only a part of the job'}: neither an end nor a known state"
+        return Outcome(AppState.UNKNOWN, msg, "", first.submitted, first.started)
     held = "suspended" if first.state in ("SUSPENDED", "STOPPED") else ""
     return Outcome(AppState.RUNNING, held, first.state, first.submitted, first.started)
-
-
-def _why_unknown(live: Sequence[JobFacts]) -> str:
-    """Returns the message of a job of which Slurm reports neither an end nor a known other state.
-
-    Args:
-        live: the parts that have not ended.
-    """
-    if not live:
-        return "Slurm lists only a part of the job"
-    states = {part.state or "no valid state" for part in live if part.state not in _QUEUED}
-    return f"Slurm reports {', '.join(sorted(states))}, which is neither an end nor a known state"
 
 
 def _state_of_script(over: ScriptEnd, paths: SlurmPaths | None) -> tuple[AppState, str]:

@@ -62,6 +62,50 @@ def request_of(*words: str) -> dict[str, list[str]]:
     return {role["name"]: [role["entrypoint"], *role["args"]] for role in data["app"]["roles"]}
 
 
+FALSE_LIKE = '''
+from typing import Optional
+import torchx.specs as specs
+
+
+def app(n: int = 5, x: float = 2.5, b: bool = True, s: str = "d", o: Optional[int] = 7) -> specs.AppDef:
+    """Shows its values."""
+    return specs.AppDef("a", [specs.Role("a", "", entrypoint="echo", args=[f"{n!r} {x} {b} {s!r} {o}"])])
+'''
+
+
+def test_values_of_zero_false_and_empty_text_arrive(folder: Path) -> None:
+    (folder / "f.py").write_text(FALSE_LIKE)
+    pairs = [("n", "0"), ("x", "0.0"), ("b", "false"), ("s", ""), ("o", "0")]
+    submit = ("run", "-s", "local_cwd", "--dryrun", "-o", "json", "f.py:app")
+    texts = [
+        answer(*submit, *(f"--{name}={value}" for name, value in pairs)),
+        answer(
+            *submit[:-1], *(f"--each={name}={value}" for name, value in pairs if value), "f.py:app", "--s="
+        ),
+        answer(
+            "rerun", handle_of("f.py:app"), *(f"--set={name}={value}" for name, value in pairs), *submit[3:6]
+        ),
+    ]
+    values = {"n": 0, "x": 0.0, "b": False, "s": "", "o": 0}
+    request = {
+        "component_name": "f.py:app",
+        "scheduler": "local_cwd",
+        "scheduler_args": {},
+        "component_args": values,
+    }
+    texts.append(json.loads(torchx("run", "--stdin", *submit[3:6], stdin=json.dumps(request)).stdout))
+    (folder / ".torchxconfig").write_text(
+        "[component:f.py:app]\n" + "".join(f"{name} = {value}\n" for name, value in pairs)
+    )
+    texts.append(answer(*submit))
+    assert [text["app"]["roles"][0]["args"] for text in texts] == [["0 0.0 False '' 0"]] * 5
+
+
+def handle_of(component: str) -> str:
+    """Runs a component and returns its handle."""
+    return torchx("run", "-s", "local_cwd", component).stdout.split()[0]
+
+
 def test_a_dry_run_on_slurm_names_the_files_of_the_job() -> None:
     words = ("c.py:app", "echo an argument")
     short = torchx("run", "-s", "slurm", "--dryrun", *words)

@@ -138,7 +138,7 @@ def test_a_new_state_is_not_an_end(resources: Path) -> None:
         word: outcomes("squeue", f"7|7|{word}|1|2|3|user1|node1|None|a|(null)")["7"] for word in words[:4]
     }
     assert [outcome.state for outcome in states.values()] == [UNKNOWN, PENDING, UNKNOWN, PENDING]
-    assert states["REVOKED"].msg == "Slurm reports REVOKED, which is neither an end nor a known state"
+    assert states["REVOKED"].msg == "Slurm reports REVOKED: neither an end nor a known state"
 
 
 def test_no_end_by_a_missing_row_or_field(resources: Path) -> None:
@@ -163,7 +163,10 @@ def part(number: int, state: str, **changes: object) -> JobFacts:
 def test_the_end_of_a_later_part_is_not_that_of_the_job() -> None:
     found = outcome_of(None, [part(1, "COMPLETED")])
     assert found is not None
-    assert (found.state, found.msg) == (UNKNOWN, "Slurm lists only a part of the job")
+    assert (found.state, found.msg) == (
+        UNKNOWN,
+        "Slurm reports only a part of the job: neither an end nor a known state",
+    )
     for state, expected in (("NEWWORD", UNKNOWN), ("PENDING", PENDING), ("RUNNING", RUNNING)):
         found = outcome_of(None, [part(0, "COMPLETED"), part(1, state)])
         assert found is not None

@@ -67,7 +67,7 @@ def end(folder: Path, replica: int, attempt: int = 1, **told: Any) -> None:
         (
             "A_NEW_WORD",
             AppState.UNKNOWN,
-            "Slurm reports A_NEW_WORD, which is neither an end nor a known state",
+            "Slurm reports A_NEW_WORD: neither an end nor a known state",
         ),
         ("RUNNING", AppState.RUNNING, ""),
         ("SUSPENDED", AppState.RUNNING, "suspended"),
