@@ -202,7 +202,7 @@ class FlagTable:
             yield from self._combined(arg, remaining, split)
             return
         hit = self.find(name, split.notes)
-        yield self._with_value(hit, value if equals else None, remaining, split)
+        yield self._with_value(hit, value if equals else hit.flag.otherwise or None, remaining, split)
 
     def _combined(self, arg: str, remaining: list[str], split: Split) -> Iterator[Hit]:
         """Yields combined single-letter flags such as `-fn5` and `-slocal_cwd`."""
@@ -229,8 +229,8 @@ class FlagTable:
                     code="unexpected_argument",
                 )
             return hit._replace(value="false" if hit.negated else None)
-        if value is not None or flag.otherwise:
-            return hit._replace(value=value or flag.otherwise)
+        if value is not None:
+            return hit._replace(value=value)
         following = remaining[-1] if remaining else None
         if flag.is_bool:
             return hit._replace(value=remaining.pop() if self._is_bool_value(following) else "true")

@@ -217,11 +217,15 @@ def _outcome_of_facts(
         state, msg = _state_of_script(over, paths)
         return Outcome(state, msg, "", first.submitted, first.started, over.at, over.code, over.proved)
     if not any(part.state in _RUNNING for part in live):
-        states = ", ".join(sorted({part.state or "no valid state" for part in live}))
-        msg = f"Slurm reports {states or 'only a part of the job'}: neither an end nor a known state"
-        return Outcome(AppState.UNKNOWN, msg, "", first.submitted, first.started)
+        return Outcome(AppState.UNKNOWN, _why_unknown(live), "", first.submitted, first.started)
     held = "suspended" if first.state in ("SUSPENDED", "STOPPED") else ""
     return Outcome(AppState.RUNNING, held, first.state, first.submitted, first.started)
+
+
+def _why_unknown(live: Sequence[JobFacts]) -> str:
+    """Returns the message of a job of which Slurm reports neither an end nor a known other state."""
+    states = ", ".join(sorted({part.state or "no valid state" for part in live}))
+    return f"Slurm reports {states or 'only a part of the job'}: neither an end nor a known state"
 
 
 def _state_of_script(over: ScriptEnd, paths: SlurmPaths | None) -> tuple[AppState, str]:
