@@ -202,7 +202,8 @@ class FlagTable:
             yield from self._combined(arg, remaining, split)
             return
         hit = self.find(name, split.notes)
-        yield self._with_value(hit, value if equals else hit.flag.otherwise or None, remaining, split)
+        value = value or hit.flag.otherwise
+        yield self._with_value(hit, value if equals or value else None, remaining, split)
 
     def _combined(self, arg: str, remaining: list[str], split: Split) -> Iterator[Hit]:
         """Yields combined single-letter flags such as `-fn5` and `-slocal_cwd`."""

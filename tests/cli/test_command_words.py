@@ -44,6 +44,7 @@ def spelled(*words: str, command: str = "run") -> list[str]:
             ["--no-queue", "--warn-before", "5m", "--workspace", "p", "--", "x"],
         ),
         (["--dry", "-d", "x"], ["--dryrun", "short", "-d", "--", "x"]),
+        (["--dryrun=", "x"], ["--dryrun", "short", "--", "x"]),
         (["--dryrun=full", "x"], ["--dryrun", "full", "--", "x"]),
         (["-ds", "x", "a"], ["-d", "-s", "x", "--", "a"]),
         (["-s=--", "--", "-j", "1"], ["-s", "--", "--", "-j", "1"]),
