@@ -211,9 +211,10 @@ def test_a_submission_does_not_wait_for_a_stopped_keeper(
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     try:
-        monkeypatch.setattr(launch, "ANSWERS_WITHIN", 0.2)
         info = scheduler().submit_dryrun(AppDef("job", [job("echo third")]), {})
-        third = scheduler().schedule(info)
+        with monkeypatch.context() as patched:
+            patched.setattr(launch, "ANSWERS_WITHIN", 0.2)
+            third = scheduler().schedule(info)
         assert [note for note in info.notes if "does not answer" in note], info.notes
     finally:
         for pid in stopped:
