@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchx.errors import UsageError
-from torchx_cli.agents.paging import LARGEST, page, size
+from torchx_cli.agents.paging import LARGEST, LARGEST_WITH_FRAME, page, shortened, size
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=30),
@@ -82,3 +82,26 @@ def test_every_answer_is_small(data: list[Any], factor: int) -> None:
     assert size(answer) <= LARGEST + 400
     if size(large) <= LARGEST:
         assert answer == large
+
+
+HANDLE = "local_cwd://torchx/" + "a" * 20_000
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [HANDLE],
+        {HANDLE: 1},
+        {HANDLE: [1] * 3000},
+        {"handles": {HANDLE: {"state": "x" * 2000}}},
+        {"error": {"message": f"`{HANDLE}` is unknown", "given": HANDLE, "hint": HANDLE}},
+        [{"handle": HANDLE[:1100], "n": n} for n in range(50)],
+        [[{"k" * 3000: ["y" * 3000]}]],
+    ],
+    ids=lambda data: str(data)[:30],
+)
+def test_long_handles_leave_no_answer_too_large(data: Any) -> None:
+    answer = page(data)
+    assert answer != data
+    assert size(answer["result"]) <= LARGEST
+    assert size(shortened(answer, LARGEST_WITH_FRAME)) <= LARGEST_WITH_FRAME

@@ -254,6 +254,18 @@ def test_an_error_of_a_command_with_lines_has_its_code(
     assert len(text) < 6000
 
 
+def test_an_error_about_a_long_handle_is_short(raw: Raw) -> None:
+    for number, (tool, arguments) in enumerate(
+        [("status", {"handle": "x" * 9000}), ("status", {"handle": "local_cwd://torchx/" + "y" * 9000})], 1
+    ):
+        raw.call(number, tool, **arguments)
+        result = raw.receive()["result"]
+        text = result["content"][0]["text"]
+        assert result["isError"], text[:200]
+        assert len(text.encode()) <= paging.LARGEST_WITH_FRAME
+        assert json.loads(text)["error"]["code"]
+
+
 @pytest.mark.parametrize("last", [False, True])
 def test_a_line_larger_than_an_answer_is_cut(last: bool) -> None:
     large = {"kind": "noted", "details": {"text": "x" * 9000}}

@@ -11,6 +11,9 @@ from torchx.errors import UsageError
 LARGEST = 5_500
 """Maximum bytes of an answer without its frame."""
 
+LARGEST_WITH_FRAME = 6_000
+"""Maximum bytes of an answer with cursors, messages and notes."""
+
 LONGEST_TEXT = 1_000
 """Maximum characters of a text in an answer that is too large."""
 
@@ -60,12 +63,12 @@ def page(data: Any, cursor: str = "") -> Any:
         }
         for path, shown, of in more
     ]
-    return {"result": cut, "more": places} if places or cursor else data
+    return {"result": cut, "more": places} if cut != data or cursor else data
 
 
-def shortened(data: Any) -> Any:
-    """Returns data that is small enough, unchanged, or its beginning."""
-    return data if size(data) <= LARGEST else _cut(data)[0]
+def shortened(data: Any, most: int = LARGEST) -> Any:
+    """Returns data of at most this number of bytes unchanged, or its beginning."""
+    return _cut(data, most)[0]
 
 
 def _moved(at: str, path: str, begin: int) -> str:
@@ -97,12 +100,14 @@ def invalid(cursor: str) -> UsageError:
     return UsageError(f"`{cursor[:80]}` is not a cursor of this answer")
 
 
-def _cut(data: Any) -> tuple[Any, list[tuple[str, int, int]]]:
+def _cut(data: Any, most: int = LARGEST) -> tuple[Any, list[tuple[str, int, int]]]:
     """Returns the beginning of data that is too large: path, shown items and all items of each cut part."""
     root = {"": json.loads(text_of(data))}
     lengths: dict[str, int] = {}
-    while (excess := size(root[""]) - LARGEST) > 0:
-        parts = [part for part in _walk("", root, "") if _is_long(part)] or list(_walk("", root, ""))
+    while (excess := size(root[""]) - most) > 0:
+        every = list(_walk("", root, ""))
+        several = [part for part in every if len(part[1][part[2]]) > 1]
+        parts = list(filter(_is_long, several)) or several or every
         path, holder, key = max(parts, key=lambda part: size(part[1][part[2]]))
         value = holder[key]
         lengths.setdefault(path, len(value))

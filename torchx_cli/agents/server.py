@@ -59,7 +59,7 @@ def make(allowed: frozenset[str]) -> Server[Any]:
             group.start_soon(_report, context, params.name)
             data, failed = await _answered(offered, params.name, params.arguments or {})
             group.cancel_scope.cancel()
-        text = paging.text_of(data)
+        text = paging.text_of(paging.shortened(data, paging.LARGEST_WITH_FRAME))
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=failed)
 
     return Server(
