@@ -358,7 +358,7 @@ def _first_failure(view: JobView) -> FirstFailure | None:
     if failed is None:
         return None
     replica, attempt = failed
-    return failure_of(replica.role, replica.id, replace(_attempt(attempt), msg=attempt.reason))
+    return failure_of(replica.role, replica.id, replace(_attempt(attempt, 0.0), msg=attempt.reason))
 
 
 def _line(job: EndedJob, step: float = 0.0) -> ListAppResponse:

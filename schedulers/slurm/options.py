@@ -87,15 +87,18 @@ EXPEDITE = "expedite"
 
 
 class SlurmOptions(runopts):
-    """Run options that also accept every long sbatch option by name, with ``_`` or ``-``."""
+    """Run options that also accept every long sbatch option by name, known ones with ``_`` or ``-``."""
 
     def canonical_key(self, name: str) -> str:
         """Returns the canonical name of an option: ``mail-user`` for ``mail_user``."""
         if name in self._opts:
             return name
-        for known in (name.replace("_", "-"), name.replace("-", "_")):
-            if known in self._opts or known in UNSUPPORTED or is_option(known):
+        dashed = name.replace("_", "-")
+        for known in (dashed, name.replace("-", "_")):
+            if known in self._opts or known in UNSUPPORTED:
                 return known
+        if _is_known(dashed):  # an unknown name with `_` may be an option of another scheduler
+            return dashed
         return super().canonical_key(name)
 
     def get(self, name: str) -> runopt | None:

@@ -20,7 +20,7 @@ MEANINGS = """
 --artifact           only this artifact
 --as-it-was          with the recorded source
 --at-once            at most so many runs at the same time
--cfg --scheduler_args  run options of the scheduler
+-cfg                 run options of the scheduler
 --checkpoint-dir     folder for checkpoints
 --columns            columns of the table
 -d --detach          return after the submission
@@ -42,13 +42,12 @@ MEANINGS = """
 --log                stream the logs
 --metric             a metric from the logs
 -n --lines           at most so many
---name               only applications of this name
+--name               the name of applications
 --native             frames of compiled code too
 --no-prefix          lines without the replica
 --no-retry-on        failures that are never retried
---no-wait            fail instead of waiting
+--no-queue           fail instead of queueing
 --note               a note
---notice             notify the programs before the time limit
 --notify             a target of notifications
 --notify-on          kinds of notifications
 -o --output          the form of the output
@@ -60,7 +59,7 @@ MEANINGS = """
 --preflight          a check before the program
 --print              print it, and do nothing else
 --priority           the place in the queue
---progress           pattern of the lines that count as progress
+--progress-regex     pattern of the lines that count as progress
 -q --quiet           handles only
 --rank               only these ranks
 --ranks              torchrun's ranks
@@ -85,8 +84,9 @@ MEANINGS = """
 --timestamps         the time before each line
 --until              only what is older
 --wait               wait until the end
+--warn-before        notify the programs before the time limit
 -w --watch           repeat until the application has ended
---workspace --buck-target  the folders to copy
+--workspace          the folders to copy
 -y --yes             no confirmation
 --zip                combine values in order
 """
@@ -134,7 +134,11 @@ def test_a_flag_takes_a_value_in_all_commands_or_in_none() -> None:
                 takes = not getattr(param, "is_flag", False)
                 kinds.setdefault(spelling, {}).setdefault(takes, []).append(command)
     both = {spelling for spelling, by_kind in kinds.items() if len(by_kind) > 1}
-    assert both == {"--print", "--watch"}  # builtins --print NAME, stacks --watch S
+    assert both == {
+        "--dryrun",
+        "--print",
+        "--watch",
+    }  # run --dryrun=full, builtins --print NAME, stacks --watch S
 
 
 def is_read(command: str, params: list[Any], text: str) -> str:

@@ -63,10 +63,10 @@ def test_a_module_of_docker_works_as_an_attribute() -> None:
 
 
 def test_the_state_of_each_slurm_job() -> None:
-    from torchx.schedulers.slurm.parse import STATES
+    from torchx.schedulers.slurm.parse import ENDED
     from torchx.schedulers.slurm_scheduler import SLURM_STATES
 
-    assert SLURM_STATES.keys() >= STATES
+    assert SLURM_STATES.keys() >= ENDED
     assert SLURM_STATES["TIMEOUT"].name == "FAILED"
     assert SLURM_STATES["SUSPENDED"].name == "PENDING"
 

@@ -217,7 +217,7 @@ def start_of_queued_containers(faults: Faults, patch: Patch, folder: Path) -> bo
         request,  # type: ignore[arg-type]
     )
     patch(docker_start, "time", faults)
-    patch(docker_start, "client", SimpleNamespace(Engine=lambda: None))
+    patch(docker_start, "client", SimpleNamespace(Engine=SimpleNamespace, LOADED_PATIENCE=900.0))
     patch(docker_start, "job_rules", SimpleNamespace(job_from=lambda app_id, data: None))
     patch(docker_start, "gpus", SimpleNamespace(assign=lambda bodies, devices: None))
     patch(docker_start, "lookup", SimpleNamespace(containers_of=containers_of))
@@ -259,6 +259,7 @@ def watch_of_a_cluster(faults: Faults, patch: Patch, folder: Path) -> bool:
 
     pauses = SimpleNamespace(is_set=ended.is_set, wait=faults.sleep, set=ended.set)
     values = {"_version": "1", "_last_response": faults.now, "_changed": lambda: None, "error": None}
+    values["_polls"] = False
     for name, value in {**values, "_stop": pauses, "_follow": follow}.items():
         patch(mirror, name, value)
     patch(kubernetes_watch, "time", faults)
@@ -302,9 +303,14 @@ def events_of_all_applications(faults: Faults, patch: Patch, folder: Path) -> bo
                     yield last
                 yield None
 
+        def is_nearby(self, app_id: str) -> bool:
+            return True
+
     class Runner:
         def scheduler_of(self, handle: str) -> Engine:
             return Engine()
+
+        scheduler = scheduler_of
 
         def description(self, handle: str, *, brief: bool = False) -> str:
             return "it runs"
@@ -359,9 +365,9 @@ def submitter_of_a_sweep(faults: Faults, patch: Patch, folder: Path) -> bool:
 
         recover = act = observe = close = nothing
 
-    def select(*given: object) -> tuple[list[int], list[int], list[int]]:
-        faults.sleep(submitter.PAUSE)
-        return [], [], []
+    def readable(descriptors: object, seconds: float) -> list[int]:
+        faults.sleep(seconds)
+        return []
 
     header = SimpleNamespace(session="s")
     paths = SimpleNamespace(observing=folder / "observing", edit=folder / "edit")
@@ -369,7 +375,8 @@ def submitter_of_a_sweep(faults: Faults, patch: Patch, folder: Path) -> bool:
     patch(submitter, "environment", SimpleNamespace(enter=lambda paths: None))
     patch(submitter, "open_wake", lambda paths: 0)
     patch(submitter, "NativeRuns", Runs)
-    patch(submitter, "select", SimpleNamespace(select=select))
+    patch(submitter, "readable", readable)
+    patch(submitter, "time", faults)
     patch(submitter, "has_unread_requests", lambda paths, progress: False)
     patch(submitter, "os", SimpleNamespace(close=lambda descriptor: None))
     submitter.run(paths, 0)  # type: ignore[arg-type]

@@ -188,6 +188,7 @@ def test_json_takes_all_of_it() -> None:
         "exit_code": None,
         "signal": "SIGKILL",
         "msg": "gone",
+        "cause": None,
         "result": 137,
     }
     reported = data["roles"][0]["replicas"][0]

@@ -19,6 +19,7 @@ SLURM_STATES: dict[str, AppState] = {
     "OUT_OF_MEMORY": AppState.FAILED,
     "PENDING": AppState.PENDING,
     "PREEMPTED": AppState.FAILED,
+    "RECONFIG_FAIL": AppState.FAILED,
     "REQUEUED": AppState.PENDING,
     "RESIZING": AppState.PENDING,
     "REVOKED": AppState.FAILED,

@@ -22,7 +22,10 @@ def usable_cpus() -> float:
 
     The affinity of this process and the limits of its control groups restrict them.
     """
-    allowed, limit = len(os.sched_getaffinity(0)), cgroups.own_limits().cpu
+    limit = cgroups.own_limits().cpu
+    if not hasattr(os, "sched_getaffinity"):  # not Linux
+        return os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0))
     return allowed if limit is None else min(allowed, limit)
 
 

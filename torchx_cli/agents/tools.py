@@ -122,6 +122,9 @@ TOOLS: dict[str, Tool] = {
 }
 """The tools by name."""
 
+_NAMES = {"cfg": "scheduler_args"}
+"""Arguments of tools that are not named after their flag, as in the JSON of `run --stdin`."""
+
 CURSOR = {"type": "string", "description": "Continue an earlier answer: the cursor in its `more`."}
 
 
@@ -172,13 +175,14 @@ def parameters(tool: Tool) -> dict[str, Parameter]:
 
 
 def _parameter(declared: Any) -> Parameter:
-    flags = [flag for flag in declared.opts if flag.startswith("--")]
+    flags = [flag for flag in declared.opts if flag.startswith("--")] or declared.opts
     flag = flags[0] if declared.param_type_name == "option" else ""
     several = bool(getattr(declared, "multiple", False)) or declared.nargs == -1
     kind = "array" if several else "boolean" if getattr(declared, "is_flag", False) else "string"
     if kind == "string" and declared.metavar == "N":
         kind = "integer"
-    name = flag[2:].replace("-", "_") if flag else declared.name
+    name = flag.lstrip("-").replace("-", "_") or declared.name
+    name = _NAMES.get(name, name)
     return Parameter(name, flag, kind, getattr(declared, "help", None) or "", False)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchx import settings
+from torchx.command_line import ArgumentError
 from torchx.config.paths import component_settings
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports

@@ -97,6 +97,7 @@ class FirstFailure(TypedDict):
     exit_code: Annotated[int | None, EXIT_CODE]
     signal: Annotated[str | None, SIGNAL]
     msg: Annotated[str, "the reason, if it is more than the exit code"]
+    cause: Annotated[str | None, "the cause, if the engine or the supervisor knows it, as in `why`"]
     result: Annotated[int | None, "the exit code, or 128 + N for signal N"]
 
 

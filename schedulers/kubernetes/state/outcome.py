@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, short, time_of
 from torchx.schedulers.kubernetes.api.shape import AnyOf, check
 from torchx.schedulers.kubernetes.manifests.names import OUTCOME
-from torchx.specs.status import AppState, FirstFailure, is_terminal
+from torchx.specs.status import AppState, EndCause, FirstFailure, is_terminal
 
 _FAILURE = {"role": str, "replica": int, "attempt": int, "msg": str}
 _CODES = {"exit_code": AnyOf(int, None), "signal": AnyOf(str, None)}
@@ -53,7 +53,7 @@ def outcome_of(mains: Iterable[Object]) -> Outcome:
     try:
         data = json.loads(text)
         state, failure = AppState[data["state"]], data["failure"]
-        first = failure and FirstFailure(**failure)
+        first = failure and FirstFailure(**{**failure, "cause": EndCause.of(failure.get("cause"))})
         ended_at = time_of(data["ended_at"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return Outcome()

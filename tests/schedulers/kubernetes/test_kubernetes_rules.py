@@ -235,7 +235,7 @@ def test_an_application_without_roles_is_refused() -> None:
 
 def test_what_no_cluster_could_store_is_refused() -> None:
     with pytest.raises(UsageError, match="MB; the maximum for an object"):
-        made(AppDef("a", [role(args=["x" * 2_000_000])]))
+        made(AppDef("a", [role(args=['"' * 100_000] * 10)]))
     with pytest.raises(UsageError, match="MB; the maximum for an object") as refused:
         made(AppDef("a", [role(num_replicas=2000)]), "volcano")
     assert "kind=job" in str(refused.value)

@@ -116,7 +116,7 @@ def test_options_of_new_releases(option: str) -> None:
 
 def test_an_option_that_torchx_does_not_know_is_passed_on() -> None:
     opts = run_options()
-    for cfg in (opts.cfg_from_str("a_new_one=3", strict=True), {"a-new-one": 3}, {"sbatch": ["a-new-one=3"]}):
+    for cfg in (opts.cfg_from_str("a-new-one=3", strict=True), {"a-new-one": 3}, {"sbatch": ["a-new-one=3"]}):
         role = Role("r", "img", entrypoint="true", metadata={"slurm": {"another": "x"}})
         info = create_scheduler("s").submit_dryrun(AppDef("a", [role]), opts.resolve(cfg))
         assert {"#SBATCH --a-new-one=3", "#SBATCH --another=x"} <= set(info.request.script.splitlines())
