@@ -40,7 +40,13 @@ def test_names_labels_and_network_are_those_of_the_field(jobs: Jobs) -> None:
 
 def test_replicas_reach_each_other_by_name(jobs: Jobs) -> None:
     # nc as a server would end the connection at once: it has nothing to say
-    accept = "import socket; print(socket.create_server(('', 4000)).accept()[0].recv(9).decode(), end='')"
+    accept = """
+import socket
+server, text = socket.create_server(("", 4000)), b""
+while not text:  # a busy client may give up before it has written
+    text = server.accept()[0].recv(9)
+print(text.decode(), end="")
+"""
     server = sh("", name="server", entrypoint="python3", args=["-c", accept])
     client = sh("until echo hello | nc -w 1 $TORCHX_RANK0_HOST 4000; do sleep 0.1; done", name="client")
     result = jobs.run(server, client)

@@ -89,7 +89,7 @@ def test_the_signal_that_stopped_a_replica_is_recorded(tmp_path: Path, python: b
     (tmp_path / "bin").mkdir()
     for name in ("mkdir", "date"):
         (tmp_path / "bin" / name).symlink_to(shutil.which(name) or name)
-    role = Role("r", "", entrypoint=SH, args=["-c", "kill -TERM $$PPID"])
+    role = Role("r", "", entrypoint=SH, args=["-c", "trap '' TERM; kill -TERM $$PPID"])
     path = os.environ["PATH"] if python else str(tmp_path / "bin")
     folder = run_task(AppDef("a", [role]), tmp_path, path=path)
     end = json.loads((folder / "end.json").read_text())
