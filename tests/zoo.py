@@ -257,7 +257,8 @@ CASES = (
     Case("lost supervisor", "supervisor_lost", SLEEPS, (LOCAL,), act="kill the supervisor"),
     Case("container removed", "removed", (sh(SLEEPS, replicas=2),), (DOCKER,), act="remove the container"),
     Case("container killed", "signal", SLEEPS, (DOCKER,), act="kill the container", says="SIGKILL"),
-    Case("pod deleted", "removed", SLEEPS, (KUBERNETES,), act="delete the pod"),
+    # without a command that watched, its container may have failed before
+    Case("pod deleted", "unknown", SLEEPS, (KUBERNETES,), None, act="delete the pod"),
     Case(
         "cancelled by Slurm's command", "cancelled", SLEEPS, (SLURM,), None, AppState.CANCELLED, act="scancel"
     ),
@@ -290,7 +291,7 @@ def app_of(case: Case, image: str) -> AppDef:
 
 
 def run_all(runner: Runner, engine: str, acts: Mapping[str, Act], image: str = "", **cfg: Any) -> str:
-    """Runs all failures of an engine side by side; returns a line for each whose cause is wrong.
+    """Runs all failures of an engine side by side, and deletes them; returns a line for each wrong cause.
 
     Args:
         runner: runs them.
@@ -299,12 +300,19 @@ def run_all(runner: Runner, engine: str, acts: Mapping[str, Act], image: str = "
         image: the image of all roles.
         cfg: further run options.
     """
-    cases = cases_of(engine)
-    handles = {case.name: runner.run(app_of(case, image), engine, {**cfg, **case.cfg}) for case in cases}
-    for case in cases:
-        if case.act:
-            acts[case.act](runner, handles[case.name])
-    return "\n".join(filter(None, (_wrong(runner, case, handles[case.name]) for case in cases)))
+    cases, handles = cases_of(engine), dict[str, str]()
+    try:
+        for case in cases:
+            handles[case.name] = runner.run(app_of(case, image), engine, {**cfg, **case.cfg})
+        for case in cases:
+            if case.act:
+                acts[case.act](runner, handles[case.name])
+        return "\n".join(filter(None, (_wrong(runner, case, handles[case.name]) for case in cases)))
+    finally:
+        for handle in handles.values():
+            runner.cancel(handle)
+            runner.wait(handle, timeout=200)
+            runner.delete(handle)
 
 
 def until_running(runner: Runner, handle: str) -> None:

@@ -13,7 +13,6 @@ from fakecluster.controllers import delete
 from fakecluster.store import Object
 from local import kill_supervision
 from slurms import role, slurm
-from support import wait_until
 
 from torchx.runner import get_runner
 from torchx.runner.api import Runner
@@ -58,7 +57,7 @@ def test_why_names_the_causes_of_containers(runner: Runner) -> None:
 
     def container(runner: Runner, handle: str) -> str:
         zoo.until_running(runner, handle)
-        return containers_of(engine, id_of(handle))[0].id
+        return next(c.id for c in containers_of(engine, id_of(handle)) if c.replica == 0)
 
     def remove(runner: Runner, handle: str) -> None:
         engine.call("DELETE", f"/containers/{container(runner, handle)}?force=true")
@@ -67,10 +66,7 @@ def test_why_names_the_causes_of_containers(runner: Runner) -> None:
         engine.call("POST", f"/containers/{container(runner, handle)}/kill?signal=KILL")
 
     acts = {"cancel": zoo.cancel, "remove the container": remove, "kill the container": kill}
-    try:
-        assert zoo.run_all(runner, zoo.DOCKER, acts, IMAGE, grace_period=2.0, retry_backoff=0.1) == ""
-    finally:
-        delete_all(runner, zoo.DOCKER)
+    assert zoo.run_all(runner, zoo.DOCKER, acts, IMAGE, grace_period=2.0, retry_backoff=0.1) == ""
 
 
 @pytest.mark.slurm
@@ -85,10 +81,7 @@ def test_why_names_the_causes_on_a_cluster(runner: Runner) -> None:
         slurm("scontrol", "release", id_of(handle))
 
     acts = {"cancel": zoo.cancel, "scancel": scancel, "depend on a failure": depend}
-    try:
-        assert zoo.run_all(runner, zoo.SLURM, acts, grace_period=2.0, requeue=False) == ""
-    finally:
-        delete_all(runner, zoo.SLURM)
+    assert zoo.run_all(runner, zoo.SLURM, acts, grace_period=2.0, requeue=False) == ""
 
 
 @pytest.mark.long
@@ -108,11 +101,3 @@ def test_why_names_the_causes_of_pods(
 
         acts = {"cancel": zoo.cancel, "delete the pod": remove}
         assert zoo.run_all(runner, zoo.KUBERNETES, acts, "registry.example.com/shell", grace_period=1.0) == ""
-
-
-def delete_all(runner: Runner, engine: str) -> None:
-    for app in runner.list(engine):
-        if app.is_own:
-            runner.cancel(app.app_handle)
-            wait_until(lambda handle=app.app_handle: runner.wait(handle, timeout=5), "it has ended")  # type: ignore[misc]
-            runner.delete(app.app_handle)
