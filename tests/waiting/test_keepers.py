@@ -173,6 +173,19 @@ def test_a_keeper_that_does_not_start_its_job_is_passed_each_minute(
                 assert two.started() == "mine", now.monotonic
 
 
+def test_a_keeper_that_answers_is_queried_again_later(listener: socket.socket, now: SimpleNamespace) -> None:
+    """Each reply leads to a decision: without a pause, two keepers would only write to each other."""
+    with contextlib.closing(Two(listener, 1)) as two:
+        queries = []
+        for now.monotonic in (0.0, 0.1, 0.2, 4.9):
+            assert two.started() == "theirs-0"
+            with contextlib.suppress(BlockingIOError):
+                queries.append(two.other.recv(100, socket.MSG_DONTWAIT))
+            two.other.sendall(keepers.report(two.theirs))
+            assert two.keeper._serve()
+        assert queries == [keepers.LIST]
+
+
 @as_root
 @pytest.mark.long
 def test_jobs_of_a_stopped_user_do_not_block_the_queue(

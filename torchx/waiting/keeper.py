@@ -174,9 +174,7 @@ class Keeper:
         self._overdue = {key: at for key, at in self._overdue.items() if now - at < PASSED_FOR}
         passed = {key for key, at in self._overdue.items() if now - at > STUCK_AFTER}
         answering = [
-            peer
-            for peer in self._peers.values()
-            if peer.asked_at is None or now - peer.asked_at <= STUCK_AFTER
+            peer for peer in self._peers.values() if not peer.is_silent or now - peer.asked_at <= STUCK_AFTER
         ]
         others = [waiter for peer in answering for waiter in peer.waiters]
         waiters = [
@@ -189,9 +187,10 @@ class Keeper:
         stalled = {(v.waiter.uid, v.waiter.app_id) for v in verdicts if v.starts and not self._is_mine(v)}
         self._overdue = {key: self._overdue.get(key, now) for key in stalled | passed}
         for peer in answering:
-            if peer.asked_at is None and any((w.uid, w.app_id) in stalled for w in peer.waiters):
+            is_due = now - peer.asked_at > STUCK_AFTER  # a reply leads to the next decision
+            if is_due and any((w.uid, w.app_id) in stalled for w in peer.waiters):
                 # a keeper that is stopped must not block the others; a reply gives its jobs their places back
-                peer.asked_at = now
+                peer.asked_at, peer.is_silent = now, True
                 peer.send(keepers.LIST)
         return verdicts
 
@@ -241,7 +240,7 @@ class Keeper:
             if lines is None:
                 self._peers.pop(name).connection.close()
             elif lines:
-                peer.waiters, peer.asked_at = keepers.parse(lines[-1], peer.uid), None
+                peer.waiters, peer.is_silent = keepers.parse(lines[-1], peer.uid), False
             served = served or lines is None or bool(lines)
         for number, client in list(self._clients.items()):
             lines = client.lines()

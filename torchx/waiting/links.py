@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 
 from torchx.waiting import keepers
@@ -24,7 +25,8 @@ class Link:
         self.uid = keepers.user_of(connection)
         self.subscribed = False
         self.waiters: list[Waiter] = []
-        self.asked_at: float | None = None  # monotonic time of a request for a report without an answer
+        self.asked_at = -math.inf  # monotonic time of the last request for a report
+        self.is_silent = False  # whether that has no answer yet
         self._data = bytearray()
 
     def lines(self) -> list[bytes] | None:
