@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from torchx.errors import StateError
+from torchx.machine import threads
 
 CONNECT_WITHIN = 10.0
 """Seconds that a connection may take."""
@@ -84,10 +85,12 @@ class Relay:
         while True:
             try:
                 client, _ = self._server.accept()
-                threading.Thread(target=self._serve, args=(client,), name="port client", daemon=True).start()
-            except (OSError, RuntimeError):  # too many open files or threads, or closed
+            except OSError:  # too many open files, or closed
                 if self._closed.wait(ACCEPT_AFTER):
                     return
+                continue
+            if threads.begin(self._serve, client, name="port client") is None:
+                client.close()
 
     def _serve(self, client: socket.socket) -> None:
         with client:
@@ -97,10 +100,10 @@ class Relay:
                 self._report(error)
                 return
             with target:
-                back = threading.Thread(target=_pump, args=(target, client), daemon=True)
-                back.start()
-                _pump(client, target)
-                back.join()
+                back = threads.begin(_pump, target, client)
+                if back is not None:
+                    _pump(client, target)
+                    back.join()
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:

@@ -17,6 +17,7 @@ from program import start, torchx
 from support import wait_until
 
 from torchx.errors import StateError
+from torchx.machine import threads
 from torchx.machine.relay import Relay
 from torchx.schedulers import get_scheduler_factories
 from torchx.schedulers.docker.engine.address import Address
@@ -112,6 +113,15 @@ def test_the_command_forwards_until_it_is_interrupted(server: tuple[Any, str]) -
     assert command.stderr.read() == "forwarding to port 8080 of server/0; Ctrl-C ends it\n"
     command.stdout.close()
     command.stderr.close()
+
+
+def test_a_client_without_a_thread_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    relay = Relay(lambda: pytest.fail("it has no thread"), 0, lambda error: None)
+    monkeypatch.setattr(threads, "begin", lambda *args, name: None)
+    host, _, port = relay.address.partition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as client:
+        assert client.recv(1) == b""
+    relay.close()
 
 
 def test_addresses_of_a_container() -> None:
