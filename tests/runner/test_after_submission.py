@@ -17,7 +17,7 @@ from support import wait_until
 from torchx.errors import StateError
 from torchx.machine import locks
 from torchx.notifications.plan import Notify
-from torchx.runner import notifications, once, provenance, resolve
+from torchx.runner import notifications, once, origins, provenance, resolve
 from torchx.runner.api import Runner
 from torchx.specs.app import AppDef
 from torchx.specs.home import TORCHX_HOME
@@ -137,11 +137,14 @@ def test_handles_of_simultaneous_submissions_are_all_kept() -> None:
 
 
 def test_a_stopped_submission_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resolve, "_LOCKED_WITHIN", 0.05)
     TORCHX_HOME().mkdir(exist_ok=True)
-    held = locks.acquire(TORCHX_HOME() / "last.lock")
-    assert held is not None
-    resolve.remember_last("local_cwd://torchx/job-a")
-    os.close(held)
-    assert resolve.recall_last()[0] == "local_cwd://torchx/job-a"
+    held = [locks.acquire(TORCHX_HOME() / name) for name in ("last.lock", "submitted.lock")]
+    assert None not in held
+    for module in (resolve, origins):
+        monkeypatch.setattr(module, "LOCKED_WITHIN", 0.05)
+    resolve.remember_last("slurm://torchx/1")
+    origins.remember("slurm://torchx/1")
+    for lock in held:
+        os.close(lock or 0)
+    assert resolve.recall_last()[0] == origins.recall()[-1] == "slurm://torchx/1"
     wait_until(lambda: not locks.is_held(TORCHX_HOME() / "last.lock"), "the lock is free")

@@ -38,8 +38,13 @@ def acquire(path: Path) -> int | None:
 
 
 @contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def exclusive(path: Path, within: float | None = None) -> Iterator[None]:
     """Holds a lock that short sections of code share; blocks until it is free, and creates its folder.
+
+    Args:
+        path: the lock file.
+        within: maximum seconds to wait, after which the section runs without the lock, as a stopped process
+            may hold it; None for no limit.
 
     Raises:
         OSError: it is not a regular file of this user, or cannot be opened.
@@ -47,7 +52,7 @@ def exclusive(path: Path) -> Iterator[None]:
     files.make_folder(path.parent)
     descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _lock(descriptor, fcntl.LOCK_EX, within)
         yield
     finally:
         os.close(descriptor)
@@ -60,8 +65,6 @@ def is_held(path: Path) -> bool:
 
 def wait_free(path: Path, timeout: float | None = None) -> bool:
     """Blocks until no process holds the lock.
-
-    Without a timeout, the kernel wakes the caller as soon as the lock is released.
 
     Args:
         path: the lock file.
@@ -79,20 +82,28 @@ def wait_free(path: Path, timeout: float | None = None) -> bool:
     except FileNotFoundError:
         return True
     try:
-        if timeout is None:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-            return True
-        end = time.monotonic() + timeout
-        pause = 0.002
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                return True
-            except BlockingIOError:
-                left = end - time.monotonic()
-                if left <= 0:
-                    return False
-            time.sleep(min(pause, left))
-            pause = min(pause * 2, 0.025)
+        return _lock(descriptor, fcntl.LOCK_SH, timeout)
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, mode: int, timeout: float | None) -> bool:
+    """Locks a file; returns False if it timed out.
+
+    Without a timeout, the kernel wakes the caller as soon as the lock is released.
+    """
+    if timeout is None:
+        fcntl.flock(descriptor, mode)
+        return True
+    end = time.monotonic() + timeout
+    pause = 0.002
+    while True:
+        try:
+            fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+        time.sleep(min(pause, left))
+        pause = min(pause * 2, 0.025)

@@ -94,7 +94,7 @@ class _Entry:
 
     def has_key(self, key: bytes) -> bool:
         """Returns True if this key made the digests; an older version used none."""
-        return hmac.compare_digest(self.key.encode(), _digest(key, self.salt, None).encode())
+        return self.key == _digest(key, self.salt, None)
 
     def changes(self, parts: Mapping[str, Any], key: bytes) -> list[_Change]:
         """Returns the parts that differ from those of this entry."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from torchx.errors import TorchxError
 from torchx.machine import files, locks
+from torchx.runner.resolve import LOCKED_WITHIN
 from torchx.specs.home import TORCHX_HOME
 
 MOST = 10_000
@@ -21,9 +22,9 @@ _LARGEST = 1 << 22
 
 def remember(handle: str) -> None:
     """Adds an application to the list; ignores errors, as the submission has succeeded."""
-    with suppress(OSError, TorchxError):
+    with suppress(Exception):
         home = TORCHX_HOME()
-        with locks.exclusive(home / "submitted.lock"):
+        with locks.exclusive(home / "submitted.lock", LOCKED_WITHIN):
             kept = [*_read(home / "submitted"), handle][-MOST:]
             files.write_file(home / "submitted", "\n".join(kept).encode())
 

@@ -49,7 +49,7 @@ _OLDER = re.compile(r"(.+)~([0-9]{1,4})")
 _LARGEST = 1 << 16
 """Maximum bytes of the file of handles."""
 
-_LOCKED_WITHIN = 1.0
+LOCKED_WITHIN = 1.0
 """Maximum seconds to wait for another submission that adds its handle."""
 
 _LISTED = 5
@@ -62,17 +62,9 @@ def remember_last(handle: str) -> None:
         return
     with suppress(Exception):  # the submission succeeded, so this is no error
         path = TORCHX_HOME() / "last"
-        lock, held = path.with_suffix(".lock"), None
-        while held is None:
-            held = locks.acquire(lock)
-            if held is None and not locks.wait_free(lock, _LOCKED_WITHIN):
-                break  # a stopped process has it
-        try:
+        with locks.exclusive(path.with_suffix(".lock"), LOCKED_WITHIN):
             kept = [handle, *(before for before in recall_last() if before != handle)][:_KEPT]
             files.write_file(path, "".join(f"{each}\n" for each in kept).encode())
-        finally:
-            if held is not None:
-                os.close(held)
 
 
 def recall_last() -> list[str]:
