@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torchx.errors import StateError, UsageError
 from torchx.jobs.paths import user_home
 from torchx.lazy import lazy_imports
+from torchx.machine import trees
 from torchx.machine.files import expanded, make_folder, move_folder
 from torchx.schedulers.slurm.directives import in_containers
 from torchx.schedulers.slurm.folders.filesystems import LOCAL, existing_parent, type_of
@@ -122,5 +122,4 @@ def copy(tree: Tree, folder: Path, report: Callable[[str], None]) -> None:
     except OSError as error:
         raise StateError(f"cannot copy the workspace to {folder}: {error.strerror}") from error
     finally:
-        if part.exists():
-            shutil.rmtree(part, ignore_errors=True)
+        trees.discard(part)

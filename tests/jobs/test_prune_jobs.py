@@ -15,6 +15,7 @@ from torchx.jobs import ended, pruning
 from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.removal import remove
 from torchx.machine import locks
+from torchx.runner import provenance
 
 HOUR = 3600.0
 
@@ -350,6 +351,16 @@ def test_a_deep_tree_is_removed(home: Home) -> None:
     assert not paths.folder.exists()
     remove(leftover)
     assert not leftover.exists()
+
+
+def test_a_deep_tree_that_was_restored_is_removed(home: Home) -> None:
+    """A program may have run in it."""
+    tree = home.restored / "abc"
+    tree.mkdir(parents=True)
+    provenance.give(deep(tree, 3000), "")
+    provenance.discard(tree)
+    provenance.discard(tree)  # it is removed
+    assert list(home.restored.iterdir()) == []
 
 
 def test_a_link_in_a_removed_tree_is_not_followed(tmp_path: Path) -> None:

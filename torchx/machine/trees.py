@@ -55,6 +55,12 @@ def remove(folder: str | os.PathLike[str]) -> None:
     os.rmdir(folder)  # noqa: PTH106
 
 
+def discard(folder: str | os.PathLike[str]) -> None:
+    """Removes a folder like :func:`remove`, but ignores errors, after which a part of it is left."""
+    with suppress(OSError):
+        remove(folder)
+
+
 def _unlink(folder: int) -> list[str]:
     """Removes the files in a folder; returns the names of the folders in it."""
     folders = []

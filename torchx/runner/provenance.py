@@ -14,7 +14,7 @@ from torchx import settings
 from torchx.errors import StateError, TorchxError
 from torchx.jobs.paths import Home, state_home, user_home
 from torchx.lazy import lazy_imports
-from torchx.machine import files, threads
+from torchx.machine import files, threads, trees
 from torchx.masking import mask_text
 from torchx.provenance.model import Provenance, Source
 from torchx.provenance.repository import is_commit
@@ -140,7 +140,7 @@ def restored_tree(runner: Holder, handle: str, found: Provenance) -> tuple[Path,
     try:
         return target, restore.restore(found, store.Store(folder), target)
     except BaseException:
-        shutil.rmtree(target, ignore_errors=True)
+        trees.discard(target)
         raise
 
 
@@ -156,7 +156,7 @@ def give(tree: Path, handle: str) -> None:
 
 def discard(tree: Path) -> None:
     """Removes a restored tree."""
-    shutil.rmtree(tree, ignore_errors=True)
+    trees.discard(tree)
     with suppress(OSError):
         _owner(tree).unlink(missing_ok=True)
 
@@ -173,7 +173,7 @@ def forget(runner: Holder, handle: str) -> None:
             if folder is not None:
                 hidden = folder.with_name(f".{folder.name}")
                 folder.rename(hidden)  # first: the recording process then writes nothing more
-                shutil.rmtree(hidden, ignore_errors=True)
+                trees.discard(hidden)
     with suppress(TorchxError, OSError):
         home = Home(user_home())
         for owner in home.restored.glob(home.owner_of("*").name):

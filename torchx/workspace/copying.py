@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from torchx.errors import StateError
+from torchx.machine import trees
 from torchx.machine.files import make_folder
 from torchx.workspace.projects import Entry, VanishedError
 
@@ -61,7 +61,7 @@ def _remove_existing(path: str, entry: Entry) -> None:
     with contextlib.suppress(FileNotFoundError):
         if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
             if entry.kind != "dir":
-                shutil.rmtree(path)
+                trees.remove(path)
         else:
             os.unlink(path)  # noqa: PTH108
 

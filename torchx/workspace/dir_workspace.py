@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx.machine import trees
 from torchx.machine.files import expanded
 from torchx.workspace.api import WorkspaceMixin
 
@@ -81,7 +81,7 @@ class TmpDirWorkspaceMixin(DirWorkspaceMixin):
         try:
             _copy(workspace, folder, cfg)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            trees.discard(folder)
             raise
         role.image = str(folder)
 
