@@ -99,7 +99,8 @@ def test_a_slow_probe_ends_with_its_reason(run: Callable[[Callable[[], object]],
     assert not watch.is_ready(0.0)
 
 
-def test_a_probe_searches_unfinished_lines_too() -> None:
+def test_a_probe_searches_unfinished_lines_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "MOST_CPU", 5.0)
     check = LineCheck("^ready$")
     check.feed(1, b"not ready\nrea")
     assert check.poll() is None
