@@ -55,7 +55,8 @@ def check(value: Any, shape: Shape, path: str) -> None:
 
 def _check_object(value: Mapping[str, Any], shape: Mapping[str, Shape], path: str) -> None:
     for key, item in value.items():
-        inner = shape.get(key, shape.get(ANY_KEY))
+        known = ANY_KEY if key == REQUIRED else key
+        inner = shape.get(known, shape.get(ANY_KEY))
         if inner is not None:
             check(item, inner, f"{path}.{key}".lstrip("."))
     for key in shape.get(REQUIRED, ()):

@@ -52,7 +52,18 @@ SHAPE: Shape = {
             },
             "port_map": {ANY_KEY: int},
             "metadata": {},
-            "mounts": [{REQUIRED: ("type",), "type": str}],
+            "mounts": [
+                {
+                    REQUIRED: ("type", "dst_path"),
+                    "type": str,
+                    "src": str,
+                    "src_path": str,
+                    "dst_path": str,
+                    "read_only": bool,
+                    "permissions": str,
+                    "size_mb": (int, NoneType),
+                }
+            ],
             "workspace": ({ANY_KEY: str}, NoneType),
         }
     ],
