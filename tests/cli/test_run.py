@@ -360,7 +360,7 @@ def test_a_wrong_type_anywhere_names_its_key() -> None:
     ]
     role.workspace = Workspace({"/w": ""})
     role.resource.devices["d"] = 1
-    data = {"scheduler": "local_cwd", "app": app_to_dict(AppDef("a", [role]))}
+    data: Any = {"scheduler": "local_cwd", "app": app_to_dict(AppDef("a", [role]))}
     checked = 0
     for path, container, key in [*places(data["app"])]:
         kept = container[key]
