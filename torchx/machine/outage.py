@@ -18,10 +18,10 @@ class Outage:
 
     def is_too_long(self) -> bool:
         """Handles a failure; returns True if there was none but failures for longer than the limit."""
-        now = time.monotonic()
-        if self._since is None:
-            self._since = now
-        return now - self._since > self._limit
+        now, since = time.monotonic(), self._since  # another thread may have an answer meanwhile
+        if since is None:
+            self._since = since = now
+        return now - since > self._limit
 
     def over(self) -> None:
         """Handles an answer."""
