@@ -165,11 +165,18 @@ def test_parts_of_lines_are_joined() -> None:
         (1, b"a\n"),
         (1, b"bc\n"),
         (1, b"d"),
+        (1, b"x"),
         (2, b"e\n"),
         (2, b"f" + long),
         (2, b"\n"),
-        (1, b"x"),
     ]
+
+
+def test_large_pieces_of_short_lines_cut_no_line() -> None:
+    data = b"0123456\n" * (LONGEST_LINE // 4)
+    log = [LogChunk("w", 0, 1, Stream.STDOUT, 1.0, part) for part in (data[:-3], data[-3:])]
+    seen = [chunk.data for chunk in whole_lines(log)]
+    assert seen == [data[:-8], data[-8:]]
 
 
 def test_a_timeout_holds_while_a_long_log_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

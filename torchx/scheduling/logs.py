@@ -178,14 +178,18 @@ def whole_lines(chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
     Lines of more than :data:`LONGEST_LINE` remain in parts.
     """
     held: dict[tuple[str, int, Stream], tuple[LogChunk, bytearray]] = {}
+    attempts: dict[tuple[str, int], int] = {}
     for chunk in chunks:
-        source = chunk.role, chunk.replica, chunk.stream
+        replica = chunk.role, chunk.replica
+        if attempts.get(replica) != chunk.attempt:
+            attempts[replica] = chunk.attempt
+            unfinished = (held.pop((*replica, stream), None) for stream in Stream)
+            yield from (replace(first, data=bytes(line)) for first, line in filter(None, unfinished))
+        source = *replica, chunk.stream
         first, line = held.pop(source, (chunk, bytearray()))
-        if first.attempt != chunk.attempt:
-            yield replace(first, data=bytes(line))
-            first, line = chunk, bytearray()
-        is_long = len(line) + len(chunk.data) >= LONGEST_LINE
-        end = whole_characters(chunk.data) if is_long else chunk.data.rfind(b"\n") + 1
+        end = chunk.data.rfind(b"\n") + 1
+        if not end and len(line) + len(chunk.data) >= LONGEST_LINE:
+            end = whole_characters(chunk.data)
         if end:
             yield replace(first, data=bytes(line) + chunk.data[:end])
             first, line = chunk, bytearray()
