@@ -38,11 +38,12 @@ def run_task(
     path: str = os.environ["PATH"],
     retries: int = 0,
     cfg: Mapping[str, Any] | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> Path:
     """Runs what a replica runs, as srun would have it started; returns the folder of its first attempt."""
     write_files(files_of(given, cfg or {}, context(str(tmp_path))), tmp_path)
     env = {"TORCHX_FOLDER": str(tmp_path), "TORCHX_APP_ID": "77", "TORCHX_SLURM_ATTEMPT": "1"}
-    env |= {"SLURM_PROCID": str(replica), "TORCHX_RETRIES": str(retries), "PATH": path}
+    env |= {"SLURM_PROCID": str(replica), "TORCHX_RETRIES": str(retries), "PATH": path, **(variables or {})}
     subprocess.run([SH, tmp_path / "role-0.sh", "role"], env=env, check=False, timeout=240)
     (found,) = tmp_path.glob("*/*/attempt-1")
     return found

@@ -142,6 +142,21 @@ def load_service(mark: str, env: "Any") -> "Any":
     return module.Service(mark, env)
 
 
+def unnamed_variables() -> "dict[str, str]":
+    """Returns the variables that the shell before this process drops: ``a.b``, and functions of bash."""
+    try:
+        with open("/proc/" + str(os.getppid()) + "/environ", "rb") as file:
+            texts = os.fsdecode(file.read()).split("\0")
+    except OSError:
+        return {}
+    pairs = [text.partition("=") for text in texts]
+    return {
+        name: value
+        for name, _, value in pairs
+        if name and not name.encode("ascii", "replace").decode().isidentifier()
+    }
+
+
 def main(folder: str, least: int, logs: str, mark: str, grace: int, variables: "Any", command: "Any") -> int:
     """Runs a command to its end and returns its exit code, 128 + N if signal N ended it.
 
@@ -169,7 +184,7 @@ def main(folder: str, least: int, logs: str, mark: str, grace: int, variables: "
     host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     facts = {"host": host, "started_at": begun}  # type: dict[str, Any]
     facts["run"] = int(os.environ.get("TORCHX_RUN") or 1)
-    env = dict(os.environ)
+    env = dict(unnamed_variables(), **os.environ)
     env.update(variable.split("=", 1) for variable in variables)
     env["TORCHX_ATTEMPT"] = str(attempt)
     service = None

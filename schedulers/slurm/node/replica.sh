@@ -91,6 +91,7 @@ torchx_record_kill() {  # the agent was killed: ends its program, and records th
     [ -d "$torchx_at" ] && [ ! -e "$torchx_at/end.json" ] || return
     torchx_pid=$(sed -n 's/.*"pid": \([0-9]*\).*/\1/p' "$torchx_at/start.json")
     [ -z "$torchx_pid" ] || torchx_kill "$torchx_pid"
+    torchx_pid=  # of a program that runs without the agent, again
     torchx_end="\"signal\": \"SIGKILL\", \"ended_at\": $(date +%s)${torchx_ready:+, \"needed\": true}"
     if [ -e "$torchx_folder/stopping" ] || [ -e "$torchx_folder/cancelled" ]; then torchx_signalled=yes; fi
     [ -z "$torchx_signalled" ] || torchx_end='"signal": "SIGKILL", "stop_signal": "SIGTERM"'

@@ -117,6 +117,15 @@ def test_a_replica_that_is_being_ended_is_not_started_again(tmp_path: Path, mark
     assert "needed" not in end
 
 
+def test_variables_that_a_shell_cannot_name_reach_the_program(tmp_path: Path) -> None:
+    """The shell of the replica, such as dash, drops them."""
+    odd = {"a.b": "1", "caf\xe9-\udcff": "2=3", "BASH_FUNC_f%%": "() { echo called; }"}
+    run = f"import os; print(ascii({{name: os.environ.get(name) for name in {list(odd)!a}}}))"
+    role = Role("r", "", entrypoint=sys.executable, args=["-c", run])
+    folder = run_task(AppDef("a", [role]), tmp_path, variables=odd)
+    assert (folder / "stdout.log").read_text() == f"{odd!a}\n"
+
+
 def test_the_agent_imports_no_large_module(tmp_path: Path) -> None:
     """A node may run hundreds of agents."""
     source = node_file("agent.py").replace('if __name__ == "__main__":', "def unused():")
