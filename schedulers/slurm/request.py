@@ -43,7 +43,7 @@ class SlurmRequest:
     token: str
     folder: str
     script: str
-    files: dict[str, str] = field(default_factory=dict, repr=False)
+    files: dict[str, str] = field(default_factory=dict)
     cmd: tuple[str, ...] = ("sbatch", "--parsable")
     copies: dict[str, WorkspaceCopy] = field(default_factory=dict)
     builds: list[ImagePlan] = field(default_factory=list)

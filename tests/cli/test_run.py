@@ -111,13 +111,16 @@ def test_a_dry_run_on_slurm_names_the_files_of_the_job() -> None:
     short = torchx("run", "-s", "slurm", "--dryrun", *words)
     flagged = torchx("run", "-s", "slurm", "--dryrun", "--", *words)
     full = torchx("run", "-s", "slurm", "--dryrun=full", *words)
-    assert [done.returncode for done in (short, flagged, full)] == [0, 0, 0]
+    data = torchx("run", "-s", "slurm", "--dryrun", "-o", "json", *words)
+    assert [done.returncode for done in (short, flagged, full, data)] == [0, 0, 0, 0]
     script = short.stdout.partition("=== SCHEDULER REQUEST ===")[2]
     assert len(script.splitlines()) < 60
     names = re.findall(r"^#> (?!end$)(.*)$", full.stdout, re.MULTILINE)
     assert re.findall("^#   (.*)$", script, re.MULTILINE) == sorted(names)
-    assert "role-0.sh" in names
     assert "an argument" not in script
+    files = json.loads(data.stdout)["request"]["files"]
+    assert sorted(files) == sorted(names)
+    assert "an argument" in files["role-0.sh"]
     assert "#|   'echo an argument'" in full.stdout
 
 
