@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchx.command_line import ArgumentError
+from torchx.machine.outage import Outage
 from torchx.runner.reports import FIRST_PAUSE, LONGEST_PAUSE
 from torchx.scheduling.base import Reports
 from torchx.scheduling.logs import LogChunk, LogQuery, matching, text_of, whole_lines
@@ -190,8 +191,8 @@ def _poll(
     recorded = isinstance(scheduler, Reports)
     begun = time.monotonic()
     pause = FIRST_PAUSE if scheduler.on_this_machine else runner.pause_after(handle, 0.0)
+    outage, status = Outage(), runner.status(handle)
     while True:
-        status = runner.status(handle)
         if status is None or status.is_terminal() or holds(status):
             return Outcome(handle, status, holds(status))
         left = None if end is None else end - time.monotonic()
@@ -200,3 +201,5 @@ def _poll(
         time.sleep(pause if left is None else min(pause, left))
         longest = LONGEST_PAUSE if recorded else runner.pause_after(handle, time.monotonic() - begun)
         pause = min(1.5 * pause, longest)
+        with outage.bridged():
+            status = runner.status(handle)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from torchx.machine.outage import Outage
-from torchx.schedulers.slurm import commands as client
+from torchx.machine.outage import MAX_OUTAGE, Outage
 from torchx.schedulers.slurm.folders.progress import ScriptEnd, read_script_end
 from torchx.schedulers.slurm.outcome import save_outcome
 from torchx.schedulers.slurm.paths import path_exists
@@ -16,8 +15,6 @@ from torchx.specs.status import is_terminal
 
 POLL_INTERVAL = 0.1
 """Seconds between checks of the job's files."""
-MAX_OUTAGE = 60.0
-"""Seconds without a response before an error is raised: a controller may be restarting."""
 
 
 def wait(app_id: str, timeout: float | None) -> bool:
@@ -68,17 +65,13 @@ class Watch:
         return self._ended
 
     def _query(self) -> bool:
-        try:
+        ended = False
+        with self._outage.bridged():
             job = find(self._app_id)
-        except client.NoAnswerError:
-            if self._outage.is_too_long():
-                raise
-            return False
-        self._outage.over()
-        if job is None:
-            return True
-        save_outcome(job.record, job.outcome)
-        return is_terminal(job.outcome.state)
+            ended = job is None or is_terminal(job.outcome.state)
+            if job is not None:
+                save_outcome(job.record, job.outcome)
+        return ended
 
     def wait(self, timeout: float | None) -> bool:
         """Blocks until the job has ended; returns False on timeout."""

@@ -41,10 +41,13 @@ from torchx.schedulers.slurm.commands import NoAnswerError
 from torchx.scheduling.events import AppEvent
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.protocols import UnavailableError
-from torchx.specs.status import AppState
+from torchx.scheduling.responses import DescribeAppResponse
+from torchx.specs.status import AppState, AppStatus
 from torchx.supervisor import sampling
 from torchx.sweeps import logs as sweep_logs
 from torchx.sweeps import native, runs, submitter
+from torchx_cli import conditions
+from torchx_cli.terminal import watch as terminal_watch
 
 LATER = 30 * 24 * 3600.0
 """Seconds between the two failures: more than any limit."""
@@ -330,6 +333,70 @@ def events_of_all_applications(faults: Faults, patch: Patch, folder: Path) -> bo
     return [event.kind for event in read] == ["submitted", "started", "ended"]
 
 
+def events_of_one_application(faults: Faults, patch: Patch, folder: Path) -> bool:
+    """The events of an application of a cluster without an event log are followed."""
+    pending = [DescribeAppResponse("a", AppState.PENDING, msg=msg) for msg in ("Resources", "Priority")]
+
+    class Runner:
+        def scheduler_of(self, handle: str) -> object:
+            return SimpleNamespace(is_nearby=lambda app_id: False)
+
+        def description(self, handle: str, *, brief: bool = False) -> DescribeAppResponse:
+            if pending:
+                return pending.pop()
+            is_over = faults.step(UnavailableError("no answer"))
+            return DescribeAppResponse("a", AppState.CANCELLED if is_over else AppState.RUNNING)
+
+    patch(reports, "time", faults)
+    source: Any = Runner()
+    events = reports.of_application(source, "x://s/a", reports.EventQuery(follow=True))
+    seen = [event.kind for event in events]
+    return seen == ["submitted", "waiting", "waiting", "cancelled", "ended"]
+
+
+def status_that_is_watched(faults: Faults, patch: Patch, folder: Path) -> bool:
+    """`status -w` shows the changes of an application."""
+
+    class Runner:
+        def pause_after(self, handle: str, waited: float) -> float:
+            return 15.0
+
+        def pause(self, handle: str, seconds: float) -> None:
+            faults.sleep(seconds)
+
+        def description(self, handle: str, *, brief: bool) -> DescribeAppResponse:
+            is_over = faults.step(UnavailableError("no answer"))
+            return DescribeAppResponse("a", AppState.CANCELLED if is_over else AppState.RUNNING)
+
+    patch(terminal_watch, "time", faults)
+    patch(terminal_watch, "_print_changes", lambda printed, now: None)
+    runner: Any = Runner()
+    last = terminal_watch.watch(runner, "x://s/a", DescribeAppResponse("a", AppState.RUNNING), lambda now: [])
+    return last is not None and last.state is AppState.CANCELLED
+
+
+def condition_of_an_application(faults: Faults, patch: Patch, folder: Path) -> bool:
+    """`wait --for` waits for a state."""
+    before = [AppStatus(AppState.PENDING)]
+
+    class Runner:
+        def scheduler_of(self, handle: str) -> object:
+            return SimpleNamespace(on_this_machine=False)
+
+        def pause_after(self, handle: str, waited: float) -> float:
+            return 15.0
+
+        def status(self, handle: str) -> AppStatus:
+            if before:
+                return before.pop()
+            is_over = faults.step(UnavailableError("no answer"))
+            return AppStatus(AppState.CANCELLED if is_over else AppState.PENDING)
+
+    patch(conditions, "time", faults)
+    runner: Any = Runner()
+    return conditions._poll(runner, "x://s/a", lambda status: False, None).met is False
+
+
 def sweep_of_an_engine(faults: Faults, patch: Patch, folder: Path) -> bool:
     """A command waits for a sweep whose runs the engine starts."""
 
@@ -458,6 +525,9 @@ CASES: list[Callable[[Faults, Patch, Path], bool]] = [
     watch_of_a_cluster,
     reconciliation_behind_a_log,
     events_of_all_applications,
+    events_of_one_application,
+    status_that_is_watched,
+    condition_of_an_application,
     sweep_of_an_engine,
     submitter_of_a_sweep,
     measurement_of_processes,

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torchx.errors import UnreachableError
+
+MAX_OUTAGE = 60.0
+"""Seconds without a response before a command that waits gives up: an engine may be restarting."""
 
 
 class Outage:
@@ -12,7 +19,7 @@ class Outage:
         limit: seconds.
     """
 
-    def __init__(self, limit: float) -> None:
+    def __init__(self, limit: float = MAX_OUTAGE) -> None:
         self._limit = limit
         self._since: float | None = None
 
@@ -26,3 +33,18 @@ class Outage:
     def over(self) -> None:
         """Handles an answer."""
         self._since = None
+
+    @contextmanager
+    def bridged(self) -> Iterator[None]:
+        """Suppresses the error of an engine that does not answer; the next query may succeed.
+
+        Raises:
+            UnreachableError: the outage is too long.
+        """
+        try:
+            yield
+        except UnreachableError:
+            if self.is_too_long():
+                raise
+        else:
+            self.over()

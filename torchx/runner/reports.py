@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from torchx.errors import TorchxError
+from torchx.machine.outage import Outage
 from torchx.runner.changes import changes
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Measures, Reports, Scheduler
 from torchx.scheduling.events import AppEvent
@@ -87,6 +88,7 @@ class Feed:
 
     Attributes:
         ended: whether no event follows.
+        outage: the time for which its engine has not answered.
     """
 
     def __init__(self, runner: Source, handle: str) -> None:
@@ -95,6 +97,9 @@ class Feed:
         self._polls = not isinstance(self._scheduler, Reports)
         self._nearby = self._scheduler.is_nearby(parse_app_handle(handle).app_id)
         self._read = 0  # the number of events that were returned
+        self._last: DescribeAppResponse | None = None
+        self._error: Exception | None = None
+        self.outage = Outage()
         self._next, self._begun = 0.0, time.monotonic()
         self._changed = self._begun
         self._source = self._open()
@@ -108,7 +113,7 @@ class Feed:
             source = iter(self._scheduler.app_events(app_id))
         else:
             peak = partial(self._scheduler.usage, app_id) if isinstance(self._scheduler, Measures) else None
-            source = changes(partial(self._runner.description, self._handle, brief=True), peak)
+            source = changes(self._describe, peak)
         known = self._read
         for event in source:
             if event is not None and known:
@@ -116,9 +121,24 @@ class Feed:
             else:
                 yield event
 
-    def read_again_later(self) -> None:
+    def _describe(self) -> DescribeAppResponse | None:
+        """Returns the description; after an error, which :meth:`read` raises, that of the last query."""
+        try:
+            self._last = self._runner.description(self._handle, brief=True)
+        except (TorchxError, OSError) as error:
+            if self._last is None:
+                raise
+            self._error = error
+        return self._last
+
+    def read_again_later(self, share: int) -> None:
         """Handles an error of :meth:`read`: a later call continues after the events that were returned."""
-        self._source, self._next = self._open(), time.monotonic() + RECONCILE_INTERVAL
+        if not self._polls:
+            self._source = self._open()
+        self._next = time.monotonic() + max(RECONCILE_INTERVAL, self._pace(share))
+
+    def _pace(self, share: int) -> float:
+        return pause_after(time.monotonic() - self._begun, nearby=self._nearby, share=share)
 
     def read(self, share: int = 1) -> list[AppEvent]:
         """Returns the events up to the current end.
@@ -131,8 +151,11 @@ class Feed:
             return []
         events = list(self._new())
         self._read += len(events)
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
         if self._polls:
-            self._next = time.monotonic() + pause_after(now - self._begun, nearby=self._nearby, share=share)
+            self._next = time.monotonic() + self._pace(share)
         elif events:
             self._changed = now
         elif now > self._changed + RECONCILE_INTERVAL:
@@ -237,12 +260,13 @@ class _Search:
 def _read(feed: Feed, share: int, *, others: bool) -> list[AppEvent]:
     """Returns the new events of an application; an error must not hide those of others."""
     try:
-        return feed.read(share)
+        with feed.outage.bridged():
+            return feed.read(share)
     except (TorchxError, OSError):
         if not others:
             raise
-        feed.read_again_later()
-        return []
+    feed.read_again_later(share)
+    return []
 
 
 def _follow(feeds: dict[str, Feed], query: EventQuery, search: _Search | None = None) -> Iterator[AppEvent]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from torchx.errors import UnreachableError
 from torchx.machine import threads
 from torchx_cli.terminal.output import note
 
@@ -49,13 +50,15 @@ class Waiting:
         pause, begun = PATIENCE, time.monotonic()
         while not self._stop.wait(pause):
             try:
+                pause = self._runner.pause_after(self._handle, time.monotonic() - begun, SHARE)
                 status = self._runner.status(self._handle)
+            except UnreachableError:  # the command itself waits for an answer, too
+                continue
             except Exception:  # the command itself reports the error
                 return
             if status is None or status.state.name not in WAITS or self._stop.is_set():
                 return
             message = reason(status)
-            pause = self._runner.pause_after(self._handle, time.monotonic() - begun, SHARE)
             if message != self._printed:
                 if self._printed or status.msg not in self._notes:
                     note(message)

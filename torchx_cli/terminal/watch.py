@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from torchx.lazy import lazy_imports
+from torchx.machine.outage import Outage
 from torchx.printable import one_line
 from torchx_cli.terminal.output import fit, is_terminal, note, say
 from torchx_cli.terminal.times import duration, span
@@ -47,7 +48,7 @@ def watch(
         screen = drawing.Screen(sys.stdout)
     printed: dict[str, str] = {}
     current: DescribeAppResponse | None = first
-    begun = time.monotonic()
+    begun, outage = time.monotonic(), Outage()
     while current is not None:
         status = runner_status.status_of(current)
         if screen is not None:
@@ -57,7 +58,8 @@ def watch(
         if status.is_terminal():
             return current
         runner.pause(handle, runner.pause_after(handle, time.monotonic() - begun))
-        current = runner.description(handle, brief=True)
+        with outage.bridged():
+            current = runner.description(handle, brief=True)
     note(f"{first.app_id} is no longer known to its scheduler")
     return None
 
