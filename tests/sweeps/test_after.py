@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import queue
 from pathlib import Path
+from typing import Any
 
 import pytest
 from program import answer, torchx
 from support import wait_until
 from sweeping import entries, kill_conductor, write_component
 
+from torchx.sweeps import runs
+from torchx.sweeps.conductor import Conductor
 from torchx_cli.completion import offers
 
 
@@ -77,3 +81,20 @@ def test_unknown_applications_are_rejected_and_waiting_ones_are_cancelled(folder
     assert answer("status", "-o", "json", after)["state"] == "CANCELLED"
     assert torchx("cancel", first).returncode == 0
     assert not (folder / "started").exists()
+
+
+def test_any_error_of_a_wait_is_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that ends without an entry would leave the sweep waiting."""
+
+    def wait(engine: object, app_id: str) -> runs.Ended:
+        raise ValueError("invalid answer")
+
+    monkeypatch.setattr(runs, "wait", wait)
+    conductor: Any = Conductor.__new__(Conductor)
+    conductor._events, conductor._engine = queue.Queue(), None
+    conductor._engine_of = lambda name: None
+    conductor._wait_for(0, "slurm://s/1")
+    conductor._watch(0, "2")
+    ends = [conductor._events.get(timeout=60) for _ in range(2)]
+    assert [(number, end.state) for number, end in ends] == [(-1, "UNKNOWN"), (0, "FAILED")]
+    assert all(end.message.endswith("invalid answer") for _, end in ends)

@@ -136,8 +136,8 @@ class Conductor:
             else:
                 engine = self._engine_of(backend)
             ended = runs.wait(engine, app_id)
-        except TorchxError as error:  # its scheduler is no longer installed
-            ended = runs.Ended("UNKNOWN", message=error.message)
+        except Exception as error:  # whatever it is: without an end, the sweep would wait for ever
+            ended = runs.Ended("UNKNOWN", message=runs.message_of(error))
         self._events.put((-1 - number, ended))
 
     def _engine_of(self, name: str) -> Scheduler[Any]:
@@ -233,7 +233,7 @@ class Conductor:
             try:
                 ended = runs.wait(self._engine, app_id)
             except Exception as error:  # whatever it is: the other runs go on
-                ended = runs.Ended("FAILED", message=f"it cannot be waited for: {error}")
+                ended = runs.Ended("FAILED", message=f"it cannot be waited for: {runs.message_of(error)}")
             self._events.put((number, ended))
 
         threading.Thread(target=wait, daemon=True).start()

@@ -187,7 +187,7 @@ def ended(described: DescribeAppResponse) -> Ended:
     )
 
 
-def message_of(error: TorchxError | OSError) -> str:
+def message_of(error: Exception) -> str:
     """Returns the message of an error, with secrets masked."""
     text = error.message if isinstance(error, TorchxError) else str(error)
     return mask_text(text)[:LONGEST_MESSAGE]
