@@ -362,17 +362,17 @@ def status_that_is_watched(faults: Faults, patch: Patch, folder: Path) -> bool:
             return 15.0
 
         def pause(self, handle: str, seconds: float) -> None:
-            faults.sleep(seconds)
+            """Waits by the engine: it fails before any time has passed."""
+            faults.step(UnavailableError("no answer"))
 
         def description(self, handle: str, *, brief: bool) -> DescribeAppResponse:
-            is_over = faults.step(UnavailableError("no answer"))
-            return DescribeAppResponse("a", AppState.CANCELLED if is_over else AppState.RUNNING)
+            return DescribeAppResponse("a", AppState.CANCELLED if faults.steps > 4 else AppState.RUNNING)
 
     patch(terminal_watch, "time", faults)
     patch(terminal_watch, "_print_changes", lambda printed, now: None)
     runner: Any = Runner()
     last = terminal_watch.watch(runner, "x://s/a", DescribeAppResponse("a", AppState.RUNNING), lambda now: [])
-    return last is not None and last.state is AppState.CANCELLED
+    return last is not None and last.state is AppState.CANCELLED and faults.sleeps == [15.0, 15.0]
 
 
 def condition_of_an_application(faults: Faults, patch: Patch, folder: Path) -> bool:

@@ -57,9 +57,12 @@ def watch(
             _print_changes(printed, changes(current.app_id, status))
         if status.is_terminal():
             return current
-        runner.pause(handle, runner.pause_after(handle, time.monotonic() - begun))
+        pause = runner.pause_after(handle, time.monotonic() - begun)
         with outage.bridged():
+            runner.pause(handle, pause)
             current = runner.description(handle, brief=True)
+        if outage.lasts:
+            time.sleep(pause)
     note(f"{first.app_id} is no longer known to its scheduler")
     return None
 
