@@ -318,7 +318,12 @@ class FlagTable:
             return known[f"--{letters}"].spelling
         if len(letters) < 2:
             return None
-        by_letters = {key.lstrip("-"): hit.spelling for key, hit in known.items()}
+        negated = letters.startswith("no_")  # `--no-detach` is no misspelled `--detach`
+        by_letters = {
+            key.lstrip("-"): hit.spelling
+            for key, hit in known.items()
+            if not negated or key.startswith("--no_")
+        }
         close = nearest(letters, by_letters)
         return by_letters.get(close or "")
 

@@ -20,7 +20,8 @@ _MEANT = re.compile("did you mean `([^`]*)`")
 def nearest(word: str, known: Iterable[str], likeness: float = LEAST) -> str | None:
     """Returns the known name that is closest to the given one, None if no name is close.
 
-    A name with the same letters in another order is close, and the only one that begins with the given word.
+    A name with the same letters in another order is close, and the only one that begins with the given word;
+    not one with which the word begins, except for a last letter.
 
     Args:
         word: the given name.
@@ -32,7 +33,7 @@ def nearest(word: str, known: Iterable[str], likeness: float = LEAST) -> str | N
     >>> nearest("zzz", ["log_dir"]) is None
     True
     """
-    candidates = list(known)
+    candidates = [name for name in known if not _begins(name.lower(), word.lower())]
     by_lower = {c.lower(): c for c in reversed(candidates)}
     found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=likeness)
     found = found or [name for name in by_lower if sorted(name) == sorted(word.lower())]
@@ -40,6 +41,11 @@ def nearest(word: str, known: Iterable[str], likeness: float = LEAST) -> str | N
     if not found and len(begun) == 1:
         found = begun
     return by_lower[found[0]] if found else None
+
+
+def _begins(name: str, word: str) -> bool:
+    """Returns True if a word is a name and more than one further letter: `login` is no misspelled `log`."""
+    return word.startswith(name) and len(word) > len(name) + 1
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str | None = None) -> str | None:

@@ -97,7 +97,7 @@ OTHER_NAMES = {
     "port": "port-forward forward proxy tunnel",
     "prune": "gc clean cleanup",
     "rerun": "retry restart resubmit resume again",
-    "run": "start submit launch sbatch apply create",
+    "run": "start submit launch sbatch srun torchrun apply create",
     "stacks": "py-spy pystack stack gdb traceback",
     "status": "state stat",
     "why": "explain diagnose reason",

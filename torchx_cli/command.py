@@ -95,6 +95,8 @@ EXACT_FLAGS = (
     "--on-stall",
     "--time-limit",
     "--requeue",
+    "--retry-on",
+    "--no-retry-on",
     "--checkpoint-dir",
     "--once",
     "--as-it-was",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from torchx.command_line import NO_VALUE, UNKNOWN, ArgumentError, FlagTable, same
+from torchx.command_line import FALSE_TEXTS, NO_VALUE, TRUE_TEXTS, UNKNOWN, ArgumentError, FlagTable, same
 from torchx.errors import TorchxError
 from torchx.schedulers import BUILT_IN, DEFAULT_SCHEDULER, create_scheduler
 from torchx_cli import component_flags
@@ -14,16 +15,15 @@ _COMPONENT = """
 num_replicas j | n N nodes num-nodes num_nodes nnodes ntasks replicas instances count scale workers
 j | nproc_per_node nproc-per-node nproc ntasks-per-node gpus-per-node processes
 gpu | gpus num-gpus num_gpus accelerator accelerators
-cpu | c cpus num-cpus num_cpus cpus-per-task vcpus
-memMB | memory mem m ram
-image | i container container-image docker-image
+cpu | cpus num-cpus num_cpus cpus-per-task vcpus
+memMB | memory mem ram
+image | container container-image docker-image
 mounts | v volume volumes mount bind
-max_retries | retries restart max-restarts max_restarts backoff-limit
+max_retries | retries retry restart max-restarts max_restarts backoff-limit
 env | e envs environment
 entrypoint | command
 m | module
 script | file
-name | J job-name job_name
 """
 """Flags of components | the names of other tools."""
 
@@ -31,8 +31,9 @@ _FLAGS = """
 run rerun | --detach | detached background bg daemon
 run rerun | --env | e envs environment
 run | --time-limit | time timeout walltime max-time max-duration
+run rerun | --name | J job-name job_name
 run | --workspace | w workdir working-dir working_dir chdir cwd context
-run rerun | --log | follow attach logs stream tail
+run rerun | --log | follow attach logs stream tail no-detach foreground
 run rerun | --tag | l label labels tags
 run rerun | --note | comment message description
 run rerun | --notify | mail-user mail-type email
@@ -48,7 +49,6 @@ log | --regex | grep filter pattern search
 log | --no-prefix | raw no-log-prefix
 list events results | -n | limit last max max-items
 list | --state | status filter states
-list | --all-users | user u users
 list status describe why events results diff | -o | format output-format
 status describe | --watch | f follow live refresh
 cancel delete | --all | a
@@ -56,8 +56,7 @@ cancel delete prune | --yes | assume-yes noconfirm
 delete | --force | f
 run | to reach a port of a running replica: torchx port APP PORT | p publish ports expose
 run | a run shows its output; for a shell in a replica: torchx exec APP sh | it i tty interactive rm
-status | all details: torchx describe APP | v verbose details long
-list | ended applications are listed too; those of other users: --all-users | a all
+list | yours are listed, also ended ones; those of all users: --all-users | a all u user users
 list | to watch running applications: torchx top | w watch f follow
 exec | the program has a terminal if stdin is one | t it tty interactive
 cancel | KILL follows after the grace period: torchx cancel APP | f force signal
@@ -83,47 +82,47 @@ def of_flag(command: str, error: ArgumentError, args: Sequence[str]) -> str | No
         error: the error about the flag.
         args: the arguments of the command.
     """
-    if command in ("run", "rerun"):
-        return _of_run(command, error.flag, args)
-    return _elsewhere(command, error.flag)
-
-
-def _of_run(command: str, flag: str, args: Sequence[str]) -> str | None:
+    flag = error.flag
+    other = _elsewhere(command, flag)
+    if command not in ("run", "rerun"):
+        return other
     name, table = _component_in(args)
-    other, meant = _elsewhere(command, flag), _component_flags(flag)
-    if same(flag) in table.exact:
-        meant, other = [same(flag)], None
-    value = _value_of(flag, args)
-    if meant and other is None:
-        return _of_component(meant, name, table, value)
+    value, given = _value_of(flag, args), _value_of("-s", args) or _value_of("--scheduler", args)
+    is_own = same(flag) in table.exact
+    if is_own or not (other or f"{given} {flag[1:]}" in _SHORT):
+        meant = [same(flag)] if is_own else _component_flags(flag)
+        hint = _of_component(command, meant, name, table, value)
+        if hint:
+            return hint
     if value == name != "":  # a switch
         value = "true"
-    return _of_scheduler(flag, value, args, other)
+    return _of_scheduler(flag, value, given, other)
 
 
-def _of_component(meant: Sequence[str], name: str, table: FlagTable, value: str) -> str | None:
+def _of_component(command: str, meant: Sequence[str], name: str, table: FlagTable, value: str) -> str | None:
     """Returns the hint for a flag that means one of a component, which may not have it."""
+    if not meant:
+        return None
+    if command == "rerun":
+        return "to change a flag of the component: --set FLAG=VALUE"
     if not name:
         return (
             f"an argument of the component, as in: torchx run COMPONENT {_shown(meant[0], value or 'VALUE')}"
         )
     own = [_shown(flag) for flag in meant if flag in table.exact]
-    if not own:
-        return None
-    return f"`{own[0]}` is a flag of {name}: put it after {name}"
+    return f"`{own[0]}` is a flag of {name}: put it after {name}" if own else None
 
 
-def _of_scheduler(flag: str, value: str, args: Sequence[str], other: str | None) -> str | None:
+def _of_scheduler(flag: str, value: str, given: str, other: str | None) -> str | None:
     """Returns the hint for a flag that may be a run option, or else has another meaning."""
-    given = _value_of("-s", args) or _value_of("--scheduler", args)
-    option = _run_option(given or DEFAULT_SCHEDULER, flag, value, undeclared=True)
-    if option:
+    if option := _run_option(given or DEFAULT_SCHEDULER, flag, value, undeclared=True):
         return f"did you mean `-cfg {option}`?"
-    if other is not None or given:
+    if other or given:
         return other
-    options = ((name, _run_option(name, flag, value)) for name in BUILT_IN)
-    found = (f"a run option of {name}: -s {name} -cfg {option}" for name, option in options if option)
-    return next(found, None)
+    for name in BUILT_IN:
+        if option := _run_option(name, flag, value):
+            return f"a run option of {name}: -s {name} -cfg {option}"
+    return None
 
 
 def of_component_flag(component: str, error: ArgumentError, run_flags: FlagTable) -> str | None:
@@ -190,12 +189,13 @@ def _run_option(scheduler: str, flag: str, value: str, *, undeclared: bool = Fal
         name = _SHORT.get(f"{scheduler} {name}", name)
     with suppress(TorchxError):
         options = create_scheduler(scheduler, "").run_opts()
+        known = frozenset(options.names() if undeclared else dict(options))
         for each in (name, name.replace("-", "_")):
-            option = options.get(each)
-            if option is not None and option.opt_type is bool:
-                value = "true"
-            if option is not None and (undeclared or each in options):
-                return f"{each}={value or 'VALUE'}"
+            option = options.get(each) if each in known else None
+            if option is not None:
+                if option.opt_type is bool and value not in TRUE_TEXTS | FALSE_TEXTS:
+                    value = "true"
+                return f"{each}={shlex.quote(value) if value else 'VALUE'}"
     return ""
 
 

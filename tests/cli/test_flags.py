@@ -85,6 +85,7 @@ MEANINGS = """
 --until              only what is older
 --wait               wait until the end
 --warn-before        notify the programs before the time limit
+-v --verbose         all details
 -w --watch           repeat until the application has ended
 --workspace          the folders to copy
 -y --yes             no confirmation

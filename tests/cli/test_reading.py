@@ -71,6 +71,13 @@ def test_status_of_a_failure_with_attempts() -> None:
     assert lines[-1] == f"  full log: torchx log {short(handle)}/w/0"
 
 
+def test_the_verbose_status_is_the_description() -> None:
+    handle = run("exit 0")
+    assert torchx("status", "-v", handle).stdout == torchx("describe", handle).stdout != ""
+    assert answer("status", "--verbose", handle, "-o", "json") == answer("describe", handle, "-o", "json")
+    assert torchx("status", "-v", "--ranks", handle).returncode == 2
+
+
 def test_the_status_as_json_is_one_shape() -> None:
     handle = run("exit 7")
     data = answer("status", handle, "-o", "json")

@@ -226,7 +226,8 @@ def _check_pairs(texts: list[str], following: str) -> None:
         if text and "=" not in text:
             error = ArgumentError(f"-cfg takes KEY=VALUE, got `{text}`", flag="-cfg", given=text)
             if text.isidentifier():
-                error.hint = f"did you mean `-cfg {text}={following}`?"
+                value = "VALUE" if "." in following else following  # with a dot it is the component
+                error.hint = f"did you mean `-cfg {text}={value}`?"
             raise error
 
 

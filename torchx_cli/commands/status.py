@@ -28,6 +28,7 @@ with lazy_imports:
     from torchx.runner import notifications, ranks
     from torchx.scheduling import checks
     from torchx.specs import app_metadata
+    from torchx_cli.commands import describe
     from torchx_cli.sweeping import status as sweeping_status
     from torchx_cli.terminal import rank_text, times, usage_text, watch
 
@@ -46,6 +47,7 @@ def status_(
     with_ranks: Annotated[
         bool, typer.Option("--ranks", help="Show torchrun's ranks, with the last line of each.")
     ] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Same as torchx describe.")] = False,
     watched: Watch = False,
     output: Output = "",
     json: Json = False,
@@ -54,6 +56,11 @@ def status_(
 
     The exit code is 0 if the application exists, whatever its state.
     """
+    if verbose:
+        if roles or with_ranks:
+            raise UsageError("--verbose cannot be combined with --roles or --ranks", code="conflicting_flags")
+        describe.describe_(ctx, handle, False, watched, output, json)
+        return
     form = output_format(output, json)
     requested = split_list(roles)
     with session_of(ctx).runner() as runner:
