@@ -83,7 +83,7 @@ def torchrun(
         tee: output of the processes to show and to keep: 0 none, 1 stdout, 2 stderr, 3 both
     """
     if not (script or m) and script_args[:1] and script_args[0].endswith(".py"):
-        raise ValueError(f"say what to run: --script {script_args[0]}")
+        raise ValueError(f"nothing to run; add --script {script_args[0]}")
     run = StructuredNameArgument.parse_from(name, m=m, script=script)
     min_nodes, nodes, processes, nnodes = parse_nnodes(j)
     meet = ["--rdzv_backend", rdzv_backend, *(["--rdzv_conf", rdzv_conf] if rdzv_conf else [])]

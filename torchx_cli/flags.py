@@ -257,7 +257,7 @@ NoRetryOn = Annotated[
         "--no-retry-on",
         metavar="CAUSE,...",
         help='Never retry these failures; "none" clears the list '
-        "(default: usage-error,import-error,syntax-error,disk-full,preflight).",
+        "(default: usage-error, import-error, syntax-error, disk-full, preflight).",
         group=FAILURES,
     ),
 ]

@@ -39,9 +39,7 @@ Handles = Annotated[
 ]
 All = Annotated[
     bool,
-    typer.Option(
-        "--all", help="All your applications to which the command applies; --state, --name, --since: some."
-    ),
+    typer.Option("--all", help="All your applications. Narrow with --state, --name or --since."),
 ]
 Since = Annotated[str, since_option("those submitted")]
 OfScheduler = Annotated[str, scheduler_option("With --all, --state, --name or --since: only this scheduler.")]
@@ -105,7 +103,7 @@ def selected(
     if not selection.everywhere:
         applications = from_here(runner, applications)
     if not applications:
-        note("no application of yours matches")
+        note("none of your applications matches")
     elif verb and not confirm(applications, verb):
         return None
     return [app.app_handle for app in applications]
@@ -151,7 +149,9 @@ def from_here(runner: Runner, applications: Sequence[ListAppResponse]) -> list[L
     ]
     left = len(applications) - len(kept)
     if left:
-        note(f"{counted(left, 'application')} of yours from elsewhere not included; to include: --everywhere")
+        note(
+            f"{counted(left, 'application')} submitted from elsewhere not included; to include: --everywhere"
+        )
     return kept
 
 

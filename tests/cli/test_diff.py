@@ -252,7 +252,7 @@ def test_many_differences_are_counted() -> None:
     with Runs() as runner:
         sections = compare((a, side(None)), runner, runner.load_config())
     text = "\n".join(lines_of(a, side(None), sections, io.StringIO()))
-    assert "10 more are not shown (to list all: -o json)" in text
+    assert "10 more are not shown (list them with -o json)" in text
 
 
 def test_engines_may_differ(

@@ -13,7 +13,7 @@ from torchx_cli.command import EXACT_COMMANDS, EXACT_FLAGS, flag_table
 
 MEANINGS = """
 --after              start when other applications have ended
--a --all             everything to which the command applies
+-a --all             all applications or options
 --all-users          applications of other users too
 --allow              tools that change something
 --any                the first one is enough

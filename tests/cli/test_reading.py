@@ -74,7 +74,7 @@ def test_status_of_a_failure_with_attempts() -> None:
 def test_the_verbose_status_is_the_description() -> None:
     handle = run("exit 0")
     assert torchx("status", "-v", handle).stdout == torchx("describe", handle).stdout != ""
-    assert answer("status", "--verbose", handle, "-o", "json") == answer("describe", handle, "-o", "json")
+    assert answer("status", "--verbose", handle, "-o", "json") == answer("status", handle, "-o", "json")
     assert torchx("status", "-v", "--ranks", handle).returncode == 2
 
 
@@ -98,7 +98,7 @@ def test_of_a_crowd_only_the_unusual_are_reported_one_by_one() -> None:
     lines = torchx("status", handle).stdout.splitlines()
     assert len([line for line in lines if line.startswith("  17  FAILED")]) == 1
     assert len(lines) < 12
-    assert any("more are not shown (to list all: -o json)" in line for line in lines)
+    assert any("more are not shown (list them with -o json)" in line for line in lines)
 
 
 def test_log_of_all_of_a_role_and_of_some_replicas() -> None:

@@ -283,7 +283,7 @@ def test_on_a_shared_engine_only_applications_from_here(
     here = [runner.run(AppDef("here", [role]), "memory").rpartition("/")[2] for _ in range(2)]
     assert main(["cancel", "--all", "--yes"]) == 0
     assert engine.cancelled == here[::-1]
-    expected = "note: 1 application of yours from elsewhere not included; to include: --everywhere\n"
+    expected = "note: 1 application submitted from elsewhere not included; to include: --everywhere\n"
     assert expected.removeprefix("note: ") in capsys.readouterr().err
     assert main(["delete", "--all", "--yes"]) == 0
     assert engine.deleted == here[::-1]
@@ -323,4 +323,4 @@ def test_wrong_selections(
 
 def test_nothing_to_cancel_is_no_error(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cancel", "--name", "nothing"]) == 0
-    assert capsys.readouterr().err == "no application of yours matches\n"
+    assert capsys.readouterr().err == "none of your applications matches\n"

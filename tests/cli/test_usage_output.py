@@ -74,10 +74,10 @@ def test_of_many_replicas_the_notable_ones_are_listed() -> None:
     assert [line.split(maxsplit=2) for line in lines] == [
         ["37", "RUNNING", "largest memory: 41.0 GiB (median 10.0 GiB)"],
         ["512", "RUNNING", "lowest CPU: 0.40 (median 3.0), lowest GPU: 10% (median 80%)"],
-        ["998", "more", "are not shown (to list all: -o json)"],
+        ["998", "more", "are not shown (list them with -o json)"],
     ]
     alike = replica_lines(RoleStatus("w", running), io.StringIO())
-    assert alike == ["  none differs from the others (to list all: -o json)"]
+    assert alike == ["  all 1000 are alike (list them with -o json)"]
     running[100:160] = [ReplicaStatus(n, AppState.FAILED, "w", "") for n in range(100, 160)]
     lines = replica_lines(RoleStatus("w", running), io.StringIO(), notable=notable(usage))
     assert len(lines) == MAX_REPLICAS + 1

@@ -41,7 +41,7 @@ def test_a_failure_is_explained_in_one_answer() -> None:
     assert data["cause"] == {
         "class": "import_error",
         "source": "output",
-        "evidence": "exit code 1; the last lines name ModuleNotFoundError: No module named 'nope'",
+        "evidence": "exit code 1; the log ends with ModuleNotFoundError: No module named 'nope'",
         "advice": causes.ADVICE["import_error"],
     }
     first = data["first_failure"]

@@ -48,7 +48,7 @@ def test_a_printed_line_names_the_cause(line: str, code: int, name: str) -> None
     cause = classify(F, "", failure(code), ["before", line, "", "Exiting."])
     assert (cause.name, cause.source) == (name, "output")
     quoted = line.partition("]: ")[2] if line.startswith("[rank") else line
-    assert (cause.evidence, cause.line) == (f"exit code {code}; the last lines name {quoted}", quoted)
+    assert (cause.evidence, cause.line) == (f"exit code {code}; the log ends with {quoted}", quoted)
 
 
 def test_the_last_exception_counts_and_those_of_launchers_do_not() -> None:

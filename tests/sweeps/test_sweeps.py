@@ -235,7 +235,7 @@ def test_a_command_for_an_application_names_the_handle_of_a_run(command: str) ->
         done = torchx(*command.format(given).split())
         assert done.returncode == 2
         assert done.stderr == (
-            f"error: run 1 of {app_id} is an application of its own\n  use its handle: {run}\n"
+            f"error: run 1 of {app_id} is a separate application\n  use its handle: {run}\n"
         )
     later = torchx(*command.format(f"{handle}/2").split())
     assert later.stderr.startswith(f"error: run 2 of {app_id} has not started: it is PENDING\n")

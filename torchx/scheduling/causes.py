@@ -108,7 +108,7 @@ def classify(
 
     >>> failure = FirstFailure("w", 0, 1, exit_code=1)
     >>> classify(AppState.FAILED, "", failure, ["ModuleNotFoundError: No module named 'x'"])[::2]
-    ('import_error', "exit code 1; the last lines name ModuleNotFoundError: No module named 'x'")
+    ('import_error', "exit code 1; the log ends with ModuleNotFoundError: No module named 'x'")
     >>> classify(AppState.FAILED, "", FirstFailure("w", 0, 1, signal="SIGKILL")).name
     'signal'
     """
@@ -117,6 +117,9 @@ def classify(
         cause = _known_of_failure(first, msg, known) or _reported(reasons, first)
         return cause or _printed(first, [*lines, *error]) or _exit_status(first, reasons)
     return _of_state(state, msg, reasons, known)
+
+
+_PLAIN = {"succeeded": "it succeeded", "cancelled": "it was cancelled"}
 
 
 def _of_state(state: AppState, msg: str, reasons: Sequence[str], known: EndCause | None) -> Cause:
@@ -131,7 +134,7 @@ def _of_state(state: AppState, msg: str, reasons: Sequence[str], known: EndCause
         return Cause("waiting", "engine", evidence.removeprefix("waiting "))
     name = state.name.lower() if state.name.lower() in ADVICE else "unknown"
     evidence = "" if msg == name else msg
-    return Cause(name, "engine", evidence or f"its state is {state.name}")
+    return Cause(name, "engine", evidence or _PLAIN.get(name, f"it is {state.name}"))
 
 
 def _known_of_failure(first: FirstFailure | None, msg: str, known: EndCause | None) -> Cause | None:
@@ -167,12 +170,12 @@ def _printed(first: FirstFailure | None, lines: Sequence[str]) -> Cause | None:
 def _named(name: str, first: FirstFailure, line: str) -> Cause:
     line = line if len(line) <= _LONGEST else line[: _LONGEST - 2] + ".."
     source = "output" if line else "exit"
-    return Cause(name, source, f"{_how(first)}; the last lines name {line}" if line else _how(first), line)
+    return Cause(name, source, f"{_how(first)}; the log ends with {line}" if line else _how(first), line)
 
 
 def _exit_status(first: FirstFailure | None, reasons: Sequence[str]) -> Cause:
     if first is None:
-        return Cause("unknown", "engine", reasons[0] if reasons else "the engine reports no failed replica")
+        return Cause("unknown", "engine", reasons[0] if reasons else "the engine gives no exit code")
     reported = "; ".join(dict.fromkeys(reasons))
     if first.signal:
         return Cause("signal", "exit", _how(first))

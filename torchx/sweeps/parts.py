@@ -34,5 +34,5 @@ def part_error(app_id: str, run: str = "") -> TorchxError:
         )
     handle = make_app_handle(sweep.header.scheduler, sweep.header.session, chosen.app_id)
     return PartOfJobException(
-        f"run {run} of {app_id} is an application of its own", hint=f"use its handle: {handle}"
+        f"run {run} of {app_id} is a separate application", hint=f"use its handle: {handle}"
     )

@@ -37,7 +37,7 @@ def queue_(
         str,
         argument(
             metavar="[first|hold|release]",
-            help="Change the place of applications.",
+            help="Reorder waiting applications.",
         ),
     ] = "",
     handles: Annotated[list[str], argument(metavar="[HANDLE]...", help="The applications to change.")] = [],  # noqa: B006
@@ -62,7 +62,7 @@ def queue_(
     if waiting:
         _print([_waiting_row(number, row, now) for number, row in enumerate(waiting, 1)], HEADS)
     else:
-        note("no application waits")
+        note("nothing is waiting" + ("" if gpus else " (this machine has no GPU)"))
 
 
 def _change(ctx: typer.Context, action: str, handles: Sequence[str]) -> None:

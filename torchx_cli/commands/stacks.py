@@ -43,7 +43,7 @@ def stacks_(
     output: Output = "",
     json: Json = False,
 ) -> None:
-    """Show the Python stacks of all processes of an application: equal ones once, the rarest first.
+    """Show the Python stacks of all processes of an application: identical stacks are grouped, rarest first.
 
     Processes that run no Python, or cannot be read, are shown with the system call in which they wait.
     Python stacks need py-spy: pip install "torchx-cli[debug]"

@@ -47,7 +47,9 @@ def status_(
     with_ranks: Annotated[
         bool, typer.Option("--ranks", help="Show torchrun's ranks, with the last line of each.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Same as torchx describe.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Show all details, as torchx describe does; text only.")
+    ] = False,
     watched: Watch = False,
     output: Output = "",
     json: Json = False,
@@ -56,12 +58,12 @@ def status_(
 
     The exit code is 0 if the application exists, whatever its state.
     """
-    if verbose:
-        if roles or with_ranks:
-            raise UsageError("--verbose cannot be combined with --roles or --ranks", code="conflicting_flags")
-        describe.describe_(ctx, handle, False, watched, output, json)
-        return
     form = output_format(output, json)
+    if verbose and (roles or with_ranks):
+        raise UsageError("--verbose cannot be combined with --roles or --ranks", code="conflicting_flags")
+    if verbose and form == "text":
+        describe.describe_(ctx, handle, watched=watched)
+        return
     requested = split_list(roles)
     with session_of(ctx).runner() as runner:
         counts_suffice = form == "text" and not (requested or watched or with_ranks)

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 def why_(ctx: typer.Context, handle: Handle, output: Output = "", json: Json = False) -> None:
     """Explain why an application failed, waits or still runs.
 
-    The answer has the cause with its evidence, the distinct last lines, measurements beside the request,
-    the differences from the last success of this name, and the commands to try next. It contains facts that
-    the engine reports or the program has printed. The exit code is 0, whatever the state.
+    Shows the cause, the evidence, the last lines, the memory used against requested, what changed since the
+    last success of this name, and what to try next: facts that the engine reports or the program has printed.
+    The exit code is 0, whatever the state.
     """
     form = output_format(output, json)
     with session_of(ctx).runner() as runner:

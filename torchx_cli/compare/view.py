@@ -51,7 +51,7 @@ def lines_of(a: Side, b: Side, sections: Sequence[Section], stream: TextIO) -> I
             yield from _difference(each, min(width, 32), stream)
         if len(shown) > MOST_SHOWN:
             yield paint(
-                f"  {len(shown) - MOST_SHOWN} more are not shown (to list all: -o json)", "dim", stream
+                f"  {len(shown) - MOST_SHOWN} more are not shown (list them with -o json)", "dim", stream
             )
         yield from (
             wrap(paint(f"note: {one_line(text)}", "dim", stream), stream, "  ") for text in section.notes

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def rank_lines(ranks: Sequence[RankStatus], stream: TextIO) -> list[str]:
     """Returns a table of ranks; a sentence if there are none."""
     if not ranks:
-        return ["ranks: no line of the log names one, as torchrun does with --tee 3"]
+        return ["ranks: the log has no rank prefixes; dist.torchrun adds them (--tee 3)"]
     rows = [
         [
             (f"{each.rank}", ""),

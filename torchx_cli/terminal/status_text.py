@@ -197,12 +197,9 @@ def replica_lines(
         line = fit("  " + "  ".join(cells).rstrip(), window)
         lines.append(line.replace(row[1], paint_state(row[1], stream), 1))
     if len(role.replicas) > len(shown):
-        more = (
-            f"{len(role.replicas) - len(shown)} more are not shown"
-            if shown
-            else "none differs from the others"
-        )
-        more = f"  {more} (to list all: -o json)"
+        left = len(role.replicas) - len(shown)
+        more = f"  {left} more are not shown" if shown else f"  all {left} are alike"
+        more += " (list them with -o json)"
         lines.append(paint(more, "dim", stream))
     return lines
 

@@ -158,7 +158,7 @@ def _fields(component: Component, parameter: Parameter, given: RawValue) -> dict
         try:
             data = load_json(data)
         except ValueError as error:
-            raise _bad(component, parameter, given, BadValue(f"it is no JSON: {error}")) from None
+            raise _bad(component, parameter, given, BadValue(f"it is not valid JSON: {error}")) from None
     if not isinstance(data, Mapping):
         return None
     known = {f.name.rpartition(".")[2]: f for f in parameter.fields}

@@ -29,7 +29,7 @@ def mcp_(
 ) -> None:
     """Serve the commands as tools for an agent, by the Model Context Protocol on stdin and stdout.
 
-    The server reads only, unless --allow names what else it may do. It ends when stdin is closed.
+    The server is read-only unless --allow grants more. It ends when stdin is closed.
     """
     allowed = tools.check_allowed(split_list(allow))
     try:
