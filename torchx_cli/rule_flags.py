@@ -11,7 +11,12 @@ from torchx.machine.files import expanded
 if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal, runopts
 
-FLAGS = {"requeue_on": "--requeue"}
+FLAGS = {
+    "requeue_on": "--requeue",
+    "notice": "--warn-before",
+    "no_wait": "--no-queue",
+    "progress": "--progress-regex",
+}
 """The flags whose names differ from those of their run options."""
 
 LOCAL = "local jobs do: -s local_cwd"
