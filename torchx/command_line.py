@@ -253,7 +253,7 @@ class FlagTable:
     def _is_bool_value(self, following: str | None) -> bool:
         if following is None or following == "--" or looks_like_flag(following):
             return False
-        # without positional arguments it can only be the value, and is rejected later if it is no bool
+        # without positional arguments it can only be the value, and is rejected later if it is not a bool
         return not self._positional or following.strip().lower() in TRUE_TEXTS | FALSE_TEXTS
 
     def _is_flag(self, arg: str) -> bool:
@@ -318,7 +318,7 @@ class FlagTable:
             return known[f"--{letters}"].spelling
         if len(letters) < 2:
             return None
-        negated = letters.startswith("no_")  # `--no-detach` is no misspelled `--detach`
+        negated = letters.startswith("no_")  # `--no-detach` does not mean `--detach`
         by_letters = {
             key.lstrip("-"): hit.spelling
             for key, hit in known.items()

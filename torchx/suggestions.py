@@ -20,8 +20,8 @@ _MEANT = re.compile("did you mean `([^`]*)`")
 def nearest(word: str, known: Iterable[str], likeness: float = LEAST) -> str | None:
     """Returns the known name that is closest to the given one, None if no name is close.
 
-    A name with the same letters in another order is close, and the only one that begins with the given word;
-    not one with which the word begins, except for a last letter.
+    A name with the same letters in another order is close, and the only one that begins with the given one; a
+    name that is only the beginning of the given one is not, except for a last letter.
 
     Args:
         word: the given name.
@@ -43,9 +43,9 @@ def nearest(word: str, known: Iterable[str], likeness: float = LEAST) -> str | N
     return by_lower[found[0]] if found else None
 
 
-def _begins(name: str, word: str) -> bool:
-    """Returns True if a word is a name and more than one further letter: `login` is no misspelled `log`."""
-    return word.startswith(name) and len(word) > len(name) + 1
+def _begins(name: str, text: str) -> bool:
+    """Returns True if a text is a name and more than one further letter: `login` does not mean `log`."""
+    return text.startswith(name) and len(text) > len(name) + 1
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str | None = None) -> str | None:

@@ -17,7 +17,6 @@ from torchx.specs.app import AppDef
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.serialize import app_to_dict
 from torchx_cli.applications import find
-from torchx_cli.commands.status import check_watch_format, failure_of, show_changes, usage_of
 from torchx_cli.flags import Handle, Json, Output, Watch, tags_text
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import allow_references, mask, secret_values
@@ -33,6 +32,7 @@ from torchx_cli.terminal.output import (
 from torchx_cli.terminal.plain import to_plain
 from torchx_cli.terminal.status_text import replica_lines, title_lines
 from torchx_cli.terminal.times import ago, duration, iso, span
+from torchx_cli.terminal.watched import check_watch_format, failure_of, show_changes, usage_of
 from torchx_cli.terminal.wrapping import wrap_command, wrap_value
 
 with lazy_imports:

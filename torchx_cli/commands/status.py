@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,10 +15,10 @@ from torchx.specs.status import AppState, EndCause
 from torchx_cli.applications import find, short_name
 from torchx_cli.flags import Handle, Json, Output, Watch, option, split_list, tags_text
 from torchx_cli.session import session_of
-from torchx_cli.terminal.ending import failure_lines
 from torchx_cli.terminal.masking import mask, mask_text
-from torchx_cli.terminal.output import emit, is_terminal, output_format, say
+from torchx_cli.terminal.output import emit, output_format, say
 from torchx_cli.terminal.status_text import stall_lines, status_lines
+from torchx_cli.terminal.watched import check_watch_format, failure_of, show_changes, usage_of
 from torchx_cli.terminal.wrapping import wrap_value
 
 with lazy_imports:
@@ -30,13 +29,12 @@ with lazy_imports:
     from torchx.specs import app_metadata
     from torchx_cli.commands import describe
     from torchx_cli.sweeping import status as sweeping_status
-    from torchx_cli.terminal import rank_text, times, usage_text, watch
+    from torchx_cli.terminal import rank_text, times, usage_text
 
 if TYPE_CHECKING:
     from torchx.notifications.store import Delivery
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
-    from torchx.scheduling.usage import AppUsage
     from torchx.specs.status import AppStatus
 
 
@@ -128,13 +126,6 @@ def _lines(
     return [mask_text(line) for line in lines] + failure_of(runner, handle, status)
 
 
-def usage_of(runner: Runner, handle: str, *, watched: bool = False) -> AppUsage | None:
-    """Returns the measurements; None while watching an engine that would be queried for them."""
-    if watched and not runner.scheduler_of(handle).cheap_to_list:
-        return None
-    return usage_text.usage_of(runner, handle)
-
-
 def _notification_line(each: Delivery) -> str:
     source = each.target if each.kind == "end" else f"{each.target} ({each.kind})"
     reason = f": {each.message}" if each.message else ""
@@ -152,38 +143,6 @@ def _notification_line(each: Delivery) -> str:
 def delivery_data(each: Delivery) -> dict[str, Any]:
     """Returns the state of a notification as plain data."""
     return {**dataclasses.asdict(each), "at": times.iso(each.at)}
-
-
-def failure_of(runner: Runner, handle: str, status: AppStatus) -> list[str]:
-    """Returns the lines about the first failure, if any."""
-    return failure_lines(runner, handle, status, sys.stdout, name=short_name(runner, handle))
-
-
-def show_changes(
-    runner: Runner,
-    handle: str,
-    described: DescribeAppResponse,
-    lines_of: Callable[[DescribeAppResponse], list[str]],
-) -> None:
-    """Shows an application until it has ended; `lines_of` formats it for a terminal, with its failure."""
-    last = watch.watch(runner, handle, described, lines_of)
-    if last is not None and not is_terminal(sys.stdout):
-        for line in failure_of(runner, handle, status_of(last)):
-            say(line)
-
-
-def check_watch_format(form: str) -> None:
-    """Checks that the output format can be used with --watch.
-
-    Raises:
-        UsageError: the format is not text.
-    """
-    if form != "text":
-        raise UsageError(
-            f"--watch cannot be combined with -o {form}",
-            hint="for the final result as JSON: torchx wait -o json",
-            code="conflicting_flags",
-        )
 
 
 def as_data(handle: str, name: str, status: AppStatus, roles: list[str]) -> dict[str, Any]:
