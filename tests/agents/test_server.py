@@ -195,6 +195,13 @@ def test_each_tool_has_the_flags_of_its_command() -> None:
             {"arguments": ["c", "--x"], "env": ["A=1"]},
             ["run", "--detach", "--json", "--env=A=1", "c", "--x"],
         ),
+        (
+            "run",
+            {"arguments": ["c"], "each": ["a=1,2", "b=3"], "name": "n"},
+            ["run", "--detach", "--json", "--each=a=1,2", "--each=b=3", "--name=n", "c"],
+        ),
+        ("results", {"handle": "s", "sort": "-x"}, ["results", "-o", "json", "--sort=-x", "--", "s"]),
+        ("stacks", {"target": "a"}, ["stacks", "-o", "json", "--", "a"]),
         ("component", {"arguments": ["c"]}, ["run", "c", "--help"]),
     ],
 )

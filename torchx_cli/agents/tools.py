@@ -36,7 +36,7 @@ class Tool(NamedTuple):
 
 
 _SUBMITTED = "Returns its handle without waiting: call `wait` next."
-_SUBMISSION = ("scheduler", "scheduler_args", "env", "workspace", "once", "tag", "note")
+_SUBMISSION = ("scheduler", "scheduler_args", "env", "workspace", "each", "name", "once", "tag", "note")
 
 TOOLS: dict[str, Tool] = {
     "why": Tool(
@@ -82,6 +82,16 @@ TOOLS: dict[str, Tool] = {
         "Compare two applications: arguments, options, environment, source, results.",
         ("first!", "second!"),
     ),
+    "results": Tool(
+        "results",
+        "Show the results of the runs of a sweep: parameters, state, measurements and metrics.",
+        ("handle!", "metric", "sort", "lines"),
+    ),
+    "stacks": Tool(
+        "stacks",
+        "Show the Python stacks of all processes, identical ones grouped: for a hang.",
+        ("target!", "rank"),
+    ),
     "components": Tool("builtins", "List the components that can be run.", ()),
     "component": Tool(
         "run",
@@ -103,7 +113,8 @@ TOOLS: dict[str, Tool] = {
     "run": Tool(
         "run",
         "Submit an application: a component, then its flags, as in ['utils.echo', '--msg', 'hi']. "
-        f"{_SUBMITTED} With `once`, a repeated call submits nothing.",
+        f"{_SUBMITTED} With `once`, a repeated call submits nothing. With `each`, it is a sweep: call "
+        "`results` for its runs.",
         ("arguments!", *_SUBMISSION),
         ("--detach", "--json"),
         group="run",
