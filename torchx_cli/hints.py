@@ -189,7 +189,7 @@ def _run_option(scheduler: str, flag: str, value: str, *, undeclared: bool = Fal
         name = _SHORT.get(f"{scheduler} {name}", name)
     with suppress(TorchxError):
         options = create_scheduler(scheduler, "").run_opts()
-        known = frozenset(options.names() if undeclared else dict(options))
+        known = frozenset(options._names() if undeclared else dict(options))
         for each in (name, name.replace("-", "_")):
             option = options.get(each) if each in known else None
             if option is not None:

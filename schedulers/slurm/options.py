@@ -141,7 +141,7 @@ class SlurmOptions(runopts):
             )
         return super()._unknown(name, cfg)
 
-    def names(self) -> Iterable[str]:
+    def _names(self) -> Iterable[str]:
         """Returns the names of its own options and those of sbatch."""
         return (*self._opts, *SBATCH)
 

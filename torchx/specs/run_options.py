@@ -315,13 +315,13 @@ class runopts:
             f"run option `{key}` takes {get_type_name(opt.opt_type)}, got {shown}", key, cfg, hint=hint
         )
 
-    def names(self) -> Iterable[str]:
+    def _names(self) -> Iterable[str]:
         """Returns the names that are suggested for an unknown one."""
         return self._opts
 
     def _unknown(self, name: str, cfg: Mapping[str, Any]) -> InvalidRunConfigException:
         options = f"all options: {', '.join(self._opts)}" if self._opts else "no options"
-        hint = did_you_mean(name, self.names(), options)
+        hint = did_you_mean(name, self._names(), options)
         return InvalidRunConfigException(
             f"unknown run option `{name}`", name, cfg, hint=hint, code="unknown_run_option"
         )
