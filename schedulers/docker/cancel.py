@@ -22,7 +22,7 @@ from torchx.schedulers.docker.lookup import containers_of, entries, find_contain
 from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.request import checkpoint_volume
 from torchx.schedulers.docker.rules.job import job_of
-from torchx.schedulers.docker.rules.marks import CANCELLED, STALLED
+from torchx.schedulers.docker.rules.marks import CANCELLED, PASSING
 from torchx.schedulers.docker.supervisor_launch import remove_folder, start_supervisor
 from torchx.schedulers.shared import owner
 
@@ -72,7 +72,7 @@ def cancel(engine: Engine, app_id: str, *, now: bool = False) -> None:
             return
         # a retry may have started others meanwhile, and one that ended by itself may have lost its mark
         progress = replay(job_of(again), again)
-        left = [c for c in _to_cancel(progress) if not c.mark]
+        left = [c for c in _to_cancel(progress) if not c.mark or c.mark in PASSING]
         if not left:
             return
 
@@ -115,15 +115,15 @@ def _mark_and_stop(engine: Engine, mark: str, grace: float, container: Container
     if mark != CANCELLED and not container.mark:
         # the user may have cancelled it meanwhile; another mark would hide that
         container = _refreshed(engine, container)
-    kept = "" if (container.mark, mark) == (STALLED, CANCELLED) else container.mark
-    name = container.named(kept or mark)
+    is_marked = bool(container.mark) and not (mark == CANCELLED and container.mark in PASSING)
+    name = container.named(container.mark if is_marked else mark)
     path = f"/containers/{container.id}"
     if container.status == "restarting":
         # it does not run; this keeps the engine from restarting it, and only then can it be renamed
         _post(engine, f"{path}/stop", {"t": 0})
         _rename(engine, container, name)
         return False
-    if not container.mark and not _rename(engine, container, name):
+    if not is_marked and not _rename(engine, container, name):
         return _handle_ended(engine, mark, grace, container)
     if not container.live:
         return False

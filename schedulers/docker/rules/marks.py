@@ -13,6 +13,8 @@ CANCELLED, STOPPED, FAILED = "cancelled", "stopped", "failed"
 EXPIRED, STALLED, UNNEEDED = "expired", "stalled", "unneeded"
 ENDED = (STOPPED, CANCELLED, EXPIRED, UNNEEDED)
 """The marks of ends that are not failures."""
+PASSING = (STOPPED, EXPIRED, STALLED)
+"""The marks of ends after which an application may start again; a cancellation replaces them."""
 READY = "ready"
 """The mark of a service's container that is ready; the time follows, and the mark of its end."""
 MARKS = (*ENDED, FAILED, STALLED, READY)

@@ -244,6 +244,27 @@ def test_a_cancellation_of_a_created_retry_is_kept(jobs: Jobs) -> None:
     assert [c["State"]["StartedAt"] > "0002" for c in containers(app_id)].count(True) == 1
 
 
+@pytest.mark.parametrize(
+    ("mark", "cfg"),
+    [
+        ("stopped", {}),
+        ("expired", {"time_limit": "1s", "requeue_on": "time-limit:1000"}),
+        ("stalled", {"stall": "0.5s", "on_stall": "restart"}),
+    ],
+)
+def test_a_cancellation_before_a_restart_is_final(mark: str, cfg: dict[str, Any], jobs: Jobs) -> None:
+    script = f"test $TORCHX_REPLICA = w/1 || exit 1; {DEAF}" if mark == "stopped" else DEAF
+    app_id = jobs.submit(sh(script, 2, max_retries=1000), **cfg)
+    wait_until(
+        lambda: any(c["Name"].endswith(f".{mark}") for c in containers(app_id)),
+        "a replica is stopped, as others are restarted",
+    )
+    scheduler().cancel(app_id)
+    assert ended(app_id).state is AppState.CANCELLED
+    wait_until(lambda: supervisor_of(app_id) is None, "its supervisor has ended")
+    assert describe(app_id).state is AppState.CANCELLED
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("policy", ["APPLICATION", "ROLE", "REPLICA"])
 def test_a_cancellation_between_attempts_is_final(policy: str, jobs: Jobs) -> None:
