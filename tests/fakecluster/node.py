@@ -109,6 +109,7 @@ class Node:
             self._thread_for(self._end, pod, self.processes[uid], grace)
         elif uid not in self._pods and uid not in self.processes and pod["status"]["phase"] == "Pending":
             self._pods.add(uid)
+            self._creating.add(uid)
             self._thread_for(self._life, collection, pod)
 
     def _thread_for(self, what: Any, *args: Any) -> None:
@@ -153,6 +154,7 @@ class Node:
             try:
                 self._lead(collection, pod, volumes)
             finally:
+                self._creating.discard(pod["metadata"]["uid"])
                 volumes.close()
 
     def _lead(self, collection: str, pod: Object, volumes: Volumes) -> None:
@@ -194,10 +196,7 @@ class Node:
         prober = Prober(self._store, collection, name, container.get("readinessProbe") or {})
         if "readinessProbe" in container:
             prober.report(False)
-        if self.creation:
-            self._creating.add(uid)
-            self.stop.wait(self.creation)
-            self._creating.discard(uid)
+        self.stop.wait(self.creation)
         started = now()
         try:
             process = subprocess.Popen(
@@ -219,6 +218,7 @@ class Node:
             self._finish(collection, name, never)
             return
         self.processes[uid] = process
+        self._creating.discard(uid)
         with process:
             try:
                 self._state(collection, name, {"running": {"startedAt": started}}, phase="Running")
