@@ -6,12 +6,14 @@ from contextlib import suppress
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
 from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.objects import ranges
 from torchx.schedulers.kubernetes.manifests.names import OUTCOME
 from torchx.schedulers.kubernetes.objects import Facts, gather, main_path
 from torchx.schedulers.kubernetes.state.attempts import is_over, live
 from torchx.schedulers.kubernetes.state.outcome import Outcome, outcome_of
 from torchx.schedulers.kubernetes.status import describe
 from torchx.schedulers.shared import owner
+from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs.status import AppState, is_terminal
 
 TRIES = 3
@@ -21,6 +23,15 @@ TRIES = 3
 def _is_settled(pod: Object) -> bool:
     """Returns False if a pod has ended and its node has not reported the reason yet."""
     return is_over(pod) or live(pod)
+
+
+def _failed(found: DescribeAppResponse) -> dict[str, str]:
+    """Returns the replicas that have failed, by role."""
+    by_role = {
+        role.role: ranges(replica.id for replica in role.replicas if replica.state is AppState.FAILED)
+        for role in found.roles_statuses
+    }
+    return {role: numbers for role, numbers in by_role.items() if numbers}
 
 
 def note_outcome(cluster: Cluster, facts: Facts, *, failed: bool = False) -> None:
@@ -51,7 +62,9 @@ def note_outcome(cluster: Cluster, facts: Facts, *, failed: bool = False) -> Non
                 found.first_failure and all(map(_is_settled, current.pods))
             ):
                 return
-            outcome = Outcome(found.first_failure, state, found.msg, found.ended_at)
+            # before the end, others may still fail
+            numbers = _failed(found) if is_terminal(state) else {}
+            outcome = Outcome(found.first_failure, state, found.msg, found.ended_at, numbers)
             main = min(current.mains, key=lambda each: str(each["metadata"]["name"]))
             path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
             change = {"metadata": {"annotations": {OUTCOME: outcome.text()}}}

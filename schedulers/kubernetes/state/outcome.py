@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timezone
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, short, time_of
@@ -15,7 +16,13 @@ from torchx.specs.status import AppState, EndCause, FirstFailure, is_terminal
 
 _FAILURE = {"role": str, "replica": int, "attempt": int, "msg": str}
 _CODES = {"exit_code": AnyOf(int, None), "signal": AnyOf(str, None)}
-_SHAPE = {"state": str, "msg": str, "ended_at": str, "failure": AnyOf({**_FAILURE, **_CODES}, None)}
+_SHAPE = {
+    "state": str,
+    "msg": str,
+    "ended_at": str,
+    "failure": AnyOf({**_FAILURE, **_CODES}, None),
+    "failed": {"*": str},
+}
 
 
 class Outcome(NamedTuple):
@@ -26,16 +33,19 @@ class Outcome(NamedTuple):
         state: the state of the application; UNKNOWN before its end.
         msg: the reason, one line.
         ended_at: its end.
+        failed: the replicas that have failed at the end, as ``0-2,5``, by the names of their roles.
     """
 
     failure: FirstFailure | None = None
     state: AppState = AppState.UNKNOWN
     msg: str = ""
     ended_at: datetime | None = None
+    failed: Mapping[str, str] = MappingProxyType({})
 
     def text(self) -> str:
         """Returns the outcome as an annotation."""
         data: dict[str, Any] = {"state": self.state.name, "msg": self.msg, "ended_at": "", "failure": None}
+        data["failed"] = dict(self.failed)
         if self.ended_at is not None:
             data["ended_at"] = f"{self.ended_at.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
         if self.failure is not None:
@@ -60,4 +70,4 @@ def outcome_of(mains: Iterable[Object]) -> Outcome:
     is_valid = not check(data, _SHAPE) and (is_terminal(state) or state is AppState.UNKNOWN)
     if not is_valid:
         return Outcome()
-    return Outcome(first, state, short(data.get("msg")), ended_at)
+    return Outcome(first, state, short(data.get("msg")), ended_at, data.get("failed", {}))

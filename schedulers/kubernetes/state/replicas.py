@@ -131,7 +131,7 @@ class Replicas:
         never_retried: Collection[tuple[int, int]] = (),
     ) -> None:
         self.members, self._now, self._nodes = members, now, facts.nodes
-        self._failure, self._never_retried = noted.failure, never_retried
+        self._noted, self._never_retried = noted, never_retried
         self.unproven: set[tuple[str, int]] = set()
         self._pods: dict[tuple[int, int], list[Object]] = {}
         for pod in sorted(facts.pods, key=run_of):
@@ -227,11 +227,11 @@ class Replicas:
     def _without_pod(self, member: Member, state: AppState) -> tuple[AppState, list[AttemptStatus]]:
         """Returns the state and the attempt of a replica without a pod."""
         key = member.role_index, member.replica
-        notes, failure = self._notes.get(key), self._failure
+        notes, failure = self._notes.get(key), self._noted.failure
         if failure is not None and (failure.role, failure.replica) == (member.role, member.replica):
-            code, signal = failure.exit_code, failure.signal
+            number, code, signal = failure.attempt, failure.exit_code, failure.signal
             return AppState.FAILED, [
-                AttemptStatus(failure.attempt, AppState.FAILED, code, signal, msg=failure.msg)
+                AttemptStatus(number, AppState.FAILED, code, signal, msg=failure.msg, cause=failure.cause)
             ]
         if state is AppState.FAILED:
             if notes:
@@ -301,10 +301,12 @@ class Replicas:
     def _state_without_attempt(self, member: Member, job: JobFacts, whole: AppState) -> AppState:
         """Returns the state of a replica that has no pod, or none that was read."""
         stopped = bool(self._marks.get(member.role_index))
-        is_noted = (member.role_index, member.replica) in self._notes
+        has_failed = member.replica in indexes(self._noted.failed.get(member.role))
+        if not stopped or (member.role_index, member.replica) in self._notes:
+            has_failed = has_failed or member.replica in indexes(job.details.get("failedIndexes"))
         if job.state is AppState.SUCCEEDED and not self._single_jobs:  # others have no indexes
             state = AppState.SUCCEEDED
-        elif member.replica in indexes(job.details.get("failedIndexes")) and (not stopped or is_noted):
+        elif has_failed:
             state = AppState.FAILED
         elif _is_over(job, whole) or stopped:
             state = AppState.CANCELLED
