@@ -126,10 +126,14 @@ def kill_objects(cluster: Cluster, facts: Facts) -> None:
         for main in current.mains:
             if open_restart or not is_terminal(job_facts(facts.kind, main).state):
                 close(cluster, facts, main, CANCELLED)
-    queries = [_pod_query(job) for job in (*current.jobs, *current.earlier)]
-    for query in [selector(facts.name)] if facts.kind == "volcano" else queries:
-        running = {**query, "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
-        cluster.delete(path_of("v1", "pods", facts.namespace), {**running, "gracePeriodSeconds": 0})
+    path, immediately = path_of("v1", "pods", facts.namespace), {"gracePeriodSeconds": 0}
+    for job in (*current.jobs, *current.earlier):
+        running = {**_pod_query(job), "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+        cluster.delete(path, {**running, **immediately})
+    if facts.kind == "volcano":  # no label of its pods has its id
+        for pod in current.pods:
+            if not is_over(pod):
+                cluster.delete(f"{path}/{pod['metadata']['name']}", immediately)
 
 
 def delete_objects(cluster: Cluster, facts: Facts) -> None:

@@ -16,7 +16,7 @@ from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import annotation, count_of, deleted, owns
 from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.cancel import close, end_jobs
-from torchx.schedulers.kubernetes.gang.attempts import attempt_of, name_of
+from torchx.schedulers.kubernetes.gang.attempts import attempt_of, name_of, originals
 from torchx.schedulers.kubernetes.gang.next_job import next_job, rank0_service
 from torchx.schedulers.kubernetes.gang.records import Restart, restart_from
 from torchx.schedulers.kubernetes.gang.restarts import due_restart
@@ -160,7 +160,7 @@ def _begin(cluster: Cluster, facts: Facts, restart: Restart, created: list[Objec
     Returns:
         False if a job is missing, or has changed since the check: an end may have come first.
     """
-    jobs = cluster.items(main_path("job", facts.namespace), selector(facts.name))
+    jobs = originals(cluster.items(main_path("job", facts.namespace), selector(facts.name)))
     before = [job for job in jobs if restart.attempts.get(_role(job)) == attempt_of(job)]
     following = [job for job in jobs if restart.attempts.get(_role(job), -1) == attempt_of(job) - 1]
     if len(before) < len(restart.attempts) or any(deleted(job) for job in before):

@@ -9,6 +9,9 @@ from fakecluster import FakeCluster
 from kubejobs import role, submit, until_all_run, until_ended
 from support import wait_until
 
+from torchx.schedulers.kubernetes.api.client import Cluster
+from torchx.schedulers.kubernetes.cancel import kill_objects
+from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs.status import AppState, ReplicaStatus
@@ -67,3 +70,26 @@ def test_copied_labels_change_nothing(cluster: FakeCluster, scheduler: Kubernete
     assert [job["metadata"]["name"] for job in cluster.objects("jobs")] == ["copied"]
     assert (scheduler.describe(app_id), list(scheduler.list())) == (None, [])
     assert "guest" in [pod["metadata"]["name"] for pod in cluster.objects("pods")]
+
+
+class Recorder(Cluster):
+    """A cluster that only records the requests."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+        self.requests: list[tuple[str, str]] = []
+
+    def call(self, method: str, path: str, *args: Any, **named: Any) -> Any:
+        self.requests.append((method, path))
+        return {}
+
+
+def test_a_kill_on_volcano_deletes_single_pods() -> None:
+    job = {"metadata": {"name": "train", "uid": "1"}, "status": {"state": {"phase": "Running"}}}
+    pods = [
+        {"metadata": {"name": f"train-{phase}"}, "status": {"phase": phase}}
+        for phase in ("Running", "Failed")
+    ]
+    recorder = Recorder()
+    kill_objects(recorder, Facts("default", "train", "volcano", [job], [], pods))
+    assert [path for method, path in recorder.requests if method == "DELETE"] == [f"{PODS}/train-Running"]
