@@ -55,7 +55,11 @@ def schedule(engine: Engine, info: AppDryRunInfo[DockerJob], session: str) -> st
     """
     app = require_application(info)
     data = job_data(app, info.cfg, session)
-    info.notes += submit(engine, info.request, app, info.cfg, data, progress_of(info))
+    usual, engine.patience = engine.patience, LOADED_PATIENCE
+    try:
+        info.notes += submit(engine, info.request, app, info.cfg, data, progress_of(info))
+    finally:
+        engine.patience = usual
     return info.request.app_id
 
 
@@ -84,7 +88,6 @@ def submit(
         StateError: the containers cannot be created or started; all of them are removed.
         UsageError: the request is invalid, or was submitted before.
     """
-    engine.patience = LOADED_PATIENCE
     job = job_from(request.app_id, data)
     if entries(engine, request.app_id) or queue_records.paths_of(engine.address, request.app_id):
         raise UsageError(

@@ -13,7 +13,7 @@ from engine import IMAGE
 
 from torchx.errors import StateError, UsageError
 from torchx.jobs.paths import user_home
-from torchx.schedulers.docker.engine.client import Engine, EngineError
+from torchx.schedulers.docker.engine.client import PATIENCE, Engine, EngineError
 from torchx.specs.app import AppDef, Role
 from torchx.specs.mounts import BindMount, DeviceMount, VolumeMount
 from torchx.specs.resources import Resource
@@ -162,3 +162,4 @@ def test_a_submission_has_the_patience_of_docker_run(jobs: Jobs) -> None:
     app_id = loaded.submit(AppDef("loaded", [sh("true", 32)]), {})
     jobs.ids.append(app_id)
     assert ended(app_id).state is AppState.SUCCEEDED
+    assert loaded._engine.patience == PATIENCE, "other commands of this process fail sooner"
