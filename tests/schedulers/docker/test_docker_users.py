@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from containers import Jobs, ended, of_name, sh, text
+from containers import Jobs, ended, fresh, of_name, sh, text
 from engine import IMAGE
 
 from torchx.errors import StateError
@@ -61,9 +61,10 @@ def test_a_folder_that_is_not_writable_is_rejected(
     if not is_denied:
         assert ended(jobs.submit(role, checkpoint_dir=str(folder))).state is AppState.SUCCEEDED
         return
+    name = fresh("denied")
     with pytest.raises(StateError, match=r"is not writable for user, the user of sha256:.*\n.*leave out"):
-        jobs.submit(role, name="denied", checkpoint_dir=str(folder))
-    assert of_name("denied") == []
+        jobs.submit(role, name=name, checkpoint_dir=str(folder))
+    assert of_name(name) == []
 
 
 def test_users_of_a_mapping_engine_are_others_here(tmp_path: Path) -> None:
