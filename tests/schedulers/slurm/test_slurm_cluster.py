@@ -14,6 +14,7 @@ from slurms import fifth_node, output, role, slurm, state
 from support import wait_until
 
 from torchx.errors import StateError, UsageError
+from torchx.machine.outage import Outage
 from torchx.schedulers.slurm.record import Records
 from torchx.schedulers.slurm.scheduler import SlurmScheduler
 from torchx.schedulers.slurm.wait import Watch
@@ -248,7 +249,7 @@ def test_an_impossible_request_is_rejected_in_one_sentence(
     app = AppDef("a", [role("true")])
     with pytest.raises(StateError, match=r"rejected the job: Invalid partition .* \(invalid .* nope"):
         scheduler.submit(app, {"partition": "nope"})
-    with pytest.raises(UsageError, match="does not support --segment"):
+    with pytest.raises(StateError, match="rejected the job: unrecognized option '--segment=2'"):
         scheduler.submit(app, {"segment": "2"})
     with pytest.raises(UsageError, match="no container plugin"):
         scheduler.submit(AppDef("a", [Role("r", "img", entrypoint="true")]), {"containers": True})
@@ -273,7 +274,7 @@ def test_a_controller_that_does_not_answer(scheduler: SlurmScheduler, away: str)
     env = {"SLURM_CONF": away}
     for words in (["list", "-s", "slurm"], ["status", runs], ["cancel", runs], ["delete", runs]):
         result = torchx(*words, env=env)
-        assert result.returncode == 1, words
+        assert result.returncode == 69, words
         assert result.stderr.startswith("error: the Slurm controller does not answer"), words
         assert result.stderr.count("\n") == 2, words
     submitted = torchx("run", "-s", "slurm", "utils.echo", env=env)
@@ -297,7 +298,7 @@ def test_a_controller_that_starts_again_while_somebody_waits(
     with monkeypatch.context() as gone:
         gone.setenv("SLURM_CONF", away)
         assert watch.has_ended() is False
-        gone.setattr("torchx.schedulers.slurm.wait.MAX_OUTAGE", 0.0)
+        gone.setattr(watch, "_outage", Outage(0.0))
         with pytest.raises(StateError, match="does not answer"):
             watch.wait(10)
     slurm("scancel", app_id)
