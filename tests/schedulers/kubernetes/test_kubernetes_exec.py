@@ -164,6 +164,7 @@ def test_a_lost_node_ends_it_in_time(
     assert run(scheduler, app_id, "sh", "-c", "sleep 1; exit 4")[0] == 4, "a silent program is none"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", ["exec", "port"])
 def test_without_a_websocket_the_node_is_named(
     cluster: FakeCluster,

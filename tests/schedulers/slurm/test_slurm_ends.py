@@ -61,7 +61,7 @@ def test_a_role_that_outlives_the_grace_period_changes_no_result(tmp_path: Path,
     assert python is False or last.signal == "SIGKILL"
 
 
-@pytest.mark.parametrize("python", [True, False])
+@pytest.mark.parametrize("python", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_replica_that_has_missed_the_signal_is_ended(tmp_path: Path, python: bool) -> None:
     """Slurm signals the processes of a step that exist: a step may still start its tasks."""
     job = StepJob(AppDef("a", [role("late", "exec sleep 600")]), tmp_path, requeue=False)
