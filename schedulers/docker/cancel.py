@@ -137,9 +137,12 @@ def _mark_and_stop(engine: Engine, mark: str, grace: float, container: Container
             return False
         engine.call("POST", f"{path}/kill", {"signal": container.stop_signal if grace > 0 else "SIGKILL"})
     except EngineError as error:
-        if error.status not in (GONE, CONFLICT):
+        if error.status == GONE:
+            return False
+        # Podman has another status for a container that has ended
+        if error.status != CONFLICT and _refreshed(engine, container).live:
             raise
-        return _handle_ended(engine, mark, grace, container) if error.status == CONFLICT else False
+        return _handle_ended(engine, mark, grace, container)
     return grace > 0
 
 
