@@ -124,12 +124,12 @@ def watcher_of_notifications(faults: Faults, patch: Patch, folder: Path) -> bool
     return str(watcher._wait(Store(folder), "local_cwd://s/a")) == "its end"
 
 
-def run_of_a_sweep(faults: Faults, patch: Patch, folder: Path) -> bool:
-    """A sweep waits for one of its runs."""
+def waits_for_a_run(faults: Faults, patch: Patch, error: StateError) -> bool:
+    """Returns True if a sweep waits for the success of a run whose engine fails at times."""
 
     class Engine:
         def describe(self, app_id: str) -> object:
-            state = AppState.SUCCEEDED if faults.step(StateError("no answer")) else AppState.RUNNING
+            state = AppState.SUCCEEDED if faults.step(error) else AppState.RUNNING
             return SimpleNamespace(
                 state=state, needs_reconcile=False, first_failure=None, msg="", started_at=None, ended_at=None
             )
@@ -139,24 +139,17 @@ def run_of_a_sweep(faults: Faults, patch: Patch, folder: Path) -> bool:
 
     patch(runs, "time", faults)
     return runs.wait(Engine(), "a").state == "SUCCEEDED"  # type: ignore[arg-type]
+
+
+def run_of_a_sweep(faults: Faults, patch: Patch, folder: Path) -> bool:
+    """A sweep waits for one of its runs."""
+    return waits_for_a_run(faults, patch, StateError("no answer"))
 
 
 def damaged_record_of_a_run(faults: Faults, patch: Patch, folder: Path) -> bool:
     """A record that is unreadable for a moment, and again much later, is not damaged."""
     damage = StateError("the record is damaged: too many open files", code="damaged_record")
-
-    class Engine:
-        def describe(self, app_id: str) -> object:
-            state = AppState.SUCCEEDED if faults.step(damage) else AppState.RUNNING
-            return SimpleNamespace(
-                state=state, needs_reconcile=False, first_failure=None, msg="", started_at=None, ended_at=None
-            )
-
-        def wait(self, app_id: str, timeout: float | None = None) -> bool:
-            return False
-
-    patch(runs, "time", faults)
-    return runs.wait(Engine(), "a").state == "SUCCEEDED"  # type: ignore[arg-type]
+    return waits_for_a_run(faults, patch, damage)
 
 
 def delivery_of_a_notification(faults: Faults, patch: Patch, folder: Path) -> bool:

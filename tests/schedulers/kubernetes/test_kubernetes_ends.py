@@ -193,7 +193,7 @@ def test_a_dead_cluster_does_not_hold_up_a_listing(
     assert time.monotonic() - begin < 10
 
 
-# --- the pods of what has ended can be removed, as by `kubectl drain` ------------------------------
+# --- the pods of an ended Job can be removed, as by `kubectl drain` ---------------------------------
 
 
 def remove_pods(cluster: FakeCluster) -> None:
