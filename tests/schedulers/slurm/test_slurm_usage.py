@@ -69,6 +69,7 @@ def test_a_job_is_measured_while_it_runs_and_after_its_end(tmp_path: Path) -> No
 
         if not has_accounting():
             return
+        wait_until(lambda: slurms.state(scheduler, app_id) is AppState.RUNNING, "it runs", 400.0)
         running = wait_until(large, "it is measured")
         assert running.largest is not None
         assert running.largest.name == "train/0"
