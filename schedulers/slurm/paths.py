@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from torchx.jobs.paths import file_name
 from torchx.lazy import lazy_imports
 from torchx.machine import files
+from torchx.machine.files import Inside
 
 with lazy_imports:
     import json
@@ -79,65 +80,30 @@ class SlurmPaths:
             return cls(folder)
         return cls(fallback, folder)
 
-    @property
-    def script(self) -> Path:
-        """The script that sbatch got; it reads other files in this folder."""
-        return self.folder / "job.sh"
-
-    @property
-    def record(self) -> Path:
-        """A copy of the record, for other state homes, which find the job by its mark."""
-        return self.folder / "job.json"
-
-    @property
-    def id(self) -> Path:
-        """The id of the job that the folder belongs to."""
-        return self.folder / "id"
-
-    @property
-    def over(self) -> Path:
-        """Written by the script at its end: id, exit code, time."""
-        return self.folder / "over"
-
-    @property
-    def attempt(self) -> Path:
-        """The number of the current attempt, written by the script."""
-        return self.folder / ATTEMPT_FILE
-
-    @property
-    def run(self) -> Path:
-        """The number of the current run, written by the script."""
-        return self.folder / ".run"
-
-    @property
-    def expired(self) -> Path:
-        """Exists once the time limit has ended the job."""
-        return self.folder / ".expired"
-
-    @property
-    def cancelled(self) -> Path:
-        """Exists once the job was cancelled."""
-        return self.folder / "cancelled"
-
-    @property
-    def stopped(self) -> Path:
-        """Exists once the script was stopped by a signal."""
-        return self.folder / "stopped"
-
-    @property
-    def outcome(self) -> Path:
-        """The outcome of the job, written by a command that waited for it."""
-        return self.folder / "outcome.json"
-
-    @property
-    def provenance(self) -> Path:
-        """The source that it was submitted from; no folder of a role begins with a dot."""
-        return self.folder / ".provenance"
-
-    @property
-    def batch_log(self) -> Path:
-        """The output of the script and of Slurm itself."""
-        return self.folder / "batch.log"
+    script = Inside("job.sh")
+    """The script that sbatch got; it reads other files in this folder."""
+    record = Inside("job.json")
+    """A copy of the record, for other state homes, which find the job by its mark."""
+    id = Inside("id")
+    """The id of the job that the folder belongs to."""
+    over = Inside("over")
+    """Written by the script at its end: id, exit code, time."""
+    attempt = Inside(ATTEMPT_FILE)
+    """The number of the current attempt, written by the script."""
+    run = Inside(".run")
+    """The number of the current run, written by the script."""
+    expired = Inside(".expired")
+    """Exists once the time limit has ended the job."""
+    cancelled = Inside("cancelled")
+    """Exists once the job was cancelled."""
+    stopped = Inside("stopped")
+    """Exists once the script was stopped by a signal."""
+    outcome = Inside("outcome.json")
+    """The outcome of the job, written by a command that waited for it."""
+    provenance = Inside(".provenance")
+    """The source that it was submitted from; no folder of a role begins with a dot."""
+    batch_log = Inside("batch.log")
+    """The output of the script and of Slurm itself."""
 
     def ready(self, number: int) -> Path:
         """The folder with a file for each ready replica of a service, by the number of its role."""

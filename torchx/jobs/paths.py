@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from torchx.errors import StateError, UsageError
 from torchx.machine import files
+from torchx.machine.files import Inside
 
 
 def state_home() -> Path:
@@ -160,7 +161,8 @@ class Home(NamedTuple):
         return JobPaths(self.jobs / file_name(app_id))
 
 
-class JobPaths(NamedTuple):
+@dataclass(frozen=True)
+class JobPaths:
     """The files of one job's record.
 
     Attributes:
@@ -169,79 +171,39 @@ class JobPaths(NamedTuple):
 
     folder: Path
 
-    @property
-    def record(self) -> Path:
-        """The submitted job, written once."""
-        return self.folder / "job.json"
-
-    @property
-    def events(self) -> Path:
-        """The event log, append-only."""
-        return self.folder / "events.jsonl"
-
-    @property
-    def lock(self) -> Path:
-        """The lock that the supervisor holds while it is alive."""
-        return self.folder / "lock"
-
-    @property
-    def cancel(self) -> Path:
-        """The requests to end the job; exists if there is one."""
-        return self.folder / "cancel"
-
-    @property
-    def reserve(self) -> Path:
-        """Disk space reserved for events, in case the disk fills up while the job runs."""
-        return self.folder / "reserve"
-
-    @property
-    def usage(self) -> Path:
-        """The measurements of its replicas."""
-        return self.folder / "usage"
-
-    @property
-    def heartbeats(self) -> Path:
-        """The heartbeats of its replicas; exists while it runs, if stalls are detected."""
-        return self.folder / "heartbeats"
-
-    @property
-    def workspaces(self) -> Path:
-        """The copies of workspaces that the job runs in."""
-        return self.folder / "workspace"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder for its checkpoints, unless another one is given."""
-        return self.folder / "checkpoints"
-
-    @property
-    def notifications(self) -> Path:
-        """The targets and the journal of its notifications; exists if it has any."""
-        return self.folder / "notifications"
-
-    @property
-    def provenance(self) -> Path:
-        """The source that it was submitted from."""
-        return self.folder / "provenance"
-
-    @property
-    def ticket(self) -> Path:
-        """The needs of a job that waits for resources; exists until its supervisor starts."""
-        return self.folder / "ticket.json"
+    record = Inside("job.json")
+    """The submitted job, written once."""
+    events = Inside("events.jsonl")
+    """The event log, append-only."""
+    lock = Inside("lock")
+    """The lock that the supervisor holds while it is alive."""
+    cancel = Inside("cancel")
+    """The requests to end the job; exists if there is one."""
+    reserve = Inside("reserve")
+    """Disk space reserved for events, in case the disk fills up while the job runs."""
+    usage = Inside("usage")
+    """The measurements of its replicas."""
+    heartbeats = Inside("heartbeats")
+    """The heartbeats of its replicas; exists while it runs, if stalls are detected."""
+    workspaces = Inside("workspace")
+    """The copies of workspaces that the job runs in."""
+    checkpoints = Inside("checkpoints")
+    """The folder for its checkpoints, unless another one is given."""
+    notifications = Inside("notifications")
+    """The targets and the journal of its notifications; exists if it has any."""
+    provenance = Inside("provenance")
+    """The source that it was submitted from."""
+    ticket = Inside("ticket.json")
+    """The needs of a job that waits for resources; exists until its supervisor starts."""
 
     def is_waiting(self) -> bool:
         """Returns True if the job has a ticket; one that has a supervisor too is just starting."""
         return self.ticket.exists()
 
-    @property
-    def origin(self) -> Path:
-        """The environment of the submission of a waiting job."""
-        return self.folder / "environment.json"
-
-    @property
-    def supervisor_log(self) -> Path:
-        """The error output of the supervisor, normally empty."""
-        return self.folder / "supervisor.log"
+    origin = Inside("environment.json")
+    """The environment of the submission of a waiting job."""
+    supervisor_log = Inside("supervisor.log")
+    """The error output of the supervisor, normally empty."""
 
 
 @dataclass(frozen=True)
@@ -254,25 +216,14 @@ class LogPaths:
 
     folder: Path
 
-    @property
-    def index(self) -> Path:
-        """The index of all logs by time."""
-        return self.folder / "log.index"
-
-    @property
-    def success(self) -> Path:
-        """The summary written when the job has ended, even if it failed; the name is conventional."""
-        return self.folder / "SUCCESS"
-
-    @property
-    def stacks(self) -> Path:
-        """The stacks at the last stall, as text; beside it, the same as JSON."""
-        return self.folder / "stacks.txt"
-
-    @property
-    def flight_recorder(self) -> Path:
-        """The dumps of PyTorch's flight recorder, a folder for each role."""
-        return self.folder / "flight_recorder"
+    index = Inside("log.index")
+    """The index of all logs by time."""
+    success = Inside("SUCCESS")
+    """The summary written when the job has ended, even if it failed; the name is conventional."""
+    stacks = Inside("stacks.txt")
+    """The stacks at the last stall, as text; beside it, the same as JSON."""
+    flight_recorder = Inside("flight_recorder")
+    """The dumps of PyTorch's flight recorder, a folder for each role."""
 
     def torchelastic(self, role: str) -> Path:
         """Returns the folder for the worker logs of torchelastic."""

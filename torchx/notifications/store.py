@@ -21,6 +21,7 @@ from typing import NamedTuple
 from torchx.errors import UsageError
 from torchx.jobs import shape
 from torchx.machine import files, locks
+from torchx.machine.files import Inside
 from torchx.notifications.plan import Notify, shown
 
 SCHEMA = 1
@@ -103,7 +104,8 @@ class Step(NamedTuple):
     message: str
 
 
-class Store(NamedTuple):
+@dataclass(frozen=True)
+class Store:
     """The files of an application's notifications.
 
     Attributes:
@@ -112,20 +114,12 @@ class Store(NamedTuple):
 
     folder: Path
 
-    @property
-    def plan_file(self) -> Path:
-        """The targets and kinds, written once."""
-        return self.folder / "plan.json"
-
-    @property
-    def journal(self) -> Path:
-        """The steps, append-only."""
-        return self.folder / "journal.jsonl"
-
-    @property
-    def log(self) -> Path:
-        """The error output of the senders, normally empty."""
-        return self.folder / "sender.log"
+    plan_file = Inside("plan.json")
+    """The targets and kinds, written once."""
+    journal = Inside("journal.jsonl")
+    """The steps, append-only."""
+    log = Inside("sender.log")
+    """The error output of the senders, normally empty."""
 
     def lock(self, event: str) -> Path:
         """Returns the lock that the sender of an event holds while it lives: ``end`` or ``stall``."""

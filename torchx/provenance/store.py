@@ -11,12 +11,13 @@ import errno
 import hashlib
 import os
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from torchx.errors import StateError
 from torchx.lazy import lazy_imports
 from torchx.machine import files, locks
+from torchx.machine.files import Inside
 from torchx.provenance.model import File, Provenance, Source
 
 with lazy_imports:
@@ -34,7 +35,8 @@ LARGEST_FILE = 1 << 23
 INTERRUPTED = "the recording was interrupted: the process that reads the source was killed"
 
 
-class Store(NamedTuple):
+@dataclass(frozen=True)
+class Store:
     """The files of an application's provenance.
 
     Attributes:
@@ -43,20 +45,12 @@ class Store(NamedTuple):
 
     folder: Path
 
-    @property
-    def record(self) -> Path:
-        """The facts."""
-        return self.folder / "record.json"
-
-    @property
-    def diff_file(self) -> Path:
-        """The diff of the tracked files."""
-        return self.folder / "source.diff"
-
-    @property
-    def lock(self) -> Path:
-        """The lock that the recording process holds."""
-        return self.folder / "lock"
+    record = Inside("record.json")
+    """The facts."""
+    diff_file = Inside("source.diff")
+    """The diff of the tracked files."""
+    lock = Inside("lock")
+    """The lock that the recording process holds."""
 
     def content_file(self, digest: str) -> Path:
         """The compressed content of a file."""

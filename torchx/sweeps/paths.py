@@ -13,6 +13,7 @@ from pathlib import Path
 from torchx.errors import StateError
 from torchx.jobs.paths import Home, file_name, user_home
 from torchx.machine import files
+from torchx.machine.files import Inside
 from torchx.sweeps import BACKEND as BACKEND
 
 INDEX = ".identities"
@@ -31,55 +32,26 @@ class SweepPaths:
 
     folder: Path
 
-    @property
-    def plan(self) -> Path:
-        """The sweep and its runs, a line each; only appended to."""
-        return self.folder / "plan.jsonl"
-
-    @property
-    def journal(self) -> Path:
-        """The starts and ends of runs, written by the conductor alone."""
-        return self.folder / "journal.jsonl"
-
-    @property
-    def requests(self) -> Path:
-        """The requests of commands to the conductor, in order."""
-        return self.folder / "requests.jsonl"
-
-    @property
-    def lock(self) -> Path:
-        """The lock that the conductor holds while it is alive."""
-        return self.folder / "lock"
-
-    @property
-    def edit(self) -> Path:
-        """The lock of a process that appends to the plan or the requests."""
-        return self.folder / "edit"
-
-    @property
-    def observing(self) -> Path:
-        """The lock of a process that writes the journal of a sweep whose runs the engine starts."""
-        return self.folder / "observing"
-
-    @property
-    def wake(self) -> Path:
-        """The pipe that wakes the conductor."""
-        return self.folder / "wake"
-
-    @property
-    def environment(self) -> Path:
-        """The environment and the working directory of the runs."""
-        return self.folder / "environment.json"
-
-    @property
-    def log(self) -> Path:
-        """The error output of the conductor, normally empty."""
-        return self.folder / "conductor.log"
-
-    @property
-    def provenance(self) -> Path:
-        """The source that it was submitted from."""
-        return self.folder / "provenance"
+    plan = Inside("plan.jsonl")
+    """The sweep and its runs, a line each; only appended to."""
+    journal = Inside("journal.jsonl")
+    """The starts and ends of runs, written by the conductor alone."""
+    requests = Inside("requests.jsonl")
+    """The requests of commands to the conductor, in order."""
+    lock = Inside("lock")
+    """The lock that the conductor holds while it is alive."""
+    edit = Inside("edit")
+    """The lock of a process that appends to the plan or the requests."""
+    observing = Inside("observing")
+    """The lock of a process that writes the journal of a sweep whose runs the engine starts."""
+    wake = Inside("wake")
+    """The pipe that wakes the conductor."""
+    environment = Inside("environment.json")
+    """The environment and the working directory of the runs."""
+    log = Inside("conductor.log")
+    """The error output of the conductor, normally empty."""
+    provenance = Inside("provenance")
+    """The source that it was submitted from."""
 
 
 def sweeps_folder() -> Path:
