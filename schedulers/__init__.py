@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from torchx.lazy import lazy_imports
+from torchx.lazy import lazy_imports, lazy_names
 
 with lazy_imports:
     from torchx import plugins as _plugins
@@ -31,12 +31,8 @@ BUILT_IN: Mapping[str, str] = {
 """Maps scheduler names, as used in handles and on the command line, to ``module:function``."""
 
 
-def __getattr__(name: str) -> Any:
-    if name == "Scheduler":  # on demand: many commands need only the names
-        from torchx.scheduling.base import Scheduler
-
-        return Scheduler
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# many commands need only the names of the schedulers
+__getattr__ = lazy_names(__name__, {"Scheduler": "torchx.scheduling.base"})
 
 
 def get_default_scheduler_name() -> str:

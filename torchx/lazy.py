@@ -15,7 +15,7 @@ import builtins
 import importlib
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -57,6 +57,24 @@ def _load(lazy: LazyModule) -> Any:
         module = importlib.import_module(name)
         object.__setattr__(lazy, "_module", module)
     return module
+
+
+def lazy_names(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Returns the ``__getattr__`` of a module that loads names of other modules at their first use.
+
+    Args:
+        module: its full name.
+        homes: for each name, the full name of the module that defines it.
+    """
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module `{module}` has no attribute `{name}`")
+        value = getattr(importlib.import_module(homes[name]), name)
+        setattr(sys.modules[module], name, value)  # later uses are direct
+        return value
+
+    return load
 
 
 def postpone(*names: str) -> None:

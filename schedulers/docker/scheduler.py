@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from torchx.compat.subclasses import NO_OPTIONS
-from torchx.lazy import lazy_imports
+from torchx.lazy import lazy_imports, lazy_names
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 
 with lazy_imports:
@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal, runopts
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("DockerContainer", "DockerJob"):
-        from torchx.schedulers.docker import request as docker_request
-
-        return getattr(docker_request, name)
-    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "DockerContainer": "torchx.schedulers.docker.request",
+        "DockerJob": "torchx.schedulers.docker.request",
+    },
+)
 
 
 class DockerScheduler(Scheduler["DockerJob"]):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, Any
 
 from torchx.compat.subclasses import NO_OPTIONS
-from torchx.lazy import lazy_imports
+from torchx.lazy import lazy_imports, lazy_names
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 
@@ -42,12 +42,7 @@ if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal, runopts
 
 
-def __getattr__(name: str) -> Any:
-    if name == "KubernetesJob":
-        from torchx.schedulers.kubernetes import request as kubernetes_request
-
-        return kubernetes_request.KubernetesJob
-    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+__getattr__ = lazy_names(__name__, {"KubernetesJob": "torchx.schedulers.kubernetes.request"})
 
 
 class KubernetesScheduler(Scheduler["KubernetesJob"]):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, Any
 
 from torchx.compat.subclasses import NO_OPTIONS
-from torchx.lazy import lazy_imports
+from torchx.lazy import lazy_imports, lazy_names
 from torchx.schedulers.local.status import LocalJobs
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 
@@ -51,22 +51,17 @@ if TYPE_CHECKING:
 
 ImageProviderFactory = Callable[["Mapping[str, CfgVal]"], "ImageProvider"]
 
-_ELSEWHERE = {
-    "CWDImageProvider": "images",
-    "ImageProvider": "images",
-    "LocalDirectoryImageProvider": "images",
-    "PopenRequest": "request",
-    "ReplicaParam": "request",
-}
-"""Public names of this module that only a submission needs, imported on first use."""
-
-
-def __getattr__(name: str) -> Any:
-    if name in _ELSEWHERE:
-        from importlib import import_module
-
-        return getattr(import_module(f"torchx.schedulers.local.{_ELSEWHERE[name]}"), name)
-    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "CWDImageProvider": "torchx.schedulers.local.images",
+        "ImageProvider": "torchx.schedulers.local.images",
+        "LocalDirectoryImageProvider": "torchx.schedulers.local.images",
+        "PopenRequest": "torchx.schedulers.local.request",
+        "ReplicaParam": "torchx.schedulers.local.request",
+    },
+)
+"""Only a submission needs these public names."""
 
 
 class LocalScheduler(Scheduler["PopenRequest"]):

@@ -50,11 +50,9 @@ class Channel(Protocol):
 
     def finish(self, data: bytes) -> None:
         """Sends data, and returns when the program has ended or after a short time."""
-        ...
 
     def close(self) -> None:
         """Ends the connection."""
-        ...
 
 
 def new_mark() -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, Any
 
 from torchx.compat.subclasses import NO_OPTIONS
-from torchx.lazy import lazy_imports
+from torchx.lazy import lazy_imports, lazy_names
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 
 with lazy_imports:
@@ -36,12 +36,7 @@ if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal
 
 
-def __getattr__(name: str) -> Any:
-    if name == "SlurmRequest":
-        from torchx.schedulers.slurm import request as slurm_request
-
-        return slurm_request.SlurmRequest
-    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+__getattr__ = lazy_names(__name__, {"SlurmRequest": "torchx.schedulers.slurm.request"})
 
 
 class SlurmScheduler(Scheduler["SlurmRequest"]):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from torchx.lazy import lazy_names
 
 if TYPE_CHECKING:
     from torchx.discovery.call.arguments import parse_arguments
@@ -30,25 +32,25 @@ if TYPE_CHECKING:
 
 # a command pays for the part it uses
 _HOMES = {
-    "ArgumentError": "errors",
-    "Arguments": "model",
-    "Component": "model",
-    "ComponentError": "errors",
-    "ComponentInfo": "model",
-    "ComponentNotFoundException": "errors",
-    "ComponentValidationException": "errors",
-    "LintReport": "model",
-    "LinterMessage": "model",
-    "Parameter": "model",
-    "build_app": "call.build",
-    "builtin_source": "source.printing",
-    "component_of": "find.finder",
-    "find_component": "find.finder",
-    "lint": "find.lint",
-    "list_components": "find.catalogue",
-    "materialize_appdef": "call.materialize",
-    "parse_arguments": "call.arguments",
-    "split_component": "call.command_line",
+    "ArgumentError": "torchx.discovery.errors",
+    "Arguments": "torchx.discovery.model",
+    "Component": "torchx.discovery.model",
+    "ComponentError": "torchx.discovery.errors",
+    "ComponentInfo": "torchx.discovery.model",
+    "ComponentNotFoundException": "torchx.discovery.errors",
+    "ComponentValidationException": "torchx.discovery.errors",
+    "LintReport": "torchx.discovery.model",
+    "LinterMessage": "torchx.discovery.model",
+    "Parameter": "torchx.discovery.model",
+    "build_app": "torchx.discovery.call.build",
+    "builtin_source": "torchx.discovery.source.printing",
+    "component_of": "torchx.discovery.find.finder",
+    "find_component": "torchx.discovery.find.finder",
+    "lint": "torchx.discovery.find.lint",
+    "list_components": "torchx.discovery.find.catalogue",
+    "materialize_appdef": "torchx.discovery.call.materialize",
+    "parse_arguments": "torchx.discovery.call.arguments",
+    "split_component": "torchx.discovery.call.command_line",
 }
 
 __all__ = [
@@ -74,11 +76,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"torchx.discovery.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(__name__, _HOMES)

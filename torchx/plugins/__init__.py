@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from torchx.lazy import lazy_names
 
 if TYPE_CHECKING:
     from torchx.plugins.fractions import (
@@ -35,31 +37,24 @@ __all__ = [
 ]
 
 _WHERE = {
-    "EIGHTH": "fractions",
-    "HALF": "fractions",
-    "QUARTER": "fractions",
-    "SIXTEENTH": "fractions",
-    "WHOLE": "fractions",
-    "PluginRegistry": "installed",
-    "PluginType": "registration",
-    "RegistrationError": "installed",
-    "halve_mem_down_to": "fractions",
-    "powers_of_two_gpus": "fractions",
-    "register": "registration",
-    "registry": "installed",
-    "resource_tags": "tags",
+    "EIGHTH": "torchx.plugins.fractions",
+    "HALF": "torchx.plugins.fractions",
+    "QUARTER": "torchx.plugins.fractions",
+    "SIXTEENTH": "torchx.plugins.fractions",
+    "WHOLE": "torchx.plugins.fractions",
+    "PluginRegistry": "torchx.plugins.installed",
+    "PluginType": "torchx.plugins.registration",
+    "RegistrationError": "torchx.plugins.installed",
+    "halve_mem_down_to": "torchx.plugins.fractions",
+    "powers_of_two_gpus": "torchx.plugins.fractions",
+    "register": "torchx.plugins.registration",
+    "registry": "torchx.plugins.installed",
+    "resource_tags": "torchx.plugins.tags",
 }
 
 
-def __getattr__(name: str) -> Any:
-    # on demand: describing a resource needs the tags alone
-    if name not in _WHERE:
-        raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
-    from importlib import import_module
-
-    value = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
-    globals()[name] = value
-    return value
+# describing a resource needs the tags alone
+__getattr__ = lazy_names(__name__, _WHERE)
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from torchx import settings
 from torchx.errors import UsageError
-from torchx.lazy import lazy_imports
+from torchx.lazy import lazy_imports, lazy_names
 from torchx.runner import origins, resolve
 from torchx.runner.applications import Applications
 from torchx.scheduling.base import BuildsImages, NeedsWatcher, Shared
@@ -35,12 +35,8 @@ if TYPE_CHECKING:
 DEFAULT_NAME = "torchx"
 
 
-def __getattr__(name: str) -> Any:
-    if name == "Stream":  # other packages import it from here
-        from torchx.scheduling.logs import Stream
-
-        return Stream
-    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+# other packages import it from here
+__getattr__ = lazy_names(__name__, {"Stream": "torchx.scheduling.logs"})
 
 
 Words = list[str]

@@ -32,11 +32,9 @@ class Source(Protocol):
 
     def _notifications_folder(self, app_handle: str) -> Path:
         """Returns the folder of an application's notifications, which may not exist."""
-        ...
 
     def scheduler_of(self, app_handle: str) -> Scheduler[Any]:
         """Returns the scheduler of an application."""
-        ...
 
 
 def check(plan: Notify, scheduler: str, *, stalls: bool = False) -> None:

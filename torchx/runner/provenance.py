@@ -37,11 +37,9 @@ class Holder(Protocol):
 
     def _provenance_folder(self, app_handle: str) -> Path | None:
         """Returns the folder of an application's provenance, which may not exist; None if it is unknown."""
-        ...
 
     def scheduler_of(self, app_handle: str) -> Scheduler[Any]:
         """Returns the scheduler of an application."""
-        ...
 
 
 def begin(

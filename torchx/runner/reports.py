@@ -64,19 +64,15 @@ class Source(Protocol):
 
     def scheduler_of(self, app_handle: str) -> Scheduler[Any]:
         """Returns the scheduler of an application."""
-        ...
 
     def scheduler(self, name: str) -> Scheduler[Any]:
         """Returns the scheduler of a name."""
-        ...
 
     def description(self, app_handle: str, *, brief: bool = False) -> DescribeAppResponse | None:
         """Returns the scheduler's description of an application, None if it is unknown."""
-        ...
 
     def select(self, scheduler: str, query: AppQuery) -> Iterator[ListAppResponse]:
         """Yields the matching applications of a scheduler."""
-        ...
 
 
 class Feed:

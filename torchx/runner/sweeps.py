@@ -181,7 +181,6 @@ class Host(Protocol):
 
     def scheduler(self, name: str) -> Scheduler[Any]:
         """Returns the scheduler of a name."""
-        ...
 
 
 def sweep(

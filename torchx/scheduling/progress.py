@@ -89,11 +89,9 @@ class Follows(Protocol):
 
     def began(self, ongoing: Ongoing) -> bool:
         """Records the start of an operation; returns True if it is drawn, so that no lines are needed."""
-        ...
 
     def ended(self, ongoing: Ongoing) -> None:
         """Records its end, successful or not."""
-        ...
 
 
 class Ongoing:

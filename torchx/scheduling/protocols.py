@@ -41,11 +41,9 @@ class BuildsWorkspaces(Protocol):
 
     def workspace_opts(self) -> runopts:
         """Returns the run options for workspaces."""
-        ...
 
     def build_workspaces(self, roles: list[Role], cfg: Mapping[str, CfgVal]) -> None:
         """Overlays the workspace of each role on its image, and sets ``role.image`` to the result."""
-        ...
 
 
 @runtime_checkable
@@ -58,7 +56,6 @@ class BuildsImages(Protocol):
         In the application of the request, sets ``role.image`` to the result, and removes the workspace from
         the role.
         """
-        ...
 
 
 @runtime_checkable
@@ -67,7 +64,6 @@ class Waits(Protocol):
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Blocks until the application has ended; returns False after ``timeout`` seconds."""
-        ...
 
 
 @runtime_checkable
@@ -79,7 +75,6 @@ class NeedsWatcher(Protocol):
 
         The runner starts it after the submission; without it, commands that wait for the end do the same.
         """
-        ...
 
 
 @runtime_checkable
@@ -88,7 +83,6 @@ class Glances(Protocol):
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the same as :meth:`Scheduler.describe`; roles and metadata may be omitted."""
-        ...
 
 
 @runtime_checkable
@@ -97,7 +91,6 @@ class Summarizes(Protocol):
 
     def summary(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the same as :meth:`Scheduler.describe`; replicas, roles and metadata may be omitted."""
-        ...
 
 
 @runtime_checkable
@@ -106,7 +99,6 @@ class Outlines(Protocol):
 
     def outline(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the same replicas as :meth:`Scheduler.describe`; everything else may be omitted."""
-        ...
 
 
 @runtime_checkable
@@ -115,7 +107,6 @@ class Kills(Protocol):
 
     def kill(self, app_id: str) -> None:
         """Kills all replicas of an application; does nothing if it has ended."""
-        ...
 
 
 @runtime_checkable
@@ -138,7 +129,6 @@ class Executes(Protocol):
         Raises:
             StateError: the replica is not running, or has no such program.
         """
-        ...
 
 
 @runtime_checkable
@@ -159,7 +149,6 @@ class ForwardsPorts(Protocol):
         Raises:
             StateError: the replica is not running, or has no such port.
         """
-        ...
 
 
 @runtime_checkable
@@ -168,7 +157,6 @@ class Selects(Protocol):
 
     def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
         """Yields the matching applications of :meth:`Scheduler.list`, newest first, lazily."""
-        ...
 
 
 @runtime_checkable
@@ -177,7 +165,6 @@ class Prunes(Protocol):
 
     def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
         """Removes ended applications, then leftovers, and yields each; never a running one."""
-        ...
 
 
 @runtime_checkable
@@ -192,7 +179,6 @@ class Reports(Protocol):
 
         Yields None at the current end of the record; the caller then pauses, or stops.
         """
-        ...
 
 
 @runtime_checkable
@@ -201,7 +187,6 @@ class Diagnoses(Protocol):
 
     def diagnose(self) -> Iterable[Finding]:
         """Checks the engine without changing it; a problem is a finding, not an error."""
-        ...
 
 
 @runtime_checkable
@@ -221,7 +206,6 @@ class LogChunks(Protocol):
 
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
         """Returns the matching lines; with ``follow``, until the application has ended."""
-        ...
 
 
 @runtime_checkable
@@ -230,7 +214,6 @@ class Measures(Protocol):
 
     def usage(self, app_id: str) -> AppUsage | None:
         """Returns the measurements of an application, running or ended, or None if there are none."""
-        ...
 
 
 @runtime_checkable
@@ -242,7 +225,6 @@ class KeepsProvenance(Protocol):
 
     def provenance_folder(self, app_id: str) -> Path | None:
         """Returns the folder for the provenance of an application, which may not exist; None if unknown."""
-        ...
 
 
 @runtime_checkable
@@ -266,7 +248,6 @@ class TakesStacks(Protocol):
         Raises:
             StateError: the application is not running.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -307,7 +288,6 @@ class SubmitsMany(Protocol):
 
     def rejects_many(self, runs: ManyRuns) -> str:
         """Returns why these runs cannot be one object, as a clause; empty if they can. Changes nothing."""
-        ...
 
     def submit_many(self, runs: ManyRuns) -> Mapping[int, str]:
         """Submits runs as one object, and returns the id of each by its number.
@@ -319,7 +299,6 @@ class SubmitsMany(Protocol):
             UsageError: the scheduler cannot run them.
             StateError: the engine rejects them or does not answer; none of them was submitted.
         """
-        ...
 
     def glance_many(self, app_ids: Collection[str]) -> Mapping[str, DescribeAppResponse]:
         """Returns the status of runs, without their roles, in few queries; unknown ones are left out.
@@ -327,20 +306,15 @@ class SubmitsMany(Protocol):
         Raises:
             UnavailableError: the engine does not answer.
         """
-        ...
 
     def usage_many(self, app_ids: Collection[str]) -> Mapping[str, AppUsage]:
         """Returns the measurements of ended runs, in few queries; runs without any are left out."""
-        ...
 
     def cancel_many(self, app_ids: Collection[str], *, now: bool = False) -> None:
         """Cancels runs in few calls; ``now`` gives them no grace period. Ended ones are left as they are."""
-        ...
 
     def delete_many(self, app_ids: Collection[str]) -> None:
         """Removes ended runs, with their logs and records."""
-        ...
 
     def limit_many(self, app_ids: Collection[str], at_once: int) -> None:
         """Changes the maximum number of these runs at the same time; 0 for no limit."""
-        ...

@@ -12,11 +12,9 @@ class Output(Protocol):
 
     def write(self, data: bytes, /) -> object:
         """Writes some bytes."""
-        ...
 
     def flush(self) -> object:
         """Flushes them."""
-        ...
 
 
 def _no_size() -> tuple[int, int]:

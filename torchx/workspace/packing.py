@@ -21,7 +21,6 @@ class Writable(Protocol):
 
     def write(self, data: bytes, /) -> object:
         """Writes data."""
-        ...
 
 
 class _Reader:

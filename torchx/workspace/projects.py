@@ -60,15 +60,12 @@ class Project(Protocol):
 
     def entries(self) -> Iterator[Entry]:
         """Yields the included entries, with paths relative to the project, each folder before its content."""
-        ...
 
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
         """Yields the first ``size`` bytes of a file, or fewer if it has become shorter."""
-        ...
 
     def local(self, path: str) -> str | None:
         """Returns the local path of a file, or None if it is not local."""
-        ...
 
 
 class Folder:

@@ -35,7 +35,6 @@ class Reader(Protocol):
 
     def feed(self, data: bytes) -> bool:
         """Takes a part of the output; returns False if no more is needed."""
-        ...
 
 
 class Whole:
