@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from torchx.jobs.paths import file_name
+from torchx.jobs.paths import Inside, file_name
 from torchx.lazy import lazy_imports
 from torchx.machine import files
-from torchx.machine.files import Inside
 
 with lazy_imports:
     import json

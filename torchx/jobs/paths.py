@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torchx.errors import StateError, UsageError
 from torchx.machine import files
-from torchx.machine.files import Inside
 
 
 def state_home() -> Path:
@@ -81,6 +80,13 @@ def check_file_name(kind: str, name: str) -> None:
 LONGEST_NAME = 200
 """Maximum length of a name in a path; file systems allow 255, and an id is appended."""
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_. +,=@:~")
+
+
+class Inside(str):
+    """The name of a file or a folder inside ``folder`` of an object; as an attribute of it, the path."""
+
+    def __get__(self, owner: Any, kind: type) -> Path:
+        return Path(owner.folder, self)
 
 
 class Home(NamedTuple):

@@ -11,7 +11,6 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import Any
 
 from torchx.errors import StateError
 from torchx.settings import TORCHX_HOME
@@ -32,20 +31,6 @@ _KINDS = {
     stat.S_IFLNK: "a link",
     stat.S_IFREG: "a file",
 }
-
-
-class Inside:
-    """A path inside ``folder`` of an object.
-
-    Args:
-        name: the name of the file or folder.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, owner: Any, kind: type) -> Path:
-        return Path(owner.folder, self._name)
 
 
 def state_home_path() -> Path:

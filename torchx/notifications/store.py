@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from torchx.errors import UsageError
 from torchx.jobs import shape
+from torchx.jobs.paths import Inside
 from torchx.machine import files, locks
-from torchx.machine.files import Inside
 from torchx.notifications.plan import Notify, shown
 
 SCHEMA = 1

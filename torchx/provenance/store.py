@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchx.errors import StateError
+from torchx.jobs.paths import Inside
 from torchx.lazy import lazy_imports
 from torchx.machine import files, locks
-from torchx.machine.files import Inside
 from torchx.provenance.model import File, Provenance, Source
 
 with lazy_imports:

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchx.errors import StateError
-from torchx.jobs.paths import Home, file_name, user_home
+from torchx.jobs.paths import Home, Inside, file_name, user_home
 from torchx.machine import files
-from torchx.machine.files import Inside
 from torchx.sweeps import BACKEND as BACKEND
 
 INDEX = ".identities"
