@@ -6,49 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torchx.errors import StateError, UsageError
-from torchx.machine import files
-
-
-def state_home() -> Path:
-    """Returns the state home, a folder private to this user; creates it if missing.
-
-    Raises:
-        StateError: it cannot be created, is not a folder, or belongs to another user.
-    """
-    home = user_home()
-    try:
-        files.make_folder(home)
-    except OSError as error:
-        raise StateError(
-            f"the state home {home} cannot be used: {error.strerror}", hint=files.OTHER_HOME
-        ) from error
-    files.check_home(home)
-    return home
-
-
-def user_home() -> Path:
-    """Returns the state home, which need not exist.
-
-    Raises:
-        StateError: its path is unknown, it belongs to another user, or others may write to it.
-    """
-    home = files.state_home_path()
-    files.check_home(home)
-    return home
-
-
-def check_user_home() -> None:
-    """Checks the state home for a command that can run without one.
-
-    Raises:
-        StateError: it belongs to another user, or others may write to it.
-    """
-    try:
-        home = files.state_home_path()
-    except StateError:
-        return
-    files.check_home(home)
+from torchx.errors import UsageError
+from torchx.machine.files import check_user_home as check_user_home
+from torchx.machine.files import state_home as state_home
+from torchx.machine.files import user_home as user_home
 
 
 def file_name(name: str) -> str:

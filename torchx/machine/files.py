@@ -253,3 +253,44 @@ def check_home(home: Path) -> None:
 def _not_regular(status: os.stat_result, path: str | os.PathLike[str]) -> OSError:
     kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
     return OSError(errno.EINVAL, f"it is {kind}, not a regular file", os.fspath(path))
+
+
+def state_home() -> Path:
+    """Returns the state home, a folder private to this user; creates it if missing.
+
+    Raises:
+        StateError: it cannot be created, is not a folder, or belongs to another user.
+    """
+    home = user_home()
+    try:
+        make_folder(home)
+    except OSError as error:
+        raise StateError(
+            f"the state home {home} cannot be used: {error.strerror}", hint=OTHER_HOME
+        ) from error
+    check_home(home)
+    return home
+
+
+def user_home() -> Path:
+    """Returns the state home, which need not exist.
+
+    Raises:
+        StateError: its path is unknown, it belongs to another user, or others may write to it.
+    """
+    home = state_home_path()
+    check_home(home)
+    return home
+
+
+def check_user_home() -> None:
+    """Checks the state home for a command that can run without one.
+
+    Raises:
+        StateError: it belongs to another user, or others may write to it.
+    """
+    try:
+        home = state_home_path()
+    except StateError:
+        return
+    check_home(home)
