@@ -1,18 +1,22 @@
-"""Runs a program beside a replica of a local job: with its environment, working directory and GPUs."""
+"""Programs beside a replica of a local job, with its environment and working directory; its ports."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import StateError
 from torchx.machine import enter, processes
+from torchx.machine.pipe_port import connect_here
+from torchx.machine.port_names import resolve_port
+from torchx.machine.relay import unreachable
 from torchx.schedulers.shared.child import run_child
 from torchx.schedulers.shared.exec import not_running
 from torchx.schedulers.shared.exec_guard import VARIABLE
-from torchx.scheduling.checks import require_replicas, unknown_application
+from torchx.scheduling.checks import require_replicas
 
 if TYPE_CHECKING:
     from torchx.jobs.view import JobView
@@ -29,10 +33,7 @@ def execute(
     Raises:
         StateError: the replica is not running, or the program does not exist.
     """
-    view = jobs.find(app_id)
-    if view is None:
-        raise unknown_application(jobs.scheduler, app_id)
-    process, env = process_of(view, role, replica)
+    process, env = process_of(jobs.require(app_id), role, replica)
     try:
         folder = os.open(f"/proc/{process.pid}/cwd", os.O_PATH | os.O_DIRECTORY)
     except OSError as error:
@@ -47,6 +48,31 @@ def execute(
         return run_child(command, streams, env=env, cwd=f"/proc/self/fd/{folder}", mark=mark)
     finally:
         os.close(folder)
+
+
+def port_connector(
+    jobs: LocalJobs, app_id: str, role: str, replica: int, port: str
+) -> Callable[[], socket.socket]:
+    """Returns a function that connects to a port of a replica.
+
+    Raises:
+        StateError: the replica is not running, or has no such port.
+    """
+
+    def number() -> int:
+        _, env = process_of(jobs.require(app_id), role, replica)
+        texts = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
+        return resolve_port(port, texts, f"{role}/{replica}")
+
+    def connected() -> socket.socket:
+        current = number()
+        try:
+            return connect_here(current)
+        except OSError as error:
+            raise unreachable(current, f"{role}/{replica}", error) from error
+
+    number()
+    return connected
 
 
 def process_of(view: JobView, role: str, replica: int) -> tuple[Process, Mapping[bytes, bytes]]:

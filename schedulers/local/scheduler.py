@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchx.compat.subclasses import NO_OPTIONS
+from torchx.errors import StateError
 from torchx.lazy import lazy_imports, lazy_names
 from torchx.schedulers.local.status import LocalJobs
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 
 with lazy_imports:
-    from torchx.jobs import pruning
+    import subprocess
+
+    from torchx.jobs import catalog, log_reader, pruning
+    from torchx.jobs import paths as job_paths
+    from torchx.jobs import usage as job_usage
+    from torchx.jobs import view as job_view
+    from torchx.machine import files, locks, processes
     from torchx.schedulers.local import cancel as local_cancel
     from torchx.schedulers.local import (
         checks,
         doctor,
         events,
         images,
-        logs,
         options,
         request,
         submit,
     )
     from torchx.schedulers.local import exec as local_exec
-    from torchx.schedulers.local import port as local_port
-    from torchx.schedulers.local import stacks as local_stacks
-    from torchx.schedulers.local import usage as local_usage
-    from torchx.schedulers.local import wait as local_wait
+    from torchx.scheduling import stack_program
+    from torchx.supervisor import process
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from socket import socket
 
     from torchx.jobs.view import JobView
@@ -48,6 +56,10 @@ if TYPE_CHECKING:
     from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import CfgVal, runopts
+
+STACK_TAKER = "torchx.machine.stack_taker"
+STARTS_WITHIN = 0.2
+"""Seconds between two checks of a waiting job without a keeper."""
 
 ImageProviderFactory = Callable[["Mapping[str, CfgVal]"], "ImageProvider"]
 
@@ -161,15 +173,38 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
     def may_wait(self, app_id: str) -> bool:
         """Returns True if a job is in the queue of this machine."""
-        return local_wait.may_wait(self._jobs, app_id)
+        return catalog.paths_of(self._jobs.home, app_id).is_waiting()
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Blocks until a job has ended; without a timeout, the kernel wakes the caller immediately."""
-        return local_wait.wait(self._jobs, app_id, timeout)
+        jobs = self._jobs
+        paths = catalog.paths_of(jobs.home, app_id)
+        if timeout is None:
+            while locks.wait_free(paths.lock) and paths.is_waiting():
+                time.sleep(STARTS_WITHIN)  # its keeper was killed, or takes the lock now
+                jobs.reconcile(app_id)
+            return True
+        end = time.monotonic() + timeout
+        # waiting for a lock has no timeout, but waiting for the processes that hold it has
+        with contextlib.suppress(OSError, StateError):
+            view = job_view.load(paths)
+            for holder in (view.supervisor, view.guard):
+                if holder is not None and not view.has_ended:
+                    processes.wait_end(holder, end - time.monotonic())
+        while locks.wait_free(paths.lock, max(0.0, end - time.monotonic())):
+            if not paths.is_waiting():
+                return True
+            if time.monotonic() > end:
+                return False
+            time.sleep(STARTS_WITHIN)
+            jobs.reconcile(app_id)
+        return False
 
     def usage(self, app_id: str) -> AppUsage | None:
         """Returns the measurements that the supervisor of a job recorded."""
-        return local_usage.usage(self._jobs, app_id)
+        jobs = self._jobs
+        view = jobs.find(app_id)
+        return None if view is None else job_usage.read_usage(view, jobs.home.job(app_id))
 
     def provenance_folder(self, app_id: str) -> Path | None:
         """Returns the folder for the source of a job, within that of its record."""
@@ -178,8 +213,20 @@ class LocalScheduler(Scheduler["PopenRequest"]):
     def stacks(
         self, app_id: str, replicas: Collection[str] | None, ranks: Collection[int] | None, native: bool
     ) -> AppStacks:
-        """Returns the stacks of the processes of a job."""
-        return local_stacks.stacks(self._jobs, app_id, replicas, ranks, native)
+        """Returns the stacks of the processes of a job.
+
+        Raises:
+            StateError: the job is unknown, or they cannot be taken.
+        """
+        argument = stack_program.arguments(self._jobs.require(app_id).record.handle, replicas, ranks, native)
+        argv = process.python_command(STACK_TAKER, [argument])
+        try:
+            done = subprocess.run(
+                argv, capture_output=True, stdin=subprocess.DEVNULL, timeout=stack_program.TIMEOUT
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise StateError(f"the stacks cannot be taken: {error}") from error
+        return stack_program.answer(done.stdout, done.stderr, done.returncode)
 
     # --- cancel ----------------------------------------------------------------------------------
 
@@ -206,7 +253,15 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
         """Yields the logs of the replicas in order of time."""
-        return logs.read_logs(self._jobs, app_id, query)
+        jobs = self._jobs
+        view = jobs.require(app_id)
+        paths = jobs.home.job(app_id)
+        folder = Path(view.record.log_dir)
+        if os.path.lexists(folder) and not files.is_own_folder(folder):
+            raise StateError(f"the log folder {folder} is not a folder of this user")
+        members = [log_reader.Member(replica.role, replica.id) for replica in view.replicas]
+        is_running = partial(locks.is_held, paths.lock)
+        return log_reader.JobLog(job_paths.LogPaths(folder), members, is_running).read(query)
 
     def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
         """Runs a program with the environment and in the working directory of a replica."""
@@ -214,7 +269,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
     def port_connector(self, app_id: str, role_name: str, k: int, port: str) -> Callable[[], socket]:
         """Returns a function that connects to a port of a replica."""
-        return local_port.port_connector(self._jobs, app_id, role_name, k, port)
+        return local_exec.port_connector(self._jobs, app_id, role_name, k, port)
 
     def diagnose(self) -> Iterable[Finding]:
         """Checks this machine for the requirements of local jobs."""

@@ -43,6 +43,7 @@ from torchx.specs.status import (
 
 with lazy_imports:
     from torchx import masking
+    from torchx.scheduling import checks
     from torchx.specs import serialize
     from torchx.waiting import reasons
 
@@ -105,6 +106,17 @@ class LocalJobs:
     def find(self, app_id: str) -> JobView | None:
         """Returns a job or None; one whose supervisor is dead counts as ended."""
         return self._view(app_id, read)
+
+    def require(self, app_id: str) -> JobView:
+        """Returns the state of a job.
+
+        Raises:
+            StateError: the job is not on record.
+        """
+        view = self.find(app_id)
+        if view is None:
+            raise checks.unknown_application(self.scheduler, app_id)
+        return view
 
     def provenance_folder(self, app_id: str) -> Path | None:
         """Returns the folder for the source of a job, None without such a job."""

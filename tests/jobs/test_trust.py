@@ -13,7 +13,7 @@ from torchx.jobs import pruning
 from torchx.jobs.paths import Home
 from torchx.jobs.view import load
 from torchx.schedulers.local.cancel import delete
-from torchx.schedulers.local.logs import read_logs
+from torchx.schedulers.local.scheduler import create_cwd_scheduler
 from torchx.specs.status import AppState
 
 NOBODY = 65534
@@ -138,7 +138,7 @@ def test_nothing_is_written_where_a_record_leads(home: Home, precious: Path) -> 
     with pytest.raises(StateError, match="is not a folder of this user"):
         from torchx.scheduling.logs import LogQuery
 
-        read_logs(jobs(home), "bad-1", LogQuery())
+        create_cwd_scheduler("torchx").log_chunks("bad-1", LogQuery())
 
 
 def test_a_record_of_another_job_is_damaged(home: Home) -> None:
