@@ -26,10 +26,10 @@ from torchx.schedulers.docker.container_options import without_secrets
 from torchx.schedulers.docker.labels import SCHEMA, DamageError, check_job, is_app_id
 from torchx.schedulers.docker.request import OWN
 from torchx.schedulers.docker.rules.removed import LONGEST_FILE, LONGEST_NAME, ends_path
-from torchx.schedulers.docker.services.labels import public_order
 from torchx.schedulers.docker.stalling import files as stall_files
 from torchx.schedulers.docker.supervisor_launch import usage_path
 from torchx.scheduling.preflight import without_checks
+from torchx.settings import AFTER, SERVICE
 from torchx.specs.serialize import app_from_dict, app_to_dict
 
 if TYPE_CHECKING:
@@ -266,3 +266,23 @@ def forget_absent(engine: str, present: Mapping[str, object]) -> None:
             data = load(app_id) if old and app_id not in present else None
             if data is not None and data.get("engine") == engine:
                 forget(app_id)
+
+
+def public_order(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the metadata of a role that its start and end need."""
+    order = {name: metadata[name] for name in (SERVICE, AFTER) if name in metadata}
+    service = order.get(SERVICE)
+    if isinstance(service, Mapping) and isinstance(service.get("ready"), str):
+        order[SERVICE] = {**service, "ready": public_probe(service["ready"])}
+    return order
+
+
+def public_probe(ready: str) -> str:
+    """Returns a probe without the arguments of its program and the query of its request.
+
+    >>> public_probe("http:web/health?key=1"), public_probe("cmd:ping -k 1"), public_probe("tcp:web")
+    ('http:web/health?********', 'cmd:ping ********', 'tcp:web')
+    """
+    mark = {"http": "?", "cmd": " "}.get(ready.partition(":")[0])
+    head, found, _ = ready.partition(mark) if mark else (ready, "", "")
+    return f"{head}{found}{MASK}" if found else ready

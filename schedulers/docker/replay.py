@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchx.schedulers.docker.containers import Container, damage_of
-from torchx.schedulers.docker.limits.ends import apply_limit
 from torchx.schedulers.docker.rules.job import BY_ENGINE, Job, job_of
-from torchx.schedulers.docker.rules.marks import CANCELLED, ENDED, FAILED, STOPPED, UNNEEDED
+from torchx.schedulers.docker.rules.marks import CANCELLED, ENDED, EXPIRED, FAILED, STOPPED, UNNEEDED
+from torchx.scheduling.limits import LimitRule
 from torchx.supervisor.policy import NEVER, REQUEUED, Action, End, Gang, RoleRules, Start, Stop
 
 NOT_STARTED = "it was not started before the application had ended"
@@ -325,3 +325,29 @@ def has_begun(containers: Sequence[Container]) -> bool:
 
 def _runs(container: Container | None) -> bool:
     return container is not None and container.live
+
+
+ROUNDING = 1.0
+"""Seconds before the notice at which a program may know of it, as the end of a run is a whole second."""
+
+
+def apply_limit(gang: Gang, rule: LimitRule, container: Container | None, actions: list[Action]) -> None:
+    """Applies the time limit, if a container was ended by it, or has ended after the notice.
+
+    Args:
+        gang: the rules.
+        rule: the time limit.
+        container: the newest container of a replica.
+        actions: the actions so far; changed in place.
+    """
+    if container is None or not container.ends_at:
+        return
+    finished = container.finished or 0.0
+    if container.mark == EXPIRED or finished >= container.ends_at:
+        # it drops the retries that have not begun
+        kept = [action for action in actions if not isinstance(action, Start)]
+        expired = gang.expire()
+        if expired or gang.expired:
+            actions[:] = [*kept, *expired]
+    if rule.notice and finished >= container.ends_at - rule.notice - ROUNDING:
+        gang.notice()

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -32,17 +33,21 @@ from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.gpus import keep_leases
 from torchx.schedulers.docker.labels import ATTEMPT, ENDS_AT, RETRY
-from torchx.schedulers.docker.limits.notices import Notices
+from torchx.schedulers.docker.logs import read_log
 from torchx.schedulers.docker.lookup import find_containers
 from torchx.schedulers.docker.measurement.sampling import Sampler
 from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.rules.job import job_of
-from torchx.schedulers.docker.rules.marks import CANCELLED, EXPIRED, FAILED, STOPPED, UNNEEDED
+from torchx.schedulers.docker.rules.marks import CANCELLED, EXPIRED, FAILED, REFUSED, STOPPED, UNNEEDED
+from torchx.schedulers.docker.rules.refusals import slug
 from torchx.schedulers.docker.rules.removed import Ends, ends_path
-from torchx.schedulers.docker.rules.retry_causes import RetryCauses
 from torchx.schedulers.docker.supervisor_launch import usage_path
+from torchx.schedulers.shared.notice import NOTICE_SCRIPT
+from torchx.scheduling.logs import LogQuery
+from torchx.scheduling.retry_rules import LAST_LINES, Failure, RetryRules, lines_of
 from torchx.services import NO_LONGER_NEEDED
-from torchx.supervisor.policy import REQUEUED, Start
+from torchx.specs.status import EndCause
+from torchx.supervisor.policy import REPLICA, REQUEUED, Start
 from torchx.supervisor.process import report_ready, separate
 
 with lazy_imports:
@@ -313,3 +318,111 @@ def main(argv: list[str]) -> None:
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+class RetryCauses:
+    """The rules of retries of one application.
+
+    Args:
+        engine: the engine.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._seen: set[str] = set()
+
+    def mark_refused(self, progress: Progress) -> bool:
+        """Marks the failed containers whose failure is not retried; returns True if there are any.
+
+        Args:
+            progress: the state of the application; a retry may be due.
+        """
+        if progress.end is not None or progress.cancelled or progress.retries == progress.carried_out:
+            return False
+        try:
+            rules = RetryRules.of(progress.job.cfg)
+        except ValueError:  # written by another version
+            rules = RetryRules()
+        marked = False
+        for container in _causes_of_retries(progress):
+            if container.id in self._seen:
+                continue
+            self._seen.add(container.id)
+            rule = rules.refused_by(self._failure(container, rules))
+            if rule:
+                end_all(self._engine, [container], f"{REFUSED}{slug(rule)}", 0.0)
+                marked = True
+        return marked
+
+    def _failure(self, container: Container, rules: RetryRules) -> Failure:
+        lines: list[str] = []
+        if rules.reads_lines:
+            log = read_log(self._engine, container, LogQuery(tail=LAST_LINES))
+            lines = lines_of(b"".join(line[2] for line in log))
+        code = None if container.signal else container.exit_code
+        known = EndCause.OUT_OF_MEMORY if container.oom else None
+        return Failure(code, container.signal, "", lines, known)
+
+
+def _causes_of_retries(progress: Progress) -> Iterator[Container]:
+    """Yields the containers whose failures have caused the retries that are due."""
+    failed: list[tuple[float, Container, str]] = []
+    for ordinal, (role, _) in enumerate(progress.job.members):
+        newest = progress.newest(ordinal)
+        if newest is None or newest.live or newest.mark or not newest.exit_code or not role.max_retries:
+            continue
+        if newest.attempt >= progress.expected[ordinal]:
+            failed.append((newest.finished or newest.created, newest, role.policy))
+    failed.sort(key=lambda each: each[0])
+    yield from (container for _, container, policy in failed if policy == REPLICA)
+    # the others have ended because of the first one, or after it
+    yield from [container for _, container, policy in failed if policy != REPLICA][:1]
+
+
+class Notices:
+    """Applies the time limit, and sends the notice, once to each container.
+
+    Args:
+        engine: the engine.
+        report: called with a line about a container that cannot be notified.
+    """
+
+    def __init__(self, engine: Engine, report: Callable[[str], None]) -> None:
+        self._engine, self._report = engine, report
+        self._notified: set[str] = set()
+
+    def apply_limit(self, progress: Progress) -> None:
+        """Applies the time limit to an application if it is reached while containers run."""
+        if progress.ends_at and progress.end is None and time.time() >= progress.ends_at and _live(progress):
+            progress.expire()
+
+    def send_due(self, progress: Progress) -> float:
+        """Sends the notice if it is due; returns the seconds until the notice or the limit."""
+        rule, left = progress.job.limits, progress.ends_at - time.time()
+        if not progress.ends_at or progress.gang.expired or progress.cancelled:
+            return float("inf")
+        if not rule.notice or left <= 0:
+            return max(left, 1.0)
+        if left > rule.notice:
+            return left - rule.notice
+        new = [container for container in _live(progress) if container.id not in self._notified]
+        self._notified.update(container.id for container in new)
+        number = signal.Signals[f"SIG{rule.signal}"].value
+        command = ["sh", "-c", NOTICE_SCRIPT, "sh", rule.signal, str(number), "1", str(math.ceil(left))]
+        for container, result in zip(new, in_parallel(lambda c: self._run(c, command), new), strict=True):
+            if isinstance(result, Exception):
+                self._report(f"{container.name} was not notified: {result}")
+        return left
+
+    def _run(self, container: Container, command: list[str]) -> None:
+        """Starts a program in a container.
+
+        Raises:
+            StateError: the engine cannot start it, for example since the image has no shell.
+        """
+        made = self._engine.call("POST", f"/containers/{container.id}/exec", body={"Cmd": command})
+        self._engine.call("POST", f"/exec/{made['Id']}/start", body={"Detach": True})
+
+
+def _live(progress: Progress) -> list[Container]:
+    return [c for mine in progress.replicas for c in mine[-1:] if c.live]

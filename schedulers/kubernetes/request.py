@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx.masking import MASK, SecretValue
 from torchx.schedulers.kubernetes.checks import notes_of, process_notes
 from torchx.schedulers.kubernetes.gang.attempts import SPARE
 from torchx.schedulers.kubernetes.limits import by_torchx, check_roles, notes_of_limits, with_requeues
@@ -26,7 +28,6 @@ from torchx.schedulers.kubernetes.manifests.workspace import (
     config_map_names,
     plan_workspaces,
 )
-from torchx.schedulers.kubernetes.manifests.yaml_text import dump
 from torchx.schedulers.kubernetes.options import AUTO, JOB, JOBSET, VOLCANO
 from torchx.schedulers.kubernetes.record import write_record
 from torchx.scheduling.checks import has_services
@@ -36,8 +37,9 @@ from torchx.specs.run_options import CfgVal
 with lazy_imports:
     import json
 
-    from torchx.schedulers.kubernetes.services import checks as service_checks
+    import yaml
 
+    from torchx.schedulers.kubernetes.services import checks as service_checks
 
 LARGEST = 1_500_000
 """Maximum size of an object in a cluster, in bytes of JSON."""
@@ -210,3 +212,43 @@ def _check_size(manifests: list[dict[str, Any]], kind: str) -> None:
                 f"{LARGEST / 1e6:.1f} MB",
                 hint=many if kind == VOLCANO else "move long arguments to a file",
             )
+
+
+_PLAIN = re.compile(r"[A-Za-z/$][A-Za-z0-9_./$-]*")
+_BREAKS = frozenset("\x85\u2028\u2029")  # line ends in YAML, which a block scalar would change
+_NO_TEXT = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null"])
+
+
+def dump(manifests: Iterable[Mapping[str, Any]]) -> str:
+    """Returns manifests as YAML documents.
+
+    Strings that some parsers read as numbers or booleans are quoted, such as ``1e3`` and ``y``, which are
+    strings for PyYAML but not for ``kubectl``.
+
+    >>> print(dump([{"value": "1e3", "args": ["-c", "echo a\\necho b\\n"]}]), end="")
+    value: "1e3"
+    args:
+    - "-c"
+    - |
+      echo a
+      echo b
+    """
+
+    class Dumper(yaml.SafeDumper):
+        """Writes plain data without aliases."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def text(dumper: Dumper, value: str) -> yaml.ScalarNode:
+        plain = _PLAIN.fullmatch(value) and value.lower() not in _NO_TEXT
+        # PyYAML quotes a string that a block cannot hold
+        style = None if plain else "|" if "\n" in value and _BREAKS.isdisjoint(value) else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Dumper.add_representer(str, text)
+    Dumper.add_representer(SecretValue, lambda dumper, value: text(dumper, MASK))
+    written: str = yaml.dump_all(
+        manifests, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100_000, explicit_start=False
+    )
+    return written

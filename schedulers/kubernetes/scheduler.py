@@ -25,7 +25,7 @@ with lazy_imports:
     from torchx.schedulers.kubernetes import exec as kubernetes_exec
     from torchx.schedulers.kubernetes import reconcile as kubernetes_reconcile
     from torchx.schedulers.kubernetes import usage as kubernetes_usage
-    from torchx.schedulers.kubernetes import wait as kubernetes_wait
+    from torchx.schedulers.kubernetes import watch as kubernetes_wait
     from torchx.schedulers.kubernetes.many import actions as many_actions
     from torchx.schedulers.kubernetes.many import submit as many_submit
 

@@ -8,7 +8,7 @@ import pytest
 from supervisor.test_policy import gang, run
 
 from torchx.scheduling.limits import LimitRule
-from torchx.supervisor.clock import RunClock
+from torchx.supervisor.limits import RunClock
 from torchx.supervisor.policy import End, Gang, Requeue, RoleRules, Start, Stop
 
 TWO = RoleRules("w", range(2), max_retries=3)

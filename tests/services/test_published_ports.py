@@ -8,7 +8,7 @@ import threading
 import pytest
 from support import wait_until
 
-from torchx.schedulers.docker.services.checks import is_reachable
+from torchx.schedulers.docker.services.readiness import is_reachable
 from torchx.supervisor.services.probes import CLOSED, PortCheck
 
 

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from torchx.errors import StateError
+from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.schedulers.docker.engine.address import (
+    NO_SOCKET,
+    START,
+    WITHOUT_DOCKER,
     Address,
     NoEngineError,
     encrypted,
@@ -33,10 +38,12 @@ from torchx.schedulers.docker.engine.http import (
     reason,
     status_of,
 )
-from torchx.schedulers.docker.engine.versions import choose_version, parse_version
 
 with lazy_imports:
-    from torchx.schedulers.docker.engine import duplex, ssh, unreachable
+    from torchx.schedulers.docker.engine import duplex, ssh
+
+if TYPE_CHECKING:
+    from torchx.schedulers.docker.engine.ssh import Tunnels
 
 PATIENCE = 60.0
 """Default timeout of a request in seconds."""
@@ -346,9 +353,104 @@ class Engine:
 
     def unreachable(self, error: Exception) -> NoEngineError:
         """Converts a connection error to a NoEngineError with the reason and a hint."""
-        return unreachable.explain(self.address, self._tunnels, error)
+        return explain(self.address, self._tunnels, error)
 
 
 def _raise_rejection(response: http.client.HTTPResponse) -> None:
     if response.status >= 400:
         raise EngineError(response.status, reason(response.read()))
+
+
+def explain(address: Address, tunnels: Tunnels | None, error: Exception) -> NoEngineError:
+    """Converts a connection error to a NoEngineError with the reason and a hint.
+
+    Args:
+        address: the address of the engine.
+        tunnels: the ssh connections, if the engine is reached over ssh.
+        error: the error.
+    """
+    if tunnels is not None:
+        if isinstance(error, FileNotFoundError):
+            why, hint = "no program `ssh`", "install an ssh client"
+        else:
+            why = tunnels.reason() or _first_line(error)
+            hint = f"this has to work without a password: {tunnels.shown}"
+    elif isinstance(error, socket.gaierror):
+        why, hint = "no such host", "check the address"
+    elif isinstance(error, PermissionError):
+        why, hint = "permission denied", "add yourself to the group `docker`, or set DOCKER_HOST"
+    elif isinstance(error, FileNotFoundError):
+        why, hint = NO_SOCKET, START
+    elif isinstance(error, TimeoutError):
+        why, hint = "timed out", "check the engine: docker info"
+    elif isinstance(error, ConnectionRefusedError):
+        why, hint = "connection refused", START
+    elif type(error).__name__ == "SSLCertVerificationError":  # by name, to not import ssl
+        why = f"its certificate is not trusted: {getattr(error, 'verify_message', error)}"
+        context = address.origin.startswith("context")
+        any_certificate = "SkipTLSVerify in the context" if context else "DOCKER_TLS_VERIFY=0"
+        hint = (
+            f"save its CA certificate as {address.certificates}/ca.pem, "
+            f"or accept any certificate: {any_certificate}"
+        )
+    else:
+        why, hint = _first_line(error), START
+    return no_engine(address, why, hint)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+OLDEST = (1, 40)
+"""The oldest supported version: Docker 19.03."""
+NEWEST = (1, 47)
+"""The newest version used, unless an engine requires a newer one."""
+SETTING = "DOCKER_API_VERSION"
+
+_Version = tuple[int, ...]
+
+
+def parse_version(text: object) -> _Version:
+    """Returns a version as numbers; empty if it is invalid.
+
+    >>> parse_version("1.41"), parse_version("v1"), parse_version(None)
+    ((1, 41), (), ())
+    """
+    match = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", text) if isinstance(text, str) else None
+    return (int(match[1]), int(match[2])) if match else ()
+
+
+def choose_version(address: Address, offered: _Version, minimum: Callable[[], _Version]) -> str:
+    """Returns the version to use with an engine.
+
+    Args:
+        address: its address.
+        offered: the newest version that it supports.
+        minimum: returns the oldest version that it supports; called for engines newer than this client.
+
+    Raises:
+        StateError: the engine is too old.
+        UsageError: DOCKER_API_VERSION is invalid, or not supported.
+    """
+    if offered < OLDEST:
+        raise StateError(
+            f"the Docker engine at {address} is too old: its API version is {_text(offered)}, "
+            f"{_text(OLDEST)} is needed",
+            hint=f"upgrade it to Docker 19.03 or newer; {WITHOUT_DOCKER}",
+        )
+    setting = os.environ.get(SETTING, "")
+    if setting:
+        wanted = parse_version(setting.removeprefix("v"))
+        if not OLDEST <= wanted <= offered:
+            raise UsageError(
+                f"{SETTING} is {setting}, expected a version from {_text(OLDEST)} to {_text(offered)}, "
+                f"the newest of the engine at {address}",
+                hint=f"use the newest version that both support: unset {SETTING}",
+            )
+        return _text(wanted)
+    return _text(offered if offered <= NEWEST else max(NEWEST, minimum()))
+
+
+def _text(version: _Version) -> str:
+    return ".".join(map(str, version))

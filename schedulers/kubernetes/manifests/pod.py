@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,12 +31,13 @@ from torchx.schedulers.kubernetes.manifests.names import (
     label_value,
     slug,
 )
-from torchx.schedulers.kubernetes.manifests.probe import readiness_probe
 from torchx.schedulers.kubernetes.manifests.secrets import secret_variable
 from torchx.schedulers.kubernetes.manifests.volumes import volumes_of
 from torchx.schedulers.kubernetes.manifests.workspace import FOLDER, add_to
 from torchx.scheduling.checks import is_utf8
 from torchx.scheduling.preflight import with_checks
+from torchx.services.probe import CMD, HTTP, TCP, ServiceRule
+from torchx.settings import SERVICE
 from torchx.specs.app import AppDef, Role
 from torchx.specs.named_resources_aws import EFA_DEVICE, K8S_ITYPE
 from torchx.specs.run_options import CfgVal
@@ -298,3 +300,34 @@ def _where(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
         "imagePullSecrets": [{"name": name} for name in options.strings(cfg, "image_pull_secrets")],
     }
     return {name: value for name, value in spec.items() if value}
+
+
+LONGEST_CHECK = 5
+"""Seconds that a single check may take."""
+
+
+def readiness_probe(role: Role, filler: MacroFiller) -> dict[str, Any]:
+    """Returns the fields of a container for the probe of a service; empty if the cluster has no such probe.
+
+    Args:
+        role: the role.
+        filler: substitutes its macros.
+
+    >>> from torchx.specs import service
+    >>> web = service(Role("web", "img", port_map={"http": 80}), "http:http/health")
+    >>> readiness_probe(web, MacroFiller("ns:a", None))["readinessProbe"]["httpGet"]
+    {'port': 80, 'path': '/health'}
+    """
+    if SERVICE not in role.metadata:
+        return {}
+    probe = ServiceRule.of(role.metadata[SERVICE]).probe
+    port = int(probe.port) if probe.port.isdigit() else role.port_map.get(probe.port, 0)
+    checks: dict[str, dict[str, Any]] = {
+        HTTP: {"httpGet": {"port": port, "path": probe.text}},
+        TCP: {"tcpSocket": {"port": port}},
+        CMD: {"exec": {"command": [filler.fill(word) for word in shlex.split(probe.text)]}},
+    }
+    if probe.kind not in checks:
+        return {}
+    times = {"periodSeconds": 1, "timeoutSeconds": LONGEST_CHECK, "failureThreshold": 3}
+    return {"readinessProbe": {**checks[probe.kind], **times}}

@@ -6,15 +6,29 @@ cancellation, and a job that is marked as no longer needed is ended by the next 
 
 from __future__ import annotations
 
-from torchx.schedulers.kubernetes.api.client import Cluster, Object
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from torchx.schedulers.kubernetes.api.client import Cluster
+from torchx.schedulers.kubernetes.api.objects import Object, annotation, deleted, owns
 from torchx.schedulers.kubernetes.api.pod_ends import now
-from torchx.schedulers.kubernetes.cancel import end_jobs
-from torchx.schedulers.kubernetes.gang.restarts import is_cancelled
+from torchx.schedulers.kubernetes.cancel import end_jobs, has_failed
+from torchx.schedulers.kubernetes.gang.restarts import Replay, is_cancelled
 from torchx.schedulers.kubernetes.manifests.names import AWAITS
-from torchx.schedulers.kubernetes.objects import RELEASED, STOPPED, Facts, main_path
-from torchx.schedulers.kubernetes.services.plan import plan_of
+from torchx.schedulers.kubernetes.objects import (
+    HELD,
+    RELEASED,
+    STOPPED,
+    Facts,
+    is_ended_by_us,
+    main_path,
+    role_index,
+)
 from torchx.schedulers.kubernetes.services.probing import probe
+from torchx.schedulers.kubernetes.services.roles import awaits, is_released, names_of, services_of
+from torchx.schedulers.kubernetes.state.attempts import ended_by_us, live
 from torchx.schedulers.kubernetes.status import job_facts
+from torchx.services.probe import ServiceRule
 from torchx.specs.status import is_terminal
 
 
@@ -49,3 +63,61 @@ def _start(cluster: Cluster, facts: Facts, main: Object) -> bool:
 
 def _patch(cluster: Cluster, facts: Facts, main: Object, change: Object) -> None:
     cluster.patch(main_path("job", facts.namespace, main["metadata"]["name"]), change)
+
+
+class Plan(NamedTuple):
+    """The next steps of an application with services or an order of starts.
+
+    Attributes:
+        start: the jobs to start.
+        release: the jobs that are no longer needed, and not marked as such.
+        end: the jobs to end after a failure.
+    """
+
+    start: list[Object]
+    release: list[Object]
+    end: list[Object]
+
+
+def plan_of(facts: Facts) -> Plan:
+    """Returns the next steps, if no restart is due and the application was not cancelled."""
+    if any(annotation(main, HELD) for main in facts.mains) or len(facts.mains) < len(names_of(facts)):
+        return Plan([], [], [])  # its submission, or its deletion, is not complete
+    replay = Replay(facts)
+    gang = replay.gang
+    if facts.fails_fast and (gang.first_failure is not None or _has_failed(facts)):
+        return Plan([], [], [main for main in facts.mains if _is_to_be_ended(facts, main)])
+    services = services_of(facts)
+    if gang.released:
+        due = [main for main in facts.mains if role_index(main) in services or awaits(main)]
+        return Plan([], [m for m in due if not (is_ended_by_us(m) or _was_tolerated(m, services))], [])
+    started = {n for n, rule in enumerate(replay.rules) if all(map(gang.wants, rule.replicas))}
+    return Plan([m for m in facts.mains if awaits(m) and role_index(m) in started], [], [])
+
+
+def _is_to_be_ended(facts: Facts, main: Object) -> bool:
+    """Returns True if a job has to be ended after a failure; one that has failed ends itself without pods."""
+    own = (pod for pod in facts.pods if owns(main, pod))
+    runs = any(live(pod) and not deleted(pod) and not ended_by_us(pod) for pod in own)
+    return not is_ended_by_us(main) and (runs or not has_failed(facts, main))
+
+
+def _was_tolerated(main: Object, services: Mapping[int, ServiceRule]) -> bool:
+    """Returns True if a service that is not critical has ended by itself."""
+    number = role_index(main)
+    rule = None if number is None else services.get(number)
+    return rule is not None and not rule.critical and is_terminal(job_facts("job", main).state)
+
+
+def _has_failed(facts: Facts) -> bool:
+    return any(has_failed(facts, main) for main in _needed(facts))
+
+
+def _needed(facts: Facts) -> Iterator[Object]:
+    """Yields the jobs whose failure is that of the application."""
+    services = services_of(facts)
+    for main in facts.mains:
+        number = role_index(main)
+        rule = None if number is None else services.get(number)
+        if (rule is None or rule.critical) and not is_released(main):
+            yield main

@@ -1,1 +1,0 @@
-"""Time limits of applications in containers."""
