@@ -137,28 +137,33 @@ def submitted_at(line: bytes) -> float:
     return value if 0.0 <= value <= shape.LATEST else 0.0  # as shape.timestamp; called for each line
 
 
+_ENDED_JOB = shape.object_of(
+    EndedJob,
+    {
+        "app_id": shape.handle_text,
+        "scheduler": shape.handle_text,
+        "session": shape.handle_text,
+        "name": shape.text,
+        "state": lambda value, _: ENDS[ENDS.index(value)],
+        "submitted_at": shape.timestamp,
+        "started_at": shape.or_none(shape.timestamp),
+        "ended_at": shape.or_none(shape.timestamp),
+        "exit_code": shape.exit_code,
+        "msg": shape.text,
+        "tags": lambda value, _: valid_tags(value) or None,
+    },
+)
+
+
 def parse(line: bytes) -> EndedJob | None:
     """Parses a line of the list; returns None if it is damaged."""
     try:
         data = shape.mapping(json.loads(line), "line")
         if not data.keys() <= _FIELDS:
             return None
-        job = EndedJob(**data)
-        started, ended = job.started_at, job.ended_at
-        return job._replace(
-            app_id=shape.handle_text(job.app_id, "app_id"),
-            scheduler=shape.handle_text(job.scheduler, "scheduler"),
-            session=shape.handle_text(job.session, "session"),
-            name=shape.text(job.name, "name"),
-            state=ENDS[ENDS.index(job.state)],
-            submitted_at=shape.timestamp(job.submitted_at, "submitted_at"),
-            started_at=None if started is None else shape.timestamp(started, "started_at"),
-            ended_at=None if ended is None else shape.timestamp(ended, "ended_at"),
-            exit_code=shape.exit_code(job.exit_code, "exit_code"),
-            msg=shape.text(job.msg, "msg"),
-            tags=valid_tags(job.tags) or None,
-        )
-    except (ValueError, TypeError, RecursionError):
+        job: EndedJob = _ENDED_JOB(data, "line")
+        return job
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
 

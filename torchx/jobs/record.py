@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -154,7 +154,7 @@ class JobRecord(NamedTuple):
                     hint="upgrade torchx to read it",
                     code="newer_record",
                 )
-            record = _record(data)
+            record: JobRecord = _RECORD(data, "record")
             _check_place(record, path.parent.name)
         except KeyError as error:
             raise damaged(path, f"{error} is missing") from error
@@ -210,43 +210,43 @@ def _read(path: Path) -> bytes:
         raise FileNotFoundError(errno.ENOENT, str(error), str(path)) from error
 
 
-def _record(data: Mapping[str, Any]) -> JobRecord:
-    return JobRecord(
-        app_id=shape.handle_text(data["app_id"], "app_id"),
-        scheduler=shape.handle_text(data["scheduler"], "scheduler"),
-        session=shape.handle_text(data["session"], "session"),
-        name=shape.text(data["name"], "name"),
-        submitted_at=shape.timestamp(data["submitted_at"], "submitted_at"),
-        log_dir=shape.system_text(data["log_dir"], "log_dir"),
-        roles=[_role(shape.mapping(role, "roles")) for role in shape.sequence(data["roles"], "roles")],
-        app=dict(shape.mapping(data["app"], "app")),
-        cfg=dict(shape.mapping(data["cfg"], "cfg")),
-        grace=shape.number(data.get("grace", 10.0), "grace", shape.LATEST),
-        fail_fast=bool(data.get("fail_fast", True)),
-        backoff=shape.number(data.get("backoff", 1.0), "backoff", shape.LATEST),
-    )
+def _plain_dict(value: Any, name: str) -> dict[str, Any]:
+    return dict(shape.mapping(value, name))
 
 
-def _role(data: Mapping[str, Any]) -> RoleRecord:
-    cwd, workspace, service = data.get("cwd"), data.get("workspace"), data.get("service")
-    return RoleRecord(
-        name=shape.system_text(data["name"], "name of a role"),
-        replicas=[
-            _replica(shape.mapping(item, "replicas")) for item in shape.sequence(data["replicas"], "replicas")
-        ],
-        env=shape.environment(data["env"], "env"),
-        cwd=None if cwd is None else shape.system_text(cwd, "cwd"),
-        max_retries=shape.integer(data.get("max_retries", 0), "max_retries"),
-        retry_policy=shape.handle_text(data.get("retry_policy", "APPLICATION"), "retry_policy"),
-        gpus=shape.integer(data.get("gpus", 0), "gpus"),
-        workspace=None if workspace is None else shape.system_text(workspace, "workspace"),
-        service=None if service is None else dict(shape.mapping(service, "service")),
-        after=tuple(shape.system_texts(data.get("after", []), "after")),
-    )
-
-
-def _replica(data: Mapping[str, Any]) -> ReplicaRecord:
-    return ReplicaRecord(shape.system_texts(data["args"], "args"), shape.environment(data["env"], "env"))
+_REPLICA = shape.object_of(ReplicaRecord, {"args": shape.system_texts, "env": shape.environment})
+_ROLE = shape.object_of(
+    RoleRecord,
+    {
+        "name": lambda value, _: shape.system_text(value, "name of a role"),
+        "replicas": shape.list_of(_REPLICA),
+        "env": shape.environment,
+        "cwd": shape.or_none(shape.system_text),
+        "max_retries": shape.integer,
+        "retry_policy": shape.handle_text,
+        "gpus": shape.integer,
+        "workspace": shape.or_none(shape.system_text),
+        "service": shape.or_none(_plain_dict),
+        "after": shape.tuple_of(shape.system_text),
+    },
+)
+_RECORD = shape.object_of(
+    JobRecord,
+    {
+        "app_id": shape.handle_text,
+        "scheduler": shape.handle_text,
+        "session": shape.handle_text,
+        "name": shape.text,
+        "submitted_at": shape.timestamp,
+        "log_dir": shape.system_text,
+        "roles": shape.list_of(_ROLE),
+        "app": _plain_dict,
+        "cfg": _plain_dict,
+        "grace": shape.timestamp,
+        "fail_fast": lambda value, _: bool(value),
+        "backoff": shape.timestamp,
+    },
+)
 
 
 def _check_place(record: JobRecord, folder: str) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
+
+Check = Callable[[Any, str], Any]
+"""Returns a checked value; takes the value and the name of its field."""
 
 LATEST = 250_000_000_000.0
 """Latest valid time in seconds since the epoch; later ones cannot be converted to every time zone."""
@@ -165,3 +168,47 @@ def sequence(value: Any, name: str) -> list[Any]:
     if not isinstance(value, list):
         raise TypeError(f"`{name}` is not a list")
     return value
+
+
+def flag(value: Any, name: str) -> bool:
+    """Returns a truth value.
+
+    Raises:
+        TypeError: it is not true or false.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"`{name}` is not true or false")
+    return value
+
+
+def or_none(check: Check) -> Check:
+    """Returns a check that also accepts None."""
+    return lambda value, name: None if value is None else check(value, name)
+
+
+def list_of(check: Check) -> Check:
+    """Returns a check of each item of a list."""
+    return lambda value, name: [check(item, name) for item in sequence(value, name)]
+
+
+def tuple_of(check: Check) -> Check:
+    """Returns a check of each item of a list, which returns a tuple."""
+    return lambda value, name: tuple(check(item, name) for item in sequence(value, name))
+
+
+def object_of(kind: Any, checks: Mapping[str, Check], optional: Collection[str] | None = None) -> Check:
+    """Returns a check of a JSON object with the fields of a named tuple, which it makes; others are ignored.
+
+    Args:
+        kind: the class of the named tuple.
+        checks: the check of each field.
+        optional: the fields that may be missing (default: all that have a default).
+    """
+    may_lack = kind._field_defaults if optional is None else optional
+
+    def check(value: Any, name: str) -> Any:
+        data = mapping(value, name)
+        present = {field: each for field, each in checks.items() if field in data or field not in may_lack}
+        return kind(**{field: each(data[field], field) for field, each in present.items()})
+
+    return check

@@ -84,7 +84,8 @@ class Ticket(NamedTuple):
             StateError: it is damaged.
         """
         try:
-            return _ticket(json.loads(files.read_file(paths.ticket, LARGEST)))
+            ticket: Ticket = _TICKET(json.loads(files.read_file(paths.ticket, LARGEST)), "ticket")
+            return ticket
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise StateError(
                 f"{paths.ticket} is damaged: {error}",
@@ -93,44 +94,45 @@ class Ticket(NamedTuple):
             ) from error
 
 
-def _ticket(data: Any) -> Ticket:
-    data = shape.mapping(data, "ticket")
-    limit = data.get("limit")
-    return Ticket(
-        app_id=shape.handle_text(data["app_id"], "app_id"),
-        at=shape.timestamp(data["at"], "at"),
-        gpus=shape.integer(data["gpus"], "gpus"),
-        cpus=_units(data["cpus"], "cpus"),
-        memory=_units(data["memory"], "memory"),
-        visible=tuple(_gpu(item) for item in shape.sequence(data["visible"], "visible")),
-        per_role=tuple(
-            (shape.text(role, "role"), shape.integer(count, "gpus")) for role, count in data["per_role"]
-        ),
-        ports=tuple(shape.text(name, "ports") for name in shape.sequence(data["ports"], "ports")),
-        priority=_priority(data["priority"]),
-        limit=None if limit is None else shape.number(limit, "limit", shape.LATEST),
-        held=bool(data["held"]),
-        boot_id=shape.text(data["boot_id"], "boot_id"),
-        cwd=shape.system_text(data["cwd"], "cwd"),
-        umask=shape.integer(data["umask"], "umask"),
-        place_at=shape.timestamp(data.get("place_at", 0.0), "place_at"),
-    )
-
-
 def _units(data: Any, name: str) -> tuple[tuple[str, ...], int]:
     names, count = shape.sequence(data, name)
     return tuple(shape.text(item, name) for item in shape.sequence(names, name)), shape.integer(count, name)
 
 
-def _gpu(data: Any) -> tuple[str, str, str]:
-    lease, text, number = (shape.text(item, "visible") for item in shape.sequence(data, "visible"))
+def _gpu(data: Any, name: str) -> tuple[str, str, str]:
+    lease, text, number = (shape.text(item, name) for item in shape.sequence(data, name))
     return lease, text, number
 
 
-def _priority(value: Any) -> int:
+def _priority(value: Any, name: str) -> int:
     if type(value) is not int or abs(value) > MOST_PRIORITY:
-        raise ValueError("`priority` is not a priority")
+        raise ValueError(f"`{name}` is not a priority")
     return value
+
+
+_TICKET = shape.object_of(
+    Ticket,
+    {
+        "app_id": shape.handle_text,
+        "at": shape.timestamp,
+        "gpus": shape.integer,
+        "cpus": _units,
+        "memory": _units,
+        "visible": shape.tuple_of(_gpu),
+        "per_role": lambda value, _: tuple(
+            (shape.text(role, "role"), shape.integer(count, "gpus")) for role, count in value
+        ),
+        "ports": shape.tuple_of(shape.text),
+        "priority": _priority,
+        "limit": shape.or_none(shape.timestamp),
+        "held": lambda value, _: bool(value),
+        "boot_id": shape.text,
+        "cwd": shape.system_text,
+        "umask": shape.integer,
+        "place_at": shape.timestamp,
+    },
+    optional=("limit", "place_at"),
+)
 
 
 def folder_of(app_id: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 from torchx.jobs import shape
 
@@ -26,8 +27,6 @@ MODES = (0, PLAIN, EXECUTABLE, LINK)
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-
-Item = TypeVar("Item")
 
 
 class File(NamedTuple):
@@ -217,98 +216,12 @@ class Provenance(NamedTuple):
         data = shape.mapping(data, "provenance")
         if shape.integer(data["schema"], "schema", minimum=1) > SCHEMA:
             raise ValueError(f"a newer version wrote it (schema {data['schema']}, known: {SCHEMA})")
-        return cls(
-            submitted_at=shape.timestamp(data["submitted_at"], "submitted_at"),
-            torchx_version=shape.text(data.get("torchx_version", ""), "torchx_version"),
-            command_line=shape.text(data.get("command_line", ""), "command_line"),
-            directory=shape.system_text(data.get("directory", ""), "directory"),
-            live=_flag(data.get("live", False), "live"),
-            recorded_at=_optional(data.get("recorded_at"), lambda at: shape.timestamp(at, "recorded_at")),
-            source=_optional(data.get("source"), _source),
-            python=_optional(data.get("python"), _python),
-            machine=_optional(data.get("machine"), _machine),
-            notes=_texts(data.get("notes", []), "notes"),
-            recording=_flag(data.get("recording", False), "recording"),
-        )
+        return cast(Provenance, _PROVENANCE(data, "provenance"))
 
 
-def _source(data: Any) -> Source:
-    data = shape.mapping(data, "source")
-    return Source(
-        folder=shape.system_text(data["folder"], "folder"),
-        commit=_matching(_COMMIT, data.get("commit", ""), "commit"),
-        branch=shape.text(data.get("branch", ""), "branch"),
-        remote=shape.text(data.get("remote", ""), "remote"),
-        objects=shape.system_text(data.get("objects", ""), "objects"),
-        files=tuple(_file(item) for item in shape.sequence(data.get("files", []), "files")),
-        diff_size=_optional(data.get("diff_size"), lambda size: shape.integer(size, "diff_size")),
-        submodules=tuple(
-            _submodule(item) for item in shape.sequence(data.get("submodules", []), "submodules")
-        ),
-        notes=_texts(data.get("notes", []), "notes"),
-        complete=_flag(data.get("complete", False), "complete"),
-        ignored=tuple(shape.system_texts(data.get("ignored", []), "ignored")),
-    )
-
-
-def _file(data: Any) -> File:
-    data = shape.mapping(data, "files")
-    return File(
-        path=_path(data["path"]),
-        change=CHANGES[CHANGES.index(data["change"])],
-        mode=MODES[MODES.index(data.get("mode", 0))],
-        size=shape.integer(data.get("size", 0), "size"),
-        digest=_matching(_DIGEST, data.get("digest", ""), "digest"),
-        omitted=shape.text(data.get("omitted", ""), "omitted"),
-    )
-
-
-def _submodule(data: Any) -> Submodule:
-    data = shape.mapping(data, "submodules")
-    return Submodule(
-        path=_path(data["path"]),
-        commit=_matching(_COMMIT, data.get("commit", ""), "commit"),
-        objects=shape.system_text(data.get("objects", ""), "objects"),
-        expected=_matching(_COMMIT, data.get("expected", ""), "expected"),
-    )
-
-
-def _python(data: Any) -> Python:
-    data = shape.mapping(data, "python")
-    packages = shape.mapping(data.get("packages", {}), "packages")
-    editable = shape.mapping(data.get("editable", {}), "editable")
-    return Python(
-        version=shape.text(data["version"], "version"),
-        executable=shape.system_text(data["executable"], "executable"),
-        origin=PROGRAM if data.get("origin") == PROGRAM else LAUNCHER,
-        packages={shape.text(k, "packages"): shape.text(v, "packages") for k, v in packages.items()},
-        editable={shape.text(name, "editable"): _editable(value) for name, value in editable.items()},
-    )
-
-
-def _editable(data: Any) -> Editable:
-    data = shape.mapping(data, "editable")
-    return Editable(
-        path=shape.system_text(data["path"], "path"),
-        commit=_matching(_COMMIT, data.get("commit", ""), "commit"),
-        dirty=_optional(data.get("dirty"), lambda dirty: _flag(dirty, "dirty")),
-    )
-
-
-def _machine(data: Any) -> Machine:
-    data = shape.mapping(data, "machine")
-    return Machine(
-        host=shape.text(data["host"], "host"),
-        user=shape.text(data.get("user", ""), "user"),
-        platform=shape.text(data.get("platform", ""), "platform"),
-        gpus=_texts(data.get("gpus", []), "gpus"),
-        driver=shape.text(data.get("driver", ""), "driver"),
-    )
-
-
-def _path(value: Any) -> str:
+def _path(value: Any, name: str) -> str:
     """Returns a relative path that stays in its folder, and names no part of a repository's own files."""
-    path = shape.system_text(value, "path")
+    path = shape.system_text(value, name)
     parts = path.split("/")
     if "\0" in path or any(part in ("", ".", "..") or part == ".git" for part in parts):
         raise ValueError("`path` is not a path of a working tree")
@@ -322,15 +235,91 @@ def _matching(pattern: re.Pattern[str], value: Any, name: str) -> str:
     return text
 
 
-def _flag(value: Any, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"`{name}` is not true or false")
-    return value
+def _one_of(values: Sequence[Any]) -> shape.Check:
+    return lambda value, name: values[values.index(value)]
 
 
-def _texts(value: Any, name: str) -> tuple[str, ...]:
-    return tuple(shape.text(item, name) for item in shape.sequence(value, name))
+def _origin(value: Any, name: str) -> str:
+    return PROGRAM if value == PROGRAM else LAUNCHER
 
 
-def _optional(value: Any, convert: Callable[[Any], Item]) -> Item | None:
-    return None if value is None else convert(value)
+def _mapping_of(check: shape.Check) -> shape.Check:
+    def checked(value: Any, name: str) -> dict[str, Any]:
+        items = shape.mapping(value, name).items()
+        return {shape.text(key, name): check(item, name) for key, item in items}
+
+    return checked
+
+
+_commit = partial(_matching, _COMMIT)
+_FILE = shape.object_of(
+    File,
+    {
+        "path": _path,
+        "change": _one_of(CHANGES),
+        "mode": _one_of(MODES),
+        "size": shape.integer,
+        "digest": partial(_matching, _DIGEST),
+        "omitted": shape.text,
+    },
+)
+_SUBMODULE = shape.object_of(
+    Submodule,
+    {"path": _path, "commit": _commit, "objects": shape.system_text, "expected": _commit},
+)
+_SOURCE = shape.object_of(
+    Source,
+    {
+        "folder": shape.system_text,
+        "commit": _commit,
+        "branch": shape.text,
+        "remote": shape.text,
+        "objects": shape.system_text,
+        "files": shape.tuple_of(_FILE),
+        "diff_size": shape.or_none(shape.integer),
+        "submodules": shape.tuple_of(_SUBMODULE),
+        "notes": shape.tuple_of(shape.text),
+        "complete": shape.flag,
+        "ignored": shape.tuple_of(shape.system_text),
+    },
+)
+_EDITABLE = shape.object_of(
+    Editable,
+    {"path": shape.system_text, "commit": _commit, "dirty": shape.or_none(shape.flag)},
+)
+_PYTHON = shape.object_of(
+    Python,
+    {
+        "version": shape.text,
+        "executable": shape.system_text,
+        "origin": _origin,
+        "packages": _mapping_of(shape.text),
+        "editable": _mapping_of(_EDITABLE),
+    },
+)
+_MACHINE = shape.object_of(
+    Machine,
+    {
+        "host": shape.text,
+        "user": shape.text,
+        "platform": shape.text,
+        "gpus": shape.tuple_of(shape.text),
+        "driver": shape.text,
+    },
+)
+_PROVENANCE = shape.object_of(
+    Provenance,
+    {
+        "submitted_at": shape.timestamp,
+        "torchx_version": shape.text,
+        "command_line": shape.text,
+        "directory": shape.system_text,
+        "live": shape.flag,
+        "recorded_at": shape.or_none(shape.timestamp),
+        "source": shape.or_none(_SOURCE),
+        "python": shape.or_none(_PYTHON),
+        "machine": shape.or_none(_MACHINE),
+        "notes": shape.tuple_of(shape.text),
+        "recording": shape.flag,
+    },
+)
