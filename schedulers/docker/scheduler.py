@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,16 +12,31 @@ from torchx.lazy import lazy_imports, lazy_names
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 
 with lazy_imports:
-    from torchx.schedulers.docker import checks, doctor, options, request, status, submit
+    from torchx.schedulers.docker import cancel as docker_cancel
+    from torchx.schedulers.docker import (
+        checks,
+        doctor,
+        logs,
+        options,
+        request,
+        status,
+        submit,
+        supervisor_launch,
+    )
     from torchx.schedulers.docker import exec as docker_exec
+    from torchx.schedulers.docker import prune as docker_prune
     from torchx.schedulers.docker import usage as docker_usage
+    from torchx.schedulers.docker import wait as docker_wait
     from torchx.schedulers.docker.engine import address, client
     from torchx.schedulers.docker.images import workspace as images_workspace
-    from torchx.schedulers.docker.queueing import applications
+    from torchx.schedulers.docker.queueing import changes, records
+    from torchx.schedulers.docker.queueing import status as queue_status
+    from torchx.schedulers.shared import listing
 
 if TYPE_CHECKING:
     from socket import socket
 
+    from torchx.jobs.paths import JobPaths
     from torchx.schedulers.docker.request import DockerContainer as DockerContainer
     from torchx.schedulers.docker.request import DockerJob as DockerJob
     from torchx.scheduling.findings import Finding
@@ -58,6 +74,10 @@ class DockerScheduler(Scheduler["DockerJob"]):
     @cached_property
     def _engine(self) -> client.Engine:
         return client.Engine()
+
+    def _waiting(self, app_id: str) -> JobPaths | None:
+        """Returns the record of an application that waits for its containers, or None."""
+        return records.paths_of(self._engine.address, app_id)
 
     # --- submit ----------------------------------------------------------------------------------
 
@@ -106,11 +126,13 @@ class DockerScheduler(Scheduler["DockerJob"]):
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of an application, running or ended, with its roles."""
-        return applications.describe(self._engine, app_id)
+        engine = self._engine
+        return queue_status.describe(engine.address, app_id) or status.describe_app(engine, app_id)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of an application, without its roles."""
-        return applications.glance(self._engine, app_id)
+        engine = self._engine
+        return queue_status.glance(engine.address, app_id) or status.glance(engine, app_id)
 
     def describe_native(self, app_id: str) -> Any:
         """Returns the engine's description of each container of an application, or None."""
@@ -119,24 +141,34 @@ class DockerScheduler(Scheduler["DockerJob"]):
     def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
         """Returns all applications on the engine, newest first."""
         address.require_socket()
-
-        return applications.list_apps(self._engine)
+        engine = self._engine
+        # before the containers: one that starts meanwhile is in both, not in none
+        waiting = {row.app_id: row for row in queue_status.rows(engine.address)}
+        rows = [row for row in status.list_apps(engine) if row.app_id not in waiting]
+        return listing.newest_first([*rows, *waiting.values()]) if waiting else rows
 
     def reconcile(self, app_id: str) -> None:
         """Starts a supervisor or a keeper for an application that has lost its own on this machine."""
-        applications.reconcile(self._engine, app_id)
+        if not changes.reconcile(self._engine, app_id):
+            supervisor_launch.reconcile(self._engine, app_id)
 
     def exists(self, app_id: str) -> bool:
         """Returns True if an application waits for its containers, or has some."""
-        return applications.exists(self._engine, app_id)
+        return self._waiting(app_id) is not None or status.exists(self._engine, app_id)
 
     def may_wait(self, app_id: str) -> bool:
         """Returns True if an application is in the queue of this machine."""
-        return applications.may_wait(self._engine, app_id)
+        paths = self._waiting(app_id)
+        return paths is not None and paths.is_waiting()
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Waits for an application to end, or for the timeout; returns True if it has ended."""
-        return applications.wait(self._engine, app_id, timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        ended = changes.wait(self._engine, app_id, timeout)
+        if ended is not None:
+            return ended
+        left = None if end is None else max(0.0, end - time.monotonic())
+        return docker_wait.wait(self._engine, app_id, left)
 
     def usage(self, app_id: str) -> AppUsage | None:
         """Returns the measurements of an application, or None if there are none."""
@@ -145,28 +177,41 @@ class DockerScheduler(Scheduler["DockerJob"]):
     # --- cancel ----------------------------------------------------------------------------------
 
     def _cancel_existing(self, app_id: str) -> None:
-        applications.cancel(self._engine, app_id)
+        self._cancel(app_id, now=False)
 
     def kill(self, app_id: str) -> None:
         """Kills all containers of an application immediately."""
-        applications.cancel(self._engine, app_id, now=True)
+        self._cancel(app_id, now=True)
+
+    def _cancel(self, app_id: str, *, now: bool) -> None:
+        if not changes.cancel(self._engine, app_id, now=now):
+            docker_cancel.cancel(self._engine, app_id, now=now)
 
     def _delete_existing(self, app_id: str) -> None:
-        applications.delete(self._engine, app_id)
+        changes.delete(self._engine, app_id)
+        docker_cancel.delete(self._engine, app_id)
 
     def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
         """Removes ended applications, then images of workspaces that no container uses."""
-        return applications.prune(self._engine, app_ids, dryrun=dryrun)
+        engine, names = self._engine, list(app_ids)
+        yield from changes.prune(engine, names, dryrun=dryrun)
+        yield from docker_prune.prune(engine, names, records.images(engine.address), dryrun=dryrun)
 
     # --- logs, programs, checks ------------------------------------------------------------------
 
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
-        """Returns the logs of all replicas in order of time.
+        """Returns the logs of all replicas in order of time; those of a waiting application follow its start.
 
         Raises:
-            StateError: the engine does not know the application.
+            StateError: the engine does not know the application, or it cannot be read.
         """
-        return applications.read_logs(self._engine, app_id, query)
+        if self._waiting(app_id) is None:
+            return logs.read_logs(self._engine, app_id, query)
+        return self._logs_when_started(app_id, query)
+
+    def _logs_when_started(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
+        if query.follow and query.until is None and changes.wait(self._engine, app_id, None) is None:
+            yield from logs.read_logs(self._engine, app_id, query)
 
     def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
         """Runs a program in the container of a replica and returns its exit code.
