@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.app import AppDryRunInfo, Role
-    from torchx.specs.run_options import CfgVal
+    from torchx.specs.run_options import CfgVal, RunOptions
     from torchx_cli.run_request import RunRequest
 
 NOT_KEPT = "<not kept>"
@@ -59,7 +59,7 @@ class Submission(NamedTuple):
 
     app: AppDef
     scheduler: str
-    cfg: Mapping[str, CfgVal]
+    cfg: RunOptions
     workspaces: Mapping[str, str]
     handle: str = ""
     restored: Collection[str] = ()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torchx.errors import UsageError
 from torchx.machine.files import expanded
 
 if TYPE_CHECKING:
-    from torchx.specs.run_options import CfgVal, runopts
+    from torchx.specs.run_options import CfgVal, RunOptions, runopts
 
 FLAGS = {
     "requeue_on": "--requeue",
@@ -76,7 +76,7 @@ def _given(**options: str) -> dict[str, CfgVal]:
     return {name: value for name, value in options.items() if value}
 
 
-def flag_options(rules: Mapping[str, CfgVal], scheduler: str, opts: runopts) -> dict[str, CfgVal]:
+def flag_options(rules: RunOptions, scheduler: str, opts: runopts) -> dict[str, CfgVal]:
     """Returns the run options of all these flags.
 
     Raises:

@@ -24,7 +24,7 @@ from torchx.schedulers.docker.lookup import find_containers
 from torchx.schedulers.docker.replay import is_under_way
 from torchx.schedulers.docker.rules.job import job_of
 from torchx.specs.app import AppDef
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 from torchx.supervisor.process import continue_under_guard
 
 with lazy_imports:
@@ -53,7 +53,7 @@ def lease(
     app_id: str,
     bodies: Sequence[dict[str, Any]],
     app: AppDef,
-    cfg: Mapping[str, CfgVal],
+    cfg: RunOptions,
     at: float,
 ) -> tuple[reservation.Reservation | Ticket, list[str]]:
     """Leases the resources of containers, and allocates GPUs to those that request a number of them.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from torchx.schedulers.shared.options import (
     LIMITS,
     NO_WAIT,
@@ -15,7 +13,7 @@ from torchx.schedulers.shared.options import (
     limits_of,
 )
 from torchx.scheduling.preflight import check_preflight
-from torchx.specs.run_options import CfgVal, runopts
+from torchx.specs.run_options import RunOptions, runopts
 
 
 def run_options() -> runopts:
@@ -38,7 +36,7 @@ def run_options() -> runopts:
     return opts
 
 
-def check_options(cfg: Mapping[str, CfgVal]) -> None:
+def check_options(cfg: RunOptions) -> None:
     """Checks the values of run options.
 
     Raises:

@@ -35,7 +35,7 @@ from torchx.specs.serialize import app_from_dict, app_to_dict
 if TYPE_CHECKING:
     from torchx.schedulers.docker.containers import Container
     from torchx.specs.app import AppDef
-    from torchx.specs.run_options import CfgVal
+    from torchx.specs.run_options import RunOptions
 
 OLD = 24 * 3600.0
 """Seconds after which the submission that wrote a file has certainly ended."""
@@ -43,7 +43,7 @@ _HIDDEN = ("entrypoint", "args", "env", "metadata", "workspace")
 """Fields of a role that are not in the label, as they may hold secrets."""
 
 
-def job_data(app: AppDef, cfg: Mapping[str, CfgVal], session: str) -> dict[str, Any]:
+def job_data(app: AppDef, cfg: RunOptions, session: str) -> dict[str, Any]:
     """Returns all data of an application, for the private file."""
     return {
         "schema": SCHEMA,

@@ -24,7 +24,7 @@ from torchx.scheduling.limits import LimitRule
 from torchx.scheduling.preflight import with_checks
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.mounts import BindMount, DeviceMount, TmpfsMount, VolumeMount
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 from torchx.version import __version__
 
 with lazy_imports:
@@ -93,7 +93,7 @@ class DockerJob:
     builds: list[ImagePlan] = field(default_factory=list)
 
 
-def dry_run(app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[DockerJob]:
+def dry_run(app: AppDef, cfg: RunOptions) -> AppDryRunInfo[DockerJob]:
     """Returns the request for an application, with notes; contacts no engine."""
     builds: list[ImagePlan] = []
     notes: list[str] = []
@@ -105,9 +105,7 @@ def dry_run(app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[DockerJob]:
     return info
 
 
-def to_request(
-    app: AppDef, app_id: str, cfg: Mapping[str, CfgVal], builds: Iterable[ImagePlan] = ()
-) -> DockerJob:
+def to_request(app: AppDef, app_id: str, cfg: RunOptions, builds: Iterable[ImagePlan] = ()) -> DockerJob:
     """Returns the containers of an application, without side effects.
 
     Args:
@@ -159,7 +157,7 @@ def to_request(
 
 
 def _common_env(
-    app: AppDef, app_id: str, cfg: Mapping[str, CfgVal], hosts: Mapping[str, str], has_checkpoints: bool
+    app: AppDef, app_id: str, cfg: RunOptions, hosts: Mapping[str, str], has_checkpoints: bool
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Returns the variables of all replicas: those that a role can set as well, and those that it cannot.
 
@@ -243,7 +241,7 @@ def as_text(job: DockerJob) -> str:
     return yaml_limits.dump(data, width=100).rstrip()
 
 
-def _inherited_env(cfg: Mapping[str, CfgVal]) -> dict[str, str]:
+def _inherited_env(cfg: RunOptions) -> dict[str, str]:
     patterns, env = cfg.get("copy_env"), cfg.get("env")
     copied = {
         name: value

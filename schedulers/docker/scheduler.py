@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.streams import Streams
     from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDef, AppDryRunInfo
-    from torchx.specs.run_options import CfgVal, runopts
+    from torchx.specs.run_options import RunOptions, runopts
 
 
 __getattr__ = lazy_names(
@@ -84,10 +84,10 @@ class DockerScheduler(Scheduler["DockerJob"]):
     def _run_opts(self) -> runopts:
         return options.run_options()
 
-    def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
+    def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: RunOptions) -> None:
         options.check_options(cfg)
 
-    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] = NO_OPTIONS) -> None:
+    def _validate(self, app: AppDef, scheduler: str, cfg: RunOptions = NO_OPTIONS) -> None:
         checks.check(app)
 
     def build_planned_images(self, dryrun_info: AppDryRunInfo[DockerJob]) -> None:
@@ -110,7 +110,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
         """
         return images_workspace.build_workspace_image(self._engine, img, workspace)
 
-    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[DockerJob]:
+    def _submit_dryrun(self, app: AppDef, cfg: RunOptions) -> AppDryRunInfo[DockerJob]:
         return request.dry_run(app, cfg)
 
     def schedule(self, dryrun_info: AppDryRunInfo[DockerJob]) -> str:
@@ -138,7 +138,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
         """Returns the engine's description of each container of an application, or None."""
         return status.describe_native(self._engine, app_id)
 
-    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
+    def list(self, cfg: RunOptions | None = None) -> Iterable[ListAppResponse]:
         """Returns all applications on the engine, newest first."""
         address.require_socket()
         engine = self._engine

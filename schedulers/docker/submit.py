@@ -37,7 +37,7 @@ from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.options import progress_of, provide_checkpoint_dir
 from torchx.scheduling.checks import require_application
 from torchx.specs.app import AppDef, AppDryRunInfo
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 
 with lazy_imports:
     from torchx.schedulers.docker.images import user as images_user
@@ -67,7 +67,7 @@ def submit(
     engine: Engine,
     request: DockerJob,
     app: AppDef,
-    cfg: Mapping[str, CfgVal],
+    cfg: RunOptions,
     data: Mapping[str, Any],
     report: Callable[[str], None],
 ) -> list[str]:

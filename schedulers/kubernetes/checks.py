@@ -15,7 +15,7 @@ from torchx.schedulers.kubernetes.options import JOB, JOBSET, VOLCANO
 from torchx.schedulers.kubernetes.record import write_record
 from torchx.scheduling.checks import require_images, require_roles
 from torchx.specs.app import AppDef, RetryPolicy, Role
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 
 ONLY_FAILED = "after a failure only the failed replica is restarted, not its peers"
 """A note on an application that torchx cannot restart as a whole."""
@@ -31,7 +31,7 @@ def check(app: AppDef) -> None:
     require_images(app, "kubernetes")
 
 
-def notes_of(app: AppDef, cfg: Mapping[str, CfgVal], kind: str) -> list[str]:
+def notes_of(app: AppDef, cfg: RunOptions, kind: str) -> list[str]:
     """Returns the features of an application that the cluster does not support, one line each.
 
     Args:
@@ -43,7 +43,7 @@ def notes_of(app: AppDef, cfg: Mapping[str, CfgVal], kind: str) -> list[str]:
     return [*_notes(app, cfg, kind), *by_kind[kind](app, cfg)]
 
 
-def _notes(app: AppDef, cfg: Mapping[str, CfgVal], kind: str) -> Iterator[str]:
+def _notes(app: AppDef, cfg: RunOptions, kind: str) -> Iterator[str]:
     unknown = {name for role in app.roles for name in role.resource.devices if "/" not in name}
     if unknown:
         names = ", ".join(sorted(unknown))
@@ -80,7 +80,7 @@ def process_notes(app: AppDef, templates: Iterable[Mapping[str, Any]]) -> list[s
     ]
 
 
-def _job_notes(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
+def _job_notes(app: AppDef, cfg: RunOptions) -> Iterator[str]:
     several = len(app.roles) > 1
     # the kind is decided at submission
     unless = "" if cfg.get("kind") == JOB else "unless the cluster has JobSets: "
@@ -103,7 +103,7 @@ def _job_notes(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
         yield f"{unless}Kueue admits each role separately; with kind=jobset it admits them together"
 
 
-def _jobset_notes(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
+def _jobset_notes(app: AppDef, cfg: RunOptions) -> Iterator[str]:
     several = len(app.roles) > 1
     whole = [role for role in app.roles if restarts_as_a_whole(role)]
     by_role = [role for role in whole if role.retry_policy is RetryPolicy.ROLE]
@@ -116,7 +116,7 @@ def _jobset_notes(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
         yield "a JobSet ends the other roles if one has failed, even with fail_fast=false"
 
 
-def _volcano_notes(app: AppDef, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
+def _volcano_notes(app: AppDef, cfg: RunOptions) -> Iterator[str]:
     retried = [role for role in app.roles if role.max_retries]
     single = [role for role in retried if role.retry_policy is RetryPolicy.REPLICA]
     by_role = [role for role in retried if role.retry_policy is RetryPolicy.ROLE]

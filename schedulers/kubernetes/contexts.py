@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -16,7 +15,7 @@ from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.machine.files import expanded
 from torchx.schedulers.kubernetes.manifests.names import split_run
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import CfgVal, RunOptions
 
 with lazy_imports:
     from urllib import parse
@@ -41,7 +40,7 @@ class Clusters:
         self._clusters: dict[tuple[str | None, str | None, bool], Cluster] = {}
         self._lock = Lock()
 
-    def select(self, cfg: Mapping[str, CfgVal], *, quick: bool = False) -> client.Cluster:
+    def select(self, cfg: RunOptions, *, quick: bool = False) -> client.Cluster:
         """Returns the cluster that run options select.
 
         Args:
@@ -56,7 +55,7 @@ class Clusters:
                 )
             return self._clusters[key]
 
-    def require_config(self, cfg: Mapping[str, CfgVal] | None) -> None:
+    def require_config(self, cfg: RunOptions | None) -> None:
         """Checks that a cluster is configured, without loading the client.
 
         Raises:
@@ -77,13 +76,13 @@ class Clusters:
             cluster.close()
 
 
-def text_of(cfg: Mapping[str, CfgVal] | None, option: str) -> str | None:
+def text_of(cfg: RunOptions | None, option: str) -> str | None:
     """Returns the value of a text option, or None if it is not set."""
     value = (cfg or {}).get(option)
     return str(value) if value else None
 
 
-def remember(app_id: str, cfg: Mapping[str, CfgVal]) -> None:
+def remember(app_id: str, cfg: RunOptions) -> None:
     """Saves the options that select the cluster, if it is not the default one."""
     options = {key: str(cfg[key]) for key in _KEPT if cfg.get(key)}
     if not options:

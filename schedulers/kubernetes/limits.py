@@ -16,13 +16,13 @@ from torchx.schedulers.shared.notice import POD_HOOK_SCRIPT
 from torchx.schedulers.shared.options import limits_of
 from torchx.scheduling.limits import NODE, PREEMPTED, LimitRule
 from torchx.specs.app import AppDef, RetryPolicy
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 
 DISRUPTIONS = frozenset((PREEMPTED, NODE))
 """The causes of requeues that are disruptions of pods."""
 
 
-def check_limits(cfg: Mapping[str, CfgVal]) -> None:
+def check_limits(cfg: RunOptions) -> None:
     """Checks the options of a time limit.
 
     Raises:
@@ -42,7 +42,7 @@ def check_limits(cfg: Mapping[str, CfgVal]) -> None:
         )
 
 
-def check_roles(app: AppDef, cfg: Mapping[str, CfgVal]) -> None:
+def check_roles(app: AppDef, cfg: RunOptions) -> None:
     """Checks the roles of an application with requeues.
 
     Raises:
@@ -59,7 +59,7 @@ def check_roles(app: AppDef, cfg: Mapping[str, CfgVal]) -> None:
             )
 
 
-def notes_of_limits(cfg: Mapping[str, CfgVal]) -> list[str]:
+def notes_of_limits(cfg: RunOptions) -> list[str]:
     """Returns the notes about a time limit."""
     rule = LimitRule.of(cfg)
     notes = []
@@ -70,7 +70,7 @@ def notes_of_limits(cfg: Mapping[str, CfgVal]) -> list[str]:
     return notes
 
 
-def by_torchx(cfg: Mapping[str, CfgVal]) -> bool:
+def by_torchx(cfg: RunOptions) -> bool:
     """Returns True if torchx begins the next runs, or lets the replicas save their state at the same time.
 
     A Job does neither: it replaces single pods, and ends all others when one has failed.
@@ -79,7 +79,7 @@ def by_torchx(cfg: Mapping[str, CfgVal]) -> bool:
     return bool(rule.requeue or rule.notice)
 
 
-def with_requeues(app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
+def with_requeues(app: AppDef, cfg: RunOptions) -> AppDef:
     """Returns an application whose pods a Job replaces after the time limit, if torchx may not do it."""
     requeues = LimitRule.of(cfg).requeues
     if not requeues:
@@ -96,7 +96,7 @@ def rule_of(cfg: Mapping[str, Any]) -> LimitRule:
         return LimitRule()
 
 
-def pod_limits(cfg: Mapping[str, CfgVal], grace: int) -> dict[str, int]:
+def pod_limits(cfg: RunOptions, grace: int) -> dict[str, int]:
     """Returns the fields of a pod's specification.
 
     The notice begins at the deadline of the pod: its hook notifies the programs and lasts as long as the
@@ -122,7 +122,7 @@ def _deadline(rule: LimitRule) -> int:
     return max(math.ceil((rule.limit or 0.0) - rule.notice), 2)
 
 
-def container_limits(cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
+def container_limits(cfg: RunOptions) -> dict[str, Any]:
     """Returns the fields of a container: the hook that notifies its programs.
 
     >>> container_limits({"time_limit": "1h", "notice": "2m"})["lifecycle"]["preStop"]["exec"]["command"][3:]
@@ -137,7 +137,7 @@ def container_limits(cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
     return {"lifecycle": {"preStop": {"exec": {"command": command}}}}
 
 
-def pod_annotations(cfg: Mapping[str, CfgVal]) -> dict[str, str]:
+def pod_annotations(cfg: RunOptions) -> dict[str, str]:
     """Returns the annotations of pods.
 
     >>> pod_annotations({"time_limit": "1h", "notice": "2m"})
@@ -147,7 +147,7 @@ def pod_annotations(cfg: Mapping[str, CfgVal]) -> dict[str, str]:
     return {NOTICE: str(math.ceil(rule.notice))} if rule.notice else {}
 
 
-def variables(cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
+def variables(cfg: RunOptions) -> dict[str, Any]:
     """Returns the variables of the programs in the first run.
 
     >>> variables({"time_limit": "1h", "notice": "2m"})

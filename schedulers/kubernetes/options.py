@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from torchx.errors import UsageError
@@ -16,7 +15,7 @@ from torchx.schedulers.shared.options import (
     check_retry_rules,
 )
 from torchx.scheduling.preflight import check_preflight
-from torchx.specs.run_options import CfgVal, runopts
+from torchx.specs.run_options import CfgVal, RunOptions, runopts
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import limits
@@ -97,7 +96,7 @@ def run_options() -> runopts:
     return opts
 
 
-def check_options(cfg: Mapping[str, CfgVal]) -> None:
+def check_options(cfg: RunOptions) -> None:
     """Validates the values of options.
 
     Raises:
@@ -130,25 +129,25 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
     tolerations(cfg)
 
 
-def strings(cfg: Mapping[str, CfgVal], option: str) -> list[str]:
+def strings(cfg: RunOptions, option: str) -> list[str]:
     """Returns the value of a list option; default: empty."""
     value = cfg.get(option)
     return list(value) if isinstance(value, list) else []
 
 
-def pairs(cfg: Mapping[str, CfgVal], option: str) -> dict[str, str]:
+def pairs(cfg: RunOptions, option: str) -> dict[str, str]:
     """Returns the value of a mapping option; default: empty."""
     value = cfg.get(option)
     return dict(value) if isinstance(value, dict) else {}
 
 
-def number(cfg: Mapping[str, CfgVal], option: str, otherwise: int) -> int:
+def number(cfg: RunOptions, option: str, otherwise: int) -> int:
     """Returns the value of a numeric option, rounded up."""
     value = cfg.get(option)
     return -int(-value // 1) if isinstance(value, (int, float)) else otherwise
 
 
-def tolerations(cfg: Mapping[str, CfgVal]) -> list[dict[str, Any]]:
+def tolerations(cfg: RunOptions) -> list[dict[str, Any]]:
     """Returns the tolerations of the pods.
 
     Raises:

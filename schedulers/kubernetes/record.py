@@ -21,7 +21,7 @@ from torchx.schedulers.kubernetes.api.shape import AnyOf, check, too_deep
 from torchx.specs.app import AppDef, Role
 from torchx.specs.macro import macro_pattern
 from torchx.specs.overlay_merge import operator_of
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 from torchx.specs.serialize import app_to_dict
 from torchx.suggestions import without_password
 
@@ -85,7 +85,7 @@ class RecordError(StateError):
     code = "damaged_record"
 
 
-def write_record(app: AppDef, cfg: Mapping[str, CfgVal]) -> str | None:
+def write_record(app: AppDef, cfg: RunOptions) -> str | None:
     """Returns an application and its run options as text, or None if that is too long.
 
     Values of the environment, arguments, and options of the caller, such as the path of a kubeconfig, are

@@ -32,7 +32,7 @@ from torchx.schedulers.kubernetes.options import AUTO, JOB, JOBSET, VOLCANO
 from torchx.schedulers.kubernetes.record import write_record
 from torchx.scheduling.checks import has_services
 from torchx.specs.app import AppDef, AppDryRunInfo
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 
 with lazy_imports:
     import json
@@ -69,7 +69,7 @@ class KubernetesJob:
         return any(ATTEMPT in manifest["metadata"]["labels"] for manifest in self.manifests)
 
 
-def dry_run(app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[KubernetesJob]:
+def dry_run(app: AppDef, cfg: RunOptions) -> AppDryRunInfo[KubernetesJob]:
     """Returns the request for an application, with notes; contacts no cluster."""
     check_roles(app, cfg)
     if has_services(app):
@@ -85,7 +85,7 @@ def dry_run(app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[KubernetesJ
     return info
 
 
-def kind_of(app: AppDef, cfg: Mapping[str, CfgVal], has_jobset: bool = False) -> str:
+def kind_of(app: AppDef, cfg: RunOptions, has_jobset: bool = False) -> str:
     """Returns the kind of object for an application: from the run options, else from the cluster.
 
     Args:
@@ -107,7 +107,7 @@ def kind_of(app: AppDef, cfg: Mapping[str, CfgVal], has_jobset: bool = False) ->
 def to_request(
     app: AppDef,
     name: str,
-    cfg: Mapping[str, CfgVal],
+    cfg: RunOptions,
     kind: str = JOB,
     workspaces: WorkspacePlans | None = None,
     *,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.streams import Streams
     from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDef, AppDryRunInfo
-    from torchx.specs.run_options import CfgVal, runopts
+    from torchx.specs.run_options import RunOptions, runopts
 
 
 __getattr__ = lazy_names(__name__, {"KubernetesJob": "torchx.schedulers.kubernetes.request"})
@@ -67,17 +67,17 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
     def _run_opts(self) -> runopts:
         return options.run_options()
 
-    def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
+    def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: RunOptions) -> None:
         options.check_options(cfg)
 
-    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] = NO_OPTIONS) -> None:
+    def _validate(self, app: AppDef, scheduler: str, cfg: RunOptions = NO_OPTIONS) -> None:
         checks.check(app)
 
     def build_planned_images(self, dryrun_info: AppDryRunInfo[KubernetesJob]) -> None:
         """Builds and pushes the images that a dry-run has planned for workspaces."""
         images.build_planned_images(dryrun_info)
 
-    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[KubernetesJob]:
+    def _submit_dryrun(self, app: AppDef, cfg: RunOptions) -> AppDryRunInfo[KubernetesJob]:
         return request.dry_run(app, cfg)
 
     def schedule(self, dryrun_info: AppDryRunInfo[KubernetesJob]) -> str:
@@ -111,7 +111,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         """Returns the cluster's objects of an application, or None."""
         return status.describe_native(self._clusters, app_id)
 
-    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
+    def list(self, cfg: RunOptions | None = None) -> Iterable[ListAppResponse]:
         """Returns the applications of a namespace, newest first.
 
         Args:

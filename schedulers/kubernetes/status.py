@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
@@ -35,7 +35,7 @@ from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.listing import newest_first, row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.app_metadata import own_entries
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 from torchx.specs.status import AppState, FirstFailure, ReplicaStatus, RoleStatus, is_terminal
 
 with lazy_imports:
@@ -89,7 +89,7 @@ def describe_native(clusters: Clusters, app_id: str) -> list[Object] | None:
     return None if facts is None else [*facts.mains, *facts.pods]
 
 
-def list_apps(clusters: Clusters, cfg: Mapping[str, CfgVal] | None) -> list[ListAppResponse]:
+def list_apps(clusters: Clusters, cfg: RunOptions | None) -> list[ListAppResponse]:
     """Returns the applications of a namespace, newest first.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from torchx.jobs.paths import Home, user_home
 from torchx.lazy import lazy_imports
 from torchx.machine.files import expanded
 from torchx.specs.app import Role
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 
 with lazy_imports:
     from torchx.schedulers.local import archives
@@ -103,7 +103,7 @@ class CWDImageProvider(ImageProvider):
         cfg: the run options; none is used.
     """
 
-    def __init__(self, cfg: Mapping[str, CfgVal]) -> None:
+    def __init__(self, cfg: RunOptions) -> None:
         self._cwd = str(Path.cwd())
 
     def fetch(self, image: str) -> str:
@@ -129,7 +129,7 @@ class LocalDirectoryImageProvider(ImageProvider):
         cfg: the run options; ``image_limit_mb`` limits archives.
     """
 
-    def __init__(self, cfg: Mapping[str, CfgVal]) -> None:
+    def __init__(self, cfg: RunOptions) -> None:
         self._cache = Home(user_home()).images
         self.notes: list[str] = []
         limit = cfg.get("image_limit_mb")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from torchx.scheduling.limits import LimitRule
 from torchx.scheduling.preflight import SHARED_FILE, with_checks, without_checks
 from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.handles import make_app_handle
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 
 with lazy_imports:
     from torchx.schedulers.local import workspaces as local_workspaces
@@ -55,10 +55,10 @@ class PopenRequest:
 
 def dry_run(
     app: AppDef,
-    cfg: Mapping[str, CfgVal],
+    cfg: RunOptions,
     backend: str,
     session: str,
-    provider_of: Callable[[Mapping[str, CfgVal]], ImageProvider],
+    provider_of: Callable[[RunOptions], ImageProvider],
     extra_paths: Sequence[str],
     *,
     knows_hosts: bool = True,
@@ -138,7 +138,7 @@ def _env(role: str, replica: int, handle: str, folder: str, elastic: str) -> dic
     }
 
 
-def _path(param: ReplicaParam, cfg: Mapping[str, CfgVal], extra_paths: Sequence[str]) -> str:
+def _path(param: ReplicaParam, cfg: RunOptions, extra_paths: Sequence[str]) -> str:
     path = [p for p in (param.env.get("PATH", os.environ.get("PATH", os.defpath)),) if p]
     cwd = [param.cwd] if param.cwd else []
     path = cwd + path if cfg.get("prepend_cwd") else path + cwd

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,13 +55,13 @@ if TYPE_CHECKING:
     from torchx.scheduling.streams import Streams
     from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDef, AppDryRunInfo
-    from torchx.specs.run_options import CfgVal, runopts
+    from torchx.specs.run_options import RunOptions, runopts
 
 STACK_TAKER = "torchx.machine.stack_taker"
 STARTS_WITHIN = 0.2
 """Seconds between two checks of a waiting job without a keeper."""
 
-ImageProviderFactory = Callable[["Mapping[str, CfgVal]"], "ImageProvider"]
+ImageProviderFactory = Callable[["RunOptions"], "ImageProvider"]
 
 __getattr__ = lazy_names(
     __name__,
@@ -114,13 +114,13 @@ class LocalScheduler(Scheduler["PopenRequest"]):
     def _run_opts(self) -> runopts:
         return options.run_options(self.backend)
 
-    def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
+    def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: RunOptions) -> None:
         options.check_options(self.backend, cfg)
 
-    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] = NO_OPTIONS) -> None:
+    def _validate(self, app: AppDef, scheduler: str, cfg: RunOptions = NO_OPTIONS) -> None:
         checks.check(app)
 
-    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[PopenRequest]:
+    def _submit_dryrun(self, app: AppDef, cfg: RunOptions) -> AppDryRunInfo[PopenRequest]:
         return request.dry_run(
             app,
             cfg,
@@ -155,7 +155,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         """Returns the state of a job from its record and events, or None."""
         return self._jobs.find(app_id)
 
-    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
+    def list(self, cfg: RunOptions | None = None) -> Iterable[ListAppResponse]:
         """Returns all recorded jobs, newest first."""
         return self._jobs.select()
 

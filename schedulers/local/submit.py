@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from torchx.schedulers.shared.options import NO_WAIT, provide_checkpoint_dir
 from torchx.scheduling.checks import require_application
 from torchx.settings import AFTER, SERVICE
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 from torchx.specs.serialize import app_to_dict
 from torchx.supervisor.launch import launch
 from torchx.workspace.options import limit_of
@@ -44,7 +44,7 @@ def schedule(
     info: AppDryRunInfo[PopenRequest],
     backend: str,
     session: str,
-    provider_of: Callable[[Mapping[str, CfgVal]], ImageProvider],
+    provider_of: Callable[[RunOptions], ImageProvider],
 ) -> str:
     """Starts the supervisor of a job, and returns the id of the job.
 
@@ -117,7 +117,7 @@ def _check(
 
 
 def _record(
-    app: AppDef, request: PopenRequest, cfg: Mapping[str, CfgVal], backend: str, session: str, at: float
+    app: AppDef, request: PopenRequest, cfg: RunOptions, backend: str, session: str, at: float
 ) -> JobRecord:
     """Returns the record of a job that is submitted at a time, seconds since the epoch."""
     return JobRecord(
@@ -137,7 +137,7 @@ def _record(
 
 
 def _reserve(
-    app: AppDef, request: PopenRequest, cfg: Mapping[str, CfgVal], at: float
+    app: AppDef, request: PopenRequest, cfg: RunOptions, at: float
 ) -> tuple[Reservation | None, Ticket | None, list[str]]:
     """Leases the resources of the replicas, and passes the GPUs to those that request them.
 

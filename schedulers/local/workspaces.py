@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from torchx.jobs.paths import JobPaths, file_name
 from torchx.schedulers.local.images import ImageProvider, ReplicaParam
 from torchx.specs.app import AppDef, Role
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 from torchx.specs.workspace import Workspace
 from torchx.workspace.tree import Tree, scan_workspaces, shown
 
@@ -31,7 +30,7 @@ class Snapshot(NamedTuple):
 
 
 def plan(
-    app: AppDef, paths: JobPaths, provider: ImageProvider, cfg: Mapping[str, CfgVal]
+    app: AppDef, paths: JobPaths, provider: ImageProvider, cfg: RunOptions
 ) -> tuple[dict[str, Snapshot], list[str]]:
     """Returns the copy for each role with a workspace, and notes for the user.
 

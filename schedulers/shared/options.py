@@ -11,7 +11,7 @@ from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.scheduling.limits import LimitRule
 from torchx.scheduling.stalls import LONGEST, StallRule
-from torchx.specs.run_options import CfgVal, runopt, runopts
+from torchx.specs.run_options import CfgVal, RunOptions, runopt, runopts
 from torchx.suggestions import did_you_mean
 from torchx.workspace.options import LIMIT, LIMIT_NAME
 
@@ -94,7 +94,7 @@ LIMITS = ("time_limit", "notice", "requeue_on", "checkpoint_dir")
 """The options of a time limit."""
 
 
-def limits_of(cfg: Mapping[str, CfgVal]) -> LimitRule:
+def limits_of(cfg: RunOptions) -> LimitRule:
     """Returns the rule of the options of a time limit.
 
     Raises:
@@ -106,7 +106,7 @@ def limits_of(cfg: Mapping[str, CfgVal]) -> LimitRule:
         raise UsageError(f"run option {error}") from None
 
 
-def provide_checkpoint_dir(cfg: Mapping[str, CfgVal]) -> str:
+def provide_checkpoint_dir(cfg: RunOptions) -> str:
     """Creates the given folder for checkpoints, private if it is new; returns its path, or an empty text.
 
     Raises:
@@ -128,9 +128,7 @@ def progress_of(info: AppDryRunInfo[Any]) -> Callable[[str], None]:
     return (lambda line: None) if info.cfg.get("quiet") else info.on_progress
 
 
-def check_numbers(
-    scheduler: str, cfg: Mapping[str, CfgVal], options: Iterable[str], largest: int = LONGEST
-) -> None:
+def check_numbers(scheduler: str, cfg: RunOptions, options: Iterable[str], largest: int = LONGEST) -> None:
     """Checks the range of numeric options.
 
     Args:
@@ -149,7 +147,7 @@ def check_numbers(
             raise UsageError(f"run option `{option}` of {scheduler} is {value}, expected {expected}")
 
 
-def check_retry_rules(cfg: Mapping[str, CfgVal]) -> None:
+def check_retry_rules(cfg: RunOptions) -> None:
     """Checks the rules of retries.
 
     Raises:
@@ -163,7 +161,7 @@ def check_retry_rules(cfg: Mapping[str, CfgVal]) -> None:
         raise UsageError(f"run option {error}") from None
 
 
-def check_stalls(cfg: Mapping[str, CfgVal]) -> None:
+def check_stalls(cfg: RunOptions) -> None:
     """Checks the options about stalls.
 
     Raises:
@@ -175,7 +173,7 @@ def check_stalls(cfg: Mapping[str, CfgVal]) -> None:
         raise UsageError(f"run option {error}") from None
 
 
-def check_choices(scheduler: str, cfg: Mapping[str, CfgVal], choices: Mapping[str, Sequence[str]]) -> None:
+def check_choices(scheduler: str, cfg: RunOptions, choices: Mapping[str, Sequence[str]]) -> None:
     """Checks options that have a fixed set of values.
 
     Args:

@@ -10,7 +10,7 @@ from torchx.errors import StateError
 from torchx.lazy import lazy_imports
 from torchx.leases.holders import Leases, names_in_use, take_some
 from torchx.specs.app import Role
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 
 with lazy_imports:
     from torchx.leases import gpus as machine_gpus
@@ -46,7 +46,7 @@ class Needs(NamedTuple):
         return ", ".join(parts)
 
 
-def needs_of(roles: Iterable[Role], gpus: int, cfg: Mapping[str, CfgVal]) -> Needs:
+def needs_of(roles: Iterable[Role], gpus: int, cfg: RunOptions) -> Needs:
     """Returns the resources that the replicas of roles reserve.
 
     Args:

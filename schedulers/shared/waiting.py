@@ -17,7 +17,7 @@ from torchx.machine import processes
 from torchx.schedulers.shared.options import NO_WAIT, PRIORITY, limits_of
 from torchx.schedulers.shared.reservation import Capacity, Needs, Reservation
 from torchx.scheduling.notes import as_note
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 
 with lazy_imports:
     from torchx.leases import machine
@@ -25,7 +25,7 @@ with lazy_imports:
 
 
 def take_or_wait(
-    app_id: str, at: float, needs: Needs, here: Capacity, cfg: Mapping[str, CfgVal],
+    app_id: str, at: float, needs: Needs, here: Capacity, cfg: RunOptions,
     per_role: Iterable[tuple[str, int]] = (), ports: Iterable[str] = (),
 ) -> Reservation | Ticket | None:  # fmt: skip
     """Takes the leases of a job, or returns its ticket if it has to wait for them.
@@ -57,7 +57,7 @@ def take_or_wait(
     return reservation
 
 
-def has_to_queue(needs: Needs, here: Capacity, cfg: Mapping[str, CfgVal]) -> bool:
+def has_to_queue(needs: Needs, here: Capacity, cfg: RunOptions) -> bool:
     """Returns True if a job must go through the queue although its resources may be free.
 
     Other jobs wait for some of these already, or the machine has limits for users.
@@ -90,7 +90,7 @@ def can_ever_run(needs: Needs, here: Capacity) -> bool:
 
 
 def _ticket(
-    app_id: str, at: float, needs: Needs, here: Capacity, cfg: Mapping[str, CfgVal],
+    app_id: str, at: float, needs: Needs, here: Capacity, cfg: RunOptions,
     per_role: Iterable[tuple[str, int]], ports: Iterable[str],
 ) -> Ticket:  # fmt: skip
     """Returns the ticket of a job, from the arguments of :func:`take_or_wait`."""

@@ -6,7 +6,6 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping
 
 from torchx.errors import UsageError
 from torchx.jobs.paths import check_file_name
@@ -17,7 +16,7 @@ from torchx.schedulers.slurm.parse import hosts_of
 from torchx.scheduling.checks import require_images, require_roles
 from torchx.specs.app import AppDef
 from torchx.specs.mounts import BindMount
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 
 TASKS_PER_NODE = 512
 """Slurm's default maximum of the tasks of a step on one node, its parameter MaxTasksPerNode."""
@@ -25,7 +24,7 @@ _OPTION = re.compile(r"^#SBATCH --([a-z-]+)(?:=(\S+))?$", re.MULTILINE)
 _MAX_TASKS = re.compile(r"^MaxTasksPerNode\s*=\s*([1-9][0-9]{0,8})\s*$", re.MULTILINE)
 
 
-def check(app: AppDef, cfg: Mapping[str, CfgVal]) -> None:
+def check(app: AppDef, cfg: RunOptions) -> None:
     """Checks an application; resources are optional.
 
     Raises:
@@ -39,7 +38,7 @@ def check(app: AppDef, cfg: Mapping[str, CfgVal]) -> None:
         require_images(app, "`containers`")
 
 
-def notes_of(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
+def notes_of(app: AppDef, cfg: RunOptions) -> list[str]:
     """Returns a note for each feature of an application that Slurm does not support."""
     inside = in_containers(cfg)
     notes = []
@@ -66,7 +65,7 @@ def notes_of(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
     return notes + _notes_of_options(app, cfg)
 
 
-def _notes_of_options(app: AppDef, cfg: Mapping[str, CfgVal]) -> list[str]:
+def _notes_of_options(app: AppDef, cfg: RunOptions) -> list[str]:
     """Returns a note on the options of sbatch that torchx does not know."""
     names = {*sbatch_options(cfg), *(name for role in app.roles for name in role_options(role, cfg))}
     unknown = ", ".join(sorted(unknown_options(names)))

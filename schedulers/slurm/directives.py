@@ -13,14 +13,14 @@ from torchx.schedulers.slurm.options import WHOLE_JOB, is_option, sbatch_options
 from torchx.schedulers.slurm.quoting import directive, quote
 from torchx.specs.app import AppDef, Role
 from torchx.specs.mounts import BindMount
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import CfgVal, RunOptions
 from torchx.suggestions import did_you_mean
 
 METADATA = "slurm"
 """Key in a role's metadata for sbatch options of that role."""
 
 
-def directives(app: AppDef, cfg: Mapping[str, CfgVal], name: str, mark: str) -> Iterator[str]:
+def directives(app: AppDef, cfg: RunOptions, name: str, mark: str) -> Iterator[str]:
     """Yields the #SBATCH lines: options of the whole job, then those of each role.
 
     Args:
@@ -45,7 +45,7 @@ def directives(app: AppDef, cfg: Mapping[str, CfgVal], name: str, mark: str) -> 
             yield directive(key, value)
 
 
-def _requeue(app: AppDef, cfg: Mapping[str, CfgVal]) -> str:
+def _requeue(app: AppDef, cfg: RunOptions) -> str:
     """Returns the #SBATCH line on whether Slurm may requeue the job (default: if a role has retries)."""
     requeue = cfg.get("requeue")
     if isinstance(requeue, str):
@@ -56,7 +56,7 @@ def _requeue(app: AppDef, cfg: Mapping[str, CfgVal]) -> str:
     return "#SBATCH --requeue" if requeue else "#SBATCH --no-requeue"
 
 
-def role_options(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+def role_options(role: Role, cfg: RunOptions) -> dict[str, CfgVal]:
     """Returns the sbatch options of one role.
 
     >>> from torchx.specs.resources import Resource
@@ -85,7 +85,7 @@ def role_options(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
     return options
 
 
-def _requested(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+def _requested(role: Role, cfg: RunOptions) -> dict[str, CfgVal]:
     """Returns the options that the user gave for a role."""
     given = {**sbatch_options(cfg), **_metadata_options(role)}
     return {key: given[key] for key in given if key not in WHOLE_JOB and not _is_of_plugin(key)}
@@ -105,12 +105,12 @@ def _has_gpus(option: tuple[str, CfgVal]) -> bool:
     return name in _GPUS or (name in ("gres", "tres-per-task") and bool(_GPU_NAMES.search(str(value))))
 
 
-def _gives_cpus(requested: Mapping[str, CfgVal]) -> bool:
+def _gives_cpus(requested: RunOptions) -> bool:
     """Returns True if options give CPUs to replicas that sbatch does not accept beside ``cpus-per-task``."""
     return "cpus-per-gpu" in requested or bool(_CPU_NAME.search(str(requested.get("tres-per-task"))))
 
 
-def _gpu_options(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+def _gpu_options(role: Role, cfg: RunOptions) -> dict[str, CfgVal]:
     by, gpus = str(cfg.get("gpu_option") or "gpus-per-task"), role.resource.gpu
     if by == "gpus-per-task":
         return {by: gpus}
@@ -118,7 +118,7 @@ def _gpu_options(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
     return {"nodes": role.num_replicas, "ntasks-per-node": 1, by: value}
 
 
-def _memory_options(role: Role, requested: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+def _memory_options(role: Role, requested: RunOptions) -> dict[str, CfgVal]:
     memory = role.resource.memMB
     if requested.get("exclusive") is True:  # mem-per-cpu would be multiplied by all CPUs of the node
         return {"mem": 0}
@@ -129,7 +129,7 @@ def _memory_options(role: Role, requested: Mapping[str, CfgVal]) -> dict[str, Cf
     return {"mem-per-cpu": f"{math.ceil(memory / max(_cpus_of_replica(role, requested), 1))}M"}
 
 
-def _cpus_of_replica(role: Role, requested: Mapping[str, CfgVal]) -> int:
+def _cpus_of_replica(role: Role, requested: RunOptions) -> int:
     """Returns the number of CPUs of a replica."""
     if "cpus-per-gpu" in requested:
         return first_number(requested["cpus-per-gpu"]) * max(role.resource.gpu, 1)
@@ -173,12 +173,12 @@ def _is_of_plugin(name: str) -> bool:
     return name.startswith(("container-", "no-container-")) and name not in _OF_SLURM
 
 
-def container_options(cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+def container_options(cfg: RunOptions) -> dict[str, CfgVal]:
     """Returns the options of the container plugin, which are passed to srun."""
     return {key: value for key, value in sbatch_options(cfg).items() if _is_of_plugin(key)}
 
 
-def srun_options(role: Role, cfg: Mapping[str, CfgVal], group: int | None) -> str:
+def srun_options(role: Role, cfg: RunOptions, group: int | None) -> str:
     """Returns the srun options of a role's step, quoted for a shell."""
     options: dict[str, CfgVal] = {} if group is None else {"het-group": group}
     options["ntasks"] = role.num_replicas
@@ -193,7 +193,7 @@ def srun_options(role: Role, cfg: Mapping[str, CfgVal], group: int | None) -> st
     return " ".join([*arguments, *_plugin_arguments(role, cfg)])
 
 
-def _plugin_arguments(role: Role, cfg: Mapping[str, CfgVal]) -> Iterator[str]:
+def _plugin_arguments(role: Role, cfg: RunOptions) -> Iterator[str]:
     """Yields the srun options of the container plugin."""
     containers = container_options(cfg)
     if cfg.get("containers") in (True, "pyxis") and role.image:
@@ -215,7 +215,7 @@ def _binds(role: Role) -> Iterator[str]:
             yield f"{mount.src_path}:{mount.dst_path}{':ro' if mount.read_only else ''}"
 
 
-def apptainer_command(role: Role, cfg: Mapping[str, CfgVal], root: str) -> str:
+def apptainer_command(role: Role, cfg: RunOptions, root: str) -> str:
     """Returns the start of the command of a role that runs in its image with Apptainer; empty without.
 
     Args:
@@ -250,6 +250,6 @@ def plugin_image_name(image: str) -> str:
     return image.replace("/", "#", 1) if registry else image
 
 
-def in_containers(cfg: Mapping[str, CfgVal]) -> bool:
+def in_containers(cfg: RunOptions) -> bool:
     """Returns True if replicas run in containers."""
     return bool(cfg.get("containers")) or "container-image" in container_options(cfg)

@@ -19,7 +19,7 @@ from torchx.schedulers.shared.options import (
 )
 from torchx.schedulers.slurm.node.job_limits import check_limits
 from torchx.scheduling.preflight import check_preflight
-from torchx.specs.run_options import CfgVal, InvalidRunConfigException, runopt, runopts
+from torchx.specs.run_options import CfgVal, InvalidRunConfigException, RunOptions, runopt, runopts
 from torchx.suggestions import did_you_mean, nearest
 
 with lazy_imports:
@@ -106,7 +106,7 @@ class SlurmOptions(runopts):
         key = self.canonical_key(name)
         return self._opts.get(key) or (_ANY if is_option(key) else None)
 
-    def resolve(self, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+    def resolve(self, cfg: RunOptions) -> dict[str, CfgVal]:
         """Checks options and fills in defaults.
 
         Raises:
@@ -128,7 +128,7 @@ class SlurmOptions(runopts):
             own["containers"] = _CONTAINERS[containers]
         return {**super().resolve(own), **sbatch}
 
-    def _from_json(self, key: str, opt: runopt, value: Any, cfg: Mapping[str, CfgVal]) -> Any:
+    def _from_json(self, key: str, opt: runopt, value: Any, cfg: RunOptions) -> Any:
         if key not in self._opts:
             return value  # an option of sbatch: checked by `resolve`
         return super()._from_json(key, opt, value, cfg)
@@ -244,7 +244,7 @@ def run_options() -> SlurmOptions:
     return opts
 
 
-def check_options(cfg: Mapping[str, CfgVal]) -> None:
+def check_options(cfg: RunOptions) -> None:
     """Checks the values of run options.
 
     Raises:
@@ -269,7 +269,7 @@ def check_options(cfg: Mapping[str, CfgVal]) -> None:
             raise UsageError(f"run option `{name}` of slurm contains a line break or control character")
 
 
-def sbatch_options(cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+def sbatch_options(cfg: RunOptions) -> dict[str, CfgVal]:
     """Returns the options passed to sbatch: those in #SBATCH lines, then those given by name.
 
     >>> sbatch_options({"partition": "gpu", "quiet": False, "sbatch": ["#SBATCH --exclusive", "gres=gpu:2"]})

@@ -14,7 +14,7 @@ from torchx.schedulers.slurm.node.job_limits import notes_of_limits
 from torchx.schedulers.slurm.script import ScriptContext, files_of, script_by_hand, script_of
 from torchx.schedulers.slurm.workspaces import WorkspaceCopy, base_folder, fallback_folder, plan_workspaces
 from torchx.specs.app import AppDef, AppDryRunInfo
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 
 if TYPE_CHECKING:
     from torchx.schedulers.docker.images.plan import ImagePlan
@@ -55,7 +55,7 @@ class SlurmRequest:
         return [Path(folder) for folder in (self.folder, self.fallback) if folder]
 
 
-def dry_run(app: AppDef, cfg: Mapping[str, CfgVal], session: str) -> AppDryRunInfo[SlurmRequest]:
+def dry_run(app: AppDef, cfg: RunOptions, session: str) -> AppDryRunInfo[SlurmRequest]:
     """Returns the request for an application, with notes; has no side effects."""
     copies, builds, notes = plan_workspaces(app, cfg)
     info = AppDryRunInfo(to_request(app, cfg, session, copies, builds), as_text, as_brief)
@@ -65,7 +65,7 @@ def dry_run(app: AppDef, cfg: Mapping[str, CfgVal], session: str) -> AppDryRunIn
 
 def to_request(
     app: AppDef,
-    cfg: Mapping[str, CfgVal],
+    cfg: RunOptions,
     session: str,
     copies: Mapping[str, WorkspaceCopy],
     builds: Iterable[ImagePlan] = (),
@@ -94,7 +94,7 @@ def to_request(
 
 
 def context_of(
-    app: AppDef, cfg: Mapping[str, CfgVal], session: str, copies: Mapping[str, WorkspaceCopy], token: str
+    app: AppDef, cfg: RunOptions, session: str, copies: Mapping[str, WorkspaceCopy], token: str
 ) -> ScriptContext:
     """Returns the job that a script is generated for.
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.streams import Streams
     from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDef, AppDryRunInfo
-    from torchx.specs.run_options import CfgVal
+    from torchx.specs.run_options import RunOptions
 
 
 __getattr__ = lazy_names(__name__, {"SlurmRequest": "torchx.schedulers.slurm.request"})
@@ -56,13 +56,13 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
     def _run_opts(self) -> SlurmOptions:
         return options.run_options()
 
-    def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
+    def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: RunOptions) -> None:
         options.check_options(cfg)
 
-    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] = NO_OPTIONS) -> None:
+    def _validate(self, app: AppDef, scheduler: str, cfg: RunOptions = NO_OPTIONS) -> None:
         checks.check(app, cfg)
 
-    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[SlurmRequest]:
+    def _submit_dryrun(self, app: AppDef, cfg: RunOptions) -> AppDryRunInfo[SlurmRequest]:
         return request.dry_run(app, cfg, self.session_name)
 
     def schedule(self, dryrun_info: AppDryRunInfo[SlurmRequest]) -> str:
@@ -96,7 +96,7 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         """Returns True if a job is known; queries Slurm only if it has no record."""
         return status.exists(app_id)
 
-    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
+    def list(self, cfg: RunOptions | None = None) -> Iterable[ListAppResponse]:
         """Returns the jobs of torchx, newest first.
 
         Args:

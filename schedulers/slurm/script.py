@@ -26,7 +26,7 @@ from torchx.settings import SERVICE
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.handles import make_app_handle
 from torchx.specs.macro import macros
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 from torchx.version import __version__
 
 with lazy_imports:
@@ -70,7 +70,7 @@ class ScriptContext:
         return f'"$TORCHX_JOB_DIR"/{quote(root.removeprefix(f"{base}/"))}'
 
 
-def script_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) -> str:
+def script_of(app: AppDef, cfg: RunOptions, context: ScriptContext) -> str:
     """Returns the script for sbatch; it reads the files of :func:`files_of` in the folder of the job.
 
     Slurm stores scripts and shows them to operators and with ``sacct --batch-script``, so it contains neither
@@ -125,14 +125,14 @@ def _fallback_lines(context: ScriptContext) -> list[str]:
     return [*lines, f"workspaces=({' '.join(map(quote, names))})"]
 
 
-def _folder_files(cfg: Mapping[str, CfgVal], context: ScriptContext) -> list[str]:
+def _folder_files(cfg: RunOptions, context: ScriptContext) -> list[str]:
     """Returns the files with the functions for output on the disks of nodes, and for a fallback folder."""
     if context.fallback:
         return ["gather.sh", "folders.sh"]
     return ["gather.sh"] if cfg.get("node_log_dir") else []
 
 
-def _memory(app: AppDef, cfg: Mapping[str, CfgVal]) -> str:
+def _memory(app: AppDef, cfg: RunOptions) -> str:
     """Returns the assignment that excludes retries after a lack of memory, which may end a whole step."""
     if not any(role.max_retries for role in app.roles):
         return ""
@@ -140,7 +140,7 @@ def _memory(app: AppDef, cfg: Mapping[str, CfgVal]) -> str:
     return " memory=never" if refused else ""
 
 
-def _limit_lines(cfg: Mapping[str, CfgVal], context: ScriptContext) -> list[str]:
+def _limit_lines(cfg: RunOptions, context: ScriptContext) -> list[str]:
     """Returns the lines that read the functions, and set the limits of the job."""
     limits, folder = limits_of(cfg), cfg.get("checkpoint_dir")
     lines = [f"checkpoints={quote(str(folder))}"] if folder else []
@@ -158,7 +158,7 @@ def _service_lines(app: AppDef) -> list[str]:
     return [line, f'. "$first/{NODE_FOLDER}/services.sh" || exit 73'] if line else []
 
 
-def files_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) -> dict[str, str]:
+def files_of(app: AppDef, cfg: RunOptions, context: ScriptContext) -> dict[str, str]:
     """Returns the files that the script reads, by their paths in the folder of the job.
 
     Raises:
@@ -181,7 +181,7 @@ def files_of(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) -> 
     return files | role_files(app, cfg, context)
 
 
-def role_files(app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext) -> dict[str, str]:
+def role_files(app: AppDef, cfg: RunOptions, context: ScriptContext) -> dict[str, str]:
     """Returns the files with the arguments and the environment of the roles, by their names.
 
     Raises:
@@ -204,7 +204,7 @@ def script_by_hand(script: str, files: Mapping[str, str]) -> str:
     return f"{before}\n\n{node_file('unpack.sh')}{guard}{after}\n{section}\n"
 
 
-def grace_of(cfg: Mapping[str, CfgVal]) -> int:
+def grace_of(cfg: RunOptions) -> int:
     """Returns the whole seconds from TERM to KILL.
 
     >>> grace_of({}), grace_of({"grace_period": 0.5})
@@ -223,9 +223,7 @@ def _printable(name: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in name)
 
 
-def _replica_script(
-    number: int, role: Role, app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext
-) -> str:
+def _replica_script(number: int, role: Role, app: AppDef, cfg: RunOptions, context: ScriptContext) -> str:
     """Returns the script of a replica, which sets its folder, environment and arguments.
 
     The variables of a role are set only for its program, so that its PATH does not affect the agent.
@@ -275,14 +273,14 @@ def _replica_script(
     return "\n".join(lines) + "\n"
 
 
-def _node_logs(cfg: Mapping[str, CfgVal], context: ScriptContext) -> str:
+def _node_logs(cfg: RunOptions, context: ScriptContext) -> str:
     """Returns the folder on the disk of a node for the output of a replica, quoted for a shell."""
     folder = str(cfg.get("node_log_dir") or "")
     return quote(folder) if folder or not context.fallback else "$TORCHX_NODE_LOGS"
 
 
 def _role_function(
-    number: int, role: Role, app: AppDef, cfg: Mapping[str, CfgVal], context: ScriptContext
+    number: int, role: Role, app: AppDef, cfg: RunOptions, context: ScriptContext
 ) -> Iterator[str]:
     """Yields the function that runs a role."""
     replica_retries = role.max_retries if role.retry_policy is RetryPolicy.REPLICA else 0

@@ -27,7 +27,7 @@ from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.handles import make_app_handle
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 from torchx.specs.status import (
     NONE,
     AppState,
@@ -96,7 +96,7 @@ def exists(app_id: str) -> bool:
     return find_record(app_id) is not None or _find(app_id) is not None
 
 
-def list_apps(cfg: Mapping[str, CfgVal] | None) -> list[ListAppResponse]:
+def list_apps(cfg: RunOptions | None) -> list[ListAppResponse]:
     """Returns the jobs of torchx, newest first; run option ``all_users`` includes jobs of other users."""
     jobs = list_jobs(bool((cfg or {}).get("all_users")))
     return [listed(job.record, job.app_id, job.outcome, is_own=not job.owner) for job in jobs]

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from torchx.schedulers.slurm.request import SlurmRequest
 from torchx.schedulers.slurm.workspaces import copy
 from torchx.scheduling.checks import require_application
 from torchx.specs.app import AppDef, AppDryRunInfo
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 from torchx.specs.serialize import app_to_dict
 
 with lazy_imports:
@@ -50,9 +50,7 @@ def schedule(info: AppDryRunInfo[SlurmRequest], session: str) -> str:
     return str(job_id)
 
 
-def submit(
-    request: SlurmRequest, app: AppDef, cfg: Mapping[str, CfgVal], session: str
-) -> tuple[int, list[str]]:
+def submit(request: SlurmRequest, app: AppDef, cfg: RunOptions, session: str) -> tuple[int, list[str]]:
     """Submits a job.
 
     Returns:
@@ -136,9 +134,7 @@ def no_folder(folder: Path, error: OSError) -> StateError:
     )
 
 
-def record_of(
-    request: SlurmRequest, app: AppDef, cfg: Mapping[str, CfgVal], session: str, job_id: int
-) -> SlurmRecord:
+def record_of(request: SlurmRequest, app: AppDef, cfg: RunOptions, session: str, job_id: int) -> SlurmRecord:
     """Returns the record of a job that was submitted now."""
     return SlurmRecord(
         job_id=job_id,
@@ -270,7 +266,7 @@ def _header(script: str) -> str:
     return script.partition("\n\n")[0] + "\n"
 
 
-def check_supported(script: str, cfg: Mapping[str, CfgVal]) -> None:
+def check_supported(script: str, cfg: RunOptions) -> None:
     """Checks that the cluster supports the containers of a script, and its number of replicas.
 
     Args:

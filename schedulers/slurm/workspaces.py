@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +15,7 @@ from torchx.machine.files import expanded, make_folder, move_folder
 from torchx.schedulers.slurm.directives import in_containers
 from torchx.schedulers.slurm.folders.filesystems import LOCAL, existing_parent, type_of
 from torchx.specs.app import AppDef
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 
 with lazy_imports:
     from torchx.schedulers.docker.images import workspace
@@ -44,19 +44,19 @@ class WorkspaceCopy(NamedTuple):
     fallback: str = ""
 
 
-def base_folder(cfg: Mapping[str, CfgVal]) -> Path:
+def base_folder(cfg: RunOptions) -> Path:
     """Returns the folder shared with all nodes: ``job_dir``, or ``slurm`` in the state home."""
     job_dir = cfg.get("job_dir")
     return expanded(str(job_dir)).absolute() if job_dir else user_home() / "slurm"
 
 
-def fallback_folder(cfg: Mapping[str, CfgVal]) -> Path | None:
+def fallback_folder(cfg: RunOptions) -> Path | None:
     """Returns the folder for a job whose nodes do not share its ``job_dir``; None if that is the same."""
     default = user_home() / "slurm"
     return None if base_folder(cfg).resolve() == default.resolve() else default
 
 
-def _plan_copy(cfg: Mapping[str, CfgVal], tree: Tree) -> WorkspaceCopy:
+def _plan_copy(cfg: RunOptions, tree: Tree) -> WorkspaceCopy:
     """Returns the copy of a workspace; there is a second one if the first is on a disk of this machine."""
     base, fallback, name = base_folder(cfg), fallback_folder(cfg), tree.digest[:24]
     second = ""
@@ -66,7 +66,7 @@ def _plan_copy(cfg: Mapping[str, CfgVal], tree: Tree) -> WorkspaceCopy:
 
 
 def plan_workspaces(
-    app: AppDef, cfg: Mapping[str, CfgVal]
+    app: AppDef, cfg: RunOptions
 ) -> tuple[dict[str, WorkspaceCopy], list[ImagePlan], list[str]]:
     """Plans the copies or images of the workspaces; only reads files.
 

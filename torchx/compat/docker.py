@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from torchx.compat.subclasses import NO_OPTIONS
@@ -18,7 +17,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef
-    from torchx.specs.run_options import CfgVal
+    from torchx.specs.run_options import RunOptions
 
 CONTAINER_STATES = {
     "created": AppState.SUBMITTED,
@@ -51,7 +50,7 @@ class DockerScheduler(Engine):
         """Makes the built-in scheduler an instance of this class."""
         return issubclass(other, Engine) if cls is DockerScheduler else NotImplemented
 
-    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] = NO_OPTIONS) -> None:
+    def _validate(self, app: AppDef, scheduler: str, cfg: RunOptions = NO_OPTIONS) -> None:
         """Rejects an application that this engine cannot run, unless a derived class makes the request."""
         if type(self)._submit_dryrun is Engine._submit_dryrun:
             super()._validate(app, scheduler, cfg)

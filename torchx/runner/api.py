@@ -29,7 +29,7 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.schedulers import SchedulerFactory
     from torchx.specs.app import AppDef, AppDryRunInfo
-    from torchx.specs.run_options import CfgVal
+    from torchx.specs.run_options import RunOptions
     from torchx.specs.workspace import Workspace
 
 DEFAULT_NAME = "torchx"
@@ -90,7 +90,7 @@ class Runner(Applications):
         component: str,
         component_args: Words | Mapping[str, Any],
         scheduler: str,
-        cfg: Mapping[str, CfgVal] | None = None,
+        cfg: RunOptions | None = None,
         workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
     ) -> str:
@@ -117,7 +117,7 @@ class Runner(Applications):
         component: str,
         component_args: Words | Mapping[str, Any],
         scheduler: str,
-        cfg: Mapping[str, CfgVal] | None = None,
+        cfg: RunOptions | None = None,
         workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
     ) -> AppDryRunInfo[Any]:
@@ -130,7 +130,7 @@ class Runner(Applications):
         self,
         app: AppDef,
         scheduler: str,
-        cfg: Mapping[str, CfgVal] | None = None,
+        cfg: RunOptions | None = None,
         workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
         dryrun: Literal[False] = False,
@@ -143,7 +143,7 @@ class Runner(Applications):
         self,
         app: AppDef,
         scheduler: str,
-        cfg: Mapping[str, CfgVal] | None = None,
+        cfg: RunOptions | None = None,
         workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
         *,
@@ -155,7 +155,7 @@ class Runner(Applications):
         self,
         app: AppDef,
         scheduler: str,
-        cfg: Mapping[str, CfgVal] | None = None,
+        cfg: RunOptions | None = None,
         workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
         dryrun: bool = False,
@@ -202,7 +202,7 @@ class Runner(Applications):
         self,
         app: AppDef,
         scheduler: str,
-        cfg: Mapping[str, CfgVal] | None = None,
+        cfg: RunOptions | None = None,
         workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
     ) -> AppDryRunInfo[Any]:
@@ -222,7 +222,7 @@ class Runner(Applications):
         parameters: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]],
         scheduler: str,
         component_args: Words | Mapping[str, Any] = (),  # type: ignore[assignment]
-        cfg: Mapping[str, CfgVal] | None = None,
+        cfg: RunOptions | None = None,
         workspace: str | Workspace | None = None,
         at_once: int | None = None,
     ) -> str:
@@ -283,7 +283,7 @@ class Runner(Applications):
         self,
         app: specs_app.AppDef,
         scheduler: str,
-        cfg: Mapping[str, CfgVal] | None = None,
+        cfg: RunOptions | None = None,
         workspace: str | specs_workspace.Workspace | None = None,
     ) -> specs_app.AppDef:
         """Builds the images of an application's workspaces; runs nothing.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.logs import LogChunk, LogQuery, Stream
     from torchx.scheduling.stacks import AppStacks
     from torchx.scheduling.usage import AppUsage
-    from torchx.specs.run_options import CfgVal
+    from torchx.specs.run_options import RunOptions
     from torchx.specs.status import AppStatus
 
 Deliveries = list["Delivery"]
@@ -288,7 +288,7 @@ class Applications(Engines):
         found = self.description(app_handle)
         return None if found is None else app.AppDef(found.name or found.app_id, found.roles, found.metadata)
 
-    def list(self, scheduler: str, cfg: Mapping[str, CfgVal] | None = None) -> Apps:
+    def list(self, scheduler: str, cfg: RunOptions | None = None) -> Apps:
         """Returns the applications that a scheduler knows, newest first.
 
         Args:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from torchx.schedulers import SchedulerFactory
     from torchx.scheduling.streams import Streams
     from torchx.specs.app import AppDef
-    from torchx.specs.run_options import CfgVal, runopts
+    from torchx.specs.run_options import CfgVal, RunOptions, runopts
 
 
 LONGEST_NAME = 200
@@ -177,7 +177,7 @@ class Engines:
         return scheduler.port_connector(app_id, role_name, k, port)
 
     def select(
-        self, scheduler: str, query: AppQuery, cfg: Mapping[str, CfgVal] | None = None
+        self, scheduler: str, query: AppQuery, cfg: RunOptions | None = None
     ) -> Iterator[ListAppResponse]:
         """Yields the matching applications of a scheduler, newest first, lazily.
 
@@ -326,7 +326,7 @@ class Engines:
         app_id: str | None = None,
         *,
         app: AppDef | None = None,
-        cfg: Mapping[str, CfgVal] | None = None,
+        cfg: RunOptions | None = None,
         workspace: str | None = None,
     ) -> events.log_event:
         """Returns a context manager that records a call."""

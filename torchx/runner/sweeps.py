@@ -25,7 +25,7 @@ from torchx.sweeps.submission import Request, Submitted, submit
 if TYPE_CHECKING:
     from torchx.config import Config
     from torchx.discovery.model import Component
-    from torchx.specs.run_options import CfgVal
+    from torchx.specs.run_options import RunOptions
     from torchx.specs.workspace import Workspace
 
 ORIGIN = "--each"
@@ -113,7 +113,7 @@ def submit_sweep(
     runs: Sequence[tuple[Row, AppDef]],
     *,
     session: str,
-    cfg: Mapping[str, CfgVal],
+    cfg: RunOptions,
     workspace: str | Workspace | None = None,
     parent_run_id: str | None = None,
     load_config: Callable[[], Config],
@@ -189,7 +189,7 @@ def sweep(
     parameters: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]],
     scheduler: str,
     component_args: Sequence[str] | Mapping[str, Any],
-    cfg: Mapping[str, CfgVal],
+    cfg: RunOptions,
     workspace: str | Workspace | None,
     at_once: int | None,
 ) -> str:
@@ -214,9 +214,7 @@ def sweep(
     return handle
 
 
-def _build_images(
-    engine: Scheduler[Any], runs: Sequence[tuple[Row, AppDef]], cfg: Mapping[str, CfgVal]
-) -> None:
+def _build_images(engine: Scheduler[Any], runs: Sequence[tuple[Row, AppDef]], cfg: RunOptions) -> None:
     """Builds the image of each workspace once, and uses it for all runs."""
     assert isinstance(engine, BuildsImages)
     images: dict[str, tuple[str, Workspace | None]] = {}

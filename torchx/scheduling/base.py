@@ -49,7 +49,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef, AppDryRunInfo, Role
-    from torchx.specs.run_options import CfgVal, runopts
+    from torchx.specs.run_options import RunOptions, runopts
     from torchx.specs.workspace import Workspace
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
     def close(self) -> None:
         """Releases the resources of this object; does not affect running applications."""
 
-    def submit(self, app: AppDef, cfg: Mapping[str, CfgVal], workspace: str | Workspace | None = None) -> str:
+    def submit(self, app: AppDef, cfg: RunOptions, workspace: str | Workspace | None = None) -> str:
         """Submits an application.
 
         Args:
@@ -126,7 +126,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         """Submits a request of :meth:`submit_dryrun` and returns the application's id."""
 
     def submit_dryrun(
-        self, app: AppDef, cfg: Mapping[str, CfgVal], workspace: str | Workspace | None = None
+        self, app: AppDef, cfg: RunOptions, workspace: str | Workspace | None = None
     ) -> AppDryRunInfo[T]:
         """Makes the request that :meth:`submit` would send; contacts no engine and writes nothing.
 
@@ -158,7 +158,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         return info
 
     @abc.abstractmethod
-    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[T]:
+    def _submit_dryrun(self, app: AppDef, cfg: RunOptions) -> AppDryRunInfo[T]:
         """Returns the request for an application; contacts no engine, and reads no files but workspaces."""
 
     def run_opts(self) -> runopts:
@@ -180,7 +180,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         return None
 
     @abc.abstractmethod
-    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
+    def list(self, cfg: RunOptions | None = None) -> Iterable[ListAppResponse]:
         """Returns the applications of the engine, newest first."""
 
     def reconcile(self, app_id: str) -> None:
@@ -266,10 +266,10 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         query = logs.LogQuery({role_name: frozenset([k])}, regex, since, until, None, should_tail, stream)
         return logs.lines_of(log_chunks(app_id, query))
 
-    def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> None:
+    def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: RunOptions) -> None:
         """Rejects an invalid application before its workspace is built."""
 
-    def _validate(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal] = NO_OPTIONS) -> None:
+    def _validate(self, app: AppDef, scheduler: str, cfg: RunOptions = NO_OPTIONS) -> None:
         """Rejects an application that this engine cannot run (default: one without resources)."""
         for role in app.roles:
             if role.resource == resources.NULL_RESOURCE:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.streams import Streams
     from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDef, AppDryRunInfo, Role
-    from torchx.specs.run_options import CfgVal, runopts
+    from torchx.specs.run_options import RunOptions, runopts
 
 
 class UnavailableError(UnreachableError):
@@ -42,7 +42,7 @@ class BuildsWorkspaces(Protocol):
     def workspace_opts(self) -> runopts:
         """Returns the run options for workspaces."""
 
-    def build_workspaces(self, roles: list[Role], cfg: Mapping[str, CfgVal]) -> None:
+    def build_workspaces(self, roles: list[Role], cfg: RunOptions) -> None:
         """Overlays the workspace of each role on its image, and sets ``role.image`` to the result."""
 
 
@@ -267,7 +267,7 @@ class ManyRuns:
 
     key: str
     apps: Mapping[int, AppDef]
-    cfg: Mapping[str, CfgVal] = field(default_factory=dict)
+    cfg: RunOptions = field(default_factory=dict)
     at_once: int = 0
     after: Sequence[tuple[str, str]] = ()
     behind: Collection[str] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from operator import attrgetter
@@ -23,7 +23,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.notifications.plan import Notify
-    from torchx.specs.run_options import CfgVal
+    from torchx.specs.run_options import RunOptions
 
 T = TypeVar("T")
 
@@ -265,7 +265,7 @@ class AppDryRunInfo(Generic[T]):
         self.request = request
         self.notes: list[str] = []
         self.app: AppDef | None = None
-        self.cfg: Mapping[str, CfgVal] = {}
+        self.cfg: RunOptions = {}
         self.scheduler: str | None = None
         self.on_progress: Callable[[str], None] = _discard
         self.notify: Notify | None = None

@@ -19,6 +19,9 @@ with lazy_imports:
 CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
 """The value of a run option."""
 
+RunOptions = Mapping[str, CfgVal]
+"""Run options by name."""
+
 _TRUE = ("true", "1", "yes", "on")
 _FALSE = ("false", "0", "no", "off")
 
@@ -35,9 +38,7 @@ class InvalidRunConfigException(UsageError, ValueError):
 
     code = "invalid_run_option"
 
-    def __init__(
-        self, invalid_reason: str, cfg_key: str, cfg: Mapping[str, CfgVal], **more: str | None
-    ) -> None:
+    def __init__(self, invalid_reason: str, cfg_key: str, cfg: RunOptions, **more: str | None) -> None:
         super().__init__(invalid_reason, facts={"option": cfg_key} if cfg_key else None, **more)
         self.cfg_key = cfg_key
         self.cfg = dict(cfg)
@@ -171,7 +172,7 @@ class runopts:
         snake = camel_to_snake(name)
         return snake if name not in self._opts and snake in self._opts else name
 
-    def resolve(self, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+    def resolve(self, cfg: RunOptions) -> dict[str, CfgVal]:
         """Checks options and fills in defaults, also for None values; returns a new mapping.
 
         Raises:
@@ -285,7 +286,7 @@ class runopts:
             return all(isinstance(k, args[0]) and isinstance(v, args[1]) for k, v in obj.items())
         return origin is None and isinstance(obj, tp)
 
-    def _checked(self, key: str, value: CfgVal, cfg: Mapping[str, CfgVal]) -> CfgVal:
+    def _checked(self, key: str, value: CfgVal, cfg: RunOptions) -> CfgVal:
         opt_type = self._opts[key].opt_type
         if value is None or self.is_type(value, opt_type):
             return copy.deepcopy(value)
@@ -293,7 +294,7 @@ class runopts:
             return float(value)
         raise self._wrong_type(key, value, cfg)
 
-    def _from_json(self, key: str, opt: runopt, value: Any, cfg: Mapping[str, CfgVal]) -> CfgVal:
+    def _from_json(self, key: str, opt: runopt, value: Any, cfg: RunOptions) -> CfgVal:
         if opt.is_type_list_of_str and isinstance(value, list):
             return [str(element) for element in value]
         if opt.is_type_dict_of_str and isinstance(value, dict):
@@ -305,7 +306,7 @@ class runopts:
                 raise self._wrong_type(key, value, cfg) from e
         return self._checked(key, value, cfg)
 
-    def _wrong_type(self, key: str, value: CfgVal, cfg: Mapping[str, CfgVal]) -> InvalidRunConfigException:
+    def _wrong_type(self, key: str, value: CfgVal, cfg: RunOptions) -> InvalidRunConfigException:
         opt = self._opts[key]
         shown = f'"{value}"' if isinstance(value, str) else f"{value!r} ({type(value).__name__})"
         hint = "true or false" if opt.opt_type is bool else None

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type
 
 from torchx.lazy import lazy_imports
 from torchx.specs.cases import snake_to_camel
-from torchx.specs.run_options import CfgVal, InvalidRunConfigException, get_type_name, runopts
+from torchx.specs.run_options import CfgVal, InvalidRunConfigException, RunOptions, get_type_name, runopts
 
 with lazy_imports:
     import ast
@@ -44,7 +44,7 @@ class StructuredOpts(Mapping[str, Any]):
     {'partition': 'gpu', 'max_tries': 5}
     """
 
-    _extra: ClassVar[Mapping[str, CfgVal]] = MappingProxyType({})
+    _extra: ClassVar[RunOptions] = MappingProxyType({})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -80,7 +80,7 @@ class StructuredOpts(Mapping[str, Any]):
         return opts
 
     @classmethod
-    def from_cfg(cls: type[S], cfg: Mapping[str, CfgVal]) -> S:
+    def from_cfg(cls: type[S], cfg: RunOptions) -> S:
         """Returns the options as an object; names that are not fields are in the mapping only.
 
         None selects the default if the field has one and its type excludes None.
@@ -202,7 +202,7 @@ def _names(field: Field[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((_key(field), field.name, snake_to_camel(field.name))))
 
 
-def _group(cfg: Mapping[str, CfgVal], names: tuple[str, ...]) -> dict[str, CfgVal]:
+def _group(cfg: RunOptions, names: tuple[str, ...]) -> dict[str, CfgVal]:
     found: dict[str, CfgVal] = {}
     for key, value in cfg.items():
         group, dot, rest = key.partition(".")

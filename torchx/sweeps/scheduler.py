@@ -5,7 +5,7 @@ It runs nothing itself. Each run is an application of the scheduler that the swe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from torchx.errors import StateError, UsageError
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.stacks import AppStacks
     from torchx.scheduling.streams import Streams
     from torchx.specs.app import AppDef, AppDryRunInfo
-    from torchx.specs.run_options import CfgVal
+    from torchx.specs.run_options import RunOptions
     from torchx.sweeps.records import Run
     from torchx.sweeps.view import Sweep
 
@@ -56,7 +56,7 @@ class SweepScheduler(Scheduler[Any]):
     def _engine_of(self, name: str) -> Scheduler[Any]:
         return self if name == BACKEND else self._other_of(name)
 
-    def _submit_dryrun(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[Any]:
+    def _submit_dryrun(self, app: AppDef, cfg: RunOptions) -> AppDryRunInfo[Any]:
         self._reject()
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
@@ -101,7 +101,7 @@ class SweepScheduler(Scheduler[Any]):
         """Returns True if there is such a sweep."""
         return paths_of(app_id).plan.is_file()
 
-    def list(self, cfg: Mapping[str, CfgVal] | None = None) -> Iterable[ListAppResponse]:
+    def list(self, cfg: RunOptions | None = None) -> Iterable[ListAppResponse]:
         """Returns the sweeps, newest first."""
         return self.select(AppQuery())
 

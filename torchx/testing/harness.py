@@ -24,7 +24,7 @@ from torchx.scheduling.base import (
 )
 from torchx.specs.app import AppDef, Role
 from torchx.specs.resources import Resource
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 from torchx.specs.status import AppState, is_terminal
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ class Harness:
 
     factory: ClassVar[Callable[[], Scheduler[Any]]]
     image: ClassVar[str] = ""
-    cfg: ClassVar[Mapping[str, CfgVal]] = {}
+    cfg: ClassVar[RunOptions] = {}
     patience: ClassVar[float] = 60.0
     begins_within: ClassVar[float] = 2.0
     shortest_limit: ClassVar[str] = "5s"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from types import TracebackType
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from torchx.specs import (
     parse_app_handle,
     runopts,
 )
+from torchx.specs.run_options import RunOptions
 from torchx.tsm.application import Application
 from torchx.tsm.errors import AppNotReRunnableException, SessionMismatchException
 
@@ -71,9 +72,7 @@ class Session(abc.ABC):
     def close(self) -> None:  # noqa: B027  # most sessions hold nothing
         """Releases the resources of this process; does not affect running applications."""
 
-    def run(
-        self, app: AppDef, scheduler: str = "default", cfg: Mapping[str, CfgVal] | None = None
-    ) -> AppHandle:
+    def run(self, app: AppDef, scheduler: str = "default", cfg: RunOptions | None = None) -> AppHandle:
         """Submits an application.
 
         Args:
@@ -92,7 +91,7 @@ class Session(abc.ABC):
         return self.schedule(self.dryrun(app, scheduler, cfg))
 
     def dryrun(
-        self, app: AppDef, scheduler: str = "default", cfg: Mapping[str, CfgVal] | None = None
+        self, app: AppDef, scheduler: str = "default", cfg: RunOptions | None = None
     ) -> AppDryRunInfo[Any]:
         """Makes the request that :meth:`run` would send; same arguments and errors."""
         if isinstance(app, Application) and app.is_attached:
@@ -100,7 +99,7 @@ class Session(abc.ABC):
         return self._dryrun(app, scheduler, cfg or {})
 
     @abc.abstractmethod
-    def _dryrun(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[Any]:
+    def _dryrun(self, app: AppDef, scheduler: str, cfg: RunOptions) -> AppDryRunInfo[Any]:
         """Makes the request for a complete application."""
 
     @abc.abstractmethod

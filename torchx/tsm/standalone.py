@@ -6,7 +6,7 @@ import copy
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torchx import specs
 from torchx.errors import StateError, UsageError
 from torchx.machine.files import expanded
-from torchx.specs import AppDef, AppDryRunInfo, AppHandle, AppStatus, CfgVal, runopts
+from torchx.specs import AppDef, AppDryRunInfo, AppHandle, AppStatus, runopts
 from torchx.specs.handles import UnknownAppException, make_app_handle, parse_app_handle
 from torchx.tsm.application import Application, Role
 from torchx.tsm.elastic import ElasticRole
@@ -24,6 +24,7 @@ from torchx.tsm.sessions import Names, Session
 if TYPE_CHECKING:
     from torchx.runner import Runner
     from torchx.scheduling.base import ListAppResponse
+    from torchx.specs.run_options import RunOptions
 
 LOCAL = ("default", "local")
 """Names for this machine: ``local_dir`` if images are folders or archives, otherwise ``local_cwd``."""
@@ -67,7 +68,7 @@ class StandaloneSession(Session):
                 found[name] = self._runner.scheduler_run_opts(DIR if name in LOCAL else name)
         return found
 
-    def _dryrun(self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]) -> AppDryRunInfo[Any]:
+    def _dryrun(self, app: AppDef, scheduler: str, cfg: RunOptions) -> AppDryRunInfo[Any]:
         if not isinstance(app, AppDef):
             raise UsageError(f"a session runs an Application, or any AppDef; got {app!r}")
         backend = _backend(app) if scheduler in LOCAL else scheduler

@@ -13,7 +13,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef, Role
-    from torchx.specs.run_options import CfgVal
+    from torchx.specs.run_options import RunOptions
     from torchx.specs.workspace import Workspace
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class WorkspaceMixin(Generic[T]):
         """Returns the run options that workspaces add to the scheduler's."""
         return run_options.runopts()
 
-    def build_workspaces(self, roles: Iterable[Role], cfg: Mapping[str, CfgVal]) -> None:
+    def build_workspaces(self, roles: Iterable[Role], cfg: RunOptions) -> None:
         """Builds the workspace of each role that has one; equal workspaces of equal images only once."""
         built: dict[object, object] = {}
         for role in roles:
@@ -54,7 +54,7 @@ class WorkspaceMixin(Generic[T]):
                 self.caching_build_workspace_and_update_role(role, cfg, built)
 
     def caching_build_workspace_and_update_role(
-        self, role: Role, cfg: Mapping[str, CfgVal], build_cache: dict[object, object]
+        self, role: Role, cfg: RunOptions, build_cache: dict[object, object]
     ) -> None:
         """Builds the workspace of a role, unless an equal one over the same image was built before.
 
@@ -71,12 +71,12 @@ class WorkspaceMixin(Generic[T]):
         role.image = str(build_cache[key])
 
     def build_workspace_and_update_role(
-        self, role: Role, workspace: str | Workspace, cfg: Mapping[str, CfgVal]
+        self, role: Role, workspace: str | Workspace, cfg: RunOptions
     ) -> None:
         """Builds a workspace on top of a role's image, and sets ``role.image`` to the result."""
         raise NotImplementedError(f"{type(self).__name__} does not build workspaces")
 
-    def dryrun_push_images(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> T:
+    def dryrun_push_images(self, app: AppDef, cfg: RunOptions) -> T:
         """Returns the images for :meth:`push_images`, and sets the roles' images to their new names."""
         raise NotImplementedError(f"{type(self).__name__} does not push images")
 

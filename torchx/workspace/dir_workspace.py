@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef, Role
-    from torchx.specs.run_options import CfgVal
+    from torchx.specs.run_options import RunOptions
     from torchx.specs.workspace import Workspace
 
 
@@ -34,13 +34,13 @@ class DirWorkspaceMixin(WorkspaceMixin[None]):
         options.add_limit(opts)
         return opts
 
-    def build_workspaces(self, roles: Iterable[Role], cfg: Mapping[str, CfgVal]) -> None:
+    def build_workspaces(self, roles: Iterable[Role], cfg: RunOptions) -> None:
         """Copies the workspaces of all roles into one folder; later files override earlier ones."""
         self._created: Path | None = None
         super().build_workspaces(roles, cfg)
 
     def build_workspace_and_update_role(
-        self, role: Role, workspace: str | Workspace, cfg: Mapping[str, CfgVal]
+        self, role: Role, workspace: str | Workspace, cfg: RunOptions
     ) -> None:
         """Copies a workspace, and sets ``role.image`` to the folder.
 
@@ -57,7 +57,7 @@ class DirWorkspaceMixin(WorkspaceMixin[None]):
             _copy(workspace, folder, cfg)
             role.image = str(folder)
 
-    def dryrun_push_images(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> None:
+    def dryrun_push_images(self, app: AppDef, cfg: RunOptions) -> None:
         """Does nothing, as folders are not pushed."""
 
     def push_images(self, images_to_push: None) -> None:
@@ -74,7 +74,7 @@ class TmpDirWorkspaceMixin(DirWorkspaceMixin):
         return opts
 
     def build_workspace_and_update_role(
-        self, role: Role, workspace: str | Workspace, cfg: Mapping[str, CfgVal]
+        self, role: Role, workspace: str | Workspace, cfg: RunOptions
     ) -> None:
         """Copies a workspace, and sets ``role.image`` to the folder."""
         folder = Path(tempfile.mkdtemp(prefix="torchx_workspace"))
@@ -86,6 +86,6 @@ class TmpDirWorkspaceMixin(DirWorkspaceMixin):
         role.image = str(folder)
 
 
-def _copy(workspace: str | specs_workspace.Workspace, folder: Path, cfg: Mapping[str, CfgVal]) -> None:
+def _copy(workspace: str | specs_workspace.Workspace, folder: Path, cfg: RunOptions) -> None:
     parsed = specs_workspace.Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
     tree.scan(parsed, options.limit_of(cfg)).write_to(folder, into_existing=folder.exists())

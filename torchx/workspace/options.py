@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from torchx.specs.run_options import CfgVal, runopt, runopts
+from torchx.specs.run_options import RunOptions, runopt, runopts
 
 LIMIT_NAME = "workspace_limit_mb"
 LIMIT_MB = 1024
@@ -17,7 +15,7 @@ def add_limit(opts: runopts) -> None:
     opts.add(LIMIT_NAME, LIMIT.opt_type, LIMIT.help, LIMIT.default)
 
 
-def limit_of(cfg: Mapping[str, CfgVal]) -> int | None:
+def limit_of(cfg: RunOptions) -> int | None:
     """Returns the maximum size of a workspace in MB, or None for no limit."""
     limit = cfg.get(LIMIT_NAME)
     return limit if isinstance(limit, int) else None

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.specs.app import Role
-    from torchx.specs.run_options import CfgVal
+    from torchx.specs.run_options import RunOptions
 
 LARGE_MB = 100
 """Size in MB from which a note names the largest folders."""
@@ -212,7 +212,7 @@ class Tree:
         copying.write(sources, self._pieces, folder, into_existing=into_existing)
 
 
-def scan_workspaces(roles: Iterable[Role], cfg: Mapping[str, CfgVal]) -> list[tuple[Role, Tree]]:
+def scan_workspaces(roles: Iterable[Role], cfg: RunOptions) -> list[tuple[Role, Tree]]:
     """Scans the workspaces of roles, equal ones only once; returns the roles that have one.
 
     Args:

@@ -23,7 +23,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef, Role
-    from torchx.specs.run_options import CfgVal
+    from torchx.specs.run_options import RunOptions
 
 _LOCAL = "sha256:"
 """Prefix of an image id, which only the engine that built it can resolve."""
@@ -62,7 +62,7 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
         return opts
 
     def build_workspace_and_update_role(
-        self, role: Role, workspace: str | specs_workspace.Workspace, cfg: Mapping[str, CfgVal]
+        self, role: Role, workspace: str | specs_workspace.Workspace, cfg: RunOptions
     ) -> None:
         """Builds an image of a role's image and a workspace, and sets ``role.image`` to its id.
 
@@ -78,7 +78,7 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
             client.Engine(), images_workspace.plan_image(copy, tree, {}), lambda line: None
         )[0]
 
-    def dryrun_push_images(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> dict[str, tuple[str, str]]:
+    def dryrun_push_images(self, app: AppDef, cfg: RunOptions) -> dict[str, tuple[str, str]]:
         """Replaces the ids of images that are only on this machine's engine by their names in a registry.
 
         Args:

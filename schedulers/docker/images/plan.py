@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torchx.errors import UsageError
 from torchx.schedulers.docker.images.dockerfile import images_below, mentions, own_dockerfile
 from torchx.scheduling.progress import MB
 from torchx.specs.app import AppDef, Role
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 from torchx.workspace.sizes import counted
 from torchx.workspace.tree import Tree, scan_workspaces, shown
 
@@ -76,7 +75,7 @@ class ImagePlan:
         return images_below(self.steps, self.base) if self.dockerfile else [self.base]
 
 
-def plan_images(app: AppDef, cfg: Mapping[str, CfgVal]) -> tuple[list[ImagePlan], list[str]]:
+def plan_images(app: AppDef, cfg: RunOptions) -> tuple[list[ImagePlan], list[str]]:
     """Plans an image for each role with a workspace; only reads files.
 
     Args:
@@ -99,7 +98,7 @@ def plan_images(app: AppDef, cfg: Mapping[str, CfgVal]) -> tuple[list[ImagePlan]
     return list(plans.values()), list(notes)
 
 
-def plan_image(role: Role, tree: Tree, cfg: Mapping[str, CfgVal]) -> ImagePlan:
+def plan_image(role: Role, tree: Tree, cfg: RunOptions) -> ImagePlan:
     """Plans the image of a role's image and workspace; reads files, but makes no network connection.
 
     Args:

@@ -13,7 +13,7 @@ from torchx.schedulers.kubernetes.state.attempts import attempts_of, container_o
 from torchx.schedulers.kubernetes.state.replicas import replica_of, run_of
 from torchx.schedulers.kubernetes.state.taken import disruption
 from torchx.scheduling.retry_rules import Failure, RetryRules, exit_codes_of, lines_of
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 
 
 def rules_of(cfg: Mapping[str, Any]) -> RetryRules:
@@ -57,7 +57,7 @@ def never_retried(facts: Facts) -> set[tuple[int, int]]:
     }
 
 
-def job_rules(cfg: Mapping[str, CfgVal]) -> list[dict[str, Any]]:
+def job_rules(cfg: RunOptions) -> list[dict[str, Any]]:
     """Returns the rules of a Job that ends a replica without another attempt, from exit codes and signals."""
     rules = RetryRules.of(cfg)
     never = [code for rule in rules.never for code in exit_codes_of([rule]) or ()]
@@ -72,7 +72,7 @@ def job_rules(cfg: Mapping[str, CfgVal]) -> list[dict[str, Any]]:
     return found
 
 
-def needs_lines(cfg: Mapping[str, CfgVal]) -> bool:
+def needs_lines(cfg: RunOptions) -> bool:
     """Returns True if run options have rules that a Job cannot apply itself."""
     rules = RetryRules.of(cfg)
     never = rules.never if cfg.get("no_retry_on") is not None else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from torchx.lazy import lazy_imports
@@ -14,7 +14,7 @@ from torchx.scheduling.checks import has_services
 from torchx.services.rules import after_of
 from torchx.settings import SERVICE
 from torchx.specs.app import AppDef, RetryPolicy, Role
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import limits
@@ -100,7 +100,7 @@ def restarts_as_a_whole(role: Role) -> bool:
     return role.max_retries > 0 and role.retry_policy is not RetryPolicy.REPLICA
 
 
-def restarts_by_torchx(app: AppDef, role: Role, cfg: Mapping[str, CfgVal]) -> bool:
+def restarts_by_torchx(app: AppDef, role: Role, cfg: RunOptions) -> bool:
     """Returns True if a Job cannot restart a role: others restart too, the cause decides, or a run ends.
 
     Args:
@@ -119,7 +119,7 @@ def restarts_by_torchx(app: AppDef, role: Role, cfg: Mapping[str, CfgVal]) -> bo
     return restarts_as_a_whole(role)
 
 
-def is_gang(app: AppDef, cfg: Mapping[str, CfgVal]) -> bool:
+def is_gang(app: AppDef, cfg: RunOptions) -> bool:
     """Returns True if an application has roles that torchx restarts as a whole, or an order of starts."""
     return has_services(app) or any(restarts_by_torchx(app, role, cfg) for role in app.roles)
 

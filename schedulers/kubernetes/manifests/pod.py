@@ -40,7 +40,7 @@ from torchx.services.probe import CMD, HTTP, TCP, ServiceRule
 from torchx.settings import SERVICE
 from torchx.specs.app import AppDef, Role
 from torchx.specs.named_resources_aws import EFA_DEVICE, K8S_ITYPE
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 from torchx.version import __version__
 
 GPU = "nvidia.com/gpu"
@@ -68,7 +68,7 @@ class AppContext:
 
     app: AppDef
     app_id: str
-    cfg: Mapping[str, CfgVal]
+    cfg: RunOptions
     rank0: str
     subdomain: str = ""
     workspaces: Mapping[int, str] = field(default_factory=dict)
@@ -190,7 +190,7 @@ def is_shared_by_others(spec: Mapping[str, Any]) -> bool:
     return sidecars or len(spec.get("containers") or ()) > 1
 
 
-def resources_of(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
+def resources_of(role: Role, cfg: RunOptions) -> dict[str, Any]:
     """Returns the requests and limits of a container.
 
     A node reserves some CPU and memory, so requests are below the limits, to fit a replica that uses a whole
@@ -216,7 +216,7 @@ def resources_of(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
     return {name: amounts for name, amounts in resources.items() if amounts}
 
 
-def _request(limit: int, cfg: Mapping[str, CfgVal], option: str, otherwise: int) -> int:
+def _request(limit: int, cfg: RunOptions, option: str, otherwise: int) -> int:
     return max(limit - options.number(cfg, option, otherwise), (limit + 1) // 2)
 
 
@@ -286,7 +286,7 @@ def _ports(role: Role) -> list[dict[str, Any]]:
     return ports
 
 
-def _where(role: Role, cfg: Mapping[str, CfgVal]) -> dict[str, Any]:
+def _where(role: Role, cfg: RunOptions) -> dict[str, Any]:
     """Returns the fields for the choice of nodes, the service account, the priority and pull secrets."""
     selector: dict[str, str] = {}
     instance = role.resource.capabilities.get(K8S_ITYPE)

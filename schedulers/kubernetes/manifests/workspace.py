@@ -19,7 +19,7 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.schedulers.docker.images.plan import ImagePlan
     from torchx.specs.app import AppDef
-    from torchx.specs.run_options import CfgVal
+    from torchx.specs.run_options import RunOptions
     from torchx.workspace.tree import Tree
 
 LARGEST = 900_000
@@ -62,7 +62,7 @@ class WorkspacePlans:
     notes: list[str] = field(default_factory=list)
 
 
-def plan_workspaces(app: AppDef, cfg: Mapping[str, CfgVal]) -> WorkspacePlans:
+def plan_workspaces(app: AppDef, cfg: RunOptions) -> WorkspacePlans:
     """Plans a ConfigMap or an image for each workspace of an application; only reads files.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +36,7 @@ from torchx.schedulers.kubernetes.options import JOB
 from torchx.schedulers.kubernetes.record import write_record
 from torchx.schedulers.kubernetes.request import KubernetesJob
 from torchx.specs.app import AppDef, Role
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 
 LARGEST_SECRET = 1_200_000
 """Maximum characters of a Secret, in base64; its files may have 1 MiB on a cluster."""
@@ -89,7 +89,7 @@ def to_request(
     apps: Sequence[AppDef],
     name: str,
     key: str,
-    cfg: Mapping[str, CfgVal],
+    cfg: RunOptions,
     at_once: int,
     plans: WorkspacePlans,
 ) -> KubernetesJob:

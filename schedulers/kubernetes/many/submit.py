@@ -27,7 +27,7 @@ from torchx.scheduling.base import ManyRuns, Scheduler
 from torchx.scheduling.checks import hosts_in, require_application
 from torchx.scheduling.preflight import OPTION as PREFLIGHT
 from torchx.specs.app import AppDef, AppDryRunInfo
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import images
@@ -141,7 +141,7 @@ def _exists(cluster: Cluster, request: KubernetesJob, key: str) -> bool:
     return False
 
 
-def _create(cluster: Cluster, request: KubernetesJob, cfg: Mapping[str, CfgVal]) -> None:
+def _create(cluster: Cluster, request: KubernetesJob, cfg: RunOptions) -> None:
     other = namespace_hint(cluster, request.namespace)
     try:
         submit(cluster, request, validate=bool(cfg.get("validate_spec", True)))

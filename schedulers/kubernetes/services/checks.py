@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from torchx.errors import StateError, UsageError
 from torchx.schedulers.kubernetes.options import AUTO, JOB
@@ -10,10 +10,10 @@ from torchx.schedulers.kubernetes.record import write_record
 from torchx.services.rules import after_of
 from torchx.settings import SERVICE
 from torchx.specs.app import AppDef, RetryPolicy
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 
 
-def check_services(app: AppDef, cfg: Mapping[str, CfgVal]) -> None:
+def check_services(app: AppDef, cfg: RunOptions) -> None:
     """Checks an application with services or an order of starts.
 
     Raises:

@@ -32,7 +32,7 @@ from torchx.specs.app import resolve_overrides
 if TYPE_CHECKING:
     from torchx.scheduling.base import ManyRuns, Scheduler
     from torchx.specs.app import AppDef
-    from torchx.specs.run_options import CfgVal
+    from torchx.specs.run_options import RunOptions
 
 CONDITIONS = {"ok": "afterok", "any": "afterany", "failed": "afternotok"}
 """The types of dependencies, by the conditions of ``--after``."""
@@ -159,7 +159,7 @@ def _dependencies(after: Iterable[tuple[str, str]], before: Iterable[str]) -> It
         yield ":".join(["afterany", *earlier])
 
 
-def _own_dependency(cfg: Mapping[str, CfgVal]) -> list[str]:
+def _own_dependency(cfg: RunOptions) -> list[str]:
     own = sbatch_options(cfg).get("dependency")
     return [str(own)] if own else []
 
@@ -192,7 +192,7 @@ class _Array:
     """
 
     request: SlurmRequest
-    cfg: Mapping[str, CfgVal]
+    cfg: RunOptions
     session: str
     tasks: Mapping[int, AppDef]
     plan: SlurmRequest

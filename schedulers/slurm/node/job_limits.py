@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from torchx.errors import UsageError
 from torchx.scheduling.limits import NODE, PREEMPTED, LimitRule, exact
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import CfgVal, RunOptions
 
 _SIGNAL = re.compile(r"(R:)?(?P<signal>[A-Za-z0-9]+)(@(?P<seconds>[0-9]{1,5}))?")
 _TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,2}))?(?::(\d{1,2}))?")
@@ -56,7 +56,7 @@ class JobLimits(NamedTuple):
         )
 
 
-def rule_of(cfg: Mapping[str, CfgVal]) -> LimitRule:
+def rule_of(cfg: RunOptions) -> LimitRule:
     """Returns the rule of run options; the option `time` is a time limit, too.
 
     Raises:
@@ -66,11 +66,11 @@ def rule_of(cfg: Mapping[str, CfgVal]) -> LimitRule:
     return LimitRule.of(cfg if seconds is None else {"time_limit": str(seconds), **_given(cfg)})
 
 
-def _given(cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+def _given(cfg: RunOptions) -> dict[str, CfgVal]:
     return {name: value for name, value in cfg.items() if value is not None}
 
 
-def limits_of(cfg: Mapping[str, CfgVal]) -> JobLimits:
+def limits_of(cfg: RunOptions) -> JobLimits:
     """Returns the limits of a job.
 
     The option `signal` of sbatch becomes a notice: Slurm would send the signal to all processes, and end
@@ -88,7 +88,7 @@ def limits_of(cfg: Mapping[str, CfgVal]) -> JobLimits:
     return JobLimits(int(rule.limit or 0), math.ceil(notice), name, rule.requeues, by_slurm)
 
 
-def check_limits(cfg: Mapping[str, CfgVal]) -> LimitRule:
+def check_limits(cfg: RunOptions) -> LimitRule:
     """Returns the rule of run options.
 
     Raises:
@@ -112,7 +112,7 @@ def check_limits(cfg: Mapping[str, CfgVal]) -> LimitRule:
     return rule
 
 
-def notes_of_limits(cfg: Mapping[str, CfgVal]) -> list[str]:
+def notes_of_limits(cfg: RunOptions) -> list[str]:
     """Returns the notes about a time limit."""
     rule = rule_of(cfg)
     notes = []

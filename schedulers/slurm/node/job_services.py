@@ -13,7 +13,7 @@ from torchx.services.probe import ServiceRule, rule_of
 from torchx.services.rules import after_of, hosts_variable
 from torchx.settings import AFTER, SERVICE
 from torchx.specs.app import AppDef, RetryPolicy, Role
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import RunOptions
 
 
 def rule(role: Role) -> ServiceRule | None:
@@ -62,7 +62,7 @@ def _effect_of_failure(role: Role, own: ServiceRule) -> str:
     return "ignored-last" if whole and role.max_retries else "ignored"
 
 
-def ends_together(role: Role, cfg: Mapping[str, CfgVal]) -> bool:
+def ends_together(role: Role, cfg: RunOptions) -> bool:
     """Returns True if the failure of a replica ends the step of its role.
 
     A service with retries of the role is restarted; its other replicas would not end by themselves.
@@ -71,7 +71,7 @@ def ends_together(role: Role, cfg: Mapping[str, CfgVal]) -> bool:
     return bool(cfg.get("fail_fast", True)) or (SERVICE in role.metadata and restarts)
 
 
-def replica_variables(number: int, role: Role, cfg: Mapping[str, CfgVal]) -> str:
+def replica_variables(number: int, role: Role, cfg: RunOptions) -> str:
     """Returns the variables of a replica for ``replica.sh``."""
     own = rule(role)
     if own is None:

@@ -30,10 +30,9 @@ with lazy_imports:
     from torchx import plugins as torchx_plugins
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from types import TracebackType
 
-    from torchx.specs.run_options import CfgVal
+    from torchx.specs.run_options import RunOptions
 
 BUILT_IN = ("null", "console")
 """Built-in destinations: none, or stderr."""
@@ -191,7 +190,7 @@ def record(event: TorchxEvent, destination: str = "null") -> None:
             logger.info("%s", event, extra={**named, "torchx_event": event})
 
 
-def shown(cfg: Mapping[str, CfgVal]) -> str:
+def shown(cfg: RunOptions) -> str:
     """Returns run options as JSON text with masked secrets; only the keys of mappings, such as environments.
 
     >>> shown({"queue": "gpu", "env": {"HF_TOKEN": "x"}})
