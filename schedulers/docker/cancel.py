@@ -6,7 +6,7 @@ import math
 import shlex
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,7 @@ from torchx.schedulers.docker.lookup import containers_of, entries, find_contain
 from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.request import checkpoint_volume
 from torchx.schedulers.docker.rules.job import job_of
-from torchx.schedulers.docker.rules.marks import CANCELLED, PASSING
+from torchx.schedulers.docker.rules.marks import CANCELLED
 from torchx.schedulers.docker.supervisor_launch import remove_folder, start_supervisor
 from torchx.schedulers.shared import owner
 
@@ -72,7 +72,7 @@ def cancel(engine: Engine, app_id: str, *, now: bool = False) -> None:
             return
         # a retry may have started others meanwhile, and one that ended by itself may have lost its mark
         progress = replay(job_of(again), again)
-        left = [c for c in _to_cancel(progress) if not c.mark or c.mark in PASSING]
+        left = [c for c in _to_cancel(progress) if c.marked(CANCELLED) != c.full_name]
         if not left:
             return
 
@@ -82,8 +82,8 @@ def _to_cancel(progress: Progress) -> list[Container]:
     newest = [c for mine in progress.replicas for c in mine[-1:]]
     begun = [c for c in newest if c.live or c.status == "created"]
     waiting = {n for start in progress.starts for n in start.replicas}
-    ended = [c for n in sorted(waiting) if (c := progress.newest(n)) is not None and c not in begun]
-    return begun + [c for c in ended if c.exit_code]
+    ended = [(n, c) for n in sorted(waiting) if (c := progress.newest(n)) is not None and c not in begun]
+    return begun + [c for n, c in ended if c.exit_code or c.mark or n in progress.needed]
 
 
 def _require_own(containers: Sequence[Container], verb: str, command: str) -> None:
@@ -115,16 +115,16 @@ def _mark_and_stop(engine: Engine, mark: str, grace: float, container: Container
     if mark != CANCELLED and not container.mark:
         # the user may have cancelled it meanwhile; another mark would hide that
         container = _refreshed(engine, container)
-    is_marked = bool(container.mark) and not (mark == CANCELLED and container.mark in PASSING)
-    name = container.named(container.mark if is_marked else mark)
     path = f"/containers/{container.id}"
     if container.status == "restarting":
         # it does not run; this keeps the engine from restarting it, and only then can it be renamed
         _post(engine, f"{path}/stop", {"t": 0})
-        _rename(engine, container, name)
+        _rename(engine, container, lambda c: c.marked(mark))
         return False
-    if not is_marked and not _rename(engine, container, name):
+    if not _rename(engine, container, lambda c: c.marked(mark)):
         return _handle_ended(engine, mark, grace, container)
+    if container.status == "created":
+        container = _refreshed(engine, container)  # it was started just before it was marked
     if not container.live:
         return False
     try:
@@ -148,23 +148,31 @@ def _mark_and_stop(engine: Engine, mark: str, grace: float, container: Container
 
 def mark(engine: Engine, containers: Sequence[Container], reason: str) -> None:
     """Marks running containers with the reason for which they are about to be ended."""
-    names = [(c, c.named(reason)) for c in containers if not c.mark]
-    in_parallel(lambda each: _rename(engine, *each), names)
+    in_parallel(lambda each: _rename(engine, each, lambda c: c.marked(reason)), containers)
 
 
 def mark_ready(engine: Engine, container: Container) -> None:
     """Records in the name of a service's container that it is ready, unless it is being ended."""
-    current = _refreshed(engine, container)
-    if current.live and not current.mark and not current.ready:
-        _rename(engine, current, replace(current, ready=True, ready_at=time.time()).full_name)
+    now = time.time()
+
+    def ready(current: Container) -> str:
+        is_due = current.live and not current.mark and not current.ready
+        return (replace(current, ready=True, ready_at=now) if is_due else current).full_name
+
+    _rename(engine, _refreshed(engine, container), ready)
 
 
 def _refreshed(engine: Engine, before: Container) -> Container:
     """Returns the current state of a container, or the given one if it was removed."""
+    return _inspected(engine, before) or before
+
+
+def _inspected(engine: Engine, before: Container) -> Container | None:
+    """Returns the current state of a container, or None if it was removed."""
     try:
-        return read(engine.call("GET", f"/containers/{before.id}/json")) or before
+        return read(engine.call("GET", f"/containers/{before.id}/json"))
     except EngineError:
-        return before
+        return None
 
 
 def _stop_by_engine(engine: Engine, container: str, grace: float) -> None:
@@ -176,10 +184,7 @@ def _stop_by_engine(engine: Engine, container: str, grace: float) -> None:
 
 def _handle_ended(engine: Engine, mark: str, grace: float, before: Container) -> bool:
     """Handles a container that ended before it was signalled: marks it, or stops it if it was restarted."""
-    try:
-        container = read(engine.call("GET", f"/containers/{before.id}/json"))
-    except EngineError:
-        return False
+    container = _inspected(engine, before)
     if container is None:
         return False
     if container.live or (not before.mark and not container.mark and not container.finished):
@@ -190,7 +195,10 @@ def _handle_ended(engine: Engine, mark: str, grace: float, before: Container) ->
         awaited = container.exit_code and (
             container.restarts < container.allowed_restarts or (mark == CANCELLED and _has_retry(container))
         )
-        _rename(engine, container, container.named(mark if awaited else ""))
+        if awaited:
+            _rename(engine, container, lambda c: c.marked(mark))
+        else:
+            _rename(engine, container, lambda c: c.named("") if c.mark == mark else c.full_name)
     return False
 
 
@@ -245,16 +253,35 @@ def _has_ended(engine: Engine, container: Container, deadline: float) -> bool:
     return True
 
 
-def _rename(engine: Engine, container: Container, name: str) -> bool:
-    """Renames a container; returns False if it is ending or was removed."""
-    try:
-        engine.call("POST", f"/containers/{container.id}/rename", {"name": name})
-    except EngineError as error:
-        if error.status in (CONFLICT, 400):
-            return True  # another process has renamed it
-        if error.status != GONE:
-            raise
-        return False
+def _rename(engine: Engine, container: Container, due: Callable[[Container], str]) -> bool:
+    """Renames a container; returns False if it is ending or was removed.
+
+    The request names the container by the name that was read, not by its id: the engine rejects it if another
+    process has renamed the container meanwhile. Then the container is read again, so that no mark is lost.
+
+    Args:
+        engine: the engine.
+        container: the container.
+        due: returns the name that a container should have.
+    """
+    read_name = container.full_name
+    for _ in range(PASSES):
+        name = due(container)
+        if name == read_name:
+            break
+        try:
+            engine.call("POST", f"/containers/{read_name}/rename", {"name": name})
+            break
+        except EngineError as error:
+            if error.status not in (GONE, CONFLICT, 400):
+                raise
+            current = _inspected(engine, container)
+            if current is None or (error.status == GONE and current.full_name == read_name):
+                return False
+            taken = error.status == CONFLICT and current.full_name == read_name
+        read_name = current.full_name
+        # a container that is not ours may have the name
+        container = replace(current, name=f"{container.name}.0") if taken else current
     return True
 
 

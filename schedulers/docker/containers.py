@@ -115,6 +115,11 @@ class Container:
         ready = marks.ready_since(self.ready_at) if self.ready else ""
         return ".".join(filter(None, (self.name, ready, mark)))
 
+    def marked(self, mark: str) -> str:
+        """Returns its name on the engine with a mark; a mark that this one does not replace stays."""
+        replaced = not self.mark or (mark == marks.CANCELLED and marks.is_passing(self.mark))
+        return self.named(mark) if replaced else self.full_name
+
     @property
     def live(self) -> bool:
         """Whether it runs, is paused, or waits for a restart by the engine."""

@@ -266,26 +266,29 @@ class Supervisor:
         ready += [made for made in results if isinstance(made, str)]
         try:
             all_of(results)
-            if not self._is_still_needed(ready):
-                return
-            all_of(in_parallel(lambda one: self._engine.call("POST", f"/containers/{one}/start"), ready))
+            names = self._still_needed(ready)
+            all_of(in_parallel(lambda one: self._engine.call("POST", f"/containers/{one}/start"), names))
         except EngineError:
             self._discard([made for made in results if isinstance(made, str)])
             raise
 
-    def _is_still_needed(self, ready: Sequence[str]) -> bool:
-        """Returns True if a start is still needed; otherwise discards its containers."""
+    def _still_needed(self, ready: Sequence[str]) -> list[str]:
+        """Returns the names of the containers to start; discards them if the application was cancelled.
+
+        A start by name fails if a cancellation has marked the container meanwhile.
+        """
         containers = find_containers(self._engine, self._app_id).get(self._app_id, ())
         if containers and not self._replay(containers).cancelled:
-            return True
+            return [container.full_name for container in containers if container.id in ready]
         self._discard(ready)
-        return False
+        return []
 
     def _discard(self, made: Sequence[str]) -> None:
         """Removes containers, except those with the only mark of a cancellation."""
         containers = find_containers(self._engine, self._app_id).get(self._app_id, ())
-        marked = {container.id for container in containers if container.mark == CANCELLED}
-        remove(self._engine, [container for container in made if container not in marked])
+        # by name: one that is marked after it was read stays, too
+        unmarked = [c.full_name for c in containers if c.id in made and c.mark != CANCELLED]
+        remove(self._engine, unmarked)
 
 
 def _retry_of(progress: Progress, start: Start) -> tuple[tuple[int, int], ...]:

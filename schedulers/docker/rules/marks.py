@@ -13,8 +13,6 @@ CANCELLED, STOPPED, FAILED = "cancelled", "stopped", "failed"
 EXPIRED, STALLED, UNNEEDED = "expired", "stalled", "unneeded"
 ENDED = (STOPPED, CANCELLED, EXPIRED, UNNEEDED)
 """The marks of ends that are not failures."""
-PASSING = (STOPPED, EXPIRED, STALLED)
-"""The marks of ends after which an application may start again; a cancellation replaces them."""
 READY = "ready"
 """The mark of a service's container that is ready; the time follows, and the mark of its end."""
 MARKS = (*ENDED, FAILED, STALLED, READY)
@@ -50,6 +48,15 @@ def split_marks(name: str) -> tuple[str, str, str]:
         return rest, mark, ""
     head, ready = split_name(rest)
     return (head, ready, mark) if mark and _READY.fullmatch(ready) else (rest, "", mark)
+
+
+def is_passing(mark: str) -> bool:
+    """Returns True for an end after which an application may start again; a cancellation replaces its mark.
+
+    >>> is_passing("stopped"), is_passing("unready-HTTP-503"), is_passing("unneeded")
+    (True, True, False)
+    """
+    return mark in (STOPPED, EXPIRED, STALLED) or mark.startswith(UNREADY)
 
 
 def ready_since(at: float | None) -> str:
