@@ -9,6 +9,8 @@ from typing import Any
 
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx.machine.cgroups import cgroup_of
+from torchx.machine.processes import age, look_up
 from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.lookup import (
@@ -50,6 +52,9 @@ with lazy_imports:
 STARTED_WITHIN = 60.0
 """Seconds after which containers that have not started count as an interrupted start."""
 
+CLOCK_SET = 60.0
+"""Minimum seconds between the starts of a container and of its process after a change of the clock."""
+
 INTERRUPTED = "its start was interrupted"
 _WHY = {
     CANCELLED: "cancelled",
@@ -72,12 +77,18 @@ def glance(engine: Engine, app_id: str) -> DescribeAppResponse | None:
 
 
 def _described(
-    engine: Engine, app_id: str, status_of: Callable[[Sequence[Container]], DescribeAppResponse]
+    engine: Engine, app_id: str, status_of: Callable[[Sequence[Container], float], DescribeAppResponse]
 ) -> DescribeAppResponse | None:
     containers = with_late_oom(engine, containers_of(engine, app_id))
     if not containers:
         return None
-    return replace(status_of(containers), needs_reconcile=lacks_supervisor(containers))
+    status = _here(engine, status_of(containers, engine.clock.now()))
+    return replace(status, needs_reconcile=lacks_supervisor(containers))
+
+
+def _here(engine: Engine, status: DescribeAppResponse) -> DescribeAppResponse:
+    """Returns a status with times by the clock of this machine, as that of the submission."""
+    return replace(engine.clock.here(status), submitted_at=status.submitted_at)
 
 
 def describe_native(engine: Engine, app_id: str) -> list[Any] | None:
@@ -89,7 +100,9 @@ def describe_native(engine: Engine, app_id: str) -> list[Any] | None:
 def list_apps(engine: Engine) -> list[ListAppResponse]:
     """Returns all applications on the engine, newest first."""
     return newest_first(
-        row_of(describe(containers), is_own=owner.is_own(owner_of(containers)))
+        row_of(
+            _here(engine, describe(containers, engine.clock.now())), is_own=owner.is_own(owner_of(containers))
+        )
         for containers in find_containers(engine, tolerant=True).values()
     )
 
@@ -111,10 +124,12 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
         created = local_time(min(c.created for c in containers) or None)
         app_id = containers[0].app_id
         return DescribeAppResponse(app_id, AppState.UNKNOWN, msg=damage, submitted_at=created)
+    now = time.time() if now is None else now
+    containers = [_by_boot(container, now) for container in containers]
     job = job_of(containers)
     progress = replay(private.shown(job, containers) if job.has_services else job, containers)
     data = progress.job.data
-    state, msg = _state(progress, containers, time.time() if now is None else now)
+    state, msg = _state(progress, containers, now)
     cause = _cause_of_end(progress, state)
     stalls = history_of(progress.job.app_id, progress.job.cfg)
     if state is AppState.RUNNING and stalls.message:
@@ -150,13 +165,26 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
     )
 
 
-def describe_all(containers: Sequence[Container]) -> DescribeAppResponse:
+def _by_boot(container: Container, now: float) -> Container:
+    """Returns a container with its start by the clock of now, which may have been set since it started.
+
+    Only those that run on this machine change.
+    """
+    entry = look_up(container.pid) if container.live and container.pid else None
+    if entry is None or container.started is None or cgroup_of(container.pid, container.id) is None:
+        return container
+    started = now - age(entry.process)
+    return replace(container, started=started) if abs(started - container.started) > CLOCK_SET else container
+
+
+def describe_all(containers: Sequence[Container], now: float | None = None) -> DescribeAppResponse:
     """Returns the status of an application, its roles, its metadata and all its options.
 
     Args:
         containers: all its containers, at least one.
+        now: seconds since the epoch (default: the current time).
     """
-    status = describe(containers)
+    status = describe(containers, now)
     if damage_of(containers):
         return status
     job = job_of(containers)

@@ -30,7 +30,7 @@ def wait(engine: Engine, app_id: str, timeout: float | None) -> bool:
     with closing(Events(engine, app_id)) as events:
         while True:
             containers = containers_of(engine, app_id, events.unchanged(containers))
-            if not containers or is_terminal(describe(containers).state):
+            if not containers or is_terminal(describe(containers, engine.clock.now()).state):
                 return True
             if damage_of(containers) and not is_under_way(containers):
                 return True

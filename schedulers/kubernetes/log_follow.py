@@ -263,7 +263,7 @@ class Follower:
         """Starts readers for new logs; returns True if the application has ended."""
         if not self._over:
             facts = watch.facts()
-            self._over = facts is None or is_terminal(describe(facts, self._cluster.clock()).state)
+            self._over = facts is None or is_terminal(describe(facts, self._cluster.clock.now()).state)
             if facts is not None and not self._over:
                 self._reconcile(facts)
             if self._over:

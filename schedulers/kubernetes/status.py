@@ -60,15 +60,17 @@ def describe_app(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
     app = application.app_of(facts)
     if facts.run is not None:
         app = run_arguments.completed(clusters.of(app_id), facts, app)
-    return replace(
-        describe_safely(facts, clusters.of(app_id).clock()), roles=app.roles, metadata=app.metadata
-    )
+    return replace(_described(clusters.of(app_id), facts), roles=app.roles, metadata=app.metadata)
 
 
 def glance(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
     """Returns the status of an application without its roles, or None if it is unknown."""
     facts = find(clusters, app_id)
-    return None if facts is None else describe_safely(facts, clusters.of(app_id).clock())
+    return None if facts is None else _described(clusters.of(app_id), facts)
+
+
+def _described(cluster: Cluster, facts: Facts) -> DescribeAppResponse:
+    return cluster.clock.here(describe_safely(facts, cluster.clock.now()))
 
 
 def outline(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
@@ -100,9 +102,9 @@ def list_apps(clusters: Clusters, cfg: RunOptions | None) -> list[ListAppRespons
     namespace = text_of(cfg, "namespace")
     namespaces = [namespace] if namespace else list(dict.fromkeys(("default", cluster.namespace)))
     return newest_first(
-        row_of(each, is_own=owner.is_own(facts.owner))
+        row_of(cluster.clock.here(each), is_own=owner.is_own(facts.owner))
         for facts in gather_namespaces(cluster, namespaces)
-        for each in _listed(cluster, facts, cluster.clock())
+        for each in _listed(cluster, facts, cluster.clock.now())
     )
 
 

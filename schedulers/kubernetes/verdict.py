@@ -54,7 +54,7 @@ def note_outcome(cluster: Cluster, facts: Facts, *, failed: bool = False) -> Non
             current = gather(cluster, facts.namespace, facts.name, events=False)
             if current is None or current.damage or outcome_of(current.mains) != noted:
                 return
-            found = describe(current, cluster.clock(), failed=failed)
+            found = describe(current, cluster.clock.now(), failed=failed)
             state = found.state
             if not is_terminal(state):
                 state = AppState.UNKNOWN

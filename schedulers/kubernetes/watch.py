@@ -246,7 +246,7 @@ def _wait(cluster: Cluster, facts: Facts, timeout: float | None) -> bool:
         ClusterError: the watch has failed.
     """
     end = None if timeout is None else time.monotonic() + timeout
-    if is_terminal(describe(facts, cluster.clock()).state):
+    if is_terminal(describe(facts, cluster.clock.now()).state):
         note_outcome(cluster, facts)
         return True
     changed = threading.Event()
@@ -254,7 +254,7 @@ def _wait(cluster: Cluster, facts: Facts, timeout: float | None) -> bool:
         while True:
             changed.clear()
             current = watch.facts()
-            if current is None or is_terminal(describe(current, cluster.clock()).state):
+            if current is None or is_terminal(describe(current, cluster.clock.now()).state):
                 note_outcome(cluster, current or facts)
                 return True
             pause = POLL_INTERVAL if reconcile_objects(cluster, current) else RETRY_AFTER

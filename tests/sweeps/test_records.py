@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
 from torchx.errors import StateError
+from torchx.jobs.events import Clock
+from torchx.machine import processes
 from torchx.sweeps import view
 from torchx.sweeps.paths import SweepPaths, paths_of
 from torchx.sweeps.plan import Header, header_line, run_line
@@ -43,6 +46,26 @@ def test_the_last_start_and_end_of_a_run_count() -> None:
     assert (three.state, three.app_id) == ("PENDING", "")
     assert [run.number for run in found.in_state("PENDING")] == [3, 4]
     assert found.failed == two
+
+
+@pytest.mark.parametrize("step", [-3600, 3600])
+def test_a_sweep_lasts_as_long_after_a_change_of_the_clock(
+    step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true, up, boot = time.time, processes.uptime(), processes.boot_id()
+    at = true()
+    noted: dict[str, object] = {"e": "conductor", "pid": 1, "start": 1, "t": at, "boot": boot, "uptime": up}
+    paths = record(2, [noted, begin(1, at)])
+    monkeypatch.setattr(time, "time", lambda: true() + step)
+    monkeypatch.setattr(time, "time_ns", lambda: int(time.time() * 1e9))
+    described = SweepScheduler("torchx", lambda name: pytest.fail(name)).glance("a-1")
+    assert described is not None and described.started_at
+    run = view.load(paths).runs[0]
+    assert run.started is not None
+    for started in (run.started, described.started_at.timestamp()):
+        assert -1 < time.time() - started < 600
+    clock = Clock(step=view.load(paths).progress.clock_step)
+    assert abs(clock.now() - at) < 600, "the next conductor continues the clock of this one"
 
 
 def test_a_summary_reads_no_run(monkeypatch: pytest.MonkeyPatch) -> None:

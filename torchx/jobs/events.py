@@ -32,10 +32,12 @@ class Clock:
 
     Args:
         not_before: earliest start, in seconds since the epoch, in case the system clock was set back.
+        step: seconds by which the system clock was set forward since another clock began, which this one
+            continues.
     """
 
-    def __init__(self, not_before: float = 0.0) -> None:
-        now = max(time.time_ns(), int(not_before * 1e9))
+    def __init__(self, not_before: float = 0.0, step: float = 0.0) -> None:
+        now = max(time.time_ns() - int(step * 1e9), int(not_before * 1e9))
         self._offset = now - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
     def ns(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,9 +20,6 @@ from torchx.printable import memory_size
 from torchx.scheduling.usage import Sample
 
 ENDS = ("SUCCEEDED", "FAILED", "CANCELLED")
-
-SMALLEST_STEP = 2.0
-"""Minimum seconds of a change of the system clock; smaller ones are corrections that it gets all the time."""
 
 _LARGEST_PID = 1 << 22
 """The maximum pid of Linux."""
@@ -178,12 +174,7 @@ class JobView:
         The times of a job are those of its own clock; this makes them times of the system clock of now, so
         that durations until now are right.
         """
-        if self.booted_at is None or self.has_ended or self.boot_id != processes.boot_id():
-            return 0.0
-        step = time.time() - processes.uptime() - self.booted_at
-        if abs(step) < SMALLEST_STEP:
-            return 0.0
-        return step
+        return 0.0 if self.has_ended else processes.clock_step(self.boot_id, self.booted_at)
 
     @property
     def exit_code(self) -> int | None:

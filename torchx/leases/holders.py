@@ -257,10 +257,7 @@ def _credentials(connection: socket.socket) -> Holder:
 def _started(pid: int) -> float | None:
     """Returns the time at which a process was started, seconds since the epoch."""
     entry = processes.look_up(pid)
-    if entry is None:
-        return None
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - entry.process.start / os.sysconf("SC_CLK_TCK")
-    return time.time() - age
+    return None if entry is None else time.time() - processes.age(entry.process)
 
 
 def _answer(connection: socket.socket) -> tuple[str, float | None]:

@@ -29,6 +29,9 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 PIDFD_SEND_SIGNAL, PIDFD_OPEN = 424, 434
 """System calls, the same on every architecture; a Python built for an old Linux lacks their functions."""
 
+SMALLEST_STEP = 2.0
+"""Minimum seconds of a change of the system clock; smaller ones are corrections that it gets all the time."""
+
 _LONGEST = 1_000_000.0
 """Maximum timeout in seconds; poll(2) counts milliseconds in 31 bits."""
 
@@ -123,6 +126,26 @@ def boot_id() -> str:
 def uptime() -> float:
     """Returns the seconds since the boot of the machine; changes of the system clock do not affect them."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def age(process: Process) -> float:
+    """Returns the seconds since the start of a process."""
+    return uptime() - process.start / os.sysconf("SC_CLK_TCK")
+
+
+def clock_step(boot: str, booted_at: float | None) -> float:
+    """Returns the seconds by which the system clock was set forward since another clock began; 0 if unknown.
+
+    Args:
+        boot: the boot id of the machine at that time.
+        booted_at: when the machine was booted, by that clock; None if unknown.
+    """
+    if booted_at is None or boot != boot_id():
+        return 0.0
+    step = time.time() - uptime() - booted_at
+    if abs(step) < SMALLEST_STEP:
+        return 0.0
+    return step
 
 
 def look_up(pid: int) -> Entry | None:

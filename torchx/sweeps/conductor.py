@@ -12,12 +12,12 @@ import os
 import queue
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 from torchx import schedulers
 from torchx.errors import StateError, TorchxError
+from torchx.jobs.events import Clock
 from torchx.lazy import lazy_imports
 from torchx.machine import locks, processes
 from torchx.scheduling.base import Kills, Scheduler
@@ -78,6 +78,7 @@ class Conductor:
         self._paths, self._held = paths, held
         self._plan = Plan(paths)
         self._progress = load(paths, self._plan.extend())
+        self._clock = Clock(step=self._progress.clock_step)
         self._events: queue.SimpleQueue[tuple[int, runs.Ended | None]] = queue.SimpleQueue()
         self._next = 1  # no run before this one waits
         self._trouble = ""  # why no run can start
@@ -87,7 +88,14 @@ class Conductor:
     def run(self) -> None:
         """Starts the runs and waits for them, until all have ended."""
         me = processes.look_up(os.getpid())
-        self._note("conductor", pid=os.getpid(), start=me.process.start if me is not None else 0)
+        self._note(
+            "conductor",
+            pid=os.getpid(),
+            start=me.process.start if me is not None else 0,
+            t=self._clock.now(),
+            boot=processes.boot_id(),
+            uptime=round(processes.uptime(), 3),
+        )
         pipe = open_wake(self._paths)
         threading.Thread(target=self._listen, args=(pipe,), daemon=True).start()
         self._enter()
@@ -204,7 +212,7 @@ class Conductor:
                 return
             self._next = number + 1
             if self._trouble:
-                self._note("end", n=number, s="FAILED", t=time.time(), m=self._trouble)
+                self._note("end", n=number, s="FAILED", t=self._clock.now(), m=self._trouble)
             else:
                 self._start(number)
 
@@ -212,15 +220,17 @@ class Conductor:
         attempt = self._attempt(number)
         app_id = run_id(self._plan.header.sweep, number, attempt)
         # recorded first: a conductor that is killed now has at most this application to search for
-        self._note("begin", n=number, id=app_id, t=time.time(), **({"try": attempt} if attempt > 1 else {}))
+        self._note(
+            "begin", n=number, id=app_id, t=self._clock.now(), **({"try": attempt} if attempt > 1 else {})
+        )
         try:
             app = self._plan.app(self._plan.run(number))
             started = runs.start(self._engine, app, dict(self._plan.header.cfg), app_id)
         except (TorchxError, OSError) as error:
-            self._note("end", n=number, s="FAILED", t=time.time(), m=runs.message_of(error))
+            self._note("end", n=number, s="FAILED", t=self._clock.now(), m=runs.message_of(error))
             return
         if started != app_id:
-            self._note("begin", n=number, id=started, t=time.time())
+            self._note("begin", n=number, id=started, t=self._clock.now())
         self._watch(number, started)
 
     def _attempt(self, number: int) -> int:
@@ -253,7 +263,7 @@ class Conductor:
                 self._progress.tries[number] = self._progress.tries.get(number, 1)
                 self._progress.ids.pop(number)
                 if number <= self._progress.cancelled:
-                    self._note("end", n=number, s="CANCELLED", t=time.time())
+                    self._note("end", n=number, s="CANCELLED", t=self._clock.now())
                 else:
                     self._start(number)
                 return
@@ -278,6 +288,6 @@ class Conductor:
             self._take_requests()
             if self._progress.active:
                 return False
-            self._note("done", t=time.time())
+            self._note("done", t=self._clock.now())
             os.close(self._held)  # under the lock: who adds something later starts another conductor
             return True

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from torchx.machine import files
+from torchx.machine import files, processes
 from torchx.sweeps.paths import SweepPaths
 
 PENDING, RUNNING, SUCCEEDED, FAILED, CANCELLED = range(5)
@@ -40,6 +40,7 @@ class Progress:
         reason: why the runs were cancelled, if not by a user.
         sending: the runs of submissions as one object that have begun and not ended, by their keys.
         sent: the number of submissions as one object that have begun.
+        booted: the boot id of the machine, and when it was booted by the clock of the conductor.
     """
 
     def __init__(self) -> None:
@@ -57,6 +58,7 @@ class Progress:
         self.reason = ""
         self.sending: dict[str, list[int]] = {}
         self.sent = 0
+        self.booted: tuple[str, float | None] = ("", None)
 
     def grow(self, count: int) -> None:
         """Adds runs that wait to be started."""
@@ -105,6 +107,8 @@ class Progress:
                     self.states[at] = CANCELLED
         elif kind == "at_once":
             self.at_once = int(entry["to"])
+        elif kind == "conductor" and "uptime" in entry:
+            self.booted = (str(entry["boot"]), float(entry["t"]) - float(entry["uptime"]))
         elif kind == "met":
             self.met.add(int(entry["i"]))
         elif kind == "done":
@@ -131,6 +135,11 @@ class Progress:
             self.ids[number], self.begun[number] = str(app_id), float(entry["t"])
         self.sending.pop(str(entry["key"]), None)
         self.done = None
+
+    @property
+    def clock_step(self) -> float:
+        """Seconds by which the system clock was set forward since the conductor started; 0 if unknown."""
+        return processes.clock_step(*self.booted)
 
     @property
     def unsent(self) -> list[int]:

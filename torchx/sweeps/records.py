@@ -72,6 +72,9 @@ class Runs(Sequence[Run]):
         plan: the plan, which may be closed.
         lines: the line of each run in the plan, by its number.
         states: the states by number, from run 1 at index 0.
+
+    Attributes:
+        clock_step: seconds by which the system clock was set forward since the conductor started.
     """
 
     def __init__(self, plan: Plan, lines: dict[int, bytes], states: bytearray) -> None:
@@ -79,6 +82,7 @@ class Runs(Sequence[Run]):
         self._numbers = sorted(lines)
         self._begins: dict[int, Entry] = {}
         self._ends: dict[int, Entry] = {}
+        self.clock_step = 0.0
 
     def note(self, entry: Entry) -> None:
         """Notes an entry of the journal, of which the last start and the last end of each run count."""
@@ -139,4 +143,6 @@ class Runs(Sequence[Run]):
                 with contextlib.suppress(ValueError, KeyError, TypeError):
                     run.apply(entries[number])
         run.state = STATES[self._states[number - 1]]
+        if run.state == "RUNNING" and run.started is not None:
+            run.started += self.clock_step
         return run

@@ -61,6 +61,12 @@ class Sweep:
         return AppState.CANCELLED if counts.get("CANCELLED") else AppState.SUCCEEDED
 
     @property
+    def started(self) -> float | None:
+        """The start of the first run, seconds since the epoch, by the clock of now while runs are active."""
+        started = self.progress.started
+        return started if started is None or self.has_ended else started + self.progress.clock_step
+
+    @property
     def blocked(self) -> str:
         """The applications that the runs wait for; empty if none."""
         return after.waiting(self.header.after, self.progress.met)
@@ -156,6 +162,7 @@ def _load(paths: SweepPaths) -> Sweep:
             runs.note(entry)
 
         progress.read(paths, apply)
+        runs.clock_step = state.clock_step
     except OSError as error:
         raise damaged(paths.journal, error.strerror) from error
     finally:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, TextIO
 
 from torchx.specs.handles import parse_app_handle
 from torchx.sweeps.paths import paths_of
-from torchx.sweeps.view import require
+from torchx.sweeps.view import local_time, require
 from torchx_cli.sweeping.attach import shown
 from torchx_cli.terminal.output import STATE_MEANING, columns, fit, padded, paint, paint_state, width_of
 from torchx_cli.terminal.status_text import status_lines
-from torchx_cli.terminal.times import duration
+from torchx_cli.terminal.times import duration, span
 
 if TYPE_CHECKING:
     from torchx.specs.status import AppStatus
@@ -72,9 +71,8 @@ def state_of(run: Run) -> str:
 
 
 def _time(run: Run) -> str:
-    if run.started is None:
-        return ""
-    return duration((time.time() if run.ended is None else run.ended) - run.started)
+    lasted = span(local_time(run.started), local_time(run.ended))
+    return "" if lasted is None else duration(lasted)
 
 
 def _end(run: Run) -> str:

@@ -11,6 +11,10 @@ with lazy_imports:
     from torchx.scheduling import stalls
 
 
+CLOCKS_DIFFER = 2.0
+"""Seconds by which the clocks of two machines may differ."""
+
+
 def duration(seconds: float) -> str:
     """Formats a duration.
 
@@ -49,7 +53,7 @@ def ago(when: datetime, now: datetime | None = None) -> str:
 
 
 def span(started: datetime | None, ended: datetime | None, *, over: bool = False) -> float | None:
-    """Returns the seconds from start to end, or None if unknown.
+    """Returns the seconds from start to end, or None if unknown, as after a change of the clock.
 
     Args:
         started: the start; None if it has not started.
@@ -62,7 +66,8 @@ def span(started: datetime | None, ended: datetime | None, *, over: bool = False
     """
     if started is None or (over and ended is None):
         return None
-    return ((ended or datetime.now(timezone.utc)) - started).total_seconds()
+    seconds = ((ended or datetime.now(timezone.utc)) - started).total_seconds()
+    return None if seconds < -CLOCKS_DIFFER else max(seconds, 0.0)
 
 
 def iso(when: datetime | None) -> str | None:

@@ -38,6 +38,7 @@ from torchx.schedulers.docker.engine.http import (
     reason,
     status_of,
 )
+from torchx.schedulers.shared.clock import EngineClock
 
 with lazy_imports:
     from torchx.schedulers.docker.engine import duplex, ssh
@@ -77,11 +78,13 @@ class Engine:
 
     Attributes:
         patience: the default timeout of a request in seconds.
+        clock: its clock.
     """
 
     def __init__(self, address: Address | None = None) -> None:
         self.address = address or find_address()
         self.patience = PATIENCE
+        self.clock = EngineClock()
         self._version = ""
         self._is_podman = False
 
@@ -151,7 +154,8 @@ class Engine:
         if patience is None:
             patience = self.patience
         for _ in range(GET_TRIES if method == "GET" else 1):
-            status, _, data = self._request(method, url, body, patience)
+            status, headers, data = self._request(method, url, body, patience)
+            self.clock.read(headers.get("Date", ""))
             # Podman fails a listing when a container ends or is removed while it lists
             ended = status >= 500 and "no such process" in reason(data)
             gone = status >= 400 and path == "/containers/json" and "no such container" in reason(data)

@@ -49,9 +49,8 @@ class Watched:
         self.container = container
         self._engine = engine
         self._reads = rule.probe.kind == LOG
-        # another machine may have another clock
-        known = container.started if engine.address.path else None
-        age = 0.0 if known is None else max(time.time() - known, 0.0)
+        now = engine.clock.now()
+        age = max(now - (container.started or now), 0.0)
         self.watch = Watch(rule, Checks(engine, container, rule.probe).start, age)
         self.log: Following | None = None
         self._rest = b""

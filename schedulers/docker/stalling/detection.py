@@ -77,7 +77,7 @@ class ContainerStalls:
             old = before.get(ordinal)
             if old is None or (old.id, old.started) != (container.id, container.started):
                 # it may have begun before this supervisor saw it
-                age = max(time.time() - (container.started or 0.0), 0.0)
+                age = max(self._engine.clock.now() - (container.started or 0.0), 0.0)
                 self._stalls.started(ordinal, time.monotonic() - age)
 
     def _begin(self, progress: Progress) -> None:
@@ -143,7 +143,7 @@ class ContainerStalls:
         assert self._stalls is not None
         watch = self._stalls.watch
         assert watch is not None
-        now, wall = time.monotonic(), time.time()
+        now, wall = time.monotonic(), self._engine.clock.now()
         for (ordinal, container), lines in zip(running, found, strict=True):
             if isinstance(lines, Exception):
                 watch.output(ordinal, 1, b"\n", now)

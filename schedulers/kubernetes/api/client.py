@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from email.utils import parsedate_to_datetime
 from threading import Lock
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -19,6 +17,7 @@ from torchx.schedulers.kubernetes.api.connection import lines_of as lines_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError, response_error
 from torchx.schedulers.kubernetes.api.objects import Object as Object
 from torchx.schedulers.kubernetes.api.shape import shaped
+from torchx.schedulers.shared.clock import EngineClock
 from torchx.version import __version__
 
 with lazy_imports:
@@ -44,8 +43,6 @@ KNOWN_FOR = 1.0
 PAUSE = 0.2
 """Seconds before the first retry of a call; doubled each time."""
 
-CLOCK_STEP = 2.0
-"""Seconds by which clocks may differ: the header `Date` has whole seconds, and an answer takes time."""
 
 MERGE = "application/merge-patch+json"
 
@@ -93,24 +90,12 @@ class Cluster:
         self._known: dict[str, str] = {}
         self._known_until = 0.0
         self._connect = connect
-        self._ahead = 0.0
+        self.clock = EngineClock()
 
     @property
     def is_relayed(self) -> bool:
         """True if a proxy reads the requests: they name the cluster."""
         return self._pool.proxy is not None and self.host.startswith("http:")
-
-    def clock(self) -> float:
-        """Returns the time of the cluster, of which its objects have times, in seconds since the epoch."""
-        return time.time() + self._ahead
-
-    def _read_clock(self, date: str) -> None:
-        """Notes the difference between the clocks, beyond the precision of the header."""
-        with suppress(ValueError):
-            ahead = parsedate_to_datetime(date).timestamp() - time.time()
-            self._ahead = 0.0
-            if abs(ahead) > CLOCK_STEP:
-                self._ahead = ahead
 
     def close(self) -> None:
         """Closes the connections."""
@@ -293,7 +278,7 @@ class Cluster:
                 retries=False,
                 preload_content=False,
             )
-            self._read_clock(response.headers.get("Date", ""))
+            self.clock.read(response.headers.get("Date", ""))
             if response.status < 400:
                 return response
             try:

@@ -31,4 +31,4 @@ def end_pod(cluster: Cluster, namespace: str, pod: Object) -> None:
 
 def now(cluster: Cluster) -> str:
     """Returns the current time of a cluster for an annotation."""
-    return datetime.fromtimestamp(cluster.clock(), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(cluster.clock.now(), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -62,7 +62,7 @@ def carry_out(cluster: Cluster, facts: Facts, restart: Restart) -> bool:
         return current is None or left is None
     if not _have_ended(cluster, current, _replaced(current, left)):
         return False
-    pause = left.at - cluster.clock()
+    pause = left.at - cluster.clock.now()
     if 0.0 < pause <= LONGEST_DELAY:
         return False
     created = [_created(cluster, manifest) for manifest in _manifests(current, left, now(cluster))]

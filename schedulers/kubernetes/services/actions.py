@@ -51,7 +51,7 @@ def coordinate(cluster: Cluster, facts: Facts) -> bool:
         end_jobs(cluster, facts, plan.release, RELEASED)
         return True
     started = [_start(cluster, facts, main) for main in plan.start]
-    changed, waits = probe(cluster, facts, cluster.clock())
+    changed, waits = probe(cluster, facts, cluster.clock.now())
     return all(started) and not (changed or waits)
 
 

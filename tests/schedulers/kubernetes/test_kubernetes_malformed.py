@@ -83,8 +83,10 @@ class Agreeable:
     def items(self, *args: Any, **more: Any) -> list[Any]:
         return []
 
-    def clock(self) -> float:
-        return NOW
+    class clock:
+        @staticmethod
+        def now() -> float:
+            return NOW
 
     def patch_unchanged(self, path: str, known: Any, body: Any) -> bool:
         json.dumps(body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,9 @@ def test_the_clock_is_that_of_the_cluster(
     scheduler.reconcile(app_id)
     status = scheduler.glance(app_id)
     assert status is not None and states(status)["server"] == ["RUNNING"], "it has ten minutes"
+    attempt = status.roles_statuses[0].replicas[0].attempts[0]
+    for started in (status.started_at, attempt.started_at):
+        assert started and abs(time.time() - started.timestamp()) < 600, "as this machine's clock has it"
     (tmp_path / "go").touch()
     assert scheduler.wait(app_id, timeout=120)
     status = scheduler.glance(app_id)

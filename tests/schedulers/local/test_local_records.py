@@ -189,6 +189,25 @@ def test_a_clock_that_was_put_back_gives_no_negative_durations() -> None:
     assert attempt.started_at <= attempt.ended_at
 
 
+@pytest.mark.parametrize("step", [-3600, 3600])
+def test_an_orphaned_job_lasts_as_long_after_a_change_of_the_clock(
+    step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app_id = submit(sh("exec sleep 600"))
+    (replica,) = replicas(running(app_id))
+    kill_supervision(app_id)
+    assert replica.pid
+    os.kill(replica.pid, signal.SIGKILL)
+    seconds, nanoseconds = time.time, time.time_ns
+    monkeypatch.setattr(time, "time", lambda: seconds() + step)
+    monkeypatch.setattr(time, "time_ns", lambda: nanoseconds() + step * 10**9)
+    presumed = scheduler().glance(app_id)
+    for found in (presumed, ended(app_id)):
+        assert found is not None and found.state is AppState.FAILED
+        assert found.started_at and found.ended_at
+        assert 0 <= (found.ended_at - found.started_at).total_seconds() < 600
+
+
 def test_a_job_submitted_by_a_clock_that_was_put_back_since(monkeypatch: pytest.MonkeyPatch) -> None:
     class Fast:
         """As if the clock had been an hour ahead when the job was submitted."""
