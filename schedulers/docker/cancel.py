@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +16,6 @@ from torchx.schedulers.docker.containers import Container, damage_of, read
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
-from torchx.schedulers.docker.labels import APP_ID
 from torchx.schedulers.docker.lookup import containers_of, entries, find_containers, owner_of
 from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.request import checkpoint_volume
@@ -88,8 +86,8 @@ def _to_cancel(progress: Progress) -> list[Container]:
 
 def _require_own(containers: Sequence[Container], verb: str, command: str) -> None:
     app_id = containers[0].app_id
-    listed = f"docker ps -aqf {shlex.quote(f'label={APP_ID}={app_id}')}"
-    owner.require_own(app_id, owner_of(containers), verb, f"to do it anyway: {command} $({listed})")
+    names = " ".join(container.full_name for container in containers)
+    owner.require_own(app_id, owner_of(containers), verb, f"to do it anyway: {command} {names}")
 
 
 def end_all(engine: Engine, containers: Sequence[Container], mark: str, grace: float) -> None:

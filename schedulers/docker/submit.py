@@ -27,7 +27,7 @@ from torchx.schedulers.docker.gpus import lease
 from torchx.schedulers.docker.images.program import is_missing
 from torchx.schedulers.docker.images.pull import provide
 from torchx.schedulers.docker.labels import ENDS_AT, JOB, USER
-from torchx.schedulers.docker.lookup import entries
+from torchx.schedulers.docker.lookup import containers_of, entries
 from torchx.schedulers.docker.record import forget, job_data, label_data, save
 from torchx.schedulers.docker.replay import first_starts
 from torchx.schedulers.docker.request import CHECKPOINTS, DockerContainer, DockerJob
@@ -204,7 +204,7 @@ def _start(
         _check([name for name, _ in starting], in_parallel(start, starting))
         then()
     except BaseException:
-        left = remove(engine, [entry["Id"] for entry in entries(engine, app_id)])
+        left = remove(engine, [container.id for container in containers_of(engine, app_id)])
         remove_volume(engine, app_id)
         if left:
             raise StateError(f"containers of the failed start cannot be removed: {left[0]}") from left[0]

@@ -21,6 +21,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     deleted,
     label,
     owns,
+    parts_of,
     true_conditions,
 )
 from torchx.schedulers.kubernetes.api.pod_ends import MAX_PARALLEL, end_pod, now
@@ -143,7 +144,9 @@ def delete_objects(cluster: Cluster, facts: Facts) -> None:
         if job is None or not ends.delete_runs(cluster, job, [facts.run]):
             return
         facts = job
+    jobs: list[Object] = []
     for current in _with_restarts(cluster, facts):
+        jobs += (*current.earlier, *current.mains)
         for main in (*current.earlier, *current.mains):
             # deletes the pods first, so that none runs without the object
             path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
@@ -151,7 +154,7 @@ def delete_objects(cluster: Cluster, facts: Facts) -> None:
     for resource in ("services", "configmaps", "secrets"):
         path = path_of("v1", resource, facts.namespace)
         with suppress(ClusterError):  # the jobs own them: the cluster deletes them too
-            for each in cluster.items(path, selector(facts.name)):
+            for each in parts_of(jobs, cluster.items(path, selector(facts.name))):
                 cluster.delete(f"{path}/{each['metadata']['name']}")
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.schedulers.kubernetes.contexts import Clusters
-from torchx.schedulers.kubernetes.manifests.names import APP_ID, split_run
 from torchx.schedulers.kubernetes.many.facts import gather_app, gather_app_jobs
 from torchx.schedulers.kubernetes.objects import RESOURCES, Facts, split_id
 from torchx.schedulers.shared import owner
@@ -67,7 +66,7 @@ def find_own(clusters: Clusters, app_id: str, verb: str) -> Facts | None:
     facts = find(clusters, app_id)
     if facts is not None:
         version, resource = RESOURCES[facts.kind]
-        name = facts.name if facts.run is None else split_run(facts.name)[0]
-        where = f"{resource}.{version.partition('/')[0]} -n {facts.namespace} -l {APP_ID}={name}"
+        names = " ".join(main["metadata"]["name"] for main in (*facts.earlier, *facts.mains))
+        where = f"{resource}.{version.partition('/')[0]} -n {facts.namespace} {names}"
         owner.require_own(facts.app_id, facts.owner, verb, f"to do it anyway: kubectl delete {where}")
     return facts

@@ -16,7 +16,7 @@ from torchx.schedulers.kubernetes.api.objects import annotation, deleted, label
 from torchx.schedulers.kubernetes.checks import ONLY_FAILED
 from torchx.schedulers.kubernetes.contexts import Clusters, remember
 from torchx.schedulers.kubernetes.manifests.job import QUEUE
-from torchx.schedulers.kubernetes.manifests.names import APP_ID, USER
+from torchx.schedulers.kubernetes.manifests.names import USER
 from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, JOBSET, main_path, selector
 from torchx.schedulers.kubernetes.options import AUTO
 from torchx.schedulers.kubernetes.request import KubernetesJob, kind_of, to_request
@@ -156,10 +156,8 @@ def submit(cluster: Cluster, request: KubernetesJob, *, validate: bool = True) -
     except BaseException as error:
         left = _undo(cluster, tried, error)
         if left and isinstance(error, ClusterError):
-            where = f"-n {request.namespace} -l {APP_ID}={request.app_id}"
-            error.hint = (
-                f"some objects could not be deleted: kubectl delete jobs,services,configmaps,secrets {where}"
-            )
+            names = " ".join(f"{each['kind'].lower()}/{each['metadata']['name']}" for each in left)
+            error.hint = f"some objects could not be deleted: kubectl delete -n {request.namespace} {names}"
         raise
     return notes
 

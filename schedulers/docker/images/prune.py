@@ -13,6 +13,7 @@ from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.images.dockerfile import BASE_LABEL, CONTENT_LABEL
 from torchx.schedulers.docker.images.plan import TAG_LENGTH
 from torchx.schedulers.docker.images.pull import inspect_image
+from torchx.schedulers.docker.labels import APP_ID
 
 ABANDONED = 3600.0
 """Age in seconds from which an intermediate image belongs to no current build."""
@@ -50,13 +51,15 @@ def unused_images(engine: Engine) -> list[OldImage]:
 def is_ours(image: Mapping[str, Any]) -> bool:
     """Returns True if an image was built for a workspace and has no other names.
 
-    The names are checked because images built on top of it inherit its labels.
+    The names are checked because images built on top of it inherit its labels. One that was made from the
+    container of a replica has those of that, too.
 
     Args:
         image: the image in the engine's listing.
     """
-    tag = str((image.get("Labels") or {}).get(CONTENT_LABEL, ""))[:TAG_LENGTH]
-    return bool(tag) and all(name.endswith(f":{tag}") for name in _names(image))
+    labels = image.get("Labels") or {}
+    tag = str(labels.get(CONTENT_LABEL, ""))[:TAG_LENGTH]
+    return bool(tag) and APP_ID not in labels and all(name.endswith(f":{tag}") for name in _names(image))
 
 
 def _names(image: Mapping[str, Any]) -> list[str]:

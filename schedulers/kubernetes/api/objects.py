@@ -111,6 +111,20 @@ def owned_pods(jobs: Iterable[Object], pods: Iterable[Object]) -> list[Object]:
     ]
 
 
+def parts_of(jobs: Iterable[Object], things: Iterable[Object]) -> list[Object]:
+    """Returns the services, maps and secrets of some jobs; others may have copies of their labels.
+
+    Without the right to change them, a submission sets no owners. Then they are older than all jobs, or have
+    the name of the host of a later attempt.
+    """
+    jobs, things = list(jobs), list(things)
+    oldest = min(map(created, jobs), default="")
+    hosts = {f"{job['metadata']['name']}-0" for job in jobs}
+    unowned = [thing for thing in things if not thing["metadata"].get("ownerReferences")]
+    own = [each for each in unowned if created(each) <= oldest or each["metadata"]["name"] in hosts]
+    return owned_pods(jobs, things) + own
+
+
 def created(thing: Object) -> str:
     """Returns the time of creation of an object, to sort by it."""
     return str(thing["metadata"].get("creationTimestamp", ""))

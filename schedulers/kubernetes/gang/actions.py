@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import annotation, count_of, deleted, owns
+from torchx.schedulers.kubernetes.api.objects import annotation, count_of, deleted, owns, parts_of
 from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.cancel import close, end_jobs
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of, name_of, originals
@@ -208,7 +208,7 @@ def _take_over(
     for resource in ("services", "configmaps", "secrets"):
         path = path_of("v1", resource, facts.namespace)
         with suppress(ClusterError):  # not allowed to this account
-            for each in cluster.items(path, selector(facts.name)):
+            for each in parts_of(jobs, cluster.items(path, selector(facts.name))):
                 change = {"metadata": {"ownerReferences": owners}}
                 cluster.patch(f"{path}/{each['metadata']['name']}", change)
     for job in before:  # last, as a restart that is done is not repeated

@@ -128,6 +128,7 @@ def _exists(cluster: Cluster, request: KubernetesJob, key: str) -> bool:
         if annotation(job.mains[0], RUNS) != key:
             raise StateError(f"the Job {request.app_id} in namespace {request.namespace} has other runs")
         return True
+    names = {manifest["metadata"]["name"] for manifest in request.manifests}
     for resource in ("secrets", "configmaps"):
         path = path_of("v1", resource, request.namespace)
         try:
@@ -136,8 +137,8 @@ def _exists(cluster: Cluster, request: KubernetesJob, key: str) -> bool:
             if error.status == 403:
                 continue  # the right to create is not that to list
             raise
-        for each in left:
-            cluster.delete(f"{path}/{each['metadata']['name']}")
+        for name in {each["metadata"]["name"] for each in left} & names:
+            cluster.delete(f"{path}/{name}")
     return False
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from fakecluster import FakeCluster
+import pytest
+from fakecluster import FakeCluster, store
 from kubejobs import role, submit, until_all_run, until_ended
 from support import wait_until
 
+from torchx.masking import SecretValue
 from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.schedulers.kubernetes.cancel import kill_objects
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
+from torchx.schedulers.shared.clock import EngineClock
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs.status import AppState, ReplicaStatus
 
@@ -76,7 +79,7 @@ class Recorder(Cluster):
     """A cluster that only records the requests."""
 
     def __init__(self) -> None:
-        self._ahead = 0.0
+        self.clock = EngineClock()
         self.requests: list[tuple[str, str]] = []
 
     def call(self, method: str, path: str, *args: Any, **named: Any) -> Any:
@@ -93,3 +96,47 @@ def test_a_kill_on_volcano_deletes_single_pods() -> None:
     recorder = Recorder()
     kill_objects(recorder, Facts("default", "train", "volcano", [job], [], pods))
     assert [path for method, path in recorder.requests if method == "DELETE"] == [f"{PODS}/train-Running"]
+
+
+PARTS = ("services", "configmaps", "secrets")
+
+
+def copy_parts(cluster: FakeCluster) -> dict[str, Any]:
+    """Copies a service and a secret of the application as a user does, by hand and for another owner."""
+    maps = "/api/v1/namespaces/default/configmaps"
+    other = cluster.store.create(maps, {"metadata": {"name": "other"}})["metadata"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": other["uid"]}
+    copies: dict[str, Any] = {"other": other}
+    for resource in ("services", "secrets"):
+        path = f"/api/v1/namespaces/default/{resource}"
+        for owners in ({}, {"ownerReferences": [owner]}):
+            thing = copy.deepcopy(cluster.objects(resource)[0])
+            labels = thing["metadata"]["labels"]
+            name = f"copied-{len(copies)}"
+            metadata = {"name": name, "labels": labels, **owners}
+            copies[name] = cluster.store.create(path, {**thing, "metadata": metadata})["metadata"]
+    return copies
+
+
+def has_restarted(scheduler: KubernetesScheduler, app_id: str) -> bool:
+    attempts = [r.attempts[-1] for r in replicas(scheduler.describe(app_id)) if r.attempts]
+    return [(a.number, a.state) for a in attempts] == [(2, AppState.RUNNING)] * 2
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_copied_services_and_secrets_stay_as_they_are(
+    allowed: bool, cluster: FakeCluster, scheduler: KubernetesScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart of all replicas, and after the end; also if the submission may set no owners."""
+    if not allowed:
+        cluster.fault("PATCH", "/(services|secrets)/", 403, times=99)
+    script = 'test "$TORCHX_ATTEMPT" = 2 || exit 1; exec sleep 600'
+    worker = role(script, num_replicas=2, max_retries=1, env={"TOKEN": SecretValue("a-secret-value")})
+    app_id = submit(scheduler, worker, retry_backoff=3.0)
+    monkeypatch.setattr(store, "AHEAD", 60.0)  # the copies are made later
+    copies = copy_parts(cluster)
+    wait_until(lambda: scheduler.wait(app_id, 1.0) or has_restarted(scheduler, app_id), "the restart")
+    assert has_restarted(scheduler, app_id)
+    scheduler.delete(app_id)
+    left = {t["metadata"]["name"]: t["metadata"] for each in PARTS for t in cluster.objects(each)}
+    assert left == copies

@@ -22,7 +22,6 @@ from support import wait_until
 from torchx.errors import StateError
 from torchx.schedulers.kubernetes import contexts as places
 from torchx.schedulers.kubernetes.api.errors import ClusterError, response_error
-from torchx.schedulers.kubernetes.manifests.names import APP_ID
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.logs import LogQuery
@@ -194,7 +193,8 @@ def test_another_user_s_application_is_not_changed(
     for method in (scheduler.cancel, scheduler.kill, scheduler.delete):
         with pytest.raises(StateError, match="was submitted by the user alice, and you are bob") as caught:
             method(app_id)
-        assert f"kubectl delete jobs.batch -n default -l {APP_ID}=" in str(caught.value.hint)
+        name = app_id.partition(":")[2]
+        assert f"kubectl delete jobs.batch -n default {name}-a {name}-b" in str(caught.value.hint)
     done = torchx("cancel", f"kubernetes://torchx/{app_id}")
     assert done.returncode != 0
     assert "was submitted by the user alice" in done.stderr
