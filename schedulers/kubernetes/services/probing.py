@@ -18,12 +18,15 @@ from torchx.schedulers.kubernetes.state.evidence import events_of
 from torchx.schedulers.kubernetes.state.replicas import Member
 from torchx.scheduling.logs import LogQuery
 from torchx.services.probe import LOG, ServiceRule
-from torchx.supervisor.services.probes import LineCheck
+from torchx.supervisor.services.probes import LONGEST_CHECK, LineCheck
+from torchx.supervisor.services.watch import not_ready
 
 LARGEST_LOG = 16_000_000
 """Maximum bytes of a log that are searched for a line."""
 AT_A_TIME = 1 << 18
 """Bytes of a log that are searched together."""
+UNANSWERED = 2 * LONGEST_CHECK
+"""Seconds after the limit of a pod in which its first probe may still answer, as on a loaded node."""
 _FAILED = ("Readiness probe failed: ", "Readiness probe errored: ")
 _STATUS = "HTTP probe failed with statuscode: "
 
@@ -48,7 +51,11 @@ def probe(cluster: Cluster, facts: Facts, at: float) -> tuple[bool, bool]:
             _patch(cluster, facts, pod, {"metadata": {"annotations": {READY: since}}})
             changed = True
         elif is_late(pod, rule, at):
-            why = f"not ready within {rule.within}: probe {rule.ready}: {_answer(cluster, facts, pod, rule)}"
+            answer = _answer(cluster, facts, pod, rule)
+            if not answer and not is_late(pod, rule, at - UNANSWERED):
+                waits = True
+                continue
+            why = not_ready(rule, answer or "no answer")
             # its log stays, and it counts as failed
             change = {"metadata": {"annotations": {LATE: why}}, "spec": {"activeDeadlineSeconds": 1}}
             _patch(cluster, facts, pod, change)
@@ -102,13 +109,13 @@ def _has_line(cluster: Cluster, facts: Facts, pod: Object, rule: ServiceRule) ->
 
 
 def _answer(cluster: Cluster, facts: Facts, pod: Object, rule: ServiceRule) -> str:
-    """Returns the last answer of a probe, from the events of the pod."""
+    """Returns the last answer of a probe, from the events of the pod; empty without one."""
     if rule.probe.kind == LOG:
         return "no line matched"
     events = events_of(cluster, facts.namespace, str(pod["metadata"]["name"]))
     failed = [event for event in events if event.get("reason") == "Unhealthy"]
     newest = max(failed, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""), default=None)
-    return answer_of("" if newest is None else str(newest.get("message") or ""))
+    return "" if newest is None else answer_of(str(newest.get("message") or ""))
 
 
 def answer_of(message: str) -> str:

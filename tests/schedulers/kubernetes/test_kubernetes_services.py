@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakecluster import FakeCluster, store
+from fakecluster import FakeCluster, probes, store
 from kubejobs import app, role, submit, until, until_ended
 from program import answer, torchx
 from support import wait_until
@@ -225,6 +225,16 @@ def test_a_service_that_is_not_ready_in_time_fails(
     message = status.first_failure.msg
     assert message.startswith(f"not ready within 1s: probe {ready}: ") and message.endswith(answer)
     assert states(status) == {"server": ["FAILED"], "trainer": ["CANCELLED"]}
+
+
+def test_the_first_answer_of_a_slow_probe_is_awaited(
+    scheduler: KubernetesScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "PERIOD", 4.0)
+    server = service(role(HELD, name="server"), "cmd:sh -c 'echo bad; exit 7'", within="1s")
+    status = run(scheduler, server, after(role("true", name="trainer"), ["server"]))
+    assert status.first_failure is not None
+    assert status.first_failure.msg.endswith(": bad")
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
