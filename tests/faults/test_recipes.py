@@ -32,7 +32,9 @@ def test_a_large_workspace_is_rejected_before_it_is_read(engine: str, tmp_path: 
     (tmp_path / "loop").symlink_to(".")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(f"/proc/self/cwd/{os.path.relpath(tmp_path / 's')}")
+        folder = os.open(tmp_path, os.O_RDONLY)
+        server.bind(f"/proc/self/fd/{folder}/s")  # the path of a socket has at most 107 bytes
+        os.close(folder)
         role = Role("r", "img", entrypoint="true", workspace=Workspace({str(tmp_path): ""}))
         with pytest.raises(UsageError, match=r"most of it is sparse.bin \(21,475 MB\)"):
             create_scheduler(engine, "s").submit_dryrun(AppDef("a", [role]), {})
