@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +31,8 @@ from program import pids_of, torchx
 from support import wait_until
 from users import User, shared_folder
 
-from torchx.jobs.paths import Home
+from torchx.jobs.paths import Home, JobPaths
+from torchx.jobs.ticket import Ticket
 from torchx.leases.holders import Leases, holder_of, names_in_use, take
 from torchx.leases.reception import Reception
 from torchx.machine import locks, socket_names
@@ -39,7 +40,7 @@ from torchx.schedulers.local import submit as local_submit
 from torchx.specs.app import AppDef, Role
 from torchx.specs.resources import Resource
 from torchx.specs.status import AppState
-from torchx.waiting import keeper, keepers, launch
+from torchx.waiting import ends, keeper, keepers, launch, starts
 from torchx.waiting.links import Link
 from torchx.waiting.order import Waiter, Wanted
 
@@ -401,6 +402,40 @@ def test_gpus_of_a_job_without_supervisor_are_used_after_its_end(
     assert processes_of(first) == []
     assert ended(first).state is AppState.FAILED
     until_no_keeper()
+
+
+@pytest.mark.long
+def test_submissions_and_starts_check_no_lock_of_a_waiting_job(
+    machine: fakegpus.FakeGpus, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They find jobs without a supervisor; such checks would be the square of the number of jobs."""
+    checked: list[Path] = []
+    started: list[str] = []
+    wait_free = locks.wait_free
+
+    def counted(path: Path, timeout: float | None) -> bool:
+        checked.append(path)
+        return wait_free(path, timeout)
+
+    def start(mine: JobPaths, ticket: Ticket, names: Sequence[str], lock: int) -> list[str]:
+        started.append(ticket.app_id)
+        ends.finish(home(), mine, "FAILED", "")
+        return []
+
+    monkeypatch.setattr(launch, "wake", lambda *given: None)
+    monkeypatch.setattr(starts, "start", start)
+    monkeypatch.setattr(locks, "wait_free", counted)
+    leases = take([f"gpu-{gpu}" for gpu in machine.ids])
+    assert leases is not None
+    with leases:
+        jobs = [submit(job("true", gpus=1)) for _ in range(6)]
+    own = keeper.Keeper(home(), listener)
+    for app_id in jobs:
+        own._look_at(app_id)
+    while own._own:
+        own._start()
+    assert (started, checked) == (jobs, [])
+    assert {row.state for row in scheduler().list()} == {AppState.FAILED}
 
 
 # --- changes of the system clock --------------------------------------------------------------------

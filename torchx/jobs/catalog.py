@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 from torchx.errors import StateError
-from torchx.jobs import ended
+from torchx.jobs import ended, ticket
 from torchx.jobs.paths import Home, JobPaths, file_name
 from torchx.jobs.reconcile import TIME_RESOLUTION, is_supervised, reconcile
 from torchx.jobs.view import load
@@ -64,11 +64,14 @@ def paths_of(home: Home, app_id: str) -> JobPaths:
 def end_orphans(home: Home) -> list[str]:
     """Finalizes jobs whose supervisors were killed: their replicas may use resources without a lease.
 
+    Waiting jobs are left out: each submission and each decision of the queue would check all of them.
+
     Returns:
         The names of the folders of these jobs.
     """
     listed, finalized = catalog(home), []
-    for name in listed.app_ids - listed.lines.keys():
+    waiting = map(os.fsencode, ticket.marked(home))
+    for name in (listed.app_ids - listed.lines.keys()).difference(waiting):
         paths = JobPaths(home.jobs / os.fsdecode(name))
         with contextlib.suppress(OSError, StateError):  # removed in the meantime, or damaged
             if is_supervised(paths):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from torchx.jobs.catalog import end_orphans
-from torchx.jobs.paths import Home, JobPaths, user_home
+from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
 from torchx.jobs.ticket import Ticket, load_origin
 from torchx.lazy import lazy_imports
@@ -67,8 +65,6 @@ def start(paths: JobPaths, ticket: Ticket, names: Sequence[str], lock: int) -> l
         ValueError: the recorded environment is damaged.
         TorchxError: its record is damaged, no port is free, or the supervisor does not become ready.
     """
-    for name in end_orphans(Home(user_home())):
-        sys.stderr.write(f"{name}: its supervisor was killed; its remaining processes were ended\n")
     env = load_origin(paths.origin)
     chosen = [Gpu(lease.removeprefix(machine_gpus.PREFIX), text, number)
               for lease, text, number in ticket.visible if lease in set(names)]  # fmt: skip
