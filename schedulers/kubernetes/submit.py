@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from typing import Any
@@ -12,7 +13,7 @@ from torchx.lazy import lazy_imports
 from torchx.masking import SecretValue
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import annotation, deleted, label
+from torchx.schedulers.kubernetes.api.objects import annotation, deleted, label, short
 from torchx.schedulers.kubernetes.checks import ONLY_FAILED
 from torchx.schedulers.kubernetes.contexts import Clusters, remember
 from torchx.schedulers.kubernetes.manifests.job import QUEUE
@@ -23,6 +24,7 @@ from torchx.schedulers.kubernetes.request import KubernetesJob, kind_of, to_requ
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.options import progress_of
 from torchx.scheduling.checks import has_services, require_application
+from torchx.scheduling.pace import pause_after
 from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.suggestions import did_you_mean
 
@@ -39,6 +41,8 @@ _PLURALS = {
     "JobSet": "jobsets",
 }
 _TRIES = 3
+START_WITHIN, FIRST_PAUSE = 60.0, 0.02
+"""Seconds after which the start of Jobs that others keep changing is given up, and of the first pause."""
 DEFAULT = "default"
 """The default namespace of applications, regardless of the context."""
 MASK = "********"
@@ -163,9 +167,14 @@ def submit(cluster: Cluster, request: KubernetesJob, *, validate: bool = True) -
 
 
 def _start(cluster: Cluster, request: KubernetesJob, held: list[Object]) -> None:
-    """Starts jobs, unless another process ends the application meanwhile."""
+    """Starts jobs, unless another process ends the application meanwhile.
+
+    Raises:
+        ClusterError: their other changes, such as those of a controller, do not end.
+    """
     change = {"spec": {"suspend": False}, "metadata": {"annotations": {HELD: None}}}
     left = {manifest["metadata"]["name"]: path_to(manifest) for manifest in held}
+    begun = time.monotonic()
     while left:
         try:
             jobs = cluster.items(main_path("job", request.namespace), selector(request.app_id))
@@ -183,6 +192,15 @@ def _start(cluster: Cluster, request: KubernetesJob, held: list[Object]) -> None
             for name, path in left.items()
             if name in known and not cluster.patch_unchanged(path, known[name], change)
         }
+        waited = time.monotonic() - begun
+        if left and waited > START_WITHIN:
+            raise ClusterError(
+                f"cannot start {short(', '.join(left))}: other programs have changed it before each of the "
+                f"attempts of {START_WITHIN:.0f} s",
+                hint=f"show the changes: kubectl get jobs -n {request.namespace} -w -o yaml",
+            )
+        if left:
+            time.sleep(pause_after(waited, first=FIRST_PAUSE))
 
 
 def namespace_hint(cluster: Cluster, namespace: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from kubejobs import app, role, submit, until_ended, until_state
 from support import wait_until
 
 from torchx.errors import UsageError
+from torchx.schedulers.kubernetes import submit as kubernetes_submit
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.manifests.names import APP_ID
 from torchx.schedulers.kubernetes.objects import HELD
@@ -132,6 +134,26 @@ def test_jobs_of_several_roles_begin_when_all_are_there(
     assert [job["spec"]["suspend"] for job in seen] == [True, True]
     assert until_ended(scheduler, app_id).state is AppState.SUCCEEDED
     assert all(HELD not in (job["metadata"].get("annotations") or {}) for job in cluster.objects("jobs"))
+
+
+def test_jobs_that_others_keep_changing_are_not_started(
+    scheduler: KubernetesScheduler, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now=0.0, pauses=[])
+
+    def sleep(seconds: float) -> None:
+        clock.pauses.append(seconds)
+        clock.now += seconds
+
+    monkeypatch.setattr(kubernetes_submit, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep))
+    cluster.fault("PATCH", "/jobs/", 409, times=999)
+    with pytest.raises(ClusterError, match="other programs have changed it") as raised:
+        submit(scheduler, "true", role("true", "helper"))
+    assert raised.value.hint == "show the changes: kubectl get jobs -n default -w -o yaml"
+    assert clock.now > kubernetes_submit.START_WITHIN
+    assert clock.pauses == sorted(clock.pauses)
+    assert len(clock.pauses) < 30
+    assert cluster.objects("jobs") == []
 
 
 def test_a_submission_that_is_killed_leaves_nothing_that_runs(
