@@ -83,7 +83,35 @@ def evidence_of(runner: Runner, handle: str, status: AppStatus, count: int) -> E
     first = status.first_failure
     if first is None:
         raise ValueError(f"nothing has failed in {handle}")
-    return _Finder(runner, handle, status, first, count).find()
+    found = _Finder(runner, handle, status, first, count).find()
+    if unready := unready_services(status, first):
+        verb = "was" if len(unready) == 1 else "were"
+        advice = f"{', '.join(unready)} {verb} not ready at that time; {WAITS}"
+        found = dataclasses.replace(found, advice=advice)
+    return found
+
+
+WAITS = "a role waits for the services that specs.after names"
+
+
+def unready_services(status: AppStatus, first: FirstFailure) -> list[str]:
+    """Returns the replicas of services that were not ready when another replica failed first.
+
+    Args:
+        status: the status of the application.
+        first: the replica that failed first.
+    """
+    attempts = {(each.role, each.id): each.attempts for role in status.roles for each in role.replicas}
+    failed = attempts.pop((first.role, first.replica), [])
+    ends = [attempt.ended_at for attempt in failed if attempt.number == first.attempt and attempt.ended_at]
+    services = {role.role for role in status.roles if role.ready is not None}
+    unready = []
+    for (role, replica), others in attempts.items():
+        begun = [a for a in others if ends and (a.started_at is None or a.started_at <= ends[0])][-1:]
+        is_ready = any(a.ready_at is not None and a.ready_at <= ends[0] for a in begun)
+        if ends and role in services and not is_ready:
+            unready.append(f"{role}/{replica}")
+    return unready
 
 
 def error_file_lines(text: str, count: int) -> list[str]:

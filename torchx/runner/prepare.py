@@ -1,4 +1,4 @@
-"""Prepares an application for a scheduler: copies it, checks it, sets its environment."""
+"""Prepares an application for a scheduler: copies and checks it, sets its order of starts and environment."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from torchx.scheduling.checks import require_roles
 from torchx.specs.app import MISSING, AppDef, RetryPolicy, Role, resolve_overrides
 
 with lazy_imports:
+    from torchx.services import rules
     from torchx.tracker import configured
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 def prepare(
     app: AppDef, scheduler: str, session: str, parent_run_id: str | None, load_config: Callable[[], Config]
 ) -> AppDef:
-    """Returns a checked copy of an application with the environment of every replica.
+    """Returns a checked copy of an application, with its order of starts and the environment of all replicas.
 
     Args:
         app: the application; not changed.
@@ -44,6 +45,8 @@ def prepare(
         if isinstance(role.retry_policy, str):  # accepts the name of a policy
             role.retry_policy = RetryPolicy.__members__.get(role.retry_policy, role.retry_policy)
     check(ready)
+    if any(settings.SERVICE in role.metadata for role in ready.roles):
+        rules.set_default_order(ready)
     env = run_env(scheduler, session, parent_run_id, load_config)
     for role in ready.roles:
         role.env.update(env)

@@ -98,7 +98,7 @@ def is_utf8(text: str) -> bool:
 
 def has_services(app: AppDef) -> bool:
     """Returns True if an application has services, or roles that start after others."""
-    return any({SERVICE, AFTER} & role.metadata.keys() for role in app.roles)
+    return any(SERVICE in role.metadata or role.metadata.get(AFTER) for role in app.roles)
 
 
 _HOSTS = re.compile(r"(?<!\$)(?:\$\$)*\$\{hosts\.([^{}]+)\}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import UsageError
-from torchx.services.probe import ServiceRule
+from torchx.services.probe import ServiceRule, rule_of
 from torchx.settings import AFTER, SERVICE
 from torchx.suggestions import did_you_mean
 
@@ -28,6 +28,23 @@ def after_of(role: Role) -> list[str]:
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         raise UsageError(f"role `{role.name}` starts after {names!r}, expected a list of names of roles")
     return list(names)
+
+
+def set_default_order(app: AppDef) -> None:
+    """Lets ordinary roles without an order of their own start when the services with a probe are ready.
+
+    A service that starts after such a role, also through other roles, is left out. The metadata of the roles
+    are changed.
+
+    Raises:
+        UsageError: the metadata of a role name no roles.
+    """
+    probed = [r.name for r in app.roles if SERVICE in r.metadata and rule_of(r.metadata[SERVICE]).ready]
+    order = {role.name: after_of(role) for role in app.roles}
+    for role in app.roles:
+        if probed and not {SERVICE, AFTER} & role.metadata.keys():
+            before = [name for name in probed if not _cycle({**order, role.name: [name]})]
+            role.metadata[AFTER] = order[role.name] = before
 
 
 def check(app: AppDef) -> None:
@@ -96,7 +113,7 @@ def _cycle(after: Mapping[str, list[str]]) -> list[str]:
                 return [*path[path.index(name) :], name]
             elif name not in done:
                 path.append(name)
-                branches.append(iter(after[name]))
+                branches.append(iter(after.get(name, ())))
     return []
 
 
@@ -112,7 +129,7 @@ def reject(app: AppDef, scheduler: str) -> None:
     Raises:
         UsageError: always.
     """
-    roles = [role.name for role in app.roles if {SERVICE, AFTER} & role.metadata.keys()]
+    roles = [role.name for role in app.roles if SERVICE in role.metadata or role.metadata.get(AFTER)]
     raise UsageError(
         f"{scheduler} does not run services, nor roles that start after others: {', '.join(roles)}",
         hint="run the application on this machine: -s local_cwd",

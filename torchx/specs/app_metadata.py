@@ -211,9 +211,11 @@ def service(
 def after(role: Role, roles: Sequence[str]) -> Role:
     """Starts a role when others are ready: services by their probe, ordinary roles when they have succeeded.
 
+    Without it, a role that is not a service starts when all services with ``ready`` are ready.
+
     Args:
         role: the role; its metadata are changed.
-        roles: names of the other roles.
+        roles: names of the other roles; an empty list starts the role immediately.
 
     Returns:
         The role.

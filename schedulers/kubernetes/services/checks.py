@@ -28,7 +28,7 @@ def check_services(app: AppDef, cfg: RunOptions) -> None:
     if cfg.get("queue") and waiting:
         raise UsageError(
             f"run option `queue`: Kueue starts each job, but {', '.join(waiting)} start after other roles",
-            hint="omit the queue, or the order of starts",
+            hint="omit the queue, or start these roles immediately: specs.after(role, [])",
         )
     if write_record(app, cfg) is None:
         raise UsageError("the application is too large to be stored with its job, which services need")
