@@ -24,6 +24,9 @@ TORCHX_HEARTBEAT = "TORCHX_HEARTBEAT"
 TORCHX_RUN = "TORCHX_RUN"
 """Set in every replica: the number of the run, from 1."""
 
+TORCHX_SWEEP_RUN = "TORCHX_SWEEP_RUN"
+"""Set in every replica of a sweep: the number of its run in the sweep, from 1."""
+
 TORCHX_ENDS_AT = "TORCHX_ENDS_AT"
 """Set in every replica with a time limit: the end of the run, in epoch seconds. It is absent on Kubernetes if
 the role starts neither a shell nor Python."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from torchx.specs.handles import UnknownAppException, parse_app_handle
+from torchx.runner import resolve
+from torchx.specs.handles import LogTarget, UnknownAppException, parse_app_handle, parse_log_target
 from torchx.sweeps import BACKEND
 
 if TYPE_CHECKING:
@@ -37,6 +38,17 @@ def find(
     if described is None:
         raise UnknownAppException(handle)
     return handle, described
+
+
+def target_of(runner: Runner, text: str) -> LogTarget:
+    """Returns the application, the role and the replicas in ``APP``, ``APP/ROLE`` or ``APP/ROLE/0,2-3``.
+
+    The application is as it was written, except that a run of a sweep, ``SWEEP/2``, has its handle.
+
+    Raises:
+        UsageError: the text has another form.
+    """
+    return resolve.target_of(runner, text) or parse_log_target(text)
 
 
 def find_replicas(runner: Runner, text: str) -> tuple[str, DescribeAppResponse]:

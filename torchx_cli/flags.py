@@ -55,7 +55,11 @@ NOTIFY, RECORD, OUTPUT = "Notifications", "Record", "Output"
 _APPLICATION = "An application (handle, app id or a prefix of it, name, @last), one of its roles, or "
 
 Handle = Annotated[
-    str, argument(metavar="HANDLE", help="An application: handle, app id or a prefix of it, name, or @last.")
+    str,
+    argument(
+        metavar="HANDLE",
+        help="An application: handle, app id or a prefix of it, name, @last, or SWEEP/2 for run 2.",
+    ),
 ]
 Replica = Annotated[
     str,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchx import json_shape
+from torchx import json_shape, settings
 from torchx.config import scheduler_options
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
@@ -147,6 +147,7 @@ def request_again(
         UsageError: an option is invalid.
     """
     notes: list[str] = []
+    submission.app.metadata.pop(settings.RUN, None)  # it is no longer a run of a sweep
     scheduler = request.scheduler or submission.scheduler
     for role in submission.app.roles:
         _check_kept(role)

@@ -53,6 +53,44 @@ def test_results_of_a_sweep() -> None:
     assert answer("results", run, *metrics, "-o", "json")[0]["metrics"] == {"val_loss": 0.2, "sum": 4}
 
 
+FORMS = (
+    "loss=0.%s",
+    "loss: 0.%s",
+    "loss 0.%s",
+    "loss = 0.%s",
+    '{"epoch": 1, "loss": 0.%s}',
+    "val_loss=9 loss=.%s",
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_name_finds_a_metric_in_logs(form: str) -> None:
+    script = f"echo 'loss=7'; printf '{form}\\n' $SEED; echo 'val_loss=5 lossy 6 loss is low'"
+    torchx("run", "--each", "seed=2,1,3", "train.py:train", "--lr", "1", "--script", script)
+    rows = answer("results", "@last", "--metric", "loss", "-o", "json")
+    assert [row["metrics"] for row in rows] == [{"loss": 0.2}, {"loss": 0.1}, {"loss": 0.3}]
+    for column, run in (("loss", 2), ("-loss", 3), ("run", 1), ("-seed", 3)):
+        (best,) = answer("results", "@last", f"--best={column}", "-o", "json")
+        assert best["run"] == run, column
+
+
+def test_runs_without_a_number_are_never_the_best() -> None:
+    script = 'case $SEED in 1) echo loss: nan;; 2) echo loss: -inf;; 3) echo none;; esac; echo "acc: -1.5e-3"'
+    torchx("run", "--each", "seed=1..3", "train.py:train", "--lr", "1", "--script", script)
+    for best in ("loss", "-loss"):
+        (row,) = answer("results", "@last", f"--best={best}", "-o", "json")
+        assert row["run"] == 2
+    assert answer("results", "@last", "--best", "acc", "-o", "json")[0]["metrics"] == {"acc": -0.0015}
+
+
+def test_a_metric_without_a_match_is_reported() -> None:
+    torchx("run", "--each", "seed=1,2", "train.py:train", "--lr", "1", "--script", "echo loss=$SEED")
+    for form in ("text", "json", "csv"):
+        done = torchx("results", "@last", "--metric", "loss", "--metric", "acc=([0-9]+)", "-o", form)
+        assert done.returncode == 0
+        assert done.stderr == "note: --metric acc: no line of these logs matches\n"
+
+
 def test_results_mask_secrets_and_reject_bad_flags(folder: Path) -> None:
     (folder / "own.py").write_text(
         "import torchx.specs as specs\n\n"
@@ -66,7 +104,9 @@ def test_results_mask_secrets_and_reject_bad_flags(folder: Path) -> None:
         assert (shown.returncode, "s3cr3t" in shown.stdout, "token" in shown.stdout) == (0, False, True)
     assert "s3cr3t" not in torchx("status", "@last").stdout
     for words, message in (
-        (["--metric", "x"], "NAME=PATTERN"),
+        (["--metric", "x y"], "--metric takes NAME or NAME=PATTERN"),
+        (["--best", "nothing"], "--best: no run has `nothing`"),
+        (["--best", "run", "--sort", "run"], "--best cannot be combined with --sort or -n"),
         (["--metric", "x=("], "is not a pattern"),
         (["--sort", "nothing"], "no run has `nothing`"),
     ):

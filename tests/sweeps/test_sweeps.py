@@ -225,23 +225,6 @@ def test_damaged_files_give_no_traceback(folder: Path) -> None:
     assert torchx("delete", handle).returncode == 0
 
 
-@pytest.mark.parametrize("command", ["exec {} true", "port {} 80", "stacks {}", "status {}", "cancel {}"])
-def test_a_command_for_an_application_names_the_handle_of_a_run(command: str) -> None:
-    handle = sweep("--each", "lr=1,2", "--at-once", "1", script="sleep 60")
-    app_id = handle.rpartition("/")[2]
-    wait_until(lambda: entries(handle, "begin"), "run 1 is submitted")
-    run = f"local_cwd://torchx/{app_id}-1"
-    for given in (f"{app_id}/1", f"{handle}/1", "@last/1"):
-        done = torchx(*command.format(given).split())
-        assert done.returncode == 2
-        assert done.stderr == (
-            f"error: run 1 of {app_id} is a separate application\n  use its handle: {run}\n"
-        )
-    later = torchx(*command.format(f"{handle}/2").split())
-    assert later.stderr.startswith(f"error: run 2 of {app_id} has not started: it is PENDING\n")
-    torchx("cancel", handle)
-
-
 def test_a_part_of_an_application_is_rejected_with_its_handle() -> None:
     handle = torchx("run", "-d", "train.py:train", "--lr", "1").stdout.strip()
     for given in (f"{handle}/train", f"{handle}/train/0", "@last/train"):

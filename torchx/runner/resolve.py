@@ -17,6 +17,7 @@ from torchx.runner.survey import EXPECTED, LateError, survey
 from torchx.scheduling.base import Shared
 from torchx.scheduling.query import AppQuery, begins
 from torchx.specs.handles import (
+    LogTarget,
     MalformedAppHandleException,
     PartOfJobException,
     UnknownAppException,
@@ -45,6 +46,12 @@ _KEPT = 10
 
 _OLDER = re.compile(r"(.+)~([0-9]{1,4})")
 """The application that is a number of submissions older than the newest of a name: `train~1`."""
+
+_RUN = re.compile(r"([^/:]+://[^/]*/[^/]+|[^/]+)/([0-9]{1,9})(?:/0)?(/.*)?")
+"""A run of a sweep, perhaps with a part of it: `train-x7k2/4`, `@last/4/trainer/0`."""
+
+AMBIGUOUS = "ambiguous_name"
+"""The code of the error about several applications."""
 
 _LARGEST = 1 << 16
 """Maximum bytes of the file of handles."""
@@ -76,18 +83,23 @@ def recall_last() -> list[str]:
 
 
 def resolve(
-    runner: Applications, text: str, prefer: Collection[str] = (), patience: float | None = None
+    runner: Applications,
+    text: str,
+    prefer: Collection[str] = (),
+    patience: float | None = None,
+    only: str = "",
 ) -> str:
     """Returns the handle for a handle or a short name.
 
     Searches for a short name in the default scheduler first, then in the others: a whole app id, then the
-    name of an application, then the start of an app id.
+    name of an application, then the start of an app id. A sweep with the number of a run is that run.
 
     Args:
         runner: used to query the schedulers.
         text: the handle or short name.
         prefer: if several applications match, consider only those in these states.
         patience: maximum seconds of a query of several schedulers (default: a few).
+        only: the scheduler to search (default: all).
 
     Raises:
         MalformedAppHandleException: the text is neither a handle nor a short name.
@@ -99,7 +111,10 @@ def resolve(
     """
     if "/" in text:
         parsed = parse_app_handle(text) if "://" in text else None
-        _reject_part(runner, text)
+        target = target_of(runner, text)
+        if target is not None and target.role is None:
+            return target.handle
+        _reject_part(runner, text, target)
         if parsed is not None:
             return text
     if not text or "/" in text or text.isspace():
@@ -108,13 +123,13 @@ def resolve(
     if text == LAST:
         return _last(runner)
     if older is not None:
-        return _older(runner, older[1], int(older[2]))
-    backends = [backend for some in _backends(runner) for backend in some]
+        return _older(runner, older[1], int(older[2]), only)
+    backends = [backend for some in _backends(runner, only) for backend in some]
     if text[0].isdigit() and (handle := _recorded(runner, backends, text)):
         return handle
     silent: dict[str, Exception] = {}
     others: list[ListAppResponse] = []  # not in a preferred state
-    for queried in _backends(runner):
+    for queried in _backends(runner, only):
         for apps in _select(runner, queried, AppQuery(called=text), silent, patience):
             found = _matches(text, apps)
             preferred = [app for app in found if app.is_own and app.state.name in prefer]
@@ -146,15 +161,42 @@ def resolve(
     raise UnknownAppException(text, [name for app in seen for name in (app.app_id, app.name) if name])
 
 
-def _reject_part(runner: Applications, text: str) -> None:
-    """Rejects a role or a replica of an existing application, and a run of a sweep.
+def target_of(runner: Applications, text: str) -> LogTarget | None:
+    """Returns the application of a run of a sweep, and its part; None for other texts.
+
+    Args:
+        runner: used to query the schedulers.
+        text: a sweep with the number of a run that has started, perhaps with a role and replicas.
+
+    Raises:
+        StateError: several sweeps match, or the files of one are damaged.
+    """
+    match = _RUN.fullmatch(text)
+    if match is None:
+        return None
+    try:
+        sweep = parse_app_handle(resolve(runner, match[1], only=BACKEND))
+    except TorchxError as error:
+        if error.code == AMBIGUOUS:
+            raise
+        return None  # the caller searches for another application
+    if sweep.scheduler_backend != BACKEND:
+        return None
+    handle = parts.handle_of(sweep.app_id, match[2])
+    with suppress(*EXPECTED):  # its engine does not answer
+        handle = handle if handle and runner.exists(handle) else ""
+    return parse_log_target(f"{handle}{match[3] or ''}") if handle else None
+
+
+def _reject_part(runner: Applications, text: str, target: LogTarget | None) -> None:
+    """Rejects a role or a replica of an existing application, and a run of a sweep without an application.
 
     Raises:
         PartOfJobException: it is one.
         StateError: it is a run of a sweep that has not started, or that does not exist.
     """
     try:
-        target = parse_log_target(text)
+        target = target or parse_log_target(text)
         if target.role is None:
             return
         handle = resolve(runner, target.handle)
@@ -179,8 +221,10 @@ def _recorded(runner: Applications, backends: Iterable[str], text: str) -> str:
     return ""
 
 
-def _backends(runner: Applications) -> tuple[list[str], list[str]]:
+def _backends(runner: Applications, only: str) -> tuple[list[str], list[str]]:
     """Returns the scheduler that is queried first, and the others."""
+    if only:
+        return [only], []
     backends = sorted(runner.listed_backends(), key=lambda name: name != runner.default_scheduler)
     return backends[:1], backends[1:]
 
@@ -248,12 +292,12 @@ def _ambiguous(text: str, matching: list[ListAppResponse]) -> StateError:
     return StateError(
         f"`{text}` matches {len(matching)} applications: {listed}{more}",
         hint=f"the one last submitted is {LAST}; the newest of a name is NAME~0, the one before NAME~1",
-        code="ambiguous_name",
+        code=AMBIGUOUS,
         facts={"given": text, "matches": [app.app_handle for app in matching[:_LISTED]]},
     )
 
 
-def _older(runner: Applications, name: str, number: int) -> str:
+def _older(runner: Applications, name: str, number: int, only: str) -> str:
     """Returns the application submitted before the newest one: of the kept ones, or of one name.
 
     A name is searched for in the default scheduler first, like all names.
@@ -262,6 +306,7 @@ def _older(runner: Applications, name: str, number: int) -> str:
         runner: used to query the schedulers.
         name: `@last`, or the name of applications.
         number: how many submissions before the newest one.
+        only: the scheduler to search; empty for all.
 
     Raises:
         StateError: there are not that many.
@@ -273,7 +318,7 @@ def _older(runner: Applications, name: str, number: int) -> str:
         known = list(islice(handles, number + 1))
     else:
         apps: list[ListAppResponse] = []
-        for queried in _backends(runner):
+        for queried in _backends(runner, only):
             found = _select(runner, queried, AppQuery(called=name), silent)
             apps += [app for listed in found for app in listed if app.name == name and app.is_own]
             if len(apps) > number:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +18,7 @@ from torchx.schedulers import create_scheduler
 from torchx.scheduling.base import BuildsImages, Scheduler
 from torchx.specs.app import AppDef, lay_over
 from torchx.specs.handles import make_app_handle
-from torchx.sweeps.parameters import Row, of_data
+from torchx.sweeps.parameters import Row, filled, of_data, placed
 from torchx.sweeps.paths import BACKEND
 from torchx.sweeps.submission import Request, Submitted, submit
 
@@ -44,7 +44,7 @@ def applications(
     """Returns the application of each run.
 
     A parameter whose name is in braces in an argument, as in ``{lr}``, replaces it there; others are
-    arguments of the component.
+    arguments of the component. ``{run}`` is left for the number of the run, see :func:`Plan.app`.
 
     Args:
         name: the component.
@@ -59,7 +59,7 @@ def applications(
             arguments of a run are invalid.
     """
     component = find_component(name)
-    inserted = [key for key in rows[0] if any(f"{{{key}}}" in text for text in argv)]
+    inserted = placed(argv, rows[0])
     _check_overlap(component, [key for key in rows[0] if key not in inserted], argv, named)
     built = []
     for row in rows:
@@ -67,7 +67,7 @@ def applications(
         try:
             arguments = parse_arguments(
                 component,
-                _filled(argv, row, inserted),
+                filled(argv, row, inserted),
                 config={**(named or {}), **own},
                 section=section,
                 config_origin=ORIGIN,
@@ -91,13 +91,6 @@ def _check_overlap(
                 hint=f"remove --{name} from the arguments, or the --each of it",
                 code="conflicting_flags",
             )
-
-
-def _filled(argv: Sequence[str], row: Row, names: Collection[str]) -> list[str]:
-    filled = list(argv)
-    for name in names:
-        filled = [text.replace(f"{{{name}}}", row[name]) for text in filled]
-    return filled
 
 
 def _of_run(error: UsageError, row: Row) -> UsageError:

@@ -26,6 +26,7 @@ Row = dict[str, str]
 """The parameters of one run: values by name."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
+_RUN = re.compile(r"(?<!\$)\{run\}")
 _RANGE = re.compile(r"(-?\d{1,12})\.\.(-?\d{1,12})(?:\.\.(-?\d{1,12}))?", re.ASCII)
 
 
@@ -114,6 +115,36 @@ def parse(text: str) -> list[Row]:
     if not rows:
         raise UsageError(f"the parameter `{name}` has no values (from --each)", code="invalid_value")
     return rows
+
+
+def placed(argv: Iterable[str], row: Row) -> list[str]:
+    """Returns the parameters whose names are in braces in an argument, as in ``{lr}``."""
+    texts = list(argv)
+    return [name for name in row if any(f"{{{name}}}" in text for text in texts)]
+
+
+def filled(argv: Iterable[str], row: Row, names: Iterable[str]) -> list[str]:
+    """Returns arguments with the values of parameters in the place of their names in braces."""
+    texts = list(argv)
+    for name in names:
+        texts = [text.replace(f"{{{name}}}", row[name]) for text in texts]
+    return texts
+
+
+def arguments_of(argv: Sequence[str], row: Row, number: int) -> list[str]:
+    """Returns the arguments of a component in one run.
+
+    >>> arguments_of(["--out={run}", "x {lr}"], {"lr": "0.1", "seed": "2"}, 7)
+    ['--seed=2', '--out=7', 'x 0.1']
+    """
+    names = placed(argv, row)
+    flags = [f"--{name}={value}" for name, value in row.items() if name not in names]
+    return [with_number(text, number) for text in (*flags, *filled(argv, row, names))]
+
+
+def with_number(text: str, number: int) -> str:
+    """Returns a text with the number of a run in the place of ``{run}``; ``${run}`` belongs to a shell."""
+    return _RUN.sub(str(number), text) if "{run}" in text else text
 
 
 def key_of(row: Mapping[str, str]) -> str:

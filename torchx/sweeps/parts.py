@@ -1,4 +1,4 @@
-"""Errors for a sweep, or one of its runs by number, where the handle of an application is expected."""
+"""The runs of a sweep by their numbers: their handles, and errors where a run is expected."""
 
 from __future__ import annotations
 
@@ -8,8 +8,25 @@ from torchx.sweeps import view
 from torchx.sweeps.paths import paths_of
 
 
+def handle_of(app_id: str, run: str) -> str:
+    """Returns the handle of a run; an empty text if it does not exist or has not started.
+
+    Args:
+        app_id: the sweep.
+        run: the number of the run.
+
+    Raises:
+        StateError: the sweep does not exist, or its files are damaged.
+    """
+    sweep = view.require(paths_of(app_id), app_id)
+    chosen = sweep.numbered(int(run)) if run.isdecimal() else None
+    if chosen is None or not chosen.app_id:
+        return ""
+    return make_app_handle(sweep.header.scheduler, sweep.header.session, chosen.app_id)
+
+
 def part_error(app_id: str, run: str = "") -> TorchxError:
-    """Returns the error with the handle of a run, or with the command that prints the handles of all runs.
+    """Returns the error about a run that has not started or does not exist, or about a missing number.
 
     Args:
         app_id: the sweep.
@@ -19,20 +36,22 @@ def part_error(app_id: str, run: str = "") -> TorchxError:
         StateError: the sweep does not exist, or its files are damaged.
     """
     sweep = view.require(paths_of(app_id), app_id)
-    all_runs = f"the handles of its runs: torchx results -o csv {app_id}"
+    all_runs = f"all runs: torchx results {app_id}"
     if not run:
-        return PartOfJobException(f"{app_id} is a sweep, expected one of its runs", hint=all_runs)
-    chosen = next((each for each in sweep.runs if str(each.number) == run), None)
+        return PartOfJobException(
+            f"{app_id} is a sweep, expected one of its runs", hint=f"the first one: {app_id}/1   {all_runs}"
+        )
+    chosen = sweep.numbered(int(run)) if run.isdecimal() else None
     if chosen is None:
         return StateError(f"{app_id} has no run {run}: it has {len(sweep.runs)} runs", hint=all_runs)
-    if not chosen.app_id:
+    if chosen.started is None:
+        reason = f": {chosen.message}" if chosen.message else ""
         return StateError(
-            f"run {run} of {app_id} has not started: it is {chosen.state}",
-            hint=f"all runs: torchx results {app_id}",
+            f"run {run} of {app_id} has not started: it is {chosen.state}{reason}",
+            hint=all_runs,
             code="not_running",
             facts={"replica": run},
         )
-    handle = make_app_handle(sweep.header.scheduler, sweep.header.session, chosen.app_id)
     return PartOfJobException(
-        f"run {run} of {app_id} is a separate application", hint=f"use its handle: {handle}"
+        f"run {run} of {app_id} is a separate application", hint=f"use its handle: {handle_of(app_id, run)}"
     )

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from torchx import settings
 from torchx.errors import UsageError
 from torchx.jobs import shape
 from torchx.jobs.record import damaged
@@ -23,6 +24,7 @@ from torchx.masking import SecretValue
 from torchx.specs.app import AppDef
 from torchx.specs.handles import parse_app_handle
 from torchx.sweeps.differences import Change, apply, changes
+from torchx.sweeps.parameters import with_number
 from torchx.sweeps.paths import SweepPaths
 from torchx.sweeps.progress import parse_lines
 
@@ -105,6 +107,16 @@ def app_of(data: Mapping[str, Any]) -> AppDef:
         for name in data.get("secrets", {}).get(role.name, ()):
             if name in role.env:
                 role.env[name] = SecretValue(role.env[name])
+    return app
+
+
+def numbered(app: AppDef, number: int) -> AppDef:
+    """Returns an application with the number of its run in arguments and environment values; changes it."""
+    for role in app.roles:
+        role.args = [with_number(arg, number) for arg in role.args]
+        # keeps the type of secrets
+        env = {name: type(value)(with_number(value, number)) for name, value in role.env.items()}
+        role.env = {**env, settings.TORCHX_SWEEP_RUN: str(number)}
     return app
 
 
@@ -222,12 +234,12 @@ class Plan:
         return found
 
     def app(self, run: PlannedRun) -> AppDef:
-        """Returns the application of a run.
+        """Returns the application of a run, with its number in the place of ``{run}``.
 
         Raises:
             StateError: the plan is damaged.
         """
-        return app_of(self.data(run))
+        return numbered(app_of(self.data(run)), run.number)
 
     def data(self, run: PlannedRun) -> dict[str, Any]:
         """Returns the application of a run as plain data, see :func:`app_data`.

@@ -15,6 +15,7 @@ from torchx.scheduling.logs import LogQuery, text_of, too_slow, whole_lines
 from torchx.scheduling.patterns import SearchTooLongError, limited_cpu
 from torchx.specs.handles import make_app_handle
 from torchx.sweeps import logs
+from torchx.sweeps.parameters import with_number
 from torchx.sweeps.records import Run
 from torchx.sweeps.runs import measured
 from torchx.sweeps.view import Sweep
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 Value = str | float | int | None
 
-_NAMED = re.compile(r"([A-Za-z_][\w./-]{0,99})=(.+)", re.DOTALL)
+_NAMED = re.compile(r"([A-Za-z_][\w./-]{0,99})(?:=(.+))?", re.DOTALL)
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)\b"
 
 
 class Metric(NamedTuple):
@@ -61,8 +63,9 @@ class Result:
 
 
 def parse_metric(text: str) -> Metric:
-    """Reads a metric: a pattern with the name before ``=``, as in ``val_loss=([\\d.]+)``.
+    """Reads a metric: its name, or a pattern with the name before ``=``, as in ``val_loss=([\\d.]+)``.
 
+    A name stands for a number after it, as in ``loss=0.3``, ``loss: 0.3``, ``loss 0.3`` or ``"loss": 0.3``.
     The pattern is the whole text, since most programs print names before values. ``NAME:=PATTERN`` gives
     another name.
 
@@ -72,6 +75,8 @@ def parse_metric(text: str) -> Metric:
     >>> metric = parse_metric("val_loss=([0-9.]+)")
     >>> metric.name, metric.pattern.pattern
     ('val_loss', 'val_loss=([0-9.]+)')
+    >>> parse_metric("loss").pattern.findall('val_loss=9 loss: 1e-3 {"loss": .5} loss 2 loss=-inf')
+    ['1e-3', '.5', '2', '-inf']
     >>> parse_metric("loss:=total: ([0-9.]+)").pattern.pattern
     'total: ([0-9.]+)'
     """
@@ -80,11 +85,13 @@ def parse_metric(text: str) -> Metric:
         match = _NAMED.fullmatch(text)
         if match is None:
             raise UsageError(
-                f"--metric takes NAME=PATTERN, got `{text}`",
-                hint=r"e.g. --metric 'val_loss=([\d.]+)', or NAME:=PATTERN for another name",
+                f"--metric takes NAME or NAME=PATTERN, got `{text}`",
+                hint=r"e.g. --metric loss, --metric 'val_loss=([\d.]+)', or NAME:=PATTERN for another name",
                 code="invalid_value",
             )
         name, pattern = match[1], text
+        if match[2] is None:
+            pattern = rf"(?<![\w./-]){re.escape(name)}[\"']?(?:\s*[=:]\s*|\s+)({_NUMBER})"
     try:
         return Metric(name.strip(), re.compile(pattern))
     except re.error as error:
@@ -109,6 +116,7 @@ def results(
     engine = engine_of(header.scheduler)
     tracked = {run for tracker in trackers for run in _run_ids(tracker)}
     for run in sweep.runs:
+        run.parameters = {name: with_number(value, run.number) for name, value in run.parameters.items()}
         result = Result(run)
         if run.app_id:
             result.handle = make_app_handle(header.scheduler, header.session, run.app_id)
@@ -182,13 +190,14 @@ def _metadata(trackers: Iterable[TrackerBase], handle: str) -> dict[str, Value]:
     return found
 
 
-def sort(found: list[Result], key: str) -> list[Result]:
+def sort(found: list[Result], key: str, flag: str = "--sort") -> list[Result]:
     """Returns results sorted by a column; those without a value come last.
 
     Args:
         found: the results.
         key: a parameter, a metric, or run, state, duration, memory, cpu or gpu; with ``-`` before it, the
             largest value comes first.
+        flag: the flag with the key, for the error.
 
     Raises:
         UsageError: no run has such a column.
@@ -199,10 +208,11 @@ def sort(found: list[Result], key: str) -> list[Result]:
         known = dict.fromkeys([*found[0].run.parameters, *(n for r in found for n in r.metrics), *COLUMNS])
         if name not in known:
             raise UsageError(
-                f"--sort: no run has `{name}`",
+                f"{flag}: no run has `{name}`",
                 hint=f"columns: {', '.join(known)}",
                 code="invalid_value",
             )
+    values = [None if value != value else value for value in values]  # not a number
     present = [(value, at) for at, value in enumerate(values) if value is not None]
     present.sort(key=lambda pair: _order(pair[0]), reverse=reverse)
     missing = [result for result, value in zip(found, values, strict=True) if value is None]

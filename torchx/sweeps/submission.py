@@ -27,7 +27,7 @@ from torchx.sweeps import environment, launch, requests, view
 from torchx.sweeps.differences import changes, is_alike
 from torchx.sweeps.parameters import Row, key_of
 from torchx.sweeps.paths import BACKEND, INDEX, SweepPaths, paths_of, sweeps_folder
-from torchx.sweeps.plan import Header, Plan, app_data, append, header_line, line_of, run_line
+from torchx.sweeps.plan import Header, Plan, app_data, app_of, append, header_line, line_of, run_line
 from torchx.sweeps.view import Sweep
 
 with lazy_imports:
@@ -267,7 +267,7 @@ def repeat(sweep: Sweep) -> Submitted:
     header, paths = sweep.header, paths_of(sweep.header.sweep)
     plan = Plan(paths)
     try:
-        runs = [(run.parameters, plan.app(run)) for run in plan.runs()]
+        runs = [(run.parameters, app_of(plan.data(run))) for run in plan.runs()]
     finally:
         plan.close()
     at_once = sweep.progress.at_once

@@ -13,7 +13,7 @@ from torchx.machine import locks
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs.status import AppState, FirstFailure
 from torchx.sweeps import after, progress
-from torchx.sweeps.paths import SweepPaths
+from torchx.sweeps.paths import SweepPaths, paths_of, sweep_of_run
 from torchx.sweeps.plan import Header, Plan
 from torchx.sweeps.progress import STATES, Entry, Progress
 from torchx.sweeps.records import Run, Runs
@@ -79,6 +79,16 @@ class Sweep:
             return None
         code = failed.code
         return FirstFailure(str(failed.number), 0, 1, code, None, failed.message)
+
+    def numbered(self, number: int) -> Run | None:
+        """Returns a run by its number; None without such a run.
+
+        Raises:
+            StateError: the plan is damaged.
+        """
+        if isinstance(self.runs, Runs):
+            return self.runs.numbered(number)
+        return next((run for run in self.runs if run.number == number), None)
 
     def in_state(self, state: str) -> Iterator[Run]:
         """Yields the runs in a state, in order.
@@ -195,6 +205,17 @@ def find(paths: SweepPaths) -> Sweep | None:
         return load(paths)
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def planned(app_id: str) -> tuple[Sweep, Run] | None:
+    """Returns the sweep and the run that an id of a run names; None if they are not on record here."""
+    sweep, number = sweep_of_run(app_id)
+    try:
+        found = find(paths_of(sweep)) if sweep else None
+        run = None if found is None else found.numbered(number)
+    except StateError:
+        return None
+    return None if found is None or run is None else (found, run)
 
 
 def require(paths: SweepPaths, app_id: str) -> Sweep:

@@ -14,6 +14,7 @@ with lazy_imports:
     import os
     import shlex
 
+    from torchx.sweeps import parameters, view
     from torchx_cli import app, recording
     from torchx_cli.completion import complete
     from torchx_cli.terminal import masking
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from torchx.provenance.model import Provenance
     from torchx.runner.api import Runner
+    from torchx.sweeps.records import Run
 
 
 class RecordedCommand(NamedTuple):
@@ -113,7 +115,24 @@ def recorded_command(metadata: Mapping[str, object], provenance: Provenance | No
     line, directory = metadata.get(settings.COMMAND_LINE), ""
     if provenance is not None:
         line, directory = line or provenance.command_line, provenance.directory
-    return parse(line, directory) if isinstance(line, str) and line else None
+    planned = view.planned(str(metadata.get(settings.RUN) or ""))
+    if planned is not None:
+        line = line or (planned[0].header.template.get("metadata") or {}).get(settings.COMMAND_LINE)
+    command = parse(line, directory) if isinstance(line, str) and line else None
+    return command if command is None or planned is None else _of_run(command, planned[1])
+
+
+def _of_run(command: RecordedCommand, run: Run) -> RecordedCommand:
+    """Returns the command line of one run of a sweep."""
+    flags = [hit for hit in command.flags if hit.flag.name not in SWEEPING]
+    if len(flags) == len(command.flags):
+        return command
+    argv = parameters.arguments_of(command.argv, run.parameters, run.number)
+    return command._replace(argv=argv, flags=flags)
+
+
+SWEEPING = ("each", "zipped", "at_once")
+"""Flags of `run` that make a sweep, by their parameters."""
 
 
 def parse(line: str, directory: str = "") -> RecordedCommand | None:

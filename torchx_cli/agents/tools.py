@@ -85,7 +85,7 @@ TOOLS: dict[str, Tool] = {
     "results": Tool(
         "results",
         "Show the results of the runs of a sweep: parameters, state, measurements and metrics.",
-        ("handle!", "metric", "sort", "lines"),
+        ("handle!", "metric", "sort", "best", "lines"),
     ),
     "stacks": Tool(
         "stacks",

@@ -15,7 +15,6 @@ from torchx_cli.terminal.output import is_terminal, note, print_stderr
 
 with lazy_imports:
     from torchx.scheduling import logs
-    from torchx.specs import handles
     from torchx_cli import applications
     from torchx_cli.commands import log
     from torchx_cli.terminal import attach
@@ -41,8 +40,8 @@ def attach_(
     first. Unlike there, Ctrl-C only detaches: the application keeps running.
     """
     tail = count("-n", lines)
-    parsed = handles.parse_log_target(target)
     with session_of(ctx).runner() as runner:
+        parsed = applications.target_of(runner, target)
         handle, described = applications.find(runner, parsed.handle)
         query = logs.LogQuery(tail=RECENT if tail is None else tail, follow=True)
         query = log.of_target(query, parsed, described)

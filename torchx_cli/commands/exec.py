@@ -14,8 +14,7 @@ from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.streams import Streams
-from torchx.specs.handles import parse_log_target
-from torchx_cli.applications import find_replicas
+from torchx_cli.applications import find_replicas, target_of
 from torchx_cli.commands.log import of_target
 from torchx_cli.flags import Replica, argument
 from torchx_cli.session import session_of
@@ -49,13 +48,13 @@ def exec_(
     The default is the first role and replica. On a terminal the program gets a terminal too, unless the
     command runs in the background of a shell.
     """
-    parsed = parse_log_target(target)
     command = command[1:] if command[0] == "--" else command
     if not command:
         raise UsageError("no program given, e.g. torchx exec @last nvidia-smi", code="missing_argument")
     may_read = not sys.stdin.isatty() or _in_foreground()
     terminal = sys.stdin.isatty() and sys.stdout.isatty() and may_read
     with session_of(ctx).runner() as runner:
+        parsed = target_of(runner, target)
         handle, described = find_replicas(runner, parsed.handle)
         role, replica = requested_replica(parsed, described)
         source = sys.stdin.fileno() if terminal or (stdin and may_read) else None

@@ -15,9 +15,9 @@ from torchx.command_line import ArgumentError
 from torchx.lazy import lazy_imports
 from torchx.scheduling.logs import LogQuery, Stream, whole_characters
 from torchx.scheduling.protocols import UnavailableError
-from torchx.specs.handles import parse_log_target, parse_numbers
+from torchx.specs.handles import parse_numbers
 from torchx.specs.status import AppState
-from torchx_cli.applications import find, find_replicas
+from torchx_cli.applications import find, find_replicas, target_of
 from torchx_cli.flags import Json, count, lines_option, option, since_option, until_option
 from torchx_cli.flags import LogTarget as Target
 from torchx_cli.session import session_of
@@ -82,8 +82,8 @@ def log_(
         raise ArgumentError("-o takes text or json, got `yaml`", flag="-o", given=form)
     query = make_query(regex, since, until, lines, streams, follow or tail)
     ranks = parse_numbers(rank, "--rank") if rank else None
-    parsed = parse_log_target(target)
     with session_of(ctx).runner() as runner:
+        parsed = target_of(runner, target)
         handle, described = _find(runner, parsed.handle, find_replicas, follow=query.follow)
         query = of_target(query, parsed, described)
         if ranks is not None:

@@ -10,9 +10,8 @@ from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine.port_names import port_number
 from torchx.scheduling.pace import LONGEST
-from torchx.specs.handles import parse_log_target
 from torchx.specs.status import is_terminal
-from torchx_cli.applications import find
+from torchx_cli.applications import find, target_of
 from torchx_cli.commands.exec import requested_replica
 from torchx_cli.flags import Replica, argument
 from torchx_cli.session import session_of
@@ -39,12 +38,12 @@ def port_(
 
     Prints the local address. The default is the first role and replica.
     """
-    parsed = parse_log_target(target)
     number = 0 if local == "0" else port_number(local)
     if number is None:
         raise UsageError(f"the local port `{local}` is not a number")
     port_number(port)
     with session_of(ctx).runner() as runner:
+        parsed = target_of(runner, target)
         handle, described = find(runner, parsed.handle, full=True)
         role, replica = requested_replica(parsed, described)
         declared = next((each.port_map for each in described.roles if each.name == role), {})

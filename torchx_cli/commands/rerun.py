@@ -42,6 +42,7 @@ from torchx_cli.session import session_of
 from torchx_cli.terminal.output import output_format
 
 with lazy_imports:
+    from torchx.sweeps import parameters, paths
     from torchx_cli import restored
     from torchx_cli.again import rebuild, recorded
     from torchx_cli.sweeping import again
@@ -149,7 +150,9 @@ def _changed(
     app, handle = submission.app, submission.handle
     other = request.scheduler if request.scheduler != submission.scheduler else ""
     is_changed = bool(changes or arguments)
-    if not is_changed and not request.scheduler_args and not other and settings.COMMAND_LINE in app.metadata:
+    number = paths.sweep_of_run(str(app.metadata.get(settings.RUN) or ""))[1]
+    as_recorded = settings.COMMAND_LINE in app.metadata and not number
+    if not is_changed and not request.scheduler_args and not other and as_recorded:
         return submission
     command = recorded.recorded_command(app.metadata, recorded.provenance_of(runner, handle)[0])
     if command is None:
@@ -164,6 +167,7 @@ def _changed(
         rebuilt = rebuild.Rebuilt(command, session.config, handle)
         submission = submission._replace(images={role.name: role.image for role in rebuilt.before.roles})
         if is_changed:
-            app, command = rebuilt.with_changes(app, changes, arguments)
+            texts = [parameters.with_number(text, number) for text in changes] if number else changes
+            app, command = rebuilt.with_changes(app, texts, arguments)
     app.metadata = {**app.metadata, **command.on(other, request.scheduler_args).metadata()}
     return submission._replace(app=app)

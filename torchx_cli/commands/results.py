@@ -52,8 +52,9 @@ def results_(
         option(
             "--metric",
             metavar="PATTERN",
-            help=r"A metric from the logs, by its last match: 'val_loss=([\d.]+)' is named val_loss; "
-            "'loss:=total ([0-9.]+)' is named loss (repeatable). Metrics of trackers are shown in any case.",
+            help="A metric from the logs, by its last match: loss finds loss=0.3, loss: 0.3 and the like; "
+            r"a pattern may follow, as in 'val_loss=([\d.]+)' or 'loss:=total ([\d.]+)' (repeatable). "
+            "Metrics of trackers are shown in any case.",
         ),
     ] = [],  # noqa: B006  # typer makes a new one
     sort: Annotated[
@@ -63,6 +64,15 @@ def results_(
             metavar="COLUMN",
             help="Sort by a parameter, a metric, run, state, duration, memory, cpu or gpu; --sort=-loss: the "
             "largest value first.",
+        ),
+    ] = "",
+    best: Annotated[
+        str,
+        option(
+            "--best",
+            metavar="COLUMN",
+            help="Show only the run with the smallest value; --best=-acc: the largest one. Finds metrics in "
+            "the logs too.",
         ),
     ] = "",
     lines: Annotated[
@@ -78,18 +88,26 @@ def results_(
     if output == "csv" and json:
         raise UsageError("--json cannot be combined with -o csv", code="conflicting_flags")
     form = "csv" if output == "csv" else output_format(output, json)
+    if best and (sort or lines):
+        raise UsageError("--best cannot be combined with --sort or -n", code="conflicting_flags")
     metrics = [results.parse_metric(text) for text in metric]
-    limit = count("-n", lines)
+    key = best.removeprefix("-")
+    if key and key not in (*results.COLUMNS, *(each.name for each in metrics)):
+        metrics.append(results.parse_metric(key))
+    sort, limit = best or sort, 1 if best else count("-n", lines)
     session = session_of(ctx)
     with session.runner() as runner:
         full, described = find(runner, handle, replicas=False)
         sweep = _sweep(runner, full, described)
         every = results.results(sweep, runner.scheduler, metrics, _trackers(session.config))
         if sort:
-            every = iter(results.sort(list(every), sort))
+            every = iter(results.sort(list(every), sort, "--best" if best else "--sort"))
         shown = TABLE_LIMIT if limit is None and form == "text" else limit
         found = list(islice(every, shown))
         more = len(sweep.runs) - len(found) if limit is None else 0
+    for each in metrics:
+        if found and all(each.name not in result.metrics for result in found):
+            note(f"note: --metric {each.name}: no line of these logs matches")
     if form == "csv":
         _print_csv(found)
     elif form != "text":

@@ -11,8 +11,8 @@ import typer
 
 from torchx.scheduling import checks
 from torchx.scheduling.stacks_text import as_text
-from torchx.specs.handles import parse_log_target, parse_numbers
-from torchx_cli.applications import ACTIVE, find
+from torchx.specs.handles import parse_numbers
+from torchx_cli.applications import ACTIVE, find, target_of
 from torchx_cli.flags import Json, LogTarget, Output, option
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import mask
@@ -49,10 +49,10 @@ def stacks_(
     Python stacks need py-spy: pip install "torchx-cli[debug]"
     """
     form = output_format(output, json)
-    parsed = parse_log_target(target)
     ranks = parse_numbers(rank, "--rank") if rank else None
     interval = max(seconds("--watch", watch), SHORTEST_INTERVAL) if watch else None
     with session_of(ctx).runner() as runner:
+        parsed = target_of(runner, target)
         handle, described = find(runner, parsed.handle, prefer=ACTIVE)
         replicas = _replicas(parsed, described)
         while True:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
 
-UNIQUE = frozenset({settings.TORCHX_JOB_ID, settings.TORCHX_INTERNAL_SESSION_ID})
-"""Variables that differ between any two applications."""
+UNIQUE = frozenset({settings.TORCHX_JOB_ID, settings.TORCHX_INTERNAL_SESSION_ID, settings.TORCHX_SWEEP_RUN})
+"""Variables that differ between any two applications, or any two runs of a sweep."""
 
 NOT_RECORDED = "not on record"
 

@@ -11,7 +11,7 @@ from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner import resolve, sweeps
 from torchx.scheduling.notes import as_note
-from torchx.sweeps import after
+from torchx.sweeps import after, plan
 from torchx.sweeps.parameters import expand
 from torchx_cli.applications import find
 from torchx_cli.flags import FULL
@@ -151,9 +151,10 @@ def _dryrun(
     request: RunRequest, form: str, runs: list[tuple[Row, AppDef]], runner: Runner, placed: Placement
 ) -> int:
     """Prints the parameters of the runs, and the request of the first one."""
+    first = plan.numbered(runs[0][1], 1)
     with redirect_stdout(sys.stderr):
         info = runner.dryrun(
-            runs[0][1], placed.scheduler, placed.cfg, placed.workspace or None, request.parent_run_id or None
+            first, placed.scheduler, placed.cfg, placed.workspace or None, request.parent_run_id or None
         )
     for line in info.notes:
         note(f"note: {line}")

@@ -12,6 +12,7 @@ from fakecluster import FakeCluster
 from kubejobs import role, submit, until_all_run
 from program import answer, start, torchx
 from support import wait_until
+from sweepruns import check_runs_are_names
 
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.scheduling.logs import LogQuery
@@ -60,6 +61,10 @@ def test_a_job_from_its_submission_to_its_deletion(cluster: FakeCluster) -> None
     assert torchx("delete", handle).returncode == 0
     assert answer("list", "-s", "kubernetes", "-o", "json") == []
     assert torchx("status", handle).returncode == 1
+
+
+def test_runs_of_a_sweep_are_names(cluster: FakeCluster, tmp_path: Path) -> None:
+    check_runs_are_names(tmp_path, "-s", "kubernetes", arguments=["--image", "img"])
 
 
 def test_a_run_says_why_it_waits(cluster: FakeCluster, big: str) -> None:

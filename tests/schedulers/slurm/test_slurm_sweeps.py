@@ -14,6 +14,7 @@ import pytest
 from program import answer, torchx
 from slurms import slurm
 from support import wait_until
+from sweepruns import check_runs_are_names
 
 from torchx.errors import TorchxError
 from torchx.runner import get_runner
@@ -127,6 +128,10 @@ def test_a_task_is_a_job_with_its_own_life(folder: Path) -> None:
     assert torchx("wait", handle).returncode == 1
     states = runs_of(handle)
     assert [states[n][0] for n in (1, 2, 3)] == ["SUCCEEDED", "CANCELLED", "SUCCEEDED"]
+
+
+def test_tasks_are_named_by_their_runs(folder: Path) -> None:
+    check_runs_are_names(folder, "-s", "slurm")
 
 
 def test_a_submission_that_is_killed_is_completed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,77 @@
+"""The runs of a sweep as names of applications: `SWEEP/2`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from engine import IMAGE
+from program import answer, torchx
+from support import wait_until
+from sweeping import entries, write_component
+from sweepruns import check_runs_are_names
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_component(tmp_path)
+    return tmp_path
+
+
+def test_runs_of_local_jobs_are_names(folder: Path) -> None:
+    check_runs_are_names(folder)
+
+
+@pytest.mark.docker
+def test_runs_of_containers_are_names(folder: Path) -> None:
+    check_runs_are_names(folder, "-s", "local_docker", arguments=["--image", IMAGE])
+
+
+def test_runs_that_have_not_started_are_reported() -> None:
+    line = ["-d", "--each", "lr=1,2", "--at-once", "1", "train.py:train", "--script", "sleep 600"]
+    handle = torchx("run", *line).stdout.strip()
+    app_id = handle.rpartition("/")[2]
+    wait_until(lambda: entries(handle, "begin"), "run 1 is submitted")
+    for command in ("exec {} true", "port {} 80", "stacks {}", "status {}", "cancel {}"):
+        done = torchx(*command.format("@last/2").split())
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"error: run 2 of {app_id} has not started: it is PENDING\n")
+    assert torchx("status", f"{handle}/3").stderr.startswith(f"error: {app_id} has no run 3: it has 2 runs\n")
+    part = torchx("status", f"{app_id}/1/train/0")
+    assert part.returncode == 2
+    assert part.stderr.endswith(f"expected a whole one\n  use its handle: local_cwd://torchx/{app_id}-1\n")
+    torchx("cancel", handle)
+
+
+def test_several_sweeps_of_a_name_are_reported() -> None:
+    for lr in ("1", "2"):
+        torchx("run", "--each", "seed=1", "train.py:train", "--lr", lr)
+    done = torchx("status", "train/1")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: `train` matches 2 applications: ")
+    assert answer("status", "train~1/1", "-o", "json")["state"] == "SUCCEEDED"
+
+
+def test_a_run_that_cannot_be_submitted_is_reported(folder: Path) -> None:
+    (folder / "once").write_text("#!/bin/sh\nrm once\n")
+    (folder / "once").chmod(0o755)
+    torchx("run", "--each", "x=1,2", "utils.binary", "--entrypoint", "./once", "--", "{x}")
+    assert torchx("log", "@last/2").returncode == 0
+    for command in ("status @last/2", "exec @last/2 true"):
+        done = torchx(*command.split())
+        assert done.returncode == 1
+        assert "has not started: it is FAILED: " in done.stderr
+
+
+def test_the_number_of_a_run_is_inserted(folder: Path) -> None:
+    each = ["--each", "lr=1,2", "--each", "out=a-{run}"]
+    line = ["--env", "FOLDER=b-{run}", "utils.sh", "run=5; echo {lr} {out} c-{run} $FOLDER ${run}"]
+    done = torchx("run", *each, *line)
+    assert done.returncode == 0, done.stderr
+    assert torchx("log", "--no-prefix", "@last").stdout == "1 a-1 c-1 b-1 5\n2 a-2 c-2 b-2 5\n"
+    rows = answer("results", "@last", "-o", "json")
+    assert [row["parameters"]["out"] for row in rows] == ["a-1", "a-2"]
+    assert "echo 1 a-1 c-1" in torchx("run", "--dryrun", *each, *line).stdout
+    assert torchx("rerun", "@last").returncode == 0
+    assert torchx("log", "--no-prefix", "@last").stdout == "1 a-1 c-1 b-1 5\n2 a-2 c-2 b-2 5\n"
