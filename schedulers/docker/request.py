@@ -19,7 +19,7 @@ from torchx.schedulers.docker.container_body import Environment, body_field
 from torchx.schedulers.docker.container_options import Options, apply_options, reserved_in
 from torchx.schedulers.docker.engine.address import find_address
 from torchx.schedulers.ids import make_unique
-from torchx.scheduling.base import replicas_of
+from torchx.scheduling.base import replica_variables, replicas_of
 from torchx.scheduling.limits import LimitRule
 from torchx.scheduling.preflight import with_checks
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
@@ -183,7 +183,7 @@ def _replica_env(role: Role, replica: int, filled: Role) -> dict[str, str]:
         **{port_variable(port): str(number) for port, number in role.port_map.items()},
         **filled.env,
         settings.TORCHX_IMAGE: role.image,
-        settings.TORCHX_REPLICA: f"{role.name}/{replica}",
+        **replica_variables(role.name, replica, role.num_replicas),
     }
 
 

@@ -18,10 +18,10 @@ from torchx.schedulers.ids import make_unique
 from torchx.schedulers.local.checks import notes_of
 from torchx.schedulers.local.images import ImageProvider
 from torchx.schedulers.local.images import ReplicaParam as ReplicaParam
-from torchx.scheduling.base import replicas_of
+from torchx.scheduling.base import replica_variables, replicas_of
 from torchx.scheduling.limits import LimitRule
 from torchx.scheduling.preflight import SHARED_FILE, with_checks, without_checks
-from torchx.specs.app import AppDef, AppDryRunInfo
+from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.handles import make_app_handle
 from torchx.specs.run_options import RunOptions
 
@@ -104,7 +104,7 @@ def dry_run(
             param = provider.get_replica_param(root, filled, *files)
             if snapshot is not None:
                 local_workspaces.run_in(snapshot, param, root)
-            param.env = _env(role.name, replica, handle, folder, elastic) | addresses | param.env
+            param.env = _env(role, replica, handle, folder, elastic) | addresses | param.env
             # last, programs installed beside this one: the virtual environment may not be activated
             param.env["PATH"] = _path(param, cfg, [*extra_paths, beside])
             param.args = with_checks(param.args, filled, cfg, SHARED_FILE, here=True)
@@ -115,11 +115,11 @@ def dry_run(
     return info
 
 
-def _env(role: str, replica: int, handle: str, folder: str, elastic: str) -> dict[str, str]:
+def _env(role: Role, replica: int, handle: str, folder: str, elastic: str) -> dict[str, str]:
     """Returns the variables of a replica that its role may override.
 
     Args:
-        role: the name of its role.
+        role: its role.
         replica: its number.
         handle: the application.
         folder: its log folder.
@@ -129,7 +129,7 @@ def _env(role: str, replica: int, handle: str, folder: str, elastic: str) -> dic
         "PYTHONUNBUFFERED": "x",
         settings.TORCHX_RANK0_HOST: "localhost",
         settings.TORCHX_JOB_ID: handle,
-        settings.TORCHX_REPLICA: f"{role}/{replica}",
+        **replica_variables(role.name, replica, role.num_replicas),
         "TORCHELASTIC_ERROR_FILE": f"{folder}/error.json",
         "PET_LOG_DIR": elastic,
         **{name: value for name, value in settings.REPLICA_DEFAULTS.items() if name not in os.environ},

@@ -18,6 +18,7 @@ from torchx.schedulers.slurm.node.files import node_file
 from torchx.schedulers.slurm.node.job_limits import limits_of
 from torchx.schedulers.slurm.paths import NODE_FOLDER, role_folder, task_file
 from torchx.schedulers.slurm.quoting import APP_ID, IMG_ROOT, REPLICA_ID, packed, quote
+from torchx.scheduling.base import replica_variables
 from torchx.scheduling.checks import require_passable
 from torchx.scheduling.preflight import SHARED_FILE, with_checks
 from torchx.scheduling.retry_rules import Failure, RetryRules
@@ -241,7 +242,7 @@ def _replica_script(number: int, role: Role, app: AppDef, cfg: RunOptions, conte
     handle = make_app_handle("slurm", context.session, APP_ID)
     env = {
         settings.TORCHX_JOB_ID: handle,
-        settings.TORCHX_REPLICA: f"{role.name}/{REPLICA_ID}",
+        **replica_variables(role.name, REPLICA_ID, role.num_replicas),
     }
     lines = [
         "torchx_replica=$SLURM_PROCID torchx_app=$TORCHX_APP_ID torchx_folder=$TORCHX_FOLDER",

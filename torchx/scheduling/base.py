@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from torchx import settings
 from torchx.compat.subclasses import NO_OPTIONS, Adapted, method_of_engine
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
@@ -283,6 +284,16 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         """
         honours = self.plans_workspaces or isinstance(self, BuildsWorkspaces)
         return honours and (requested or not self.workspaces_on_request)
+
+
+def replica_variables(role: str, replica: int | str, count: int) -> dict[str, str]:
+    """Returns the variables that name a replica: its role, its id within the role, their number."""
+    return {
+        settings.TORCHX_REPLICA: f"{role}/{replica}",
+        settings.TORCHX_ROLE: role,
+        settings.TORCHX_REPLICA_ID: str(replica),
+        settings.TORCHX_NUM_REPLICAS: str(count),
+    }
 
 
 def replicas_of(

@@ -17,7 +17,7 @@ from torchx.scheduling.streams import Streams
 from torchx.specs.app_metadata import after, service
 from torchx.specs.macro import macros
 from torchx.specs.status import AppState
-from torchx.testing.harness import Ability
+from torchx.testing.harness import NAMED, Ability
 from torchx.testing.waiting import WaitingConformance
 
 
@@ -114,9 +114,9 @@ class AbilityConformance(WaitingConformance):
                 os.close(source)
             return code, out.getvalue(), err.getvalue()
 
-        script = 'echo "$COLOUR $TORCHX_REPLICA $1"; echo no >&2; exit 3'
+        script = f'echo "$COLOUR {NAMED} $1"; echo no >&2; exit 3'
         odd = "a b'\"$HOME \\ é"
-        expected = f"sea green worker/1 {odd}\n".encode()
+        expected = f"sea green worker/1 worker 1 2 {odd}\n".encode()
         assert run("sh", "-c", script, "sh", odd) == (3, expected, b"no\n")
         assert run("cat", stdin=b"one\ntwo")[:2] == (0, b"one\ntwo")
         assert run("sh", "-c", "kill -9 $$")[0] == 137
@@ -130,7 +130,8 @@ class AbilityConformance(WaitingConformance):
     def test_a_failed_check_ends_the_attempt_before_the_program(self, scheduler: Scheduler[Any]) -> None:
         if "preflight" not in scheduler.run_opts():
             return
-        for check, code in (("cmd:true", 7), ("cmd:false", PREFLIGHT_FAILED)):
+        named = f'cmd:sh -c \'test "{NAMED}" = "worker/0 worker 0 1"\''
+        for check, code in ((named, 7), ("cmd:false", PREFLIGHT_FAILED)):
             app = self.app(self.role("echo program; exit 7", max_retries=0))
             app_id = scheduler.submit(app, {**self.cfg, "preflight": [check, "disk:1kB"]})
             self._submitted.append(app_id)

@@ -32,7 +32,7 @@ from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState, is_terminal
 from torchx.testing.changes import recorded_changes
 from torchx.testing.fields import FieldConformance
-from torchx.testing.harness import Ability, Meaning
+from torchx.testing.harness import NAMED, Ability, Meaning
 from torchx.testing.logs import UNKNOWN_APP, LogConformance
 from torchx.testing.retries import RetryConformance
 
@@ -191,14 +191,15 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         assert lines == [odd.replace("$$", "$"), role.env["ODD"]]
 
     def test_macros_are_replaced_for_each_replica(self, scheduler: Scheduler[Any]) -> None:
-        script = f"echo {macros.app_id} {macros.replica_id} $${macros.rank0_env}"
+        script = f"echo {macros.app_id} {macros.replica_id} {NAMED} $${macros.rank0_env}"
         if Ability.ATTEMPT not in self.lacks:
             script += '; test "$TORCHX_ATTEMPT" = 1 || exit 9'
         status = self.run(scheduler, self.app(self.role(script, num_replicas=2)))
         assert status.state is AppState.SUCCEEDED, "exit 9: TORCHX_ATTEMPT is not 1"
         for replica in (0, 1):
             (line,) = scheduler.log_iter(status.app_id, "worker", replica)
-            assert line.split()[:2] == [status.app_id, str(replica)]
+            named = [f"worker/{replica}", "worker", str(replica), "2"]
+            assert line.split()[:6] == [status.app_id, str(replica), *named]
 
     def test_input_objects_are_not_changed(self, scheduler: Scheduler[Any]) -> None:
         app = self.app(self.role(f"echo {macros.app_id}", env={"A": macros.replica_id}))

@@ -29,6 +29,9 @@ from torchx.specs.status import AppState, is_terminal
 
 T = TypeVar("T")
 
+NAMED = "$TORCHX_REPLICA $TORCHX_ROLE $TORCHX_REPLICA_ID $TORCHX_NUM_REPLICAS"
+"""The variables that name a replica, for a shell."""
+
 
 class Ability(str, Enum):
     """An ability that a scheduler may lack if its tests declare it; its use is an error then."""

@@ -12,6 +12,7 @@ from torchx.schedulers.kubernetes.manifests.names import CONTAINER, PREFIX, ROLE
 from torchx.schedulers.kubernetes.manifests.pod import AppContext, share_processes
 from torchx.schedulers.kubernetes.manifests.volumes import SHM
 from torchx.schedulers.kubernetes.manifests.workspace import CONTAINER as UNPACKER
+from torchx.scheduling.base import replica_variables
 from torchx.specs.app import AppDef, Role
 from torchx.specs.macro import macros
 from torchx.specs.overlay_merge import operator_of
@@ -36,7 +37,12 @@ WHOLE = {
     "volcano": OverlaySpec(NAMESPACE, "VolcanoJob", ("apiVersion", "kind", "status")),
 }
 """Overlay of the single object of an application; set in the metadata of the application."""
-_ENV = (INDEX_VARIABLE, settings.TORCHX_RANK0_HOST, settings.TORCHX_REPLICA, settings.TORCHX_IMAGE)
+_ENV = (
+    INDEX_VARIABLE,
+    settings.TORCHX_RANK0_HOST,
+    settings.TORCHX_IMAGE,
+    *replica_variables("", "", 0),
+)
 
 _MOUNTED = f"spec.containers.{CONTAINER}.volumeMounts."
 

@@ -34,6 +34,7 @@ from torchx.schedulers.kubernetes.manifests.names import (
 from torchx.schedulers.kubernetes.manifests.secrets import secret_variable
 from torchx.schedulers.kubernetes.manifests.volumes import volumes_of
 from torchx.schedulers.kubernetes.manifests.workspace import FOLDER, add_to
+from torchx.scheduling.base import replica_variables
 from torchx.scheduling.checks import is_utf8
 from torchx.scheduling.preflight import with_checks
 from torchx.services.probe import CMD, HTTP, TCP, ServiceRule
@@ -235,7 +236,7 @@ def _env(
         **variables(context.cfg),
         settings.TORCHX_RANK0_HOST: context.rank0,
         settings.TORCHX_IMAGE: escaped(role.image),
-        settings.TORCHX_REPLICA: f"{escaped(checked_text(role, role.name))}/{filler.index}",
+        **replica_variables(escaped(checked_text(role, role.name)), filler.index, role.num_replicas),
     }
     written = {
         name: secret_variable(context.app_id, number, name)

@@ -35,6 +35,7 @@ from torchx.schedulers.kubernetes.many import launcher, view
 from torchx.schedulers.kubernetes.options import JOB
 from torchx.schedulers.kubernetes.record import write_record
 from torchx.schedulers.kubernetes.request import KubernetesJob
+from torchx.scheduling.base import replica_variables
 from torchx.specs.app import AppDef, Role
 from torchx.specs.run_options import RunOptions
 
@@ -50,7 +51,7 @@ OWN_VARIABLES = frozenset(
         settings.TORCHX_ATTEMPT,
         settings.TORCHX_IMAGE,
         settings.TORCHX_RANK0_HOST,
-        settings.TORCHX_REPLICA,
+        *replica_variables("", "", 0),
     )
 )
 """Variables of the scheduler, which are set for every run."""
