@@ -51,3 +51,11 @@ def test_a_plan_is_shown_without_secrets() -> None:
     plan = Notify([f"https://host:1/{SECRET}?{SECRET}#{SECRET}", f"cmd:sh -c {SECRET}"], ["failure"])
     assert repr(plan) == "Notify(https://host:1, cmd:sh; on failure)"
     assert repr({"plan": plan}).count(SECRET) == 0
+
+
+@pytest.mark.parametrize(("name", "hint"), [("nmae", "did you mean `name`?"), ("id", "known are {name}, ")])
+def test_unknown_placeholders_are_rejected(name: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=f"cmd:echo has the unknown placeholder `{{{name}}}`") as error:
+        Notify(["cmd:echo {state} {" + name + "}"])
+    assert (error.value.hint or "").startswith(hint)
+    Notify(["cmd:sh -c 'echo ${HOME} {exit_code} {}'"])

@@ -18,7 +18,7 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from torchx.notifications.plan import COMMAND, command_of
+from torchx.notifications.plan import COMMAND, PLACEHOLDERS, command_of
 from torchx.notifications.store import DELIVERED, FAILED, RETRY, UNKNOWN
 from torchx.version import __version__
 
@@ -37,7 +37,7 @@ TRY_AGAIN = 75
 REPEATED = frozenset({408, 425, 429, 500, 502, 503})
 """Responses of a server that did not accept a request, but may do so later."""
 
-PLACEHOLDER = re.compile(r"\{(name|state|handle|app|message|exit_code)\}")
+PLACEHOLDER = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
 
 
 class Result(NamedTuple):
@@ -71,7 +71,7 @@ def deliver(target: str, payload: Mapping[str, Any]) -> Result:
 def _run(command: list[str], payload: Mapping[str, Any]) -> Result:
     values = {key: "" if value is None else str(value) for key, value in payload.items()}
     args = [PLACEHOLDER.sub(lambda found: values.get(found[1], ""), arg) for arg in command]
-    env = {f"TORCHX_NOTIFY_{name.upper()}": values.get(name, "") for name in (*_VARIABLES, "event", "text")}
+    env = {f"TORCHX_NOTIFY_{name.upper()}": values.get(name, "") for name in (*PLACEHOLDERS, "event", "text")}
     try:
         process = subprocess.Popen(
             args,
@@ -94,9 +94,6 @@ def _run(command: list[str], payload: Mapping[str, Any]) -> Result:
         return Result(DELIVERED)
     how = f"exit {code}" if code > 0 else f"signal {-code}"
     return Result(RETRY if code == TRY_AGAIN else FAILED, how)
-
-
-_VARIABLES = ("name", "state", "handle", "app", "message", "exit_code")
 
 
 # --- requests ------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 from collections.abc import Iterable
@@ -19,6 +20,9 @@ KINDS = ("end", "failure", "stall")
 
 DEFAULT_KINDS = ("end", "stall")
 COMMAND = "cmd:"
+PLACEHOLDERS = ("name", "state", "handle", "app", "message", "exit_code")
+"""The names in braces that are replaced in an argument of a command."""
+
 MOST_TARGETS = 20
 LONGEST_TARGET = 8192
 
@@ -138,5 +142,12 @@ def _check_command(target: str) -> None:
         )
     if "\0" in target:
         raise UsageError(f"{shown(target)}: an argument has a zero byte")
+    for name in re.findall(r"(?<!\$)\{(\w+)\}", target):
+        if name not in PLACEHOLDERS:
+            known = f"known are {', '.join(f'{{{each}}}' for each in PLACEHOLDERS)}"
+            hint = did_you_mean(
+                name, PLACEHOLDERS, f"{known}; a program with other braces belongs in a script"
+            )
+            raise UsageError(f"--notify: {shown(target)} has the unknown placeholder `{{{name}}}`", hint=hint)
     if shutil.which(command[0]) is None:
         raise UsageError(f"{shown(target)}: the program `{command[0]}` was not found on this machine")

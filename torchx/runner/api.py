@@ -19,7 +19,7 @@ from torchx.suggestions import without_password
 
 with lazy_imports:
     from torchx.provenance import submission
-    from torchx.runner import components, notifications, provenance
+    from torchx.runner import components, notifications, provenance, scripts
     from torchx.runner import once as runner_once
     from torchx.runner import prepare as runner_prepare
     from torchx.runner import sweeps as runner_sweeps
@@ -266,6 +266,8 @@ class Runner(Applications):
         plan = None if engine.sends_notifications else dryrun_info.notify
         if plan is not None:
             notifications.check(plan, scheduler, stalls=bool(dryrun_info.cfg.get("stall")))
+        if dryrun_info.app is not None:
+            scripts.require_scripts(dryrun_info.app, engine)
         with self._event("schedule", scheduler, app=dryrun_info.app, cfg=dryrun_info.cfg) as call:
             call.event.app_id = app_id = engine.schedule(dryrun_info)
         handle = make_app_handle(scheduler, self._name, app_id)

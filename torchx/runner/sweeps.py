@@ -13,7 +13,7 @@ from torchx.discovery.call.command_line import parse_command_line
 from torchx.discovery.find.finder import find_component
 from torchx.errors import UsageError
 from torchx.runner import prepare as runner_prepare
-from torchx.runner import resolve
+from torchx.runner import resolve, scripts
 from torchx.schedulers import create_scheduler
 from torchx.scheduling.base import BuildsImages, Scheduler
 from torchx.specs.app import AppDef, lay_over
@@ -144,6 +144,8 @@ def submit_sweep(
         if workspace:
             lay_over(workspace, prepared.roles)
         ready.append((row, prepared))
+    for _, app in () if after else ready:  # another application may write it
+        scripts.require_scripts(app, engine)
     info = engine.submit_dryrun(ready[0][1], cfg)
     if isinstance(engine, BuildsImages) and any(role.workspace for role in ready[0][1].roles):
         _build_images(engine, ready, cfg)
