@@ -101,6 +101,7 @@ class Session:
         threading.excepthook = _report_thread_error
         with torchx_runner.get_runner(SESSION) as runner:
             runner.load_config = lambda: self.config
+            runner.holds_workspaces = False
             yield runner
 
 

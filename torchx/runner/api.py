@@ -25,6 +25,7 @@ with lazy_imports:
     from torchx.runner import sweeps as runner_sweeps
     from torchx.specs import app as specs_app
     from torchx.specs import workspace as specs_workspace
+    from torchx.workspace import options as workspace_options
 
 if TYPE_CHECKING:
     from torchx.schedulers import SchedulerFactory
@@ -54,6 +55,10 @@ class Runner(Applications):
         component_defaults: default arguments by component name.
         scheduler_params: keyword arguments for the factories of the schedulers.
 
+    Attributes:
+        holds_workspaces: a dry-run keeps the files of a workspace; the command line, which submits a request
+            immediately, leaves that out.
+
     Raises:
         UsageError: the name cannot be part of a handle.
 
@@ -63,6 +68,8 @@ class Runner(Applications):
             handle = runner.run_component("utils.echo", ["--msg", "hi"], "local_cwd")
             runner.wait(handle)
     """
+
+    holds_workspaces = True
 
     def __init__(
         self,
@@ -206,13 +213,21 @@ class Runner(Applications):
         workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
     ) -> AppDryRunInfo[Any]:
-        """Makes the request that :meth:`run` would send; contacts no engine. Same arguments and errors."""
+        """Makes the request that :meth:`run` would send; contacts no engine. Same arguments and errors.
+
+        The request keeps the files of a workspace of up to 256 MB in memory: its folder may be removed before
+        :meth:`schedule`.
+        """
         runner_prepare.check_kinds(app)
         masked = None if workspace is None else without_password(str(workspace))
         with self._event("dryrun", scheduler, app=app, cfg=cfg, workspace=masked):
             engine = self.scheduler(scheduler)
             ready = runner_prepare.prepare(app, scheduler, self._name, parent_run_id, self.load_config)
-            info = engine.submit_dryrun(ready, cfg or {}, workspace)
+            token = workspace_options.hold.set(self.holds_workspaces)
+            try:
+                info = engine.submit_dryrun(ready, cfg or {}, workspace)
+            finally:
+                workspace_options.hold.reset(token)
             info.scheduler = scheduler
             return info
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
+
 from torchx.specs.run_options import RunOptions, runopt, runopts
 
 LIMIT_NAME = "workspace_limit_mb"
 LIMIT_MB = 1024
 """Default maximum size of a workspace in MB."""
 LIMIT = runopt(LIMIT_MB, int, False, "maximum size of a workspace in MB")
+
+hold: ContextVar[bool] = ContextVar("hold", default=False)
+"""Whether a dry-run keeps the files of workspaces: their folders may be removed before the submission."""
 
 
 def add_limit(opts: runopts) -> None:

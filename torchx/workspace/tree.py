@@ -19,7 +19,7 @@ from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.specs.workspace import Workspace
 from torchx.suggestions import without_password
-from torchx.workspace.options import LIMIT_MB, limit_of
+from torchx.workspace.options import LIMIT_MB, hold, limit_of
 from torchx.workspace.packing import MADE as MADE
 from torchx.workspace.packing import Writable, pack
 from torchx.workspace.projects import VANISHED, Folder, Project, VanishedError, set_id_notes
@@ -43,6 +43,9 @@ FRESH = 2.0
 
 LARGEST_KEPT, ALL_KEPT = 1 << 16, 1 << 25
 """Maximum bytes of a file, and of all files, whose content is kept with its hash: it may vanish later."""
+
+LARGEST_HELD = 1 << 28
+"""Maximum bytes of a workspace that is kept as a whole, see :data:`torchx.workspace.options.hold`."""
 
 _URL = re.compile(r"[\w.+-]+(?:://|::)")
 
@@ -80,7 +83,8 @@ class Tree:
         self.vanished: list[str] = []
         self._hashes: dict[str, bytes] = {}
         self._kept: dict[str, bytes] = {}
-        self._room = ALL_KEPT
+        self._largest_kept, self._room = LARGEST_KEPT, ALL_KEPT
+        self._held = False
         self._digest = ""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tree:
@@ -99,9 +103,16 @@ class Tree:
         }
 
     def refreshed(self, limit_mb: int | None = LIMIT_MB) -> Tree:
-        """Scans the workspace again, unless it was scanned less than :data:`FRESH` seconds ago."""
+        """Scans the workspace again, unless it is held or was scanned less than :data:`FRESH` seconds ago."""
         fresh = time.monotonic() - self._scanned_at < FRESH
-        return self if fresh else scan(self._workspace, limit_mb)
+        return self if fresh or self._held else scan(self._workspace, limit_mb)
+
+    def hold(self) -> None:
+        """Keeps all files in memory as they are now, unless they exceed :data:`LARGEST_HELD` together."""
+        if self.size <= LARGEST_HELD:
+            self._largest_kept = self._room = LARGEST_HELD
+            self.digest  # noqa: B018 - it reads and keeps the files
+            self._held = True
 
     @property
     def digest(self) -> str:
@@ -129,7 +140,7 @@ class Tree:
         known = self._hashes.get(entry.path)
         if known is None:
             content, kept = hashlib.sha256(), bytearray()
-            is_kept = entry.size <= min(LARGEST_KEPT, self._room)
+            is_kept = entry.size <= min(self._largest_kept, self._room)
             for piece in self._pieces(entry):
                 content.update(piece)
                 kept += piece if is_kept else b""
@@ -147,6 +158,9 @@ class Tree:
             StateError: it has changed since.
         """
         _, project, path = self._where[entry.path]
+        if self._held:
+            yield self._kept[entry.path]
+            return
         left = entry.size
         known = self._hashes.get(entry.path)
         content = hashlib.sha256() if known is not None else None
@@ -206,7 +220,7 @@ class Tree:
             StateError: a file cannot be read or written, or has become shorter since the scan.
         """
         sources = (
-            (entry, project.local(path) if entry.kind == "file" else None)
+            (entry, project.local(path) if entry.kind == "file" and not self._held else None)
             for entry, project, path in (self._where[entry.path] for entry in self.entries)
         )
         copying.write(sources, self._pieces, folder, into_existing=into_existing)
@@ -226,6 +240,8 @@ def scan_workspaces(roles: Iterable[Role], cfg: RunOptions) -> list[tuple[Role, 
             key = tuple(role.workspace.projects.items())
             if key not in known:
                 known[key] = scan(role.workspace, limit_of(cfg))
+                if hold.get():
+                    known[key].hold()
             scanned.append((role, known[key]))
     return scanned
 
