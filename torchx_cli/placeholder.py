@@ -16,16 +16,20 @@ MARK = "+cli"
 VERSIONS = {"torchx": "0.7.0", "torchx-nightly": "2026.10.26"}
 """The versions of the distributions that the placeholders replace."""
 
+BROUGHT = "docker docstring-parser filelock fsspec importlib-metadata pyre-extensions pyyaml tabulate urllib3"
+"""The packages that the placeholders bring, as 0.7.0 did: dependents import some that they do not require."""
+
 REPAIR = (
-    "pip uninstall -y torchx torchx-nightly && pip install --force-reinstall --no-deps torchx-cli"
+    "pip uninstall -y torchx torchx-nightly && pip install --force-reinstall --no-deps torchx_cli-*.whl"
     "   see also: docs/moving.md"
 )
 
 
 def foreign_distributions() -> list[str]:
-    """Returns the installed distributions with a package `torchx` of their own, such as `torchx-0.7.0`."""
+    """Returns the distributions with a package `torchx` in the folder of this one, or before it in the path."""
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - quicker
     found: dict[str, None] = {}
-    for folder in dict.fromkeys(sys.path):
+    for folder in sys.path:
         try:
             names = os.listdir(folder) if folder.endswith("-packages") else ()  # noqa: PTH208 - quicker
         except OSError:
@@ -34,6 +38,8 @@ def foreign_distributions() -> list[str]:
         for name in infos:
             if name.startswith(("torchx-", "torchx_nightly-")) and MARK not in name:
                 found[name.removesuffix(".dist-info")] = None
+        if folder == own:
+            break
     return list(found)
 
 
@@ -58,12 +64,13 @@ def write(folder: str) -> list[str]:
     import zipfile
 
     os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+    requires = "".join(f"Requires-Dist: {each}\n" for each in ("torchx-cli", *BROUGHT.split()))
     paths = []
     for name, version in VERSIONS.items():
         stem = f"{name.replace('-', '_')}-{version}{MARK}"
         files = {
             "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}{MARK}\n"
-            "Summary: Placeholder: the package torchx is that of torchx-cli\nRequires-Dist: torchx-cli\n",
+            f"Summary: Placeholder: the package torchx is that of torchx-cli\n{requires}",
             "WHEEL": "Wheel-Version: 1.0\nGenerator: torchx-cli\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         }
         lines = [f"{stem}.dist-info/{each},,\n" for each in (*files, "RECORD")]

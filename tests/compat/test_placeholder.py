@@ -43,11 +43,9 @@ def test_other_distributions_are_found(
     assert placeholder.foreign_distributions() == ([name] if is_foreign else [])
 
 
-def torchx(packages: Path, *words: str, first: str = "") -> subprocess.CompletedProcess[str]:
-    env = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([*([first] if first else []), str(ROOT), str(packages)]),
-    }
+def torchx(packages: Path, *words: str, last: bool = False) -> subprocess.CompletedProcess[str]:
+    folders = [str(ROOT), str(packages)] if last else [str(packages), str(ROOT)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
     command = [sys.executable, "-m", "torchx_cli", *words]
     return subprocess.run(command, capture_output=True, text=True, env=env, cwd=packages.parent)
 
@@ -62,6 +60,12 @@ def test_each_command_warns_in_one_line(tmp_path: Path) -> None:
     assert torchx(packages, "__complete", "torchx", "ru").stderr == ""
 
 
+def test_a_distribution_behind_this_one_does_no_harm(tmp_path: Path) -> None:
+    """As in the check of docs/moving.md, with `PYTHONPATH`."""
+    done = torchx(beside(tmp_path, "torchx-0.7.0"), "--version", last=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_package_whose_files_were_overwritten_is_one_error(tmp_path: Path) -> None:
     packages = beside(tmp_path, "torchx-0.7.0")
     (packages / "torchx").mkdir()
@@ -71,13 +75,13 @@ def test_a_package_whose_files_were_overwritten_is_one_error(tmp_path: Path) -> 
     done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert "pip install --force-reinstall --no-deps torchx-cli" in done.stderr
+    assert "pip install --force-reinstall --no-deps torchx_cli-*.whl" in done.stderr
 
 
 def test_the_doctor_names_the_distribution(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path, str(beside(tmp_path, "torchx-0.7.0"))])
+    monkeypatch.syspath_prepend(beside(tmp_path, "torchx-0.7.0"))
     assert main(["doctor", "-o", "json"]) == 1
     (found,) = json.loads(capsys.readouterr().out)["installation"]
     assert (found["verdict"], found["detail"]) == (
@@ -95,72 +99,97 @@ def test_a_placeholder_is_a_wheel_without_files(tmp_path: Path) -> None:
     ]
     with zipfile.ZipFile(paths[0]) as wheel:
         metadata = email.message_from_bytes(wheel.read("torchx-0.7.0+cli.dist-info/METADATA"))
-        assert (metadata["Name"], metadata["Requires-Dist"]) == ("torchx", "torchx-cli")
+        assert metadata["Name"] == "torchx"
+        assert {"torchx-cli", "importlib-metadata", "urllib3"} <= set(metadata.get_all("Requires-Dist", []))
         assert all(name.startswith("torchx-0.7.0+cli.dist-info/") for name in wheel.namelist())
+
+
+def empty_wheel(folder: Path, name: str, version: str, *requires: str, **files: str) -> None:
+    """Writes a wheel; the name of a file is that of its package."""
+    stem = f"{name.replace('-', '_')}-{version}"
+    needs = "".join(f"Requires-Dist: {each}\n" for each in requires)
+    texts = {f"{package}/__init__.py": text for package, text in files.items()}
+    texts[f"{stem}.dist-info/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
+    texts[f"{stem}.dist-info/WHEEL"] = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    record = f"{stem}.dist-info/RECORD"
+    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
+        for path, text in {**texts, record: "".join(f"{path},,\n" for path in (*texts, record))}.items():
+            wheel.writestr(path, text)
 
 
 @pytest.fixture
 def wheels(tmp_path: Path) -> Path:
-    """The placeholders, this distribution and a package that requires TorchX, all without files."""
+    """The placeholders, the packages that they bring, this distribution and a user of TorchX."""
     folder = tmp_path / "wheels"
     placeholder.write(str(folder))
-    for name, version, requires in (("user", "1.0", "torchx>=0.7.0"), ("torchx_cli", __version__, "")):
-        stem = f"{name}-{version}"
-        need = f"Requires-Dist: {requires}\n" if requires else ""
-        with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
-            wheel.writestr(
-                f"{stem}.dist-info/METADATA",
-                f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{need}",
-            )
-            wheel.writestr(
-                f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-            )
-            wheel.writestr(f"{stem}.dist-info/RECORD", "")
+    for name in placeholder.BROUGHT.split():
+        empty_wheel(folder, name, "1.0")
+    empty_wheel(folder, "user", "1.0", "torchx>=0.7.0")
+    empty_wheel(folder, "torchx-cli", __version__, torchx="NAME = 'torchx-cli'\n")
     return folder
+
+
+BROUGHT = {f"{name.replace('-', '_')}-1.0" for name in placeholder.BROUGHT.split()}
 
 
 @pytest.mark.parametrize("tool", ["pip", "uv pip"])
 def test_a_package_that_requires_torchx_takes_the_placeholder(tool: str, wheels: Path) -> None:
     """As `pip install --find-links wheels -c constraints.txt PACKAGE` in docs/moving.md; without an index."""
     (wheels.parent / "constraints.txt").write_text("torchx==0.7.0+cli\n")
-    install(tool, wheels, "-c", "constraints.txt")
-    assert installed(wheels) == {"user-1.0", "torchx-0.7.0+cli", f"torchx_cli-{__version__}"}
+    found = ["--no-index", "--find-links", str(wheels), "--target", "target"]
+    argv = [*tool.split(), "install", "--quiet", *found, "-c", "constraints.txt", "torchx-cli", "user"]
+    run([sys.executable, "-m", *argv], wheels.parent)
+    found = [path.name.removesuffix(".dist-info") for path in (wheels.parent / "target").glob("*.dist-info")]
+    assert set(found) == {"user-1.0", "torchx-0.7.0+cli", f"torchx_cli-{__version__}", *BROUGHT}
 
 
-def test_an_override_of_uv_removes_the_requirement(wheels: Path) -> None:
-    (wheels.parent / "overrides.txt").write_text("torchx; python_version < '3'\n")
-    install("uv pip", wheels, "--override", "overrides.txt")
-    assert installed(wheels) == {"user-1.0", f"torchx_cli-{__version__}"}
+def printed(kind: str) -> list[str]:
+    """Returns the blocks of docs/moving.md of one kind."""
+    page = (ROOT / "docs" / "moving.md").read_text(encoding="utf-8")
+    return [block.split("```", 1)[0] for block in page.split(f"```{kind}\n")[1:]]
 
 
 def test_a_project_of_uv_overrides_the_requirement(wheels: Path) -> None:
-    """With the lines of `pyproject.toml` that docs/moving.md prints."""
-    page = (ROOT / "docs" / "moving.md").read_text(encoding="utf-8")
-    printed = page.split("```toml\n", 1)[1].split("```", 1)[0]
     project = '[project]\nname = "p"\nversion = "1"\ndependencies = ["torchx-cli", "user"]\n'
-    project += 'requires-python = ">=3.10"\n'
-    (wheels.parent / "pyproject.toml").write_text(
-        f"{project}{printed}no-index = true\nfind-links = ['wheels']\n"
-    )
-    run(["uv", "lock"], wheels.parent)
+    project += f'requires-python = ">=3.10"\n{printed("toml")[0]}no-index = true\n'
+    (wheels.parent / "pyproject.toml").write_text(project)
+    run([sys.executable, "-m", "uv", "lock"], wheels.parent)
     locked = re.findall(r'^name = "(.+)"$', (wheels.parent / "uv.lock").read_text(), re.MULTILINE)
-    assert sorted(locked) == ["p", "torchx-cli", "user"]
+    assert {"p", "torchx", "torchx-cli", "user"} <= set(locked)
 
 
-def install(tool: str, wheels: Path, *flags: str) -> None:
-    found = ["--no-index", "--find-links", str(wheels), "--target", "target"]
-    run([*tool.split(), "install", "--quiet", *found, *flags, "torchx-cli", "user"], wheels.parent)
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["torchx", "torchx-nightly"])
+def test_the_printed_lines_replace_the_package(name: str, wheels: Path, tmp_path: Path) -> None:
+    """In an environment of its own, with a distribution that has a file of the same name."""
+    version = placeholder.VERSIONS[name]
+    empty_wheel(wheels, name, version, "docker", torchx="NAME = 'torchx'\n")
+    python = tmp_path / "env" / "bin" / "python"
+    run([sys.executable, "-m", "venv", str(tmp_path / "env")], tmp_path)
+    run([str(python), "-m", "pip", "install", f"{name}=={version}"], tmp_path, PIP_FIND_LINKS=str(wheels))
+    wheel = f"torchx_cli-{__version__}-py3-none-any.whl"
+    (tmp_path / wheel).write_bytes((wheels / wheel).read_bytes())
+    wheels.rename(tmp_path / "index")
+    placeholder.write(str(wheels))
+    lines = re.findall(r"^\$ (pip .+)", printed("console")[0], re.MULTILINE)
+    assert len(lines) == 3
+    for line in lines:
+        command = line.replace("pip ", f"{python} -m pip ")
+        run(
+            ["sh", "-c", f"{command} && {python} -m pip check"],
+            tmp_path,
+            PIP_FIND_LINKS=str(tmp_path / "index"),
+        )
+    run([str(python), "-c", "import torchx; assert torchx.NAME == 'torchx-cli'"], tmp_path)
 
 
-def run(command: list[str], folder: Path) -> None:
-    env = {**os.environ, "PIP_CONFIG_FILE": os.devnull, "UV_CACHE_DIR": str(folder / "cache")}
+def run(command: list[str], folder: Path, **variables: str) -> None:
+    env = {
+        **os.environ,
+        "PIP_CONFIG_FILE": os.devnull,
+        "UV_CACHE_DIR": str(folder / "cache"),
+        "PIP_NO_INDEX": "1",
+    }
     env["UV_PYTHON"] = sys.executable
-    done = subprocess.run(
-        [sys.executable, "-m", *command], capture_output=True, text=True, env=env, cwd=folder
-    )
+    done = subprocess.run(command, capture_output=True, text=True, env={**env, **variables}, cwd=folder)
     assert done.returncode == 0, done.stderr
-
-
-def installed(wheels: Path) -> set[str]:
-    found = (wheels.parent / "target").glob("*.dist-info")
-    return {path.name.removesuffix(".dist-info") for path in found}
