@@ -26,7 +26,7 @@ REPAIR = (
 
 
 def foreign_distributions() -> list[str]:
-    """Returns the distributions with a package `torchx` in the folder of this one, or before it in the path."""
+    """Returns the distributions with a package `torchx` in this one's folder, or before it in the path."""
     own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - quicker
     found: dict[str, None] = {}
     for folder in sys.path:

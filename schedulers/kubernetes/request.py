@@ -247,6 +247,7 @@ def dump(manifests: Iterable[Mapping[str, Any]]) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
+    Dumper.add_multi_representer(str, text)  # subclasses, which a hook may have added
     Dumper.add_representer(SecretValue, lambda dumper, value: text(dumper, MASK))
     written: str = yaml.dump_all(
         manifests, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100_000, explicit_start=False

@@ -62,7 +62,7 @@ def test_older_names_of_a_dry_run_read_and_set_the_same_attributes() -> None:
     assert (lines, info._app, info._scheduler) == (["pulling"], info.app, "slurm")
 
 
-def test_late_values_are_worked_out_and_the_role_stays_as_it_was() -> None:
+def test_late_values_are_computed_in_a_copy() -> None:
     async def image() -> str:
         await asyncio.sleep(0)
         return "img:late"
@@ -75,11 +75,13 @@ def test_late_values_are_worked_out_and_the_role_stays_as_it_was() -> None:
 
     overrides: dict[str, Any] = {"image": image, "args": args, "env": {"PLAIN": "1"}}
     role = Role("r", "img", overrides=overrides)
-    assert (role.image, role.args, calls) == ("img", [], []), "reading a field runs nothing"
     resolved = resolve_overrides(role)
     assert (resolved.image, resolved.args, resolved.env) == ("img:late", ["--late"], {"PLAIN": "1"})
     assert (resolved.overrides, calls) == ({}, ["args"])
-    assert (role.image, role.args, list(role.overrides)) == ("img", [], ["image", "args", "env"])
+    assert list(role.overrides) == ["image", "args", "env"]
+    assert (role.image, role.args, list(role.overrides)) == ("img:late", ["--late"], ["env"])
+    assert (role.args, calls) == (["--late"], ["args", "args"]), "each role computes a value once"
+    assert list(overrides) == ["image", "args", "env"]
 
 
 def test_late_values_are_worked_out_inside_a_running_loop_too() -> None:

@@ -107,6 +107,7 @@ def _noted(*overlays: dict[str, Any]) -> dict[str, Any]:
             {JOIN("a", on="n"): [{"n": 1, "x": 2}, {"n": 2}]},
         ),
         ([{"a": [1]}, {"a": (2,)}, {"a": [3]}], {"a": (2, 3)}),
+        ([{"a": [{"n": 1}]}, {JOIN("a", on="n"): [{"n": 2}]}], {JOIN("a", on="n"): [{"n": 1}, {"n": 2}]}),
     ],
 )
 def test_notes_are_gathered(overlays: list[dict[str, Any]], noted: dict[str, Any]) -> None:

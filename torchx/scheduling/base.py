@@ -135,10 +135,9 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
             InvalidRunConfigException: an option is unknown, missing or of the wrong type.
             UsageError: this engine cannot run the application.
         """
-        app = replace(
-            app, roles=[specs_app.resolve_overrides(role) for role in app.roles], metadata=dict(app.metadata)
-        )
-        resolved = self.run_opts().resolve(cfg)
+        roles = [specs_app.resolve_overrides(role) for role in app.roles]
+        app = specs_app.plain(replace(app, roles=roles, metadata=dict(app.metadata)))
+        resolved = specs_app.plain(self.run_opts().resolve(cfg))
         check_names(app)
         self._pre_build_validate(app, self.backend, resolved)
         if names := hosts_in(app):

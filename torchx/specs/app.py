@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx.masking import SecretValue
 from torchx.specs.mounts import Mount
 from torchx.specs.resources import NULL_RESOURCE, Resource
 from torchx.specs.workspace import Workspace
@@ -81,7 +82,7 @@ class Role:
         workspace: local folders to overlay on the image; the runner's ``workspace`` argument overrides
             that of the first role.
         overrides: lazily computed values for fields of this role: functions or awaitables, by field
-            name. Reading a field never runs them; :func:`resolve_overrides` does, at dry-run.
+            name. The first read of the field, or the dry-run, computes its value and stores it.
 
     >>> trainer = Role("trainer", "pytorch", entrypoint="python", args=["-m", "train"], num_replicas=2)
     >>> trainer.retry_policy.value
@@ -117,6 +118,13 @@ class Role:
             The request to use (default: unchanged).
         """
         return dryrun_info
+
+    def __getattribute__(self, name: str) -> Any:
+        lazy = object.__getattribute__(self, "__dict__").get("overrides")
+        if lazy and name in lazy and name != "overrides":
+            self.overrides = {other: value for other, value in lazy.items() if other != name}
+            setattr(self, name, _computed(lazy[name], self.name, name))
+        return object.__getattribute__(self, name)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Role:
         twin = copy.copy(self)
@@ -164,13 +172,10 @@ class AppDef:
 
 
 def resolve_overrides(role: Role) -> Role:
-    """Computes the lazy values of a role once.
-
-    Calls callables and awaits awaitables in ``role.overrides``, and stores the results in the fields of
-    these names. Does not change the given role.
+    """Computes the lazy values of a role once: calls callables and awaits awaitables in ``role.overrides``.
 
     Returns:
-        A deep copy with the values in its fields and no overrides left.
+        A deep copy with the values in its fields and no overrides left; the given role is not changed.
 
     Raises:
         UsageError: an override does not name a field of a role, or cannot be computed a second time.
@@ -186,13 +191,38 @@ def resolve_overrides(role: Role) -> Role:
                 hint=did_you_mean(name, known, f"fields: {', '.join(known)}"),
             )
     resolved = copy.deepcopy(role)
-    resolved.overrides = {}
-    for name, lazy in role.overrides.items():
-        value = lazy() if callable(lazy) else lazy
-        if isinstance(value, Awaitable):
-            value = _await(value, role.name, name)
-        setattr(resolved, name, value)
+    for name in role.overrides:
+        getattr(resolved, name)
     return resolved
+
+
+def _computed(lazy: Any, role: str, name: str) -> Any:
+    value = lazy() if callable(lazy) else lazy
+    return _await(value, role, name) if isinstance(value, Awaitable) else value
+
+
+def plain(data: Any) -> Any:
+    """Returns data, changed in place, whose texts are of the type ``str``.
+
+    A subclass may format itself as another text, as a member of an Enum does.
+
+    >>> class Quoted(str):
+    ...     def __str__(self):
+    ...         return repr(self)
+    >>> str(plain([Quoted("a")])[0])
+    'a'
+    """
+    if isinstance(data, str):
+        return data if isinstance(data, SecretValue) else str.__str__(data)
+    if type(data) in (list, tuple):
+        return type(data)(map(plain, data))
+    if type(data) is dict:
+        return {plain(key): plain(value) for key, value in data.items()}
+    if is_dataclass(data) and not isinstance(data, type):
+        for name, value in vars(data).items():
+            if not isinstance(value, Enum):  # the type of a field
+                object.__setattr__(data, name, plain(value))
+    return data
 
 
 def _await(awaitable: Awaitable[Any], role: str, name: str) -> Any:

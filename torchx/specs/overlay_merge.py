@@ -104,7 +104,7 @@ def add_overlay(noted: Overlay, overlay: Mapping[str, Any]) -> None:
     """Adds an overlay to an earlier one, in place, so that both can be applied as one.
 
     Keeps operators. The last of different operations on one key counts; the lists of two JOINs by the
-    same field are joined.
+    same field are joined, as is a list that precedes a JOIN.
 
     Raises:
         OverlayTypeError: a value is of another kind than the earlier one.
@@ -118,7 +118,9 @@ def add_overlay(noted: Overlay, overlay: Mapping[str, Any]) -> None:
     for written, value in overlay.items():
         operator, key, on = operator_of(written)
         for other in [k for k in noted if k != written and operator_of(k)[1] == key]:
-            del noted[other]
+            earlier = noted.pop(other)
+            if operator == _JOIN and other == key:
+                noted[written] = earlier
         if noted.get(written) is None or operator in (_PUT, _DEL):
             noted[written] = copy.deepcopy(value)
         elif operator == _JOIN:
