@@ -9,52 +9,71 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from torchx_cli.schemas.build import Object, descriptions, schemas
-from torchx_cli.schemas.outputs import OUTPUTS
+from torchx_cli.schemas.outputs import ERROR, OUTPUTS
 
 PAGE = Path(__file__).parents[2] / "docs" / "json.md"
 TABLE = re.compile(r"<!-- (\w+) -->\n(?:\|.*\n)*")
+NAMES = {str: "string", bool: "true or false", int: "integer", float: "number", NoneType: "null", Any: "any"}
 
 
-def name_of(kind: str) -> str:
-    """The type of a value, as the page shows it."""
-    described, types = descriptions()
-    kind = types.get(kind, kind)
-    value, nullable, _ = kind.partition(" or null")
-    if nullable:
-        return f"{name_of(value)} or null"
-    form, _, inner = kind.partition(" of ")
-    if form == "one":
+def name_of(kind: Any) -> str:
+    """The type of a value, as readers of JSON know it."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return name_of(args[0])
+    if origin in (Union, UnionType):
+        return f"{name_of(args[0])} or null"
+    if origin is Literal:
         return "string"
-    if form == "list":
-        return "list" if inner == "any" else f"list: {name_of(inner)}"
-    if inner:
-        return f"object of {name_of(inner)}"
-    if kind in described:
-        return f"[{kind}](#{kind.lower()})"
-    return "true or false" if kind == "boolean" else kind
+    if origin is list:
+        return "list" if args[0] is Any else f"list: {name_of(args[0])}"
+    if origin is dict:
+        return "object" if args[1] is Any else f"object of {name_of(args[1])}"
+    return f"[{kind.__name__}](#{kind.__name__.lower()})" if is_typeddict(kind) else NAMES[kind]
 
 
-def table(name: str, described: Object) -> str:
+def meaning_of(hint: Any) -> str:
+    """The description of a key."""
+    return str(get_args(hint)[1]).replace("|", "\\|")
+
+
+def table(kind: Any) -> str:
     """The table of an object."""
-    rows = []
-    for key, value in described.keys.items():
-        meaning = value.meaning.replace("|", "\\|")
-        rows.append(f"| `{key}`{'' if value.required else ' *'} | {name_of(value.type)} | {meaning} |")
-    return "\n".join([f"<!-- {name} -->", "| key | value | meaning |", "|---|---|---|", *rows, ""])
+    hints = get_type_hints(kind, include_extras=True)
+    rows = [
+        f"| `{name}`{'' if name in kind.__required_keys__ else ' *'} | {name_of(hint)} | {meaning_of(hint)} |"
+        for name, hint in hints.items()
+    ]
+    return "\n".join([f"<!-- {kind.__name__} -->", "| key | value | meaning |", "|---|---|---|", *rows, ""])
 
 
-def objects() -> dict[str, Object]:
+def objects() -> dict[str, Any]:
     """All objects of all outputs, by name."""
-    names = {name for schema in schemas().values() for name in schema.get("$defs", {})}
-    return {name: each for name, each in descriptions()[0].items() if name in names}
+    found: dict[str, Any] = {}
+
+    def add(kind: Any) -> None:
+        if is_typeddict(kind):
+            if kind.__name__ not in found:
+                found[kind.__name__] = kind
+                for hint in get_type_hints(kind, include_extras=True).values():
+                    add(hint)
+            return
+        for part in get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind):
+            add(part)
+
+    for output in (*OUTPUTS.values(), ERROR):
+        for kind in (output.kind, *output.variants.values()):
+            add(kind)
+    return found
 
 
 def generated(page: str) -> str:
     """The page with the tables of today."""
     kinds = objects()
-    return TABLE.sub(lambda found: table(found[1], kinds[found[1]]) if found[1] in kinds else found[0], page)
+    return TABLE.sub(lambda found: table(kinds[found[1]]) if found[1] in kinds else found[0], page)
 
 
 def test_each_object_has_its_table() -> None:

@@ -1,61 +1,23 @@
-"""JSON Schemas (draft 2020-12) from the descriptions in objects.txt."""
+"""JSON Schemas (draft 2020-12) from the types of outputs."""
 
 from __future__ import annotations
 
-import re
-from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from torchx_cli.schemas.errors import CODES
+from torchx_cli.schemas.errors import CODES, ErrorData
 from torchx_cli.schemas.outputs import ERROR, OUTPUTS, Output
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-_OBJECT = re.compile(r"(\w+)(?:\(([\w, ]+)\))?: ?(.*)")
-_KEY = re.compile(r"    (\w+)(\??) \(([^)]+)\): (.+)")
-_BASIC_TYPES = ("string", "boolean", "integer", "number", "object")
-
-
-class Key(NamedTuple):
-    """A key of an object.
-
-    Attributes:
-        type: the type of its value.
-        meaning: one line about it.
-        required: whether all outputs have it.
-    """
-
-    type: str
-    meaning: str
-    required: bool
-
-
-class Object(NamedTuple):
-    """An object in JSON output, with its keys by name."""
-
-    about: str
-    keys: dict[str, Key]
-
-
-@cache
-def descriptions() -> tuple[dict[str, Object], dict[str, str]]:
-    """Returns the described objects by name, and the types that have a name."""
-    objects: dict[str, Object] = {}
-    types: dict[str, str] = {}
-    keys: dict[str, Key] = {}
-    for line in Path(__file__).with_name("objects.txt").read_text(encoding="utf-8").splitlines():
-        name, is_type, kind = line.partition(" = ")
-        if is_type and name.isidentifier():
-            types[name] = kind
-        elif row := _KEY.fullmatch(line):
-            keys[row[1]] = Key(row[3], row[4], not row[2])
-        elif head := _OBJECT.fullmatch(line):
-            keys = {}
-            for base in filter(None, (head[2] or "").split(", ")):
-                keys.update(objects[base].keys)
-            objects[head[1]] = Object(head[3], keys)
-    return objects, types
+_TYPES: dict[Any, dict[str, Any]] = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    NoneType: {"type": "null"},
+    Any: {},
+}
 
 
 def schemas() -> dict[str, Any]:
@@ -66,7 +28,7 @@ def schemas() -> dict[str, Any]:
 def error_schema() -> dict[str, Any]:
     """Returns the schema of errors, with the known codes."""
     schema = schema_of("error", ERROR)
-    schema["$defs"]["ErrorData"]["properties"]["code"]["examples"] = list(CODES)
+    schema["$defs"][ErrorData.__name__]["properties"]["code"]["examples"] = list(CODES)
     return schema
 
 
@@ -89,27 +51,26 @@ def schema_of(name: str, output: Output) -> dict[str, Any]:
     }
 
 
-def _schema(kind: str, definitions: dict[str, Any]) -> dict[str, Any]:
+def _schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     """Returns the schema of a type, and adds those of the objects within it to the definitions."""
-    objects, types = descriptions()
-    kind = types.get(kind, kind)
-    if kind.endswith(" or null"):
-        return _nullable(_schema(kind.removesuffix(" or null"), definitions))
-    form, _, inner = kind.partition(" of ")
-    if form == "one":
-        return {"type": "string", "enum": inner.split(", ")}
-    if form == "list":
-        return {"type": "array", "items": _schema(inner, definitions)}
-    if inner:
-        return {"type": "object", "additionalProperties": _schema(inner, definitions)}
-    if kind == "any":
-        return {}
-    if kind in _BASIC_TYPES:
-        return {"type": kind}
-    if kind not in definitions:
-        definitions[kind] = {}  # keeps its place before the objects within it
-        definitions[kind].update(_object(objects[kind], definitions))
-    return {"$ref": f"#/$defs/{kind}"}
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return {**_schema(args[0], definitions), "description": args[1]}
+    if origin is Literal:
+        return {"type": "string", "enum": list(args)}
+    if origin is list:
+        return {"type": "array", "items": _schema(args[0], definitions)}
+    if origin is dict:
+        values = _schema(args[1], definitions)
+        return {"type": "object", **({"additionalProperties": values} if values else {})}
+    if origin in (Union, UnionType):
+        return _nullable(_schema(args[0], definitions))
+    if is_typeddict(kind):
+        if kind.__name__ not in definitions:
+            definitions[kind.__name__] = {}  # keeps its place before the objects within it
+            definitions[kind.__name__].update(_object(kind, definitions))
+        return {"$ref": f"#/$defs/{kind.__name__}"}
+    return dict(_TYPES[kind])
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
@@ -118,15 +79,12 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def _object(described: Object, definitions: dict[str, Any]) -> dict[str, Any]:
-    properties = {
-        name: {**_schema(key.type, definitions), "description": key.meaning}
-        for name, key in described.keys.items()
-    }
+def _object(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
     return {
         "type": "object",
-        "description": described.about,
-        "properties": properties,
-        "required": [name for name, key in described.keys.items() if key.required],
+        "description": (kind.__doc__ or "").strip(),
+        "properties": {name: _schema(hint, definitions) for name, hint in hints.items()},
+        "required": [name for name in hints if name in kind.__required_keys__],
         "additionalProperties": True,
     }

@@ -1,6 +1,8 @@
-"""Errors in JSON output: their stable codes."""
+"""Errors in JSON output: their stable codes, and their type."""
 
 from __future__ import annotations
+
+from typing import Annotated, TypedDict
 
 CODES = {
     "unknown_command": "the command does not exist",
@@ -68,3 +70,38 @@ CODES = {
     "internal": "a bug in torchx or a plugin; for a traceback: `torchx --debug`",
 }
 """Code -> the cause. Codes keep their meaning; new ones may be added."""
+
+
+class ErrorFacts(TypedDict, total=False):
+    """Facts of some errors."""
+
+    flag: Annotated[str, "the flag"]
+    given: Annotated[str, "the given text"]
+    did_you_mean: Annotated[str, "the name that was probably intended"]
+    handle: Annotated[str, "the handle of the application"]
+    matches: Annotated[list[str], "handles of matching applications, at most 5"]
+    state: Annotated[str, "the state of the application"]
+    scheduler: Annotated[str, "the scheduler"]
+    option: Annotated[str, "the run option"]
+    replica: Annotated[str, "the replica, as ROLE/ID"]
+    owner: Annotated[str, "the owner of the application"]
+    image: Annotated[str, "the image"]
+    names: Annotated[list[str], "the names of the missing variables"]
+    path: Annotated[str, "the file"]
+    line: Annotated[int, "the line in the file, from 1"]
+    errno: Annotated[str, "the name of the error of the system, such as ENOSPC"]
+
+
+class ErrorData(ErrorFacts):
+    """The error of a command."""
+
+    code: Annotated[str, "the stable code of the cause; new codes may be added"]
+    message: Annotated[str, "the problem"]
+    hint: Annotated[str | None, "the next step, usually with a command"]
+    exit_code: Annotated[int, "the exit code of the command"]
+
+
+class ErrorResult(TypedDict):
+    """The output of a command that failed."""
+
+    error: Annotated[ErrorData, "the error"]
