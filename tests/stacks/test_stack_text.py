@@ -92,8 +92,29 @@ def test_kinds_of_processes(processes: list[dict[str, Any]], kinds: list[str]) -
 
 
 def test_replicas_without_ranks_are_named_by_role() -> None:
-    found = [process(n + 5, 1, name) for n, name in enumerate(("a/0", "a/1", "b/0", "a/2"))]
+    names = ("a/0", "a/1", "b/0", "a/2")
+    found = [process(n + 5, 1, name, threads=REDUCES) for n, name in enumerate(names)]
     assert as_text(parse_stacks(answer(*found)))[0].startswith("a/0-2 b/0  (4 of 4 identical, pids 5, ...")
+
+
+@pytest.mark.parametrize(
+    ("note", "count"),
+    [
+        ("py-spy is not installed", "3 of 4 unread"),
+        ("py-spy: no answer within 5 s", "3 of 4 unread"),
+        pytest.param("", "3 of 4", id="no Python program"),
+    ],
+)
+def test_unread_stacks_are_not_identical(note: str, count: str) -> None:
+    unread = [process(5 + n, replica=f"w/{n}", note=note) for n in range(3)]
+    stacks = parse_stacks(answer(*unread, process(9, replica="w/3", threads=REDUCES)))
+    lines = as_text(stacks)
+    assert lines[0].startswith("w/3  (1 of 4, pid 9, ")
+    assert lines[3].startswith(f"w/0-2  ({count}, pids 5, ..., ")
+    assert [(group["count"], group["unread"]) for group in stacks.to_json()["groups"]] == [
+        (1, False),
+        (3, True),
+    ]
 
 
 def test_threads_are_named_and_equal_ones_counted() -> None:
@@ -124,7 +145,7 @@ def test_control_characters_are_escaped() -> None:
 
 def test_hints_say_what_python_stacks_need() -> None:
     absent = as_text(parse_stacks(answer(process(5, note="py-spy is not installed"))))
-    assert absent[-1].startswith("note: for Python stacks: pip install py-spy")
+    assert absent[-1].startswith('note: for Python stacks: pip install "torchx-cli[debug]"')
     both = "py-spy is not installed, and is not permitted to read it (ptrace)"
     hints = as_text(parse_stacks(answer(process(5, note=both))))[-2:]
     assert "pip install py-spy" in hints[0]

@@ -131,7 +131,7 @@ def test_stacks_in_containers(jobs: Jobs) -> None:
     done = torchx("stacks", f"{full}/w/1")
     assert done.stdout.startswith("rank 1  (pid ")
     assert "    py-spy is not installed" in done.stdout
-    assert "note: for Python stacks: pip install py-spy" in done.stdout
+    assert "note: for Python stacks: pip install " in done.stdout
 
 
 @pytest.mark.docker

@@ -113,7 +113,7 @@ class ProcessStack:
 
 
 class Group(NamedTuple):
-    """Processes with equal stacks.
+    """Processes with equal stacks, or with unknown ones.
 
     Attributes:
         processes: the processes.
@@ -122,6 +122,11 @@ class Group(NamedTuple):
 
     processes: tuple[ProcessStack, ...]
     of: int
+
+    @property
+    def unread(self) -> bool:
+        """True if the stacks are unknown: only programs, states and system calls are known to be equal."""
+        return not self.processes[0].threads
 
 
 @dataclass(frozen=True)
@@ -159,6 +164,7 @@ class AppStacks:
                 "kind": group.processes[0].kind,
                 "count": len(group.processes),
                 "of": group.of,
+                "unread": group.unread,
                 "ranks": [p.rank for p in group.processes if p.rank is not None],
                 "processes": [position[id(p)] for p in group.processes],
             }

@@ -14,7 +14,8 @@ WIDTH = 110
 """Columns of the text where no terminal limits it."""
 _NOUNS = {CHILD: ("child", "children"), LAUNCHER: ("launcher", "launchers")}
 _HINTS = {
-    "not installed": "for Python stacks: pip install py-spy where torchx runs; for containers, in the image",
+    "not installed": 'for Python stacks: pip install "torchx-cli[debug]"; in an image or on nodes: '
+    "pip install py-spy",
     "not permitted": "for Python stacks, allow ptrace: run as root, sysctl kernel.yama.ptrace_scope=0, or in "
     "containers add the capability SYS_PTRACE",
 }
@@ -39,7 +40,11 @@ def as_text(stacks: AppStacks, width: int | None = None) -> list[str]:
 
 def _group(group: Group, width: int) -> list[str]:
     first, *others = group.processes
-    count = f"1 of {group.of}" if not others else f"{len(group.processes)} of {group.of} identical"
+    count = f"{len(group.processes)} of {group.of}"
+    if others and not group.unread:
+        count += " identical"
+    elif others and first.note:
+        count += " unread"
     pids = f"pid {first.pid}" if not others else f"pids {first.pid}, ..."
     lines = [f"{title(group.processes)}  ({'' if group.of == 1 else count + ', '}{pids}, {_doing(first)})"]
     if first.note:

@@ -46,11 +46,12 @@ class StackOfProcess(TypedDict):
 
 
 class StackGroup(TypedDict):
-    """Processes with equal stacks."""
+    """Processes with equal stacks, or with unknown ones."""
 
     kind: Annotated[Kind, "the kind of its processes"]
     count: Annotated[int, "the number of its processes"]
     of: Annotated[int, "the number of all processes of this kind"]
+    unread: Annotated[bool, "whether the stacks are unknown, so that only states and system calls are equal"]
     ranks: Annotated[list[int], "the ranks of its processes"]
     processes: Annotated[list[int], "its processes, as positions in `processes`, from 0"]
 
