@@ -202,7 +202,32 @@ def test_each_tool_has_the_flags_of_its_command() -> None:
         ),
         ("results", {"handle": "s", "sort": "-x"}, ["results", "-o", "json", "--sort=-x", "--", "s"]),
         ("stacks", {"target": "a"}, ["stacks", "-o", "json", "--", "a"]),
-        ("component", {"arguments": ["c"]}, ["run", "c", "--help"]),
+        ("component", {"arguments": ["c"]}, ["run", "--json", "c", "--help"]),
+        (
+            "rerun",
+            {"handle": "a", "set": {"lr": 0.5, "msg": "a b=c", "debug": False}},
+            [
+                "rerun",
+                "--detach",
+                "--json",
+                "--set=lr=0.5",
+                "--set=msg=a b=c",
+                "--set=debug=false",
+                "--",
+                "a",
+            ],
+        ),
+        (
+            "run",
+            {"arguments": ["c"], "notify": ["cmd:true"], "stall": "10m"},
+            ["run", "--detach", "--json", "--stall=10m", "--notify=cmd:true", "c"],
+        ),
+        ("status", {"handle": "a", "ranks": True}, ["status", "-o", "json", "--ranks", "--", "a"]),
+        ("list", {"columns": "state"}, ["list", "-o", "json", "--lines=200", "--columns=state", "--"]),
+        ("top", {}, ["top", "-o", "json", "--"]),
+        ("queue", {}, ["queue", "-o", "json", "--"]),
+        ("report", {"handle": "a"}, ["report", "--json", "--", "a"]),
+        ("report_page", {"handle": "a", "output": "-"}, ["report", "--output=-", "--", "a"]),
     ],
 )
 def test_the_command_line_of_a_call(name: str, arguments: dict[str, Any], argv: list[str]) -> None:
@@ -218,6 +243,8 @@ def test_the_command_line_of_a_call(name: str, arguments: dict[str, Any], argv: 
         ("wait", {"handles": "a"}, "takes a list of texts"),
         ("wait", {"handles": ["a"], "any": 1}, "takes true or false"),
         ("run", {"arguments": ["--help"]}, "got the flag"),
+        ("rerun", {"handle": "a", "set": ["lr=1"]}, "takes an object"),
+        ("rerun", {"handle": "a", "set": {"lr": [1]}}, "takes an object"),
         ("status", {"handle": "a", "watch": True}, "has no argument `watch`"),
     ],
 )

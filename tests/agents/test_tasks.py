@@ -192,7 +192,11 @@ def test_show_the_options_of_a_scheduler(agent: Agent) -> None:
 def test_find_a_component_and_its_flags(agent: Agent) -> None:
     names = [component["name"] for component in agent.call("components")]
     assert "utils.sh" in names
-    assert "--num_replicas INT" in agent.call("component", arguments=["utils.sh"])["text"]
+    arguments = {each["name"]: each for each in agent.call("component", arguments=["utils.sh"])["arguments"]}
+    assert arguments["num_replicas"] == {
+        "name": "num_replicas", "flags": ["--num_replicas"], "type": "INT", "required": False, "default": "1",
+        "help": "number of replicas",
+    }  # fmt: skip
 
 
 def test_run_a_component_of_a_file_that_prints(agent: Agent) -> None:
@@ -281,6 +285,51 @@ def test_the_tools_are_described(session: Agent) -> None:
     assert "delete" not in listed
     for name, tool in listed.items():
         assert len(tool.description) <= 300, name
-        assert tool.annotations.read_only_hint is (name not in ("run", "rerun", "cancel"))
+        assert tool.annotations.read_only_hint is (name not in ("run", "rerun", "report_page", "cancel"))
         for key, found in tool.input_schema["properties"].items():
             assert found["description"], (name, key)
+
+
+HANG = "import os, threading; print('step 1', flush=True); threading.Event().wait(); os.environ['LR']"
+
+
+def test_resolve_a_hang(agent: Agent) -> None:
+    """Start a job, find it stalled, read the stacks, cancel it, and run it with another argument."""
+    script = f"exec {sys.executable} -S -c {HANG!r}"
+    handle = agent.run("utils.sh", "--num_replicas", "2", script, stall="0.5s")
+    (met,) = agent.call("wait", handles=[handle], **{"for": "stalled"})
+    assert met["met"] is True
+    (group,) = agent.call("stacks", target=handle)["groups"]
+    assert group["count"] == 2
+    assert agent.call("cancel", handles=[handle])[0]["state"] == "CANCELLED"
+
+
+def test_rerun_with_changed_arguments(agent: Agent) -> None:
+    handle = agent.run("utils.echo", "--msg", "a")
+    again = agent.call("rerun", handle=handle, set={"msg": "b = c", "num_replicas": 2})["handle"]
+    agent.call("wait", handles=[again])
+    assert sorted(agent.call("log", target=again)["lines"]) == ["echo/0 | b = c", "echo/1 | b = c"]
+
+
+def test_a_list_of_chosen_columns_is_short(agent: Agent, failed: str) -> None:
+    rows = agent.call("list", state="failed", columns="state,exit")
+    assert {"handle": failed, "state": "FAILED", "exit_code": 1} in rows
+
+
+def test_read_ranks_and_replicas_of_a_running_job(agent: Agent) -> None:
+    handle = agent.run("utils.sh", "--num_replicas", "2", "echo [rank3]: step 7; exec sleep 600")
+    agent.call("wait", handles=[handle], **{"for": "log:step 7"})
+    assert "ranks" in agent.call("status", handle=handle, ranks=True)
+    (shown,) = agent.call("top", handles=[handle])
+    assert shown["handle"] == handle
+    agent.calls = 0
+    assert agent.call("queue")["waiting"] == []
+    agent.call("cancel", handles=[handle])
+
+
+def test_report_a_failure(agent: Agent, failed: str) -> None:
+    page = agent.call("report_page", handle=failed, output="failed.html")
+    assert page == {"text": "failed.html"}
+    assert "failed first" in (agent.folder / "failed.html").read_text()
+    data = agent.call("report", handle=failed)
+    assert data.get("result", data)["failure"]["description"].startswith("sh/1 failed first")

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from jobhome import change, job
@@ -18,6 +18,7 @@ from torchx.jobs.paths import Home
 from torchx.runner import Runner, get_runner
 from torchx.scheduling.usage import AppUsage, ReplicaUsage, Requested, Sample
 from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, RoleStatus
+from torchx_cli.commands.list import COLUMNS
 from torchx_cli.main import main
 from torchx_cli.terminal import attach, usage_text
 from torchx_cli.terminal.status_text import MAX_REPLICAS, replica_lines
@@ -127,13 +128,21 @@ def test_means_of_a_short_job_are_not_shown(capsys: pytest.CaptureFixture[str]) 
     assert row.split() == ["train-1", "300", "MiB"]
 
 
-def test_json_of_a_list_has_measurements_if_they_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_of_a_list_has_the_chosen_columns_only(capsys: pytest.CaptureFixture[str]) -> None:
     measured_job(**MEASURED)
-    (chosen,) = json.loads(printed(capsys, "list", "-s", "local_cwd", "--columns", "app,cpu", "-o", "json"))
-    assert chosen["usage"]["mean_cpu"] == 3.1
-    (other,) = json.loads(printed(capsys, "list", "-s", "local_cwd", "--columns", "app", "-o", "json"))
-    assert "usage" not in other
-    assert other["state"] == "SUCCEEDED", "JSON always has the other values"
+
+    def chosen(*flags: str) -> dict[str, Any]:
+        (row,) = json.loads(printed(capsys, "list", "-s", "local_cwd", "-o", "json", *flags))
+        return cast("dict[str, Any]", row)
+
+    full = chosen()
+    for name in COLUMNS:
+        row = chosen("--columns", name)
+        (key,) = row.keys() - {"handle"}
+        assert row["handle"] == full["handle"]
+        assert key == "usage" or row[key] == full[key]
+    assert chosen("--columns", "app,cpu")["usage"]["mean_cpu"] == 3.1
+    assert list(chosen("--columns", "state,exit")) == ["handle", "state", "exit_code"]
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,12 @@ class Component:
         return []
 
     @property
+    def leaves(self) -> list[Parameter]:
+        """Its parameters with a flag of their own, fields of dataclasses too; then its ``*args``."""
+        leaves = [leaf for parameter in self.parameters for leaf in parameter.leaves()]
+        return sorted(leaves, key=lambda leaf: leaf.kind == VARARGS)
+
+    @property
     def varargs(self) -> Parameter | None:
         """Its ``*args``, or None."""
         return next((p for p in self.parameters if p.kind == VARARGS), None)

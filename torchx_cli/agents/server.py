@@ -118,7 +118,7 @@ async def answer(name: str, tool: Tool, arguments: Mapping[str, Any]) -> tuple[A
     if tool.kind == "text":
         if ended.code:
             return _failure(ended), True
-        text = [_line(line) for line in (output.decode("utf-8", "replace") + ended.errors).splitlines()]
+        text = [_line(line) for line in output.decode("utf-8", "replace").splitlines()]
         return paging.page({"text": "\n".join(text)}), False
     try:
         data = json.loads(output)

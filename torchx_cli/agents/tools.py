@@ -36,7 +36,10 @@ class Tool(NamedTuple):
 
 
 _SUBMITTED = "Returns its handle without waiting: call `wait` next."
-_SUBMISSION = ("scheduler", "scheduler_args", "env", "workspace", "each", "name", "once", "tag", "note")
+_RECORD = ("name", "once", "tag", "note", "notify", "notify_on")
+_SUBMISSION = (
+    "scheduler", "scheduler_args", "env", "workspace", "each", "stall", "on_stall", "time_limit", *_RECORD
+)  # fmt: skip
 
 TOOLS: dict[str, Tool] = {
     "why": Tool(
@@ -47,11 +50,21 @@ TOOLS: dict[str, Tool] = {
     ),
     "list": Tool(
         "list",
-        "List applications, newest first.",
-        ("scheduler", "state", "name", "since", "lines", "tag"),
+        "List applications, newest first. With `columns`, the answer has only these keys and the handle.",
+        ("scheduler", "state", "name", "since", "lines", "tag", "columns"),
         defaults={"lines": "200"},
     ),
-    "status": Tool("status", "Show state, replicas, attempts and measurements.", ("handle!", "roles")),
+    "status": Tool(
+        "status",
+        "Show state, replicas, attempts and measurements; with `ranks`, the last line of each rank.",
+        ("handle!", "roles", "ranks"),
+    ),
+    "top": Tool(
+        "top",
+        "Show the running applications: state, CPU, memory, GPU, output and last line of each replica.",
+        ("handles", "scheduler"),
+    ),
+    "queue": Tool("queue", "Show the GPUs of this machine with their users, and the waiting jobs.", ()),
     "describe": Tool(
         "describe",
         "Show an application as submitted: command line, roles with arguments and resources, run options.",
@@ -92,13 +105,27 @@ TOOLS: dict[str, Tool] = {
         "Show the Python stacks of all processes, identical ones grouped: for a hang.",
         ("target!", "rank"),
     ),
+    "report": Tool(
+        "report",
+        "Read the data of a report: tracked metrics and measurements over time, first failure, source.",
+        ("handle!",),
+        ("--json",),
+    ),
+    "report_page": Tool(
+        "report",
+        "Write the report as a page (HTML) for people, and return its path, relative to the folder of the "
+        "server.",
+        ("handle!", "output"),
+        (),
+        group="run",
+        kind="text",
+    ),
     "components": Tool("builtins", "List the components that can be run.", ()),
     "component": Tool(
         "run",
-        "Show the flags of a component, with types and defaults.",
+        "Show the arguments of a component: flags, types, defaults, meaning.",
         ("arguments!",),
-        ("--help",),
-        kind="text",
+        ("--json", "--help"),
     ),
     "run_options": Tool(
         "runopts", "Show the run options (`scheduler_args` of run) of a scheduler.", ("scheduler!",)
@@ -121,8 +148,8 @@ TOOLS: dict[str, Tool] = {
     ),
     "rerun": Tool(
         "rerun",
-        f"Submit an application again, as it was submitted. {_SUBMITTED}",
-        ("handle!", "set", "scheduler", "scheduler_args", "env", "once", "tag", "note"),
+        f'Submit an application again, as it was submitted, or with `set`: {{"lr": 0.1}}. {_SUBMITTED}',
+        ("handle!", "set", "failed", "scheduler", "scheduler_args", "env", *_RECORD),
         ("--detach", "--json"),
         group="run",
     ),
@@ -135,6 +162,9 @@ TOOLS: dict[str, Tool] = {
 
 _NAMES = {"cfg": "scheduler_args"}
 """Arguments of tools that are not named after their flag, as in the JSON of `run --stdin`."""
+
+_OBJECTS = ("set",)
+"""Arguments that are objects, although their flag is repeated with NAME=VALUE."""
 
 CURSOR = {"type": "string", "description": "Continue an earlier answer: the cursor in its `more`."}
 
@@ -165,7 +195,7 @@ class Parameter(NamedTuple):
     Attributes:
         name: its name.
         flag: the flag of the command; empty for a positional argument.
-        kind: ``boolean``, ``array``, ``integer`` or ``string``.
+        kind: ``boolean``, ``array``, ``object``, ``integer`` or ``string``.
         help: its purpose.
         required: whether it is required.
     """
@@ -194,6 +224,7 @@ def _parameter(declared: Any) -> Parameter:
         kind = "integer"
     name = flag.lstrip("-").replace("-", "_") or declared.name
     name = _NAMES.get(name, name)
+    kind = "object" if name in _OBJECTS else kind
     return Parameter(name, flag, kind, getattr(declared, "help", None) or "", False)
 
 
@@ -205,6 +236,8 @@ def schema(tool: Tool) -> dict[str, Any]:
         kind: dict[str, Any] = {"type": parameter.kind}
         if parameter.kind == "array":
             kind |= {"items": {"type": "string"}, "minItems": int(parameter.required)}
+        if parameter.kind == "object":
+            kind["additionalProperties"] = {"type": ["string", "number", "boolean"]}
         properties[name] = {**kind, "description": parameter.help}
         if name in tool.defaults:
             properties[name]["default"] = tool.defaults[name]
@@ -247,8 +280,8 @@ def command_line(name: str, tool: Tool, arguments: Mapping[str, Any]) -> list[st
             flags += [f"{parameter.flag}={text}" for text in values]
     if words and words[0].startswith("-"):
         raise UsageError(f"`{name}` takes a name, got the flag `{words[0]}`")
-    if tool.fixed == ("--help",):
-        return [tool.command, words[0], *tool.fixed]
+    if "--help" in tool.fixed:
+        return [tool.command, "--json", words[0], "--help"]
     separator = ["--"] if tool.command != "run" else []  # the arguments after a component are its own
     return [tool.command, *tool.fixed, *flags, *separator, *words]
 
@@ -264,16 +297,28 @@ def _texts(name: str, parameter: Parameter, value: Any) -> list[str]:
         if not isinstance(value, list):
             raise wrong
         items = value
+    elif parameter.kind == "object":
+        if not isinstance(value, dict):
+            raise wrong
+        return [f"{key}={_text(item, wrong)}" for key, item in value.items()]
     else:
         items = [value]
-    if any(isinstance(item, (bool, dict, list)) or item is None for item in items):
+    return [_text(item, wrong) for item in items]
+
+
+def _text(value: Any, wrong: UsageError) -> str:
+    """Returns a text, a number or a switch as on a command line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, (str, int, float)):
         raise wrong
-    return [str(item) for item in items]
+    return str(value)
 
 
 _TAKES = {
     "boolean": "true or false",
     "array": "a list of texts",
+    "object": "an object with a text, a number or true or false for each name",
     "integer": "a whole number",
     "string": "a text",
 }

@@ -71,6 +71,16 @@ COLUMNS = {
 MEASURED = ("cpu", "memory", "gpu")
 """The columns with measurements: mean CPU cores, peak memory and mean GPU utilisation of a replica."""
 
+KEYS = {
+    "app": "app_id",
+    "started": "started_at",
+    "time": "duration",
+    "exit": "exit_code",
+    "message": "msg",
+    **dict.fromkeys(MEASURED, "usage"),
+}
+"""The keys of columns in JSON, if they have other names."""
+
 DEFAULT = tuple(name for name in COLUMNS if name not in (*MEASURED, "tags"))
 
 TABLE_LIMIT = 100
@@ -94,8 +104,7 @@ def list_(
         option(
             "--columns",
             metavar="A,B",
-            help=f"Show only these columns: {', '.join(COLUMNS)}. JSON has the measurements if one of "
-            f"{', '.join(MEASURED)} is included.",
+            help=f"Show only these columns: {', '.join(COLUMNS)}. JSON has the handle and their keys.",
         ),
     ] = "",
     all_users: Annotated[
@@ -127,11 +136,11 @@ def list_(
         applications = newest(gather(runner, session, scheduler, cfg, query, all_users=all_users))
         if form != "text":
             measured = any(name in MEASURED for name in chosen)
-            emit(
-                [as_data(app, runner if measured else None) for app in islice(applications, limit)],
-                form,
-                hide=True,
-            )
+            data = [as_data(app, runner if measured else None) for app in islice(applications, limit)]
+            if columns:
+                keys = {"handle", *(KEYS.get(name, name) for name in chosen)}
+                data = [{key: value for key, value in app.items() if key in keys} for app in data]
+            emit(data, form, hide=True)
             return
         if quiet:
             handles = [f"{one_line(app.app_handle)}\n" for app in islice(applications, limit)]

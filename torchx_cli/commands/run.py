@@ -238,7 +238,7 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
             return submit_again(submission, request, form, runner, config)
     if request.sweep and not {"-h", "--help"}.intersection(request.argv):
         return sweeping_submit.submit_sweep(request, form, config, opened)
-    app = make_app(request, config)
+    app = make_app(request, config, form)
     if app is None:
         return 0  # help was printed
     app = request.with_name(app)
@@ -333,7 +333,7 @@ def follows(request: RunRequest, runner: Runner, info: AppDryRunInfo[Any]) -> bo
     return not request.detach and (request.log or runner.scheduler(info.scheduler or "").attaches_by_default)
 
 
-def make_app(request: RunRequest, config: Config) -> AppDef | None:
+def make_app(request: RunRequest, config: Config, form: str = "text") -> AppDef | None:
     """Builds the application; if --help is given, prints the component's help and returns None.
 
     Output of the component is redirected to stderr.
@@ -349,6 +349,9 @@ def make_app(request: RunRequest, config: Config) -> AppDef | None:
     )
     if arguments.wants_help:
         given = call_arguments.configured(component, section)
+        if form != "text":
+            emit(component_help.as_data(component, given), form)
+            return None
         text = component_help.render(component, width_of(sys.stdout) or 100, has_colour(sys.stdout), given)
         say(text if supports_unicode(sys.stdout) else text.replace("…", "..."))
         return None

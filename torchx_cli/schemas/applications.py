@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict, get_type_hints
 
 from torchx_cli.schemas.errors import ErrorData
 from torchx_cli.schemas.measurements import SampledUsage, Usage
@@ -163,6 +163,11 @@ class Listed(Named, AppTimes, ListedOptional):
     state: Annotated[State, "the state of the application"]
     exit_code: Annotated[int | None, "0, or the code of the replica that failed first (128 + N for a signal)"]
     msg: Annotated[str, "the reason of the state"]
+
+
+ListedColumns = TypedDict(  # type: ignore[misc]  # not spelled out again
+    "ListedColumns", get_type_hints(Listed, include_extras=True), total=False
+)
 
 
 class ResourceData(TypedDict):

@@ -40,13 +40,14 @@ _RUN = Output(
     "The application when the command ends; with --dryrun its request.",
     {"--dryrun": applications.DryRun},
 )
+_OF_RUN = {**_RUN.variants, "COMPONENT --help": tools.ComponentHelp}
 _JOBS = Output(list[str], "The ids of the tracked runs.")
 _METADATA = Output(dict[str, Any], "The metadata of a run by name.")
 _ARTIFACTS = Output(list[tools.TrackedArtifact], "The artifacts of a run.")
 _LINEAGE = Output(list[tools.LineageStep], "The sources and descendants of a run.")
 
 OUTPUTS: dict[str, Output] = {
-    "run": _RUN,
+    "run": _RUN._replace(variants=_OF_RUN),
     "rerun": _RUN,
     "status": Output(applications.Status, "The status of an application."),
     "why": Output(why.Explained, "The explanation of the state of an application."),
@@ -63,7 +64,11 @@ OUTPUTS: dict[str, Output] = {
     "top": Output(list[applications.TopApp], "An object for each application."),
     "report": Output(applications.Report, "The data of the page."),
     "results": Output(list[sweeps.RunResult], "An object for each run."),
-    "list": Output(list[applications.Listed], "The applications, the newest first."),
+    "list": Output(
+        list[applications.Listed],
+        "The applications, the newest first; with --columns the handle and the keys of these columns.",
+        {"--columns": list[applications.ListedColumns]},
+    ),
     "queue": Output(queue.Queue, "The GPUs of this machine, and the waiting applications."),
     "describe": Output(
         applications.Described,

@@ -32,7 +32,6 @@ class _Row:
     text: str
     default: str
     required: bool = False
-    is_rest: bool = False
 
 
 def render(
@@ -50,9 +49,7 @@ def render(
     about = printable(component.description or f"{component.name}: no description")
     parts = ["\n".join(_paragraphs(about, width))]
     given = configured or {}
-    leaves = [p for top in component.parameters for p in top.leaves()]
-    rows = [_printable_row(_in_force(_row(p), p, given.get(p.name))) for p in leaves]
-    rows.sort(key=lambda row: row.is_rest)  # *args come last, as on the command line
+    rows = [_printable_row(_in_force(_row(p), p, given.get(p.name))) for p in component.leaves]
     if rows:
         parts.append("\n".join(_table(rows, width, colour)))
     if component.varargs and len(rows) > 1:
@@ -62,6 +59,32 @@ def render(
         )
     parts.append("\n".join(_example(component, width)))
     return "\n\n".join(parts) + "\n"
+
+
+def as_data(component: Component, configured: Mapping[str, RawValue]) -> dict[str, Any]:
+    """Returns the help page of a component as plain data.
+
+    Args:
+        component: the component.
+        configured: the defaults that configuration files set, by parameter.
+    """
+    return {
+        "name": component.name,
+        "description": component.description,
+        "arguments": [_argument(leaf, configured.get(leaf.name)) for leaf in component.leaves],
+    }
+
+
+def _argument(parameter: Parameter, given: RawValue | None) -> dict[str, Any]:
+    default = _written(parameter) if given is None else str(given.value)
+    return {
+        "name": parameter.name,
+        "flags": list(parameter.flags),
+        "type": parameter.type_name,
+        "required": parameter.required and given is None,
+        "default": mask({parameter.name: default})[parameter.name],
+        "help": parameter.help,
+    }
 
 
 def _paragraphs(text: str, width: int) -> Iterator[str]:
@@ -86,7 +109,7 @@ def _printable_row(row: _Row) -> _Row:
 def _row(parameter: Parameter) -> _Row:
     if parameter.kind == VARARGS:
         text = parameter.help or "arguments passed on unchanged"
-        return _Row(f"{parameter.name.upper()}…", text, "", is_rest=True)
+        return _Row(f"{parameter.name.upper()}…", text, "")
     spellings = sorted(parameter.flags, key=len)
     text = parameter.help
     if is_switch(parameter):
@@ -117,17 +140,24 @@ def _in_force(row: _Row, parameter: Parameter, given: RawValue | None) -> _Row:
 def _default(parameter: Parameter) -> str:
     if parameter.required:
         return "required"
-    value: Any = parameter.default
-    if value is None or value is REQUIRED:
+    text = _written(parameter)
+    if text is None:
         return ""
     if is_switch(parameter):
-        return "default yes" if value else "default no"
-    try:
-        text = parameter.converter.write(value)
-    except (TypeError, ValueError, AttributeError):  # a default of the wrong type
-        text = str(value)
+        return "default yes" if parameter.default else "default no"
     text = text.replace("\n", "\\n") or '""'
     return f"default {text}"
+
+
+def _written(parameter: Parameter) -> str | None:
+    """Returns a default as on a command line; None without one."""
+    value: Any = parameter.default
+    if value is None or value is REQUIRED:
+        return None
+    try:
+        return parameter.converter.write(value)
+    except (TypeError, ValueError, AttributeError):  # a default of the wrong type
+        return str(value)
 
 
 def _table(rows: list[_Row], width: int, colour: bool) -> Iterator[str]:
@@ -173,7 +203,7 @@ def _example(component: Component, width: int) -> Iterator[str]:
     """Yields an example command line with sample values for the required flags."""
     args = ["torchx", "run", "-s", "local_cwd", component.name]
     groups = [" ".join(map(shlex.quote, args))]
-    for parameter in (p for top in component.parameters for p in top.leaves()):
+    for parameter in component.leaves:
         if parameter.required:
             groups.append(f"{parameter.flags[0]} {shlex.quote(_sample(parameter))}")
     if component.varargs:

@@ -52,7 +52,7 @@ def parse_command_line(component: Component, argv: Sequence[str], *, last_wins: 
     split = flag_table(component, last_wins=last_wins).split(argv)
     if split.rest and component.varargs is None and not split.wants_help:
         hint = f"all flags: torchx run {component.name} --help"
-        first = next((p for top in component.parameters for p in top.leaves()), None)
+        first = next(iter(component.leaves), None)
         if first:
             hint = f"every argument has a flag, e.g. {first.flags[0]}   {hint}"
         raise ArgumentError(
