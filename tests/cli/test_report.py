@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import browser as chromium
+import fsspec
 import pytest
 from program import torchx
 
 from torchx.runner import get_runner
 from torchx.specs.app import AppDef, Resource, Role
+from torchx.tracker.backend.fsspec import FsspecTracker
 from torchx_cli.applications import find
 from torchx_cli.report.collect import collect
 from torchx_cli.report.html import escape
-from torchx_cli.report.page import page
+from torchx_cli.report.page import MOST_SHOWN, page
 from torchx_cli.report.series import BINS, MOST_LINES, fill, outliers, plot_of
 from torchx_cli.report.timeline import MOST_ROWS
 
@@ -122,6 +124,54 @@ def test_an_engine_without_measurements(data: dict[str, Any]) -> None:
         assert f"No measurements over time: {text}" in made
 
 
+def test_the_failure_precedes_the_options(data: dict[str, Any]) -> None:
+    made = page(data)
+    assert made.index("<h2>First failure") < made.index("<dt>options") < made.index("<h2>Timeline")
+
+
+def test_metrics_use_all_of_their_plot(data: dict[str, Any]) -> None:
+    loss = [[1000.0 + step, 1 - step / 1000] for step in range(11)]
+    made = page({**data, "metrics": {"loss": loss[::-1], HOSTILE: loss, "epochs": [[1000.0, 15]]}})
+    figures = made.split("<figure>")[1:]
+    assert [figure.count("<path") for figure in figures] == [2, 2]
+    assert "<figcaption>loss</figcaption>" in figures[0]
+    assert '<div class="axis"><span>1</span><span>0.99</span></div>' in figures[0]
+    assert 'd="M0 0L100 14L200 28' in figures[0]
+    assert "L1000 140" in figures[0]
+    assert "last 0.99, at most 1" in figures[0]
+    assert "<dt>epochs</dt><dd>15</dd>" in made
+    assert "<script" not in made
+
+
+def test_reports_of_trackers_become_metrics(data: dict[str, Any], tmp_path: Path) -> None:
+    tracker = FsspecTracker(fsspec.filesystem("file"), str(tmp_path))
+    with get_runner("torchx") as runner:
+        handle = runner.run(AppDef("job", [Role("w", image="", entrypoint="true")]), "local_cwd")
+        runner.wait(handle)
+        for step in range(3):
+            tracker.add_metadata(handle, loss=1 / (step + 1), name="n", bad=float("nan"), flag=True)
+        collected = collect(runner, *find(runner, handle, full=True), [tracker])
+    assert list(collected["metrics"]) == ["loss"]
+    assert [value for _, value in collected["metrics"]["loss"]] == [1.0, 0.5, 1 / 3]
+    assert collected["runs"] == []
+
+
+def test_a_sweep_has_a_table_of_its_runs_and_plots_over_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torchx("run", "--each", "lr=1,2,3", "utils.sh", "test {lr} -lt 3")
+    data = json.loads(torchx("report", "@last", "--json").stdout)
+    assert data["runs"][0][:3] == ["RUN", "lr", "STATE"]
+    assert [row[:3] for row in data["runs"][1:]] == [
+        ["1", "1", "SUCCEEDED"], ["2", "2", "SUCCEEDED"], ["3", "3", "FAILED"],
+    ]  # fmt: skip
+    made = page({**data, "metrics": {"loss": [[1, 0.3], [2, 0.2], [3, 0.1]]}})
+    assert "3 runs, 1 failed" in made
+    assert "<td>FAILED</td>" in made
+    assert 'class="dots c0" d="M0 0h2M500 70h2M1000 140h2"' in made
+
+
 def test_a_thousand_replicas_are_summarized(data: dict[str, Any]) -> None:
     made = page(crowd(data, 1000))
     assert len(made.encode()) < 3_000_000
@@ -130,7 +180,8 @@ def test_a_thousand_replicas_are_summarized(data: dict[str, Any]) -> None:
     assert "w/5, at most 9.0 GiB" in made
     assert "9.0 GiB of 2.0 GiB" in made  # memMB has units of 1024
     assert made.count('class="row"') == 1, "only the failed replica has a row of its own"
-    assert "All 1000 replicas" in made
+    assert "<summary>All 1000 replicas" in made
+    assert "<summary>" not in page(crowd(data, MOST_SHOWN))
     assert page(crowd(data, MOST_ROWS)).count('class="row"') == MOST_ROWS
 
 
@@ -146,12 +197,12 @@ def test_few_replicas_have_lines_and_many_a_range() -> None:
             {"role": "w", "replica": k, "samples": [sample(1.0, cpu=float(k))]} for k in range(count)
         ]  # fmt: skip
 
-    few, many = (plot_of("cpu", replicas(count), 0.0, 1.0) for count in (MOST_LINES, MOST_LINES + 1))
+    few, many = (plot_of("cpu", replicas(count), 0.0, 1.0, 0.0) for count in (MOST_LINES, MOST_LINES + 1))
     assert few is not None
     assert many is not None
     assert (len(few.lines), few.high) == (MOST_LINES, [])
     assert (many.low, many.middle, many.high) == ([0.0] * BINS, [4.0] * BINS, [8.0] * BINS)
-    assert plot_of("gpu", replicas(3), 0.0, 1.0) is None
+    assert plot_of("gpu", replicas(3), 0.0, 1.0, 0.0) is None
     assert outliers({str(k): [1.0, 100.0 if k == 3 else 1.0] for k in range(9)}, [1.0, 1.0]) == ["3"]
 
 
@@ -208,6 +259,14 @@ CONTRAST = """[...document.querySelectorAll('h1,h2,p,dd,dt,pre,td,li,figcaption'
 """The texts whose contrast is less than 4.5."""
 
 
+FILLED = """[...document.querySelectorAll('.plots')].every(plots => {
+  const right = shown => shown.getBoundingClientRect().right;
+  return Math.abs(right(plots) - right(plots.lastElementChild)) < 2;
+})
+"""
+"""Whether the last plots fill their row."""
+
+
 def test_the_page_in_a_browser(data: dict[str, Any], tmp_path: Path) -> None:
     """No request, no message, no overflow; readable in light, dark and on paper."""
     if chromium.program() is None:
@@ -226,6 +285,7 @@ def test_the_page_in_a_browser(data: dict[str, Any], tmp_path: Path) -> None:
             shown.resize(width, 900, scheme=scheme, media=media)
             assert shown.evaluate("document.documentElement.scrollWidth") <= width, (media, width)
             assert shown.evaluate(CONTRAST) == [], (media, scheme)
+            assert shown.evaluate(FILLED) is True, (media, width)
         backs = []
         for media, scheme in (("screen", "light"), ("screen", "dark"), ("print", "dark")):
             shown.resize(1400, 900, scheme=scheme, media=media)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
+import time
 import uuid
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from project.sources import ROOT
 
 from torchx.errors import StateError, UsageError
-from torchx.tracker.api import AppRun, LineageEdge, TrackerArtifact, TrackerSource
+from torchx.tracker.api import AppRun, LineageEdge, TrackerArtifact, TrackerBase, TrackerSource
 from torchx.tracker.backend.fsspec import FsspecTracker, create
 
 
@@ -30,6 +31,21 @@ def test_values_are_kept_and_the_later_one_counts(tracker: FsspecTracker) -> Non
     assert kept["step"] == 19
     assert (kept["lr"], kept["name"], kept["n"], kept["yes"]) == (0.1, "é", 3, True)
     assert (kept["nothing"], kept["many"], kept["inner"]) == (None, [1, 2], {"a": 1})
+
+
+def test_earlier_values_are_kept_with_their_times(tracker: FsspecTracker) -> None:
+    before = time.time()
+    for step in range(3):
+        tracker.add_metadata("a", step=step)
+    times, reports = zip(*tracker.history("a"), strict=True)
+    assert reports == ({"step": 0}, {"step": 1}, {"step": 2})
+    assert before - 0.001 <= times[0] <= times[1] <= times[2] <= time.time() + 0.001
+    assert list(tracker.history("b")) == []
+
+
+def test_a_tracker_without_times_has_its_last_values(tracker: FsspecTracker) -> None:
+    tracker.add_metadata("a", step=1)
+    assert list(TrackerBase.history(tracker, "a")) == [(0.0, {"step": 1})]
 
 
 def test_what_json_lacks_is_kept_as_text(tracker: FsspecTracker) -> None:

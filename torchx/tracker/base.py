@@ -95,6 +95,16 @@ class TrackerBase(abc.ABC):
     def metadata(self, run_id: str) -> Mapping[str, object]:
         """Returns the values of a run by name; empty if the run is unknown."""
 
+    def history(self, run_id: str) -> Iterable[tuple[float, Mapping[str, object]]]:
+        """Returns the reports of values of a run, the oldest first.
+
+        A tracker that keeps no earlier values returns the last ones, at time 0.
+
+        Returns:
+            Seconds since the epoch, and values by name.
+        """
+        return [(0.0, self.metadata(run_id))]
+
     @abc.abstractmethod
     def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
         """Records that a run was made from another, or from an artifact of it."""

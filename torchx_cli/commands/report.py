@@ -12,6 +12,7 @@ from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx_cli.applications import find
+from torchx_cli.commands.results import trackers_of
 from torchx_cli.flags import Handle, option
 from torchx_cli.report.collect import collect
 from torchx_cli.report.page import page
@@ -42,9 +43,10 @@ def report_(
             if output == "json"
             else f"for a file of this name: ./{output}",
         )
-    with session_of(ctx).runner() as runner:
+    session = session_of(ctx)
+    with session.runner() as runner:
         full, described = find(runner, handle, full=True)
-        data = collect(runner, full, described)
+        data = collect(runner, full, described, trackers_of(session.config))
     text = data_text(data, "json") if json else page(data)
     path = Path(output or f"{handles.parse_app_handle(full).app_id}.html")
     if output == "-" or (json and not output):

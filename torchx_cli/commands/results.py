@@ -98,8 +98,8 @@ def results_(
     session = session_of(ctx)
     with session.runner() as runner:
         full, described = find(runner, handle, replicas=False)
-        sweep = _sweep(runner, full, described)
-        every = results.results(sweep, runner.scheduler, metrics, _trackers(session.config))
+        sweep = sweep_of(runner, full, described)
+        every = results.results(sweep, runner.scheduler, metrics, trackers_of(session.config))
         if sort:
             every = iter(results.sort(list(every), sort, "--best" if best else "--sort"))
         shown = TABLE_LIMIT if limit is None and form == "text" else limit
@@ -113,7 +113,7 @@ def results_(
     elif form != "text":
         emit([as_data(result) for result in found], form, hide=True)
     elif found:
-        rows, heads = _rows(found)
+        rows, heads = rows_of(found)
         say("\n".join(table(rows, heads, sys.stdout)), hide=True)
         if more:
             note(f"{more:,} more runs are not shown (to see more: -n 500)")
@@ -121,7 +121,7 @@ def results_(
         note("no runs")
 
 
-def _sweep(runner: Runner, handle: str, described: DescribeAppResponse) -> Sweep:
+def sweep_of(runner: Runner, handle: str, described: DescribeAppResponse) -> Sweep:
     """Returns a sweep, or another application as a sweep of one run."""
     backend, session, app_id = parse_app_handle(handle)
     if runner.scheduler(backend).has_runs:
@@ -129,7 +129,8 @@ def _sweep(runner: Runner, handle: str, described: DescribeAppResponse) -> Sweep
     return view.of_application(described, backend, session)
 
 
-def _trackers(config: Config) -> list[TrackerBase]:
+def trackers_of(config: Config) -> list[TrackerBase]:
+    """Returns the configured trackers."""
     configured, factories = prepare.configured_trackers(config)
     return list(tracker_configured.build_trackers(configured, factories)) if configured else []
 
@@ -176,7 +177,7 @@ def _print_csv(found: Sequence[Result]) -> None:
     say(text.getvalue(), end="")
 
 
-def _rows(found: Sequence[Result]) -> tuple[list[Row], list[str]]:
+def rows_of(found: Sequence[Result]) -> tuple[list[Row], list[str]]:
     """Returns the rows of the table and the heads; columns without any value are left out."""
     parameters, metrics = _names(found)
     columns: list[tuple[str, list[tuple[str, str]]]] = [

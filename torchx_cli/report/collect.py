@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -11,26 +13,36 @@ from torchx.runner import first_failure
 from torchx.runner.status import status_of
 from torchx.scheduling import causes
 from torchx.specs.app import AppDef
+from torchx.sweeps import results
 from torchx_cli.applications import short_name
 from torchx_cli.commands.describe import as_data
+from torchx_cli.commands.results import rows_of, sweep_of
 from torchx_cli.terminal import ending
 from torchx_cli.terminal.masking import mask_text, secret_values
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
+    from torchx.tracker.base import TrackerBase
 
 LAST_LINES = 40
 """Number of log lines of the replica that failed first."""
 
 
-def collect(runner: Runner, handle: str, described: DescribeAppResponse) -> dict[str, Any]:
+Points = list[list[float]]
+"""Values of a metric: each with its time, in seconds since the epoch, or with the number of its run."""
+
+
+def collect(
+    runner: Runner, handle: str, described: DescribeAppResponse, trackers: Sequence[TrackerBase] = ()
+) -> dict[str, Any]:
     """Returns the data of a report as plain data with secrets masked.
 
     Args:
         runner: used to read measurements and logs.
         handle: the application.
         described: its full description.
+        trackers: the trackers whose values are included.
     """
     data = as_data(handle, described)
     name = short_name(runner, handle)
@@ -38,7 +50,31 @@ def collect(runner: Runner, handle: str, described: DescribeAppResponse) -> dict
     data["commands"] = {"again": f"torchx rerun {name}", "log": f"torchx log {name}"}
     data["failure"] = _failure(runner, handle, described, name)
     data["usage"], data["usage_error"] = _usage(runner, handle)
+    data["runs"] = []
+    if runner.scheduler_of(handle).has_runs:
+        found = list(results.results(sweep_of(runner, handle, described), runner.scheduler, (), trackers))
+        rows, heads = rows_of(found)
+        data["runs"] = [heads, *([mask_text(text) for text, _ in row] for row in rows)]
+        amounts = [(r.run.number, {**r.metrics, "cpu": r.run.cpu, "memory": r.run.memory}) for r in found]
+        data["metrics"] = _metrics(amounts)
+    else:
+        data["metrics"] = _metrics(report for tracker in trackers for report in _history(tracker, handle))
     return data
+
+
+def _history(tracker: TrackerBase, handle: str) -> Iterable[tuple[float, Mapping[str, object]]]:
+    with suppress(NotImplementedError, TorchxError, OSError, ValueError):
+        yield from tracker.history(handle)
+
+
+def _metrics(reports: Iterable[tuple[float, Mapping[str, object]]]) -> dict[str, Points]:
+    """Returns the finite numbers in reports, by name."""
+    found: dict[str, Points] = {}
+    for place, values in reports:
+        for name, value in values.items():
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+                found.setdefault(name, []).append([place, value])
+    return found
 
 
 def _failure(

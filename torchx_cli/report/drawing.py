@@ -9,10 +9,12 @@ from typing import Any
 from torchx.printable import memory_size
 from torchx_cli.report.html import Element, element
 from torchx_cli.report.series import Plot, Values
-from torchx_cli.terminal.times import duration
 from torchx_cli.terminal.units import cores, percent, size
 
 MEMORY = ("memory", "gpu_memory")
+Axis = tuple[float, float]
+"""The values at the lower and the upper end of an axis."""
+
 WIDTH, HEIGHT = 1000, 140
 """The coordinates of a plot, which is stretched to its place on the page."""
 
@@ -27,13 +29,15 @@ TITLES = {
 
 
 def amount(key: str, value: float | None) -> str:
-    """Formats a value of a measurement.
+    """Formats a value of a measurement or of a metric.
 
     >>> amount("cpu", 3.14159), amount("memory", 2 << 20), amount("gpu", 0.5), amount("output", 12.0)
     ('3.1 cores', '2 MiB', '50%', '12 B/s')
     """
     if value is None:
         return "-"
+    if key not in TITLES:
+        return f"{value:.6g}"
     if key == "cpu":
         return f"{cores(value)} cores"
     if key == "gpu":
@@ -43,71 +47,87 @@ def amount(key: str, value: float | None) -> str:
     return f"{size(round(value))}/s"
 
 
-def top_of(key: str, largest: float) -> float:
-    """Returns the upper end of the axis: a round number that is not less than the largest value.
+def axis_of(key: str, low: float, high: float) -> Axis:
+    """Returns the ends of an axis: round numbers beside the smallest and the largest value.
 
-    >>> top_of("cpu", 3.2), top_of("gpu", 0.3), top_of("memory", 41 << 30) / (1 << 30)
-    (4.0, 1.0, 50.0)
+    The axis of a measurement begins at 0, unless its values would use less than half of it, and differ.
+
+    >>> axis_of("cpu", 0.5, 3.21), axis_of("loss", 0.9912, 0.9998)
+    ((0.0, 3.3), (0.9912, 0.9998))
+    >>> axis_of("loss", 7, 7), axis_of("output", 0, 0), axis_of("output", 70, 100), axis_of("output", 99, 100)
+    ((0.0, 7.0), (0.0, 1.0), (70.0, 100.0), (0.0, 100.0))
     """
-    if key == "gpu" or largest <= 0:
-        return 1.0
-    unit = 1 if key not in MEMORY else 1 << 20 if largest < 1000 << 20 else 1 << 30
-    step = unit * 10.0 ** math.floor(math.log10(largest / unit))
-    return next(step * factor for factor in (1, 1.5, 2, 3, 4, 5, 7.5, 10) if step * factor >= largest)
+    if low == high or (key in TITLES and not 0.5 * high <= low <= 0.8 * high):
+        low, high = min(0.0, low), max(0.0, high)
+    span = (high - low) or 1.0
+    step = 10.0 ** math.floor(math.log10(span)) / 10
+    return round(math.floor(low / step) * step, 12), round(math.ceil(max(high, low + span) / step) * step, 12)
 
 
 def plot(drawn: Plot) -> Element:
     """Returns a plot with its title, axis and legend."""
-    top = top_of(drawn.key, drawn.largest)
+    axis = axis_of(drawn.key, min(drawn.known), max(drawn.known))
     shapes = [element("path", "", {"class": "grid", "d": f"M0 0H{WIDTH}M0 {HEIGHT // 2}H{WIDTH}"})]
     if drawn.high:
-        shapes.append(element("path", "", {"class": "band", "d": band(drawn.low, drawn.high, top)}))
-        shapes.append(element("path", "", {"class": "middle", "d": line(drawn.middle, top)}))
+        shapes.append(element("path", "", {"class": "band", "d": band(drawn.low, drawn.high, axis)}))
+        shapes.append(element("path", "", {"class": "middle", "d": line(drawn.middle, axis)}))
     legend = [element("li", f"{drawn.count} replicas: range and median", {"class": "key m"})] * bool(
         drawn.high
     )
     for number, (name, values) in enumerate(drawn.lines.items()):
-        shapes.append(element("path", "", {"class": f"line c{number % 8}", "d": line(values, top)}))
+        shapes.append(
+            element(
+                "path", "", {"class": f"{drawn.shape} c{number % 8}", "d": line(values, axis, drawn.places)}
+            )
+        )
         known = [value for value in values if value is not None]
         peak = f"{name}, at most {amount(drawn.key, max(known))}"
         legend.append(element("li", peak, {"class": f"key c{number % 8}"}))
-    title = TITLES[drawn.key]
+    title = TITLES.get(drawn.key, drawn.key)
     svg = element(
         "svg", shapes,
         {"viewBox": f"0 -2 {WIDTH} {HEIGHT + 4}", "preserveAspectRatio": "none", "role": "img",
          "aria-label": f"{title} over time"},
     )  # fmt: skip
-    axis = [element("span", amount(drawn.key, top)), element("span", "0")]
-    times = [element("span", "0 s"), element("span", duration(drawn.end - drawn.begin))]
+    labels = [element("span", amount(drawn.key, end) if end else "0") for end in reversed(axis)]
+    times = [element("span", text) for text in drawn.ends]
     return element(
         "figure",
         [
             element("figcaption", title),
-            element("div", [element("div", axis, {"class": "axis"}), svg], {"class": "plot"}),
+            element("div", [element("div", labels, {"class": "axis"}), svg], {"class": "plot"}),
             element("div", times, {"class": "times"}),
             element("ul", legend, {"class": "legend"}),
         ],
     )
 
 
-def line(values: Values, top: float) -> str:
+def line(values: Values, axis: Axis, places: Sequence[float] = ()) -> str:
     """Returns the path of a line, interrupted where values are unknown.
 
-    >>> line([0.0, 1.0, None, 1.0], 1.0)
+    Args:
+        values: its values.
+        axis: the ends of its axis.
+        places: their places, from 0 to 1 (default: at equal distances).
+
+    >>> line([0.0, 1.0, None, 1.0], (0.0, 1.0))
     'M0 140L333 0M1000 0h2'
+    >>> line([4.0, 5.0, 5.0], (4.0, 6.0), [0.0, 0.2, 1.0])
+    'M0 140L200 70L1000 70'
     """
     points, path = len(values) - 1, ""
+    places = places or [at / max(1, points) for at in range(len(values))]
     for at, value in enumerate(values):
         if value is None:
             continue
         begins = at == 0 or values[at - 1] is None
-        path += f"{'M' if begins else 'L'}{_x(at, points)} {_y(value, top)}"
+        path += f"{'M' if begins else 'L'}{round(places[at] * WIDTH)} {_y(value, axis)}"
         if begins and (at == points or values[at + 1] is None):
             path += "h2"  # a single point
     return path
 
 
-def band(low: Values, high: Values, top: float) -> str:
+def band(low: Values, high: Values, axis: Axis) -> str:
     """Returns the path of an area between two lines."""
     points, path, at = len(low) - 1, "", 0
     while at <= points:
@@ -115,8 +135,8 @@ def band(low: Values, high: Values, top: float) -> str:
         while end <= points and low[end] is not None:
             end += 1
         if end > at:
-            upper = [f"{_x(k, points)} {_y(high[k] or 0.0, top)}" for k in range(at, end)]
-            lower = [f"{_x(k, points)} {_y(low[k] or 0.0, top)}" for k in reversed(range(at, end))]
+            upper = [f"{_x(k, points)} {_y(high[k] or 0.0, axis)}" for k in range(at, end)]
+            lower = [f"{_x(k, points)} {_y(low[k] or 0.0, axis)}" for k in reversed(range(at, end))]
             path += "M" + "L".join(upper + lower) + "Z"
         at = end + 1
     return path
@@ -126,8 +146,9 @@ def _x(at: int, points: int) -> int:
     return round(at * WIDTH / max(1, points))
 
 
-def _y(value: float, top: float) -> int:
-    return round(HEIGHT * (1 - min(1.0, value / top)))
+def _y(value: float, axis: Axis) -> int:
+    bottom, top = axis
+    return round(HEIGHT * (top - value) / (top - bottom))
 
 
 def attempts(replica: Mapping[str, Any], spans: Sequence[tuple[float, float, str, str]]) -> Element:
@@ -155,7 +176,7 @@ def attempts(replica: Mapping[str, Any], spans: Sequence[tuple[float, float, str
 def counts(running: Sequence[int], total: int) -> Element:
     """Returns the number of running replicas over time as an area."""
     zeros: Values = [0.0] * len(running)
-    path = band(zeros, [float(count) for count in running], float(max(1, total)))
+    path = band(zeros, [float(count) for count in running], (0.0, float(max(1, total))))
     return element(
         "svg", [element("path", "", {"class": "band", "d": path})],
         {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "preserveAspectRatio": "none", "class": "area", "role": "img",

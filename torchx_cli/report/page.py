@@ -10,10 +10,14 @@ from typing import Any
 
 from torchx_cli.report.drawing import TITLES, amount, plot
 from torchx_cli.report.html import Content, Element, document, element
-from torchx_cli.report.series import plot_of, span_of
+from torchx_cli.report.series import metric_plot, plot_of, runs_plot, span_of
 from torchx_cli.report.style import STYLE
 from torchx_cli.report.timeline import Replica, ended_how, replicas_of, seconds, timeline
+from torchx_cli.terminal.output import counted
 from torchx_cli.terminal.times import duration
+
+MOST_SHOWN = 16
+"""Maximum number of replicas in a table that is not folded."""
 
 
 def page(data: Mapping[str, Any]) -> str:
@@ -27,11 +31,13 @@ def page(data: Mapping[str, Any]) -> str:
     body = [
         *_head(data, replicas),
         *_failure(data["failure"]),
+        *_details(data),
+        *_metrics(data, span),
         *_timeline(replicas, span),
         *_plots(data, span),
         *_usage_table(data),
         *_roles(data),
-        *_all_replicas(replicas),
+        *([] if data["runs"] else _all_replicas(replicas)),
     ]
     return document(f"{data['app_id']} {data['state']}", STYLE, body)
 
@@ -56,9 +62,8 @@ def _text(value: Any) -> str:
 def _head(data: Mapping[str, Any], replicas: list[Replica]) -> list[Element]:
     state = data["state"]
     lasted = f", {duration(data['duration'])}" if data["duration"] is not None else ""
-    options = {key: value for key, value in data["cfg"].items() if value is not None}
     failed = sum(replica["state"] == "FAILED" for replica in replicas)
-    count = f"{len(replicas)} replica{'' if len(replicas) == 1 else 's'}"
+    count = counted(len(replicas), "run" if data["runs"] else "replica")
     return [
         element("h1", data["app_id"]),
         element(
@@ -68,6 +73,13 @@ def _head(data: Mapping[str, Any], replicas: list[Replica]) -> list[Element]:
                 f"{lasted}, {count}" + (f", {failed} failed" if failed else "") + f", {data['scheduler']}",
             ],
         ),
+    ]
+
+
+def _details(data: Mapping[str, Any]) -> list[Element]:
+    options = {key: value for key, value in data["cfg"].items() if value is not None}
+    return [
+        element("h2", "Submission"),
         _rows(
             [
                 ("handle", _code(data["handle"])),
@@ -119,11 +131,30 @@ def _span(data: Mapping[str, Any], replicas: list[Replica]) -> tuple[float, floa
     return min(times), max([*times, *([end] if end else [])])
 
 
+def _metrics(data: Mapping[str, Any], whole: tuple[float, float] | None) -> list[Element]:
+    """Returns the runs of a sweep, and the metrics as plots; single values as rows."""
+    runs = data["runs"]
+    parts = [_table(runs[0], runs[1:])] if runs else []
+    plots, single = [], []
+    for name, points in data["metrics"].items():
+        if len(points) < 2:
+            single.append((name, amount(name, points[0][1])))
+        elif runs:
+            plots.append(plot(runs_plot(name, points)))
+        else:
+            points = sorted(points)
+            plots.append(plot(metric_plot(name, points, whole[0] if whole else points[0][0])))
+    parts += [element("div", plots, {"class": "plots"})] * bool(plots) + [_rows(single)] * bool(single)
+    return [element("h2", "Metrics"), *parts] if parts else []
+
+
 def _timeline(replicas: list[Replica], span: tuple[float, float] | None) -> list[Element]:
     return [element("h2", "Timeline"), *timeline(replicas, *span)] if span is not None else []
 
 
 def _plots(data: Mapping[str, Any], whole: tuple[float, float] | None) -> list[Element]:
+    if data["runs"]:
+        return []
     heading = element("h2", "Measurements")
     usage = data["usage"]
     span = span_of(usage["replicas"]) if usage is not None else None
@@ -132,9 +163,8 @@ def _plots(data: Mapping[str, Any], whole: tuple[float, float] | None) -> list[E
             "the run was too short" if usage is not None else f"{data['scheduler']} does not measure"
         )
         return [heading, element("p", f"No measurements over time: {why}", {"class": "soft"})]
-    if whole is not None:
-        span = min(span[0], whole[0]), max(span[1], whole[1])
-    plots = [plot_of(key, usage["replicas"], *span) for key in TITLES]
+    zero = whole[0] if whole is not None else span[0]
+    plots = [plot_of(key, usage["replicas"], *span, zero) for key in TITLES]
     drawn = [plot(found) for found in plots if found is not None]
     missing = [TITLES[key] for key, found in zip(TITLES, plots, strict=True) if found is None]
     note = f"; not available: {', '.join(missing)}" if missing else ""
@@ -183,9 +213,8 @@ def _roles(data: Mapping[str, Any]) -> list[Element]:
     for role in data["app"]["roles"]:
         resource = {key: role["resource"][key] for key in ("cpu", "gpu", "memMB")}
         requested = ", ".join(f"{key} {value}" for key, value in resource.items() if value > 0)
-        count = role["num_replicas"]
         parts += [
-            element("h3", f"{role['name']}, {count} replica{'' if count == 1 else 's'}"),
+            element("h3", f"{role['name']}, {counted(role['num_replicas'], 'replica')}"),
             _rows(
                 [
                     ("command", _code(shlex.join([role["entrypoint"], *role["args"]]))),
@@ -232,5 +261,7 @@ def _all_replicas(replicas: list[Replica]) -> list[Element]:
             ]
         )
     heads = ("Replica", "State", "Result", "Attempts", "Started", "Duration", "Host")
-    summary = element("summary", f"All {len(replicas)} replicas")
-    return [element("h2", "Replicas"), element("details", [summary, _table(heads, rows)])]
+    table = _table(heads, rows)
+    if len(rows) > MOST_SHOWN:
+        table = element("details", [element("summary", f"All {len(rows)} replicas"), table])
+    return [element("h2", "Replicas"), table]

@@ -6,8 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchx_cli.terminal.times import duration
+
 BINS = 160
 """Number of points of a plot."""
+
+MOST_POINTS = 1000
+"""Maximum number of values of a metric that are drawn."""
 
 MOST_LINES = 8
 """Maximum number of replicas whose lines are drawn; of more, the range and the outliers."""
@@ -23,30 +28,31 @@ class Plot:
     """A plot of one measurement.
 
     Attributes:
-        key: the name of the measurement in a sample.
-        begin: its start, in seconds since the epoch.
-        end: its end.
+        key: the name of the measurement in a sample, or of a metric.
+        ends: the texts at both ends of the axis.
         lines: values of single replicas, by name.
         low: the smallest values of all replicas; empty if all replicas have lines.
         middle: the medians.
         high: the largest values.
         count: the number of measured replicas.
+        places: the places of the values, from 0 to 1; empty for equal distances.
+        shape: ``line`` or ``dots``.
     """
 
     key: str
-    begin: float
-    end: float
+    ends: tuple[str, str]
     lines: dict[str, Values] = field(default_factory=dict)
     low: Values = field(default_factory=list)
     middle: Values = field(default_factory=list)
     high: Values = field(default_factory=list)
     count: int = 0
+    places: Sequence[float] = ()
+    shape: str = "line"
 
     @property
-    def largest(self) -> float:
-        """The largest value."""
-        return max((v for values in (self.high, *self.lines.values()) for v in values if v is not None),
-                   default=0.0)  # fmt: skip
+    def known(self) -> list[float]:
+        """All values that are known."""
+        return [v for values in (self.low, self.high, *self.lines.values()) for v in values if v is not None]
 
 
 def span_of(replicas: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
@@ -58,7 +64,31 @@ def span_of(replicas: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None
     return begin, max(max(sample["time"] for sample in samples), begin + 1e-3)
 
 
-def plot_of(key: str, replicas: Sequence[Mapping[str, Any]], begin: float, end: float) -> Plot | None:
+def metric_plot(name: str, points: Sequence[Sequence[float]], zero: float) -> Plot:
+    """Returns the plot of a metric over time.
+
+    Args:
+        name: its name.
+        points: at least two times, in seconds since the epoch, each with a value; in order.
+        zero: the time at which the application started.
+    """
+    shown = [*points[:: len(points) // MOST_POINTS + 1], points[-1]]
+    begin, end = points[0][0], points[-1][0]
+    places = [(time - begin) / ((end - begin) or 1.0) for time, _ in shown]
+    lines: dict[str, Values] = {f"last {points[-1][1]:.6g}": [value for _, value in shown]}
+    return Plot(name, (duration(begin - zero), duration(end - zero)), lines, places=places)
+
+
+def runs_plot(name: str, points: Sequence[Sequence[float]]) -> Plot:
+    """Returns the plot of the values that a metric has in the runs of a sweep, as single points."""
+    values = [part for _, value in points for part in (value, None)]
+    ends = f"run {points[0][0]}", f"run {points[-1][0]}"
+    return Plot(name, ends, {"all runs": values[:-1]}, shape="dots")
+
+
+def plot_of(
+    key: str, replicas: Sequence[Mapping[str, Any]], begin: float, end: float, zero: float
+) -> Plot | None:
     """Returns the plot of a measurement, None if no replica has it.
 
     Args:
@@ -66,6 +96,7 @@ def plot_of(key: str, replicas: Sequence[Mapping[str, Any]], begin: float, end: 
         replicas: the attempts of the replicas, each with ``role``, ``replica`` and ``samples``.
         begin: the start of the plot.
         end: its end.
+        zero: the time at which the application started.
     """
     grids: dict[str, Values] = {}
     for replica in replicas:
@@ -75,7 +106,7 @@ def plot_of(key: str, replicas: Sequence[Mapping[str, Any]], begin: float, end: 
             fill(grids.setdefault(name, [None] * BINS), samples, key, begin, end)
     if not grids:
         return None
-    plot = Plot(key, begin, end, count=len(grids))
+    plot = Plot(key, (duration(begin - zero), duration(end - zero)), count=len(grids))
     if len(grids) <= MOST_LINES:
         plot.lines = grids
         return plot

@@ -39,9 +39,8 @@ dd { margin: 0; overflow-wrap: anywhere; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid var(--rule);
   vertical-align: top; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr));
-  gap: 1.2rem 2rem; }
-figure { margin: 0; break-inside: avoid; min-width: 0; }
+.plots { display: flex; flex-wrap: wrap; gap: 1.2rem 2rem; margin: .5rem 0; }
+figure { margin: 0; break-inside: avoid; min-width: 0; flex: 1 1 min(100%, 300px); }
 figcaption { font-weight: 600; }
 .plot { display: flex; gap: .5rem; height: 130px; }
 .axis { display: flex; flex-direction: column; justify-content: space-between; width: 4.6rem;
@@ -49,10 +48,11 @@ figcaption { font-weight: 600; }
   font-size: 12px; line-height: 1; flex: none; }
 .times { display: flex; justify-content: space-between; padding-left: 5.1rem; font-size: 12px; }
 .lane .times { padding-left: 0; }
-svg { display: block; width: 100%; height: 100%; min-width: 0; overflow: hidden; }
+svg { display: block; width: 100%; height: 100%; min-width: 0; overflow: visible; }
 svg.row { height: 12px; background: var(--box); }
 svg.area { height: 60px; background: var(--box); }
 path { fill: none; vector-effect: non-scaling-stroke; stroke-width: 1.5px; }
+.dots { stroke-width: 7px; stroke-linecap: round; }
 .grid { stroke: var(--rule); stroke-width: 1px; }
 .band { fill: var(--band); stroke: none; }
 .middle { stroke: var(--main); }
@@ -86,5 +86,7 @@ summary { cursor: pointer; }
   --c3: #8b3fb5; --c4: #b0246b; --c5: #0e7c86; --c6: #7a6000; --c7: #5b6470; color-scheme: light; }
   body { max-width: none; padding: 0; font-size: 11pt; print-color-adjust: exact;
   -webkit-print-color-adjust: exact; }
-  pre { max-height: none; } h2 { break-after: avoid; } tr, .lane { break-inside: avoid; } }
+  h2 { margin-top: 1.2rem; } figure { flex-basis: 200px; } .plot { height: 90px; }
+  pre { max-height: none; display: block; } h2, h3 { break-after: avoid; } tr, .lane { break-inside: avoid; }
+  details::details-content { content-visibility: visible; block-size: auto; } }
 """

@@ -260,6 +260,12 @@ class Report(Details):
     failure: Annotated[ReportFailure | None, "the first failure"]
     usage: Annotated[SampledUsage | None, "the measurements with their samples; null if there are none"]
     usage_error: Annotated[str | None, "the reason if the engine cannot be queried for measurements"]
+    metrics: Annotated[
+        dict[str, list[list[float]]],
+        "the numbers that trackers have, by name: pairs of a time, in seconds since the epoch, or the number "
+        "of a run of a sweep, and the value",
+    ]
+    runs: Annotated[list[list[str]], "the table of the runs of a sweep, its heads first; empty if none"]
 
 
 class Ended(Identity):

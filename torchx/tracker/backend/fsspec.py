@@ -53,7 +53,9 @@ class FsspecTracker(TrackerBase):
     def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
         """Returns the artifacts of a run by name."""
         found = self._kept(run_id, "artifacts")
-        return {one["name"]: TrackerArtifact(one["name"], one["path"], one.get("metadata")) for one in found}
+        return {
+            one["name"]: TrackerArtifact(one["name"], one["path"], one.get("metadata")) for _, one in found
+        }
 
     def add_metadata(self, run_id: str, **kwargs: object) -> None:
         """Stores values by name; values that JSON cannot represent are stored as text."""
@@ -61,9 +63,12 @@ class FsspecTracker(TrackerBase):
 
     def metadata(self, run_id: str) -> Mapping[str, object]:
         """Returns the values of a run by name."""
-        return {
-            name: value for one in self._kept(run_id, "metadata") for name, value in one["metadata"].items()
-        }
+        kept = self._kept(run_id, "metadata")
+        return {name: value for _, one in kept for name, value in one["metadata"].items()}
+
+    def history(self, run_id: str) -> Iterable[tuple[float, Mapping[str, object]]]:
+        """Returns the reports of values of a run with their times, the oldest first."""
+        return [(int(name) / 1e9, one["metadata"]) for name, one in self._kept(run_id, "metadata")]
 
     def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
         """Notes that a run was made from another, or from an artifact of it."""
@@ -120,11 +125,14 @@ class FsspecTracker(TrackerBase):
         name = f"{time.time_ns() // 1000}{secrets.randbelow(1000):03}"
         self._write(f"{self._folder(run_id)}/{kind}/{name}", text)
 
-    def _kept(self, run_id: str, kind: str) -> Iterator[dict[str, Any]]:
-        paths = self._files(f"{self._folder(run_id)}/{kind}")
-        for path in sorted(paths, key=lambda path: (len(PurePosixPath(path).name), path)):
+    def _kept(self, run_id: str, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yields the reports of a run with the names of their files."""
+        folder = f"{self._folder(run_id)}/{kind}"
+        names = [PurePosixPath(path).name for path in self._files(folder)]
+        for name in sorted(names, key=lambda name: (len(name), name)):
+            path = f"{folder}/{name}"
             try:
-                yield load_json(self._text(path))
+                yield name, load_json(self._text(path))
             except ValueError as error:
                 raise StateError(f"{path} cannot be read: {error}", hint="remove it") from error
 
