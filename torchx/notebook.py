@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
-from torchx.specs.status import AppState, AppStatus, ReplicaStatus
+from torchx.scheduling.responses import COLOURS, html_table
+from torchx.specs.status import AppStatus, ReplicaStatus, is_terminal
 
 with lazy_imports:
     import fsspec
@@ -32,12 +33,6 @@ WORKSPACE = "memory://torchx-workspace/"
 
 LAST_LINES = 20
 """The number of log lines shown with an application."""
-
-_COLOURS = {
-    AppState.SUCCEEDED: "#2e7d32",
-    AppState.RUNNING: "#2e7d32",
-    AppState.FAILED: "#c62828",
-}
 
 
 def get_workspace() -> str:
@@ -98,21 +93,38 @@ class App:
             follow: go on until it has ended.
         """
         query = logs.LogQuery(tail=last, follow=follow)
-        held: dict[tuple[str, int], bytes] = {}
-        for chunk in self._runner.log_chunks(self.handle, query):
-            whose = (chunk.role, chunk.replica)
-            *lines, held[whose] = (held.get(whose, b"") + chunk.data).split(b"\n")
-            for line in lines:
-                yield f"{chunk.role}/{chunk.replica} {line.decode('utf-8', 'replace')}"
-        for (role, replica), rest in held.items():
-            if rest:
-                yield f"{role}/{replica} {rest.decode('utf-8', 'replace')}"
+        for chunk in logs.whole_lines(self._runner.log_chunks(self.handle, query)):
+            for line in logs.text_of(chunk.data).removesuffix("\n").split("\n"):
+                yield f"{chunk.role}/{chunk.replica} │ {line}"
 
     def log(self, last: int | None = None, *, follow: bool = False) -> None:
         """Prints its log; an interrupt of the cell leaves the application running."""
         try:
             for line in self.lines(last, follow=follow):
                 print(line)
+        except KeyboardInterrupt:
+            print(f"{self.handle} is still running")
+
+    def watch(self, interval: float = 2.0) -> None:
+        """Displays it until it has ended, and updates the display; elsewhere, prints each change.
+
+        An interrupt of the cell leaves the application running.
+
+        Args:
+            interval: seconds between two updates.
+        """
+        in_notebook = getattr(_shell(), "kernel", None) is not None
+        shown = sys.modules["IPython"].display.display(self, display_id=True) if in_notebook else None
+        before = None
+        try:
+            while before is None or not is_terminal(before):
+                state = self.status().state
+                if shown is not None:
+                    shown.update(self)
+                elif state is not before:
+                    print(f"{self.handle} {state.name}")
+                before = state
+                self._runner.wait(self.handle, timeout=interval)
         except KeyboardInterrupt:
             print(f"{self.handle} is still running")
 
@@ -142,33 +154,26 @@ def app(handle: str, runner: Runner | None = None) -> App:
 
 def status_html(status: AppStatus) -> str:
     """Returns the status of an application as an HTML table."""
-    rows = "".join(_row(role.role, replica) for role in status.roles for replica in role.replicas)
+    rows = [_row(role.role, replica) for role in status.roles for replica in role.replicas]
     first = status.first_failure
     why = (
         f"{first.role}/{first.replica} failed first: {_result(first.exit_code, first.signal)}"
         if first
         else ""
     )
-    heads = "".join(f"<th>{head}</th>" for head in ("replica", "state", "time", "result", "attempt"))
-    return (
-        f"<div><b>{_state(status.state)}</b> {html.escape(why)}</div>"
-        f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-    )
+    heads = ("replica", "state", "time", "result", "attempt")
+    state = f'<b style="color:{COLOURS.get(status.state.name, "inherit")}">{status.state.name}</b>'
+    return f"<div>{state} {html.escape(why)}</div>{html_table(heads, rows)}"
 
 
-def _row(role: str, replica: ReplicaStatus) -> str:
-    cells = [
-        html.escape(f"{role}/{replica.id}"),
-        _state(replica.state),
+def _row(role: str, replica: ReplicaStatus) -> list[str]:
+    return [
+        f"{role}/{replica.id}",
+        replica.state.name,
         _time(replica.started_at, replica.ended_at),
-        html.escape(_result(replica.exit_code, replica.signal)),
+        _result(replica.exit_code, replica.signal),
         f"{replica.attempt} of {replica.max_attempts}",
     ]
-    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
-
-
-def _state(state: AppState) -> str:
-    return f'<span style="color:{_COLOURS.get(state, "inherit")}">{state.name}</span>'
 
 
 def _result(exit_code: int | None, signal: str | None) -> str:
@@ -188,10 +193,15 @@ def load_ipython_extension(shell: Any) -> None:
     shell.display_formatter.formatters["text/html"].for_type(AppStatus, status_html)
 
 
+def _shell() -> Any:
+    """Returns the shell of IPython; None outside of it."""
+    ipython = sys.modules.get("IPython")
+    return None if ipython is None else ipython.get_ipython()
+
+
 def _turn_on() -> None:
     """Activates the notebook support if the module is imported in a notebook."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
+    shell = _shell()
     if shell is not None:
         load_ipython_extension(shell)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,11 @@ from typing import Any
 import pytest
 from project.sources import ROOT
 
-from torchx.notebook import get_workspace, status_html, workspacefile
+from torchx.notebook import app, get_workspace, status_html, workspacefile
+from torchx.runner import get_runner
+from torchx.scheduling.responses import AppList, ListAppResponse
+from torchx.specs.app import AppDef, Role
+from torchx.specs.status import AppState
 
 CELLS = [
     f"import sys; sys.path.insert(0, {str(ROOT)!r})",
@@ -33,6 +38,8 @@ shown.wait(timeout=60)
     "print(repr(shown)); shown.log(follow=True)",
     "shown.status()",
     "app('@last').handle == handle",
+    "app('@last').watch(interval=0.1)",
+    "runner.list('local_cwd')",
 ]
 
 
@@ -61,10 +68,13 @@ def test_a_notebook_from_its_cells_to_a_job_and_back(tmp_path: Path, monkeypatch
     assert "SUCCEEDED" in page and "python/0" in page and "local_cwd://torchx/train-" in page
     assert "trained on &lt;two&gt; GPUs" in page, "what a job prints is no HTML"
     text = outputs[6][0]["text"]
-    assert "SUCCEEDED\n" in text and "python/0 trained on <two> GPUs" in text
+    assert "SUCCEEDED\n" in text and "python/0 │ trained on <two> GPUs" in text
     assert not text.rstrip().endswith(f"in {tmp_path}"), "it ran in the workspace"
     assert "<table>" in outputs[7][0]["data"]["text/html"]
     assert outputs[8][0]["data"]["text/plain"] == "True"
+    (view,) = outputs[9]
+    assert "SUCCEEDED" in view["data"]["text/html"] and "trained on &lt;two&gt;" in view["data"]["text/html"]
+    assert "<td>train</td>" in re.sub(" style=[^>]*", "", outputs[10][0]["data"]["text/html"])
 
 
 def test_the_workspace_is_a_folder_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,3 +93,34 @@ def test_a_failure_is_shown_with_its_reason() -> None:
     failure = FirstFailure("trainer", 1, 1, signal="SIGKILL")
     page = status_html(AppStatus(AppState.FAILED, first_failure=failure))
     assert "trainer/1 failed first: SIGKILL" in page
+
+
+def test_a_view_elsewhere_prints_each_change(capsys: pytest.CaptureFixture[str]) -> None:
+    with get_runner() as runner:
+        handle = runner.run(AppDef("job", [Role("w", image="", entrypoint="true")]), "local_cwd")
+        app(handle, runner).watch(interval=0.01)
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last == f"{handle} SUCCEEDED"
+
+
+def test_lines_of_all_replicas_have_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    role = Role("w", image="", entrypoint="printf", args=["a\\nb"], num_replicas=2)
+    with get_runner() as runner:
+        handle = runner.run(AppDef("job", [role]), "local_cwd")
+        runner.wait(handle)
+        app(handle, runner).log()
+    assert sorted(capsys.readouterr().out.splitlines()) == ["w/0 │ a", "w/0 │ b", "w/1 │ a", "w/1 │ b"]
+
+
+def test_a_list_is_a_table_whose_text_is_escaped() -> None:
+    evil = "<script>\x1b[31m"
+    rows = AppList([ListAppResponse(evil, AppState.FAILED, name=evil, msg=evil, exit_code=0)])
+    page = rows._repr_html_()
+    assert "<script" not in page and "\x1b" not in page
+    assert page.count("&lt;script&gt;\\x1b[31m") == 3
+    assert '<td style="color:#c62828">FAILED</td>' in page and ">0</td>" in page
+
+
+def test_the_runner_lists_applications_as_a_table() -> None:
+    with get_runner() as runner:
+        assert "<table>" in runner.list("local_cwd")._repr_html_()

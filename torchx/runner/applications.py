@@ -17,7 +17,6 @@ from torchx.scheduling.base import (
     DescribeAppResponse,
     Glances,
     Kills,
-    ListAppResponse,
     LogChunks,
     Measures,
     Outlines,
@@ -26,6 +25,7 @@ from torchx.scheduling.base import (
 )
 from torchx.scheduling.pace import LONGEST, pause_after
 from torchx.scheduling.query import AppQuery
+from torchx.scheduling.responses import AppList
 from torchx.specs.handles import UnknownAppException
 
 with lazy_imports:
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from torchx.specs.status import AppStatus
 
 Deliveries = list["Delivery"]
-Apps = list[ListAppResponse]
 # named here, since within the class `list` is a method
 _FIRST_LOOK = 0.05
 """Seconds before the second poll of a scheduler without wake-up."""
@@ -288,7 +287,7 @@ class Applications(Engines):
         found = self.description(app_handle)
         return None if found is None else app.AppDef(found.name or found.app_id, found.roles, found.metadata)
 
-    def list(self, scheduler: str, cfg: RunOptions | None = None) -> Apps:
+    def list(self, scheduler: str, cfg: RunOptions | None = None) -> AppList:
         """Returns the applications that a scheduler knows, newest first.
 
         Args:
@@ -296,7 +295,7 @@ class Applications(Engines):
             cfg: its run options, if it needs some to connect.
         """
         with self._event("list", scheduler):
-            return [*self.select(scheduler, AppQuery(), cfg)]
+            return AppList(self.select(scheduler, AppQuery(), cfg))
 
     def log_lines(
         self,

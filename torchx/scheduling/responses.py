@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from torchx.lazy import lazy_imports
+from torchx.printable import printable
 from torchx.specs.status import NONE, AppState, EndCause, FirstFailure, RoleStatus, proven
+
+with lazy_imports:
+    import html
 
 if TYPE_CHECKING:
     from torchx.scheduling.query import AppQuery
@@ -120,3 +125,38 @@ class ListAppResponse:
     def __post_init__(self) -> None:
         if self.state is AppState.SUCCEEDED and self.exit_code:
             self.state = AppState.FAILED
+
+
+class AppList(list[ListAppResponse]):
+    """Applications, which a notebook displays as a table."""
+
+    def _repr_html_(self) -> str:
+        heads = ("application", "name", "state", "started", "exit", "")
+        rows = [
+            (
+                app.app_id,
+                app.name,
+                app.state.name,
+                app.started_at and f"{app.started_at.astimezone():%Y-%m-%d %H:%M}",
+                app.exit_code,
+                app.msg,
+            )
+            for app in self
+        ]
+        return html_table(heads, rows)
+
+
+COLOURS = {"SUCCEEDED": "#2e7d32", "RUNNING": "#2e7d32", "FAILED": "#c62828"}
+"""The colours of states in HTML."""
+
+
+def html_table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Returns a table as HTML; all text is escaped, and states have colours."""
+    head = "".join(f"<th>{html.escape(text)}</th>" for text in heads)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: object) -> str:
+    text = html.escape(printable(value))
+    return f'<td style="color:{COLOURS.get(text, "inherit")}">{text}</td>'
