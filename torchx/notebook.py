@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.scheduling.responses import COLOURS, html_table
-from torchx.specs.status import AppStatus, ReplicaStatus, is_terminal
+from torchx.specs.status import AppStatus, ReplicaStatus
 
 with lazy_imports:
     import fsspec
@@ -106,25 +106,22 @@ class App:
             print(f"{self.handle} is still running")
 
     def watch(self, interval: float = 2.0) -> None:
-        """Displays it until it has ended, and updates the display; elsewhere, prints each change.
+        """Displays it until it has ended, and updates the display; outside of a notebook, prints its log.
 
         An interrupt of the cell leaves the application running.
 
         Args:
             interval: seconds between two updates.
         """
-        in_notebook = getattr(_shell(), "kernel", None) is not None
-        shown = sys.modules["IPython"].display.display(self, display_id=True) if in_notebook else None
-        before = None
+        if getattr(_shell(), "kernel", None) is None:
+            self.log(follow=True)
+            print(self)
+            return
+        shown = sys.modules["IPython"].display.display(self, display_id=True)
         try:
-            while before is None or not is_terminal(before):
-                state = self.status().state
-                if shown is not None:
-                    shown.update(self)
-                elif state is not before:
-                    print(f"{self.handle} {state.name}")
-                before = state
+            while not self.status().is_terminal():
                 self._runner.wait(self.handle, timeout=interval)
+                shown.update(self)
         except KeyboardInterrupt:
             print(f"{self.handle} is still running")
 

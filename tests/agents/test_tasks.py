@@ -194,9 +194,13 @@ def test_find_a_component_and_its_flags(agent: Agent) -> None:
     assert "utils.sh" in names
     arguments = {each["name"]: each for each in agent.call("component", arguments=["utils.sh"])["arguments"]}
     assert arguments["num_replicas"] == {
-        "name": "num_replicas", "flags": ["--num_replicas"], "type": "INT", "required": False, "default": "1",
+        "name": "num_replicas",
+        "type": "INT",
+        "required": False,
+        "default": "1",
         "help": "number of replicas",
-    }  # fmt: skip
+    }
+    assert "*args" in arguments
 
 
 def test_run_a_component_of_a_file_that_prints(agent: Agent) -> None:

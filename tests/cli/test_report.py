@@ -75,7 +75,8 @@ def crowd(data: Mapping[str, Any], count: int) -> dict[str, Any]:
         }
         for number in range(count)
     ]  # fmt: skip
-    made["usage"] = {"source": "/proc", "interval": 1.0, "replicas": measured}
+    summary = {"w": "peak memory 9.0 GiB of 2.0 GiB (w/5)"}
+    made["usage"] = {"source": "/proc", "interval": 1.0, "replicas": measured, "summary": summary}
     return made
 
 
@@ -169,7 +170,8 @@ def test_a_sweep_has_a_table_of_its_runs_and_plots_over_them(
     made = page({**data, "metrics": {"loss": [[1, 0.3], [2, 0.2], [3, 0.1]]}})
     assert "3 runs, 1 failed" in made
     assert "<td>FAILED</td>" in made
-    assert 'class="dots c0" d="M0 0h2M500 70h2M1000 140h2"' in made
+    assert 'd="M0 0L500 70L1000 140"' in made
+    assert "<span>run 1</span><span>run 3</span>" in made
 
 
 def test_a_thousand_replicas_are_summarized(data: dict[str, Any]) -> None:
@@ -178,7 +180,7 @@ def test_a_thousand_replicas_are_summarized(data: dict[str, Any]) -> None:
     assert made.count('<path class="band"') == 5 + 1  # the measurements, and the running replicas
     assert "1000 replicas: range and median" in made
     assert "w/5, at most 9.0 GiB" in made
-    assert "9.0 GiB of 2.0 GiB" in made  # memMB has units of 1024
+    assert "<dt>w</dt><dd>peak memory 9.0 GiB of 2.0 GiB (w/5)</dd>" in made
     assert made.count('class="row"') == 1, "only the failed replica has a row of its own"
     assert "<summary>All 1000 replicas" in made
     assert "<summary>" not in page(crowd(data, MOST_SHOWN))
@@ -197,12 +199,12 @@ def test_few_replicas_have_lines_and_many_a_range() -> None:
             {"role": "w", "replica": k, "samples": [sample(1.0, cpu=float(k))]} for k in range(count)
         ]  # fmt: skip
 
-    few, many = (plot_of("cpu", replicas(count), 0.0, 1.0, 0.0) for count in (MOST_LINES, MOST_LINES + 1))
+    few, many = (plot_of("cpu", replicas(count), 0.0, 1.0) for count in (MOST_LINES, MOST_LINES + 1))
     assert few is not None
     assert many is not None
     assert (len(few.lines), few.high) == (MOST_LINES, [])
     assert (many.low, many.middle, many.high) == ([0.0] * BINS, [4.0] * BINS, [8.0] * BINS)
-    assert plot_of("gpu", replicas(3), 0.0, 1.0, 0.0) is None
+    assert plot_of("gpu", replicas(3), 0.0, 1.0) is None
     assert outliers({str(k): [1.0, 100.0 if k == 3 else 1.0] for k in range(9)}, [1.0, 1.0]) == ["3"]
 
 

@@ -39,6 +39,11 @@ shown.wait(timeout=60)
     "shown.status()",
     "app('@last').handle == handle",
     "app('@last').watch(interval=0.1)",
+    """
+from torchx.specs import AppDef, Role
+slow = app(runner.run(AppDef('slow', [Role('w', '', entrypoint='sleep', args=['1'])]), 'local_cwd'))
+slow.watch(interval=0.1)
+""",
     "runner.list('local_cwd')",
 ]
 
@@ -74,7 +79,9 @@ def test_a_notebook_from_its_cells_to_a_job_and_back(tmp_path: Path, monkeypatch
     assert outputs[8][0]["data"]["text/plain"] == "True"
     (view,) = outputs[9]
     assert "SUCCEEDED" in view["data"]["text/html"] and "trained on &lt;two&gt;" in view["data"]["text/html"]
-    assert "<td>train</td>" in re.sub(" style=[^>]*", "", outputs[10][0]["data"]["text/html"])
+    (view,) = outputs[10]
+    assert "SUCCEEDED" in view["data"]["text/html"], "it was updated in place"
+    assert "<td>train</td>" in re.sub(" style=[^>]*", "", outputs[11][0]["data"]["text/html"])
 
 
 def test_the_workspace_is_a_folder_in_memory(capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,12 +102,12 @@ def test_a_failure_is_shown_with_its_reason() -> None:
     assert "trainer/1 failed first: SIGKILL" in page
 
 
-def test_a_view_elsewhere_prints_each_change(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_view_elsewhere_prints_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    role = Role("w", image="", entrypoint="echo", args=["hi"])
     with get_runner() as runner:
-        handle = runner.run(AppDef("job", [Role("w", image="", entrypoint="true")]), "local_cwd")
-        app(handle, runner).watch(interval=0.01)
-    *_, last = capsys.readouterr().out.splitlines()
-    assert last == f"{handle} SUCCEEDED"
+        handle = runner.run(AppDef("job", [role]), "local_cwd")
+        app(handle, runner).watch()
+    assert capsys.readouterr().out.splitlines() == ["w/0 │ hi", f"{handle} SUCCEEDED"]
 
 
 def test_lines_of_all_replicas_have_their_names(capsys: pytest.CaptureFixture[str]) -> None:

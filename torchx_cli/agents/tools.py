@@ -288,22 +288,15 @@ def command_line(name: str, tool: Tool, arguments: Mapping[str, Any]) -> list[st
 
 def _texts(name: str, parameter: Parameter, value: Any) -> list[str]:
     """Returns the value of an argument as texts."""
-    wrong = UsageError(f"`{parameter.name}` of `{name}` takes {_TAKES[parameter.kind]}, got {value!r}")
-    if parameter.kind == "boolean":
-        if not isinstance(value, bool):
-            raise wrong
-        return []
-    if parameter.kind == "array":
-        if not isinstance(value, list):
-            raise wrong
-        items = value
-    elif parameter.kind == "object":
-        if not isinstance(value, dict):
-            raise wrong
+    kinds, expected = _TAKES[parameter.kind]
+    wrong = UsageError(f"`{parameter.name}` of `{name}` takes {expected}, got {value!r}")
+    if not isinstance(value, kinds):
+        raise wrong
+    if parameter.kind == "object":
         return [f"{key}={_text(item, wrong)}" for key, item in value.items()]
-    else:
-        items = [value]
-    return [_text(item, wrong) for item in items]
+    if parameter.kind == "boolean":
+        return []
+    return [_text(item, wrong) for item in (value if parameter.kind == "array" else [value])]
 
 
 def _text(value: Any, wrong: UsageError) -> str:
@@ -315,10 +308,11 @@ def _text(value: Any, wrong: UsageError) -> str:
     return str(value)
 
 
-_TAKES = {
-    "boolean": "true or false",
-    "array": "a list of texts",
-    "object": "an object with a text, a number or true or false for each name",
-    "integer": "a whole number",
-    "string": "a text",
+_TAKES: dict[str, tuple[Any, str]] = {
+    "boolean": (bool, "true or false"),
+    "array": (list, "a list of texts"),
+    "object": (dict, "an object with a text, a number or true or false for each name"),
+    "integer": ((int, str), "a whole number"),
+    "string": ((str, int, float), "a text"),
 }
+"""Kind of argument -> the types of its value, and their description."""

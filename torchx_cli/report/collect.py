@@ -17,7 +17,7 @@ from torchx.sweeps import results
 from torchx_cli.applications import short_name
 from torchx_cli.commands.describe import as_data
 from torchx_cli.commands.results import rows_of, sweep_of
-from torchx_cli.terminal import ending
+from torchx_cli.terminal import ending, usage_text
 from torchx_cli.terminal.masking import mask_text, secret_values
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ def collect(
         found = list(results.results(sweep_of(runner, handle, described), runner.scheduler, (), trackers))
         rows, heads = rows_of(found)
         data["runs"] = [heads, *([mask_text(text) for text, _ in row] for row in rows)]
-        amounts = [(r.run.number, {**r.metrics, "cpu": r.run.cpu, "memory": r.run.memory}) for r in found]
-        data["metrics"] = _metrics(amounts)
+        data["metrics"] = _metrics((result.run.number, result.metrics) for result in found)
     else:
         data["metrics"] = _metrics(report for tracker in trackers for report in _history(tracker, handle))
     return data
@@ -102,4 +101,8 @@ def _usage(runner: Runner, handle: str) -> tuple[dict[str, Any] | None, str | No
         usage = runner.usage(handle)
     except (TorchxError, OSError) as error:
         return None, mask_text(f"{error}")
-    return (usage.to_json(samples=True), None) if usage is not None else (None, None)
+    if usage is None:
+        return None, None
+    roles = dict.fromkeys(replica.role for replica in usage.replicas)
+    summary = {role: usage_text.usage_line(usage.of_role(role)) for role in roles}
+    return {**usage.to_json(samples=True), "summary": summary}, None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from torchx.printable import memory_size
@@ -64,8 +65,8 @@ def axis_of(key: str, low: float, high: float) -> Axis:
     return round(math.floor(low / step) * step, 12), round(math.ceil(max(high, low + span) / step) * step, 12)
 
 
-def plot(drawn: Plot) -> Element:
-    """Returns a plot with its title, axis and legend."""
+def plot(drawn: Plot, ends: Iterable[str]) -> Element:
+    """Returns a plot with its title, axis and legend, and texts for both ends of its time."""
     axis = axis_of(drawn.key, min(drawn.known), max(drawn.known))
     shapes = [element("path", "", {"class": "grid", "d": f"M0 0H{WIDTH}M0 {HEIGHT // 2}H{WIDTH}"})]
     if drawn.high:
@@ -75,22 +76,15 @@ def plot(drawn: Plot) -> Element:
         drawn.high
     )
     for number, (name, values) in enumerate(drawn.lines.items()):
-        shapes.append(
-            element(
-                "path", "", {"class": f"{drawn.shape} c{number % 8}", "d": line(values, axis, drawn.places)}
-            )
-        )
+        path = line(values, axis, drawn.places)
+        shapes.append(element("path", "", {"class": f"line c{number % 8}", "d": path}))
         known = [value for value in values if value is not None]
         peak = f"{name}, at most {amount(drawn.key, max(known))}"
         legend.append(element("li", peak, {"class": f"key c{number % 8}"}))
     title = TITLES.get(drawn.key, drawn.key)
-    svg = element(
-        "svg", shapes,
-        {"viewBox": f"0 -2 {WIDTH} {HEIGHT + 4}", "preserveAspectRatio": "none", "role": "img",
-         "aria-label": f"{title} over time"},
-    )  # fmt: skip
+    svg = _svg(shapes, HEIGHT, title, "lines")
     labels = [element("span", amount(drawn.key, end) if end else "0") for end in reversed(axis)]
-    times = [element("span", text) for text in drawn.ends]
+    times = [element("span", text) for text in ends]
     return element(
         "figure",
         [
@@ -115,35 +109,28 @@ def line(values: Values, axis: Axis, places: Sequence[float] = ()) -> str:
     >>> line([4.0, 5.0, 5.0], (4.0, 6.0), [0.0, 0.2, 1.0])
     'M0 140L200 70L1000 70'
     """
-    points, path = len(values) - 1, ""
-    places = places or [at / max(1, points) for at in range(len(values))]
-    for at, value in enumerate(values):
-        if value is None:
-            continue
-        begins = at == 0 or values[at - 1] is None
-        path += f"{'M' if begins else 'L'}{round(places[at] * WIDTH)} {_y(value, axis)}"
-        if begins and (at == points or values[at + 1] is None):
-            path += "h2"  # a single point
+    places = places or [at / max(1, len(values) - 1) for at in range(len(values))]
+    path = ""
+    for part in _known(values):
+        points = [f"{round(places[at] * WIDTH)} {_y(values[at] or 0.0, axis)}" for at in part]
+        path += "M" + "L".join(points) + "h2" * (len(part) == 1)
     return path
+
+
+def _known(values: Values) -> list[list[int]]:
+    """Returns the positions of the values that are known, those in a row together."""
+    parts = groupby(range(len(values)), key=lambda at: values[at] is not None)
+    return [list(part) for is_known, part in parts if is_known]
 
 
 def band(low: Values, high: Values, axis: Axis) -> str:
     """Returns the path of an area between two lines."""
-    points, path, at = len(low) - 1, "", 0
-    while at <= points:
-        end = at
-        while end <= points and low[end] is not None:
-            end += 1
-        if end > at:
-            upper = [f"{_x(k, points)} {_y(high[k] or 0.0, axis)}" for k in range(at, end)]
-            lower = [f"{_x(k, points)} {_y(low[k] or 0.0, axis)}" for k in reversed(range(at, end))]
-            path += "M" + "L".join(upper + lower) + "Z"
-        at = end + 1
+    path = ""
+    for part in _known(low):
+        area = [*((at, high[at]) for at in part), *((at, low[at]) for at in reversed(part))]
+        points = [f"{round(at * WIDTH / (len(low) - 1))} {_y(value or 0.0, axis)}" for at, value in area]
+        path += "M" + "L".join(points) + "Z"
     return path
-
-
-def _x(at: int, points: int) -> int:
-    return round(at * WIDTH / max(1, points))
 
 
 def _y(value: float, axis: Axis) -> int:
@@ -166,19 +153,18 @@ def attempts(replica: Mapping[str, Any], spans: Sequence[tuple[float, float, str
         )
         for begin, end, state, text in spans
     ]  # fmt: skip
-    return element(
-        "svg", bars,
-        {"viewBox": f"0 0 {WIDTH} 10", "preserveAspectRatio": "none", "class": "row", "role": "img",
-         "aria-label": f"attempts of {replica['role']}/{replica['id']}"},
-    )  # fmt: skip
+    return _svg(bars, 10, f"attempts of {replica['role']}/{replica['id']}", "row")
 
 
 def counts(running: Sequence[int], total: int) -> Element:
     """Returns the number of running replicas over time as an area."""
     zeros: Values = [0.0] * len(running)
     path = band(zeros, [float(count) for count in running], (0.0, float(max(1, total))))
-    return element(
-        "svg", [element("path", "", {"class": "band", "d": path})],
-        {"viewBox": f"0 0 {WIDTH} {HEIGHT}", "preserveAspectRatio": "none", "class": "area", "role": "img",
-         "aria-label": "running replicas over time"},
-    )  # fmt: skip
+    return _svg(
+        [element("path", "", {"class": "band", "d": path})], HEIGHT, "running replicas over time", "area"
+    )
+
+
+def _svg(shapes: Iterable[Element], height: int, label: str, kind: str) -> Element:
+    attributes = {"viewBox": f"0 0 {WIDTH} {height}", "preserveAspectRatio": "none", "role": "img"}
+    return element("svg", shapes, {**attributes, "aria-label": label, "class": kind})

@@ -10,9 +10,9 @@ from typing import Any
 
 from torchx_cli.report.drawing import TITLES, amount, plot
 from torchx_cli.report.html import Content, Element, document, element
-from torchx_cli.report.series import metric_plot, plot_of, runs_plot, span_of
+from torchx_cli.report.series import metric_plot, plot_of, span_of
 from torchx_cli.report.style import STYLE
-from torchx_cli.report.timeline import Replica, ended_how, replicas_of, seconds, timeline
+from torchx_cli.report.timeline import Replica, replicas_of, result_of, seconds, timeline
 from torchx_cli.terminal.output import counted
 from torchx_cli.terminal.times import duration
 
@@ -27,15 +27,14 @@ def page(data: Mapping[str, Any]) -> str:
         data: the data of :func:`torchx_cli.report.collect.collect`.
     """
     replicas = replicas_of(data)
-    span = _span(data, replicas)
+    span = _span(data)
     body = [
         *_head(data, replicas),
         *_failure(data["failure"]),
         *_details(data),
-        *_metrics(data, span),
+        *_metrics(data, span[0] if span else 0.0),
         *_timeline(replicas, span),
         *_plots(data, span),
-        *_usage_table(data),
         *_roles(data),
         *([] if data["runs"] else _all_replicas(replicas)),
     ]
@@ -116,36 +115,28 @@ def _failure(failure: Mapping[str, Any] | None) -> list[Element]:
     return [*parts, element("p", ["full log: ", element("code", failure["log"])])]
 
 
-def _span(data: Mapping[str, Any], replicas: list[Replica]) -> tuple[float, float] | None:
+def _span(data: Mapping[str, Any]) -> tuple[float, float] | None:
     """Returns the time from the first start to the end, or to the report."""
-    times = [
-        time
-        for replica in replicas
-        for attempt in replica["attempts"]
-        for time in (seconds(attempt["started_at"]), seconds(attempt["ended_at"]))
-        if time is not None
-    ]
-    if not times:
-        return None
-    end = seconds(data["ended_at"] or data["made_at"])
-    return min(times), max([*times, *([end] if end else [])])
+    begin, end = seconds(data["started_at"]), seconds(data["ended_at"] or data["made_at"])
+    return None if begin is None or end is None else (begin, max(begin, end))
 
 
-def _metrics(data: Mapping[str, Any], whole: tuple[float, float] | None) -> list[Element]:
+def _metrics(data: Mapping[str, Any], zero: float) -> list[Element]:
     """Returns the runs of a sweep, and the metrics as plots; single values as rows."""
     runs = data["runs"]
     parts = [_table(runs[0], runs[1:])] if runs else []
     plots, single = [], []
-    for name, points in data["metrics"].items():
-        if len(points) < 2:
-            single.append((name, amount(name, points[0][1])))
-        elif runs:
-            plots.append(plot(runs_plot(name, points)))
+    for name, unsorted in data["metrics"].items():
+        points = sorted(unsorted)
+        ends = [points[0][0], points[-1][0]]
+        if len(points) > 1:
+            texts = [f"run {end}" if runs else duration(end - zero) for end in ends]
+            plots.append(plot(metric_plot(name, points), texts))
         else:
-            points = sorted(points)
-            plots.append(plot(metric_plot(name, points, whole[0] if whole else points[0][0])))
-    parts += [element("div", plots, {"class": "plots"})] * bool(plots) + [_rows(single)] * bool(single)
-    return [element("h2", "Metrics"), *parts] if parts else []
+            single.append((name, amount(name, points[0][1])))
+    if plots:
+        parts.append(element("div", plots, {"class": "plots"}))
+    return [element("h2", "Metrics"), *parts, _rows(single)] if parts or single else []
 
 
 def _timeline(replicas: list[Replica], span: tuple[float, float] | None) -> list[Element]:
@@ -164,42 +155,15 @@ def _plots(data: Mapping[str, Any], whole: tuple[float, float] | None) -> list[E
         )
         return [heading, element("p", f"No measurements over time: {why}", {"class": "soft"})]
     zero = whole[0] if whole is not None else span[0]
-    plots = [plot_of(key, usage["replicas"], *span, zero) for key in TITLES]
-    drawn = [plot(found) for found in plots if found is not None]
-    missing = [TITLES[key] for key, found in zip(TITLES, plots, strict=True) if found is None]
-    note = f"; not available: {', '.join(missing)}" if missing else ""
-    source = f"From {usage['source']}{note}"
+    plots = [plot_of(key, usage["replicas"], *span) for key in TITLES]
+    ends = [duration(end - zero) for end in span]
+    drawn = [plot(found, ends) for found in plots if found is not None]
     return [
         heading,
         element("div", drawn, {"class": "plots"}),
-        element("p", source, {"class": "soft"}),
+        element("p", f"From {usage['source']}", {"class": "soft"}),
+        _rows(usage["summary"].items()),
     ]
-
-
-def _usage_table(data: Mapping[str, Any]) -> list[Element]:
-    usage = data["usage"]
-    if usage is None or not usage["replicas"]:
-        return []
-    rows = []
-    for role in data["app"]["roles"]:
-        measured = [replica for replica in usage["replicas"] if replica["role"] == role["name"]]
-        peaks = [replica for replica in measured if replica["peak_memory"] is not None]
-        cpus = [(r["mean_cpu"], r["seconds"]) for r in measured if r["mean_cpu"] is not None]
-        total = sum(lasted for _, lasted in cpus)
-        mean = sum(cpu * lasted for cpu, lasted in cpus) / total if total else None
-        largest = max(peaks, key=lambda replica: replica["peak_memory"], default=None)
-        resource = role["resource"]
-        cpu, memory = resource.get("cpu", -1), resource.get("memMB", -1)
-        rows.append(
-            [
-                role["name"],
-                amount("cpu", mean) + (f" of {cpu}" if cpu > 0 else ""),
-                amount("memory", largest["peak_memory"] if largest else None)
-                + (f" of {amount('memory', memory * (1 << 20))}" if memory > 0 else ""),
-                f"{largest['role']}/{largest['replica']}" if largest else "",
-            ]
-        )
-    return [_table(("Role", "Mean CPU", "Peak memory", "Largest replica"), rows)]
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[Content]]) -> Element:
@@ -245,22 +209,18 @@ def _pairs(values: Mapping[str, Any]) -> Content:
 def _all_replicas(replicas: list[Replica]) -> list[Element]:
     rows = []
     for replica in replicas:
-        last = replica["attempts"][-1] if replica["attempts"] else None
-        started, ended = (last["started_at"], last["ended_at"]) if last else (None, None)
-        first, end = seconds(started), seconds(ended)
-        lasted = "" if first is None or end is None else duration(end - first)
+        lasted = replica["duration"]
         rows.append(
             [
                 f"{replica['role']}/{replica['id']}",
                 element("span", replica["state"], {"class": f"state {replica['state'].lower()}"}),
-                ended_how(last) if last else "",
-                str(len(replica["attempts"])),
-                _when(started),
-                lasted,
-                replica["hostname"] or "",
+                result_of(replica),
+                _when(replica["started_at"]),
+                "" if lasted is None else duration(lasted),
+                replica["hostname"],
             ]
         )
-    heads = ("Replica", "State", "Result", "Attempts", "Started", "Duration", "Host")
+    heads = ("Replica", "State", "Result", "Started", "Duration", "Host")
     table = _table(heads, rows)
     if len(rows) > MOST_SHOWN:
         table = element("details", [element("summary", f"All {len(rows)} replicas"), table])

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx_cli.terminal.times import duration
-
 BINS = 160
 """Number of points of a plot."""
 
@@ -29,25 +27,21 @@ class Plot:
 
     Attributes:
         key: the name of the measurement in a sample, or of a metric.
-        ends: the texts at both ends of the axis.
         lines: values of single replicas, by name.
         low: the smallest values of all replicas; empty if all replicas have lines.
         middle: the medians.
         high: the largest values.
         count: the number of measured replicas.
         places: the places of the values, from 0 to 1; empty for equal distances.
-        shape: ``line`` or ``dots``.
     """
 
     key: str
-    ends: tuple[str, str]
     lines: dict[str, Values] = field(default_factory=dict)
     low: Values = field(default_factory=list)
     middle: Values = field(default_factory=list)
     high: Values = field(default_factory=list)
     count: int = 0
     places: Sequence[float] = ()
-    shape: str = "line"
 
     @property
     def known(self) -> list[float]:
@@ -64,31 +58,20 @@ def span_of(replicas: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None
     return begin, max(max(sample["time"] for sample in samples), begin + 1e-3)
 
 
-def metric_plot(name: str, points: Sequence[Sequence[float]], zero: float) -> Plot:
-    """Returns the plot of a metric over time.
+def metric_plot(name: str, points: Sequence[Sequence[float]]) -> Plot:
+    """Returns the plot of a metric.
 
     Args:
         name: its name.
-        points: at least two times, in seconds since the epoch, each with a value; in order.
-        zero: the time at which the application started.
+        points: places on the axis, in order, each with a value.
     """
-    shown = [*points[:: len(points) // MOST_POINTS + 1], points[-1]]
     begin, end = points[0][0], points[-1][0]
-    places = [(time - begin) / ((end - begin) or 1.0) for time, _ in shown]
-    lines: dict[str, Values] = {f"last {points[-1][1]:.6g}": [value for _, value in shown]}
-    return Plot(name, (duration(begin - zero), duration(end - zero)), lines, places=places)
+    shown = points[:: len(points) // MOST_POINTS + 1]
+    places = [(place - begin) / ((end - begin) or 1.0) for place, _ in shown]
+    return Plot(name, {f"last {points[-1][1]:.6g}": [value for _, value in shown]}, places=places)
 
 
-def runs_plot(name: str, points: Sequence[Sequence[float]]) -> Plot:
-    """Returns the plot of the values that a metric has in the runs of a sweep, as single points."""
-    values = [part for _, value in points for part in (value, None)]
-    ends = f"run {points[0][0]}", f"run {points[-1][0]}"
-    return Plot(name, ends, {"all runs": values[:-1]}, shape="dots")
-
-
-def plot_of(
-    key: str, replicas: Sequence[Mapping[str, Any]], begin: float, end: float, zero: float
-) -> Plot | None:
+def plot_of(key: str, replicas: Sequence[Mapping[str, Any]], begin: float, end: float) -> Plot | None:
     """Returns the plot of a measurement, None if no replica has it.
 
     Args:
@@ -96,7 +79,6 @@ def plot_of(
         replicas: the attempts of the replicas, each with ``role``, ``replica`` and ``samples``.
         begin: the start of the plot.
         end: its end.
-        zero: the time at which the application started.
     """
     grids: dict[str, Values] = {}
     for replica in replicas:
@@ -106,15 +88,15 @@ def plot_of(
             fill(grids.setdefault(name, [None] * BINS), samples, key, begin, end)
     if not grids:
         return None
-    plot = Plot(key, (duration(begin - zero), duration(end - zero)), count=len(grids))
+    plot = Plot(key, count=len(grids))
     if len(grids) <= MOST_LINES:
         plot.lines = grids
         return plot
     for column in zip(*grids.values(), strict=True):
-        known = sorted(value for value in column if value is not None)
-        plot.low.append(known[0] if known else None)
-        plot.middle.append(known[len(known) // 2] if known else None)
-        plot.high.append(known[-1] if known else None)
+        known = sorted(value for value in column if value is not None) or [None]
+        plot.low.append(known[0])
+        plot.middle.append(known[len(known) // 2])
+        plot.high.append(known[-1])
     plot.lines = {name: grids[name] for name in outliers(grids, plot.middle)}
     return plot
 

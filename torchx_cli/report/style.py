@@ -52,7 +52,6 @@ svg { display: block; width: 100%; height: 100%; min-width: 0; overflow: visible
 svg.row { height: 12px; background: var(--box); }
 svg.area { height: 60px; background: var(--box); }
 path { fill: none; vector-effect: non-scaling-stroke; stroke-width: 1.5px; }
-.dots { stroke-width: 7px; stroke-linecap: round; }
 .grid { stroke: var(--rule); stroke-width: 1px; }
 .band { fill: var(--band); stroke: none; }
 .middle { stroke: var(--main); }

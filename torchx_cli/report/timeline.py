@@ -46,8 +46,8 @@ def timeline(replicas: Sequence[Replica], begin: float, end: float) -> list[Elem
     """
     shown, content = list(replicas), []
     if len(shown) > MOST_ROWS:
-        usual = Counter(_result(replica) for replica in replicas).most_common(1)[0][0]
-        unusual = [replica for replica in replicas if _result(replica) != usual]
+        usual = Counter(result_of(replica) for replica in replicas).most_common(1)[0][0]
+        unusual = [replica for replica in replicas if result_of(replica) != usual]
         shown = unusual[:MOST_ROWS]
         text = f"Running replicas over time, at most {len(replicas)}; most of them: {usual}"
         area = counts(_running(replicas, begin, end), len(replicas))
@@ -65,12 +65,12 @@ def timeline(replicas: Sequence[Replica], begin: float, end: float) -> list[Elem
         cells += [
             element("span", f"{replica['role']}/{replica['id']}"),
             attempts(replica, spans),
-            element("span", _result(replica)),
+            element("span", result_of(replica)),
         ]
     return [*content, element("div", cells, {"class": "lanes"})] if cells else content
 
 
-def _result(replica: Replica) -> str:
+def result_of(replica: Replica) -> str:
     """Returns the result of a replica and the number of its attempts."""
     last = replica["attempts"][-1] if replica["attempts"] else None
     text = ended_how(last) if last else replica["state"].lower()

@@ -75,3 +75,4 @@ class SampledUsage(AppUsage):
     """The measurements of an application and its replicas, with samples."""
 
     replicas: Annotated[list[SampledReplica], "an object for each attempt"]
+    summary: Annotated[dict[str, str], "the peaks and means of each role, as `status` shows them"]

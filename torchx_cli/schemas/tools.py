@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 
 class RunOption(TypedDict):
-    """A run option of a scheduler."""
+    """A run option of a scheduler, or an argument of a component."""
 
     name: Annotated[str, "the name of the option"]
     type: Annotated[str, "the type of the value"]
@@ -26,23 +26,12 @@ class ListedComponent(TypedDict):
     problems: Annotated[list[str], "why it cannot be run"]
 
 
-class ComponentArgument(TypedDict):
-    """An argument of a component."""
-
-    name: Annotated[str, "the name; of a field of a dataclass OBJECT.FIELD"]
-    flags: Annotated[list[str], "its flags; empty for the arguments after the flags"]
-    type: Annotated[str, "the form of its value, as in INT, KEY=TEXT,… or a | b"]
-    required: Annotated[bool, "whether it must be given"]
-    default: Annotated[str | None, "its value if it is not given, as on a command line; null for none"]
-    help: Annotated[str, "its meaning"]
-
-
 class ComponentHelp(TypedDict):
     """The output of `torchx run --json COMPONENT --help`."""
 
     name: Annotated[str, "the component"]
     description: Annotated[str, "its purpose"]
-    arguments: Annotated[list[ComponentArgument], "its arguments"]
+    arguments: Annotated[list[RunOption], "its arguments; `*NAME` for those that follow the flags"]
 
 
 class LintProblem(TypedDict):

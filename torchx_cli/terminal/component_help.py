@@ -78,8 +78,7 @@ def as_data(component: Component, configured: Mapping[str, RawValue]) -> dict[st
 def _argument(parameter: Parameter, given: RawValue | None) -> dict[str, Any]:
     default = _written(parameter) if given is None else str(given.value)
     return {
-        "name": parameter.name,
-        "flags": list(parameter.flags),
+        "name": parameter.name if parameter.flags else f"*{parameter.name}",
         "type": parameter.type_name,
         "required": parameter.required and given is None,
         "default": mask({parameter.name: default})[parameter.name],
