@@ -41,7 +41,9 @@ docs: venv-dev       ## run the examples and check the links of README.md and do
 	$(BIN)/python -m pytest tests/docs
 
 site: venv-dev       ## build the documentation site, site/index.html; a warning is an error
-	$(BIN)/python -m sphinx -q -W --keep-going -b html docs site
+	@rm -rf build/site # an interrupted build leaves half a page, newer than its source
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
+	rm -rf site && mv build/site site
 
 pictures: venv-dev   ## take the pictures of the terminal again, docs/pictures/*.svg
 	$(BIN)/python docs/pictures.py

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+
+import json_tables  # noqa: E402
 
 import torchx.scheduling.base  # noqa: E402
 from torchx.specs import CfgVal, Role  # noqa: E402
@@ -32,7 +34,10 @@ extensions = [
 exclude_patterns = ["demo", "pictures"]
 html_theme = "furo"
 html_title = f"torchx {__version__}"
-html_static_path: list[str] = []
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+# quotes and dashes stay as written, so that they can be copied
+smartquotes = False
 
 # the pages are read as files too: links to headings, images in HTML
 myst_heading_anchors = 3
@@ -71,7 +76,12 @@ LINKS = {
 
 
 def included_file(app: Any, docname: str, source: list[str]) -> None:
-    """Replaces the comment at the start of a page by the file that it names, with the links of the site."""
+    """Replaces the comment at the start of a page by the file that it names, with the links of the site.
+
+    The page of JSON output gets its tables.
+    """
+    if docname == "outputs":
+        source[0] += f"\n{json_tables.generated()}"
     named = re.match(r"<!-- text: (\S+) -->", source[0])
     if named is None:
         return

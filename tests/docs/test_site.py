@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import browser
 import pytest
 
 from docs.pages import ROOT
+from torchx_cli.schemas.outputs import OUTPUTS
 
 # one process: the site is built once, which may take minutes beside other work
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("site"), pytest.mark.timeout(600)]
@@ -87,6 +89,45 @@ def test_every_page_can_be_reached_from_the_front_page(site: Path) -> None:
     front = (site / "index.html").read_text(encoding="utf-8")
     pages = {p.stem for p in (ROOT / "docs").glob("*.md")} | {p.stem for p in (ROOT / "docs").glob("*.rst")}
     assert not [page for page in pages - {"index"} if f'href="{page}.html' not in front]
+
+
+def test_the_site_has_the_output_of_every_command(site: Path) -> None:
+    titles = re.findall(r"<h2>([^<]*)<", (site / "outputs.html").read_text(encoding="utf-8"))
+    assert {name for title in titles for name in title.split(", ")} >= {*OUTPUTS, "Errors"}
+
+
+def test_quotes_are_as_written(site: Path) -> None:
+    for page in (*site.glob("*.html"), *site.glob("api/*.html")):
+        found = re.findall(r".{20}[“”‘’].{20}", page.read_text(encoding="utf-8"))
+        assert not found, f"{page.name}: {found}"
+
+
+@pytest.mark.skipif(browser.program() is None, reason="needs Chromium: apt install chromium")
+def test_pages_fit_a_phone(site: Path) -> None:
+    """Long lines, tables and pictures scroll in their place; the page does not."""
+    for name in ("index", "commands", "debugging", "outputs", "compatibility"):
+        with browser.browser() as page:
+            page.open(site / f"{name}.html")
+            page.resize(390, 900)
+            assert page.evaluate("document.documentElement.scrollWidth") == 390, name
+            widths = page.evaluate("[...document.querySelectorAll('article p > img')].map(i => i.width)")
+            assert all(width > 600 for width in widths), f"{name}: the text of a picture is too small"
+
+
+def test_an_interrupted_build_leaves_no_half_pages(tmp_path: Path) -> None:
+    """The first build is killed while it writes; as Sphinx, the second keeps a page newer than its source."""
+    (tmp_path / "bin").mkdir()
+    python = tmp_path / "bin" / "python"
+    python.write_text(
+        "#!/bin/bash\nfolder=${@: -1}; mkdir -p $folder; [ -e $folder/index.html ] && exit\n"
+        "if [ -e again ]; then echo whole > $folder/index.html; exit; fi\n"
+        "echo half > $folder/index.html; touch again; kill -KILL $$\n"
+    )
+    python.chmod(0o755)
+    command = ["make", "-f", str(ROOT / "Makefile"), "-o", "venv-dev", "site", "BIN=bin"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode != 0
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    assert (tmp_path / "site" / "index.html").read_text() == "whole\n"
 
 
 def test_the_site_can_be_searched(site: Path) -> None:
