@@ -126,7 +126,7 @@ os.execve("/bin/sleep", ["sleep", "600"], dict())
 
 
 def with_daemon(tmp_path: Path, script: str = "sleep 600") -> tuple[str, Process]:
-    """A job one of whose processes has left all that could tell where it belongs."""
+    """A job with a process that has left everything that shows its origin."""
     file = tmp_path / "pid"
     daemon = tmp_path / "daemon.py"
     daemon.write_text(NAMELESS.format(file=file))

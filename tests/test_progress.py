@@ -15,7 +15,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchx.scheduling.progress.STILL", 0.1)
 
 
-def test_what_is_quick_is_not_told() -> None:
+def test_quick_work_is_not_reported() -> None:
     lines: list[str] = []
     with Ongoing(lines.append, "pulling a:1") as ongoing:
         ongoing.update("1 of 2 layers")
@@ -24,7 +24,7 @@ def test_what_is_quick_is_not_told() -> None:
 
 
 @pytest.mark.usefixtures("_impatient")
-def test_what_takes_long_is_reported_when_it_changes_and_now_and_then_when_it_does_not() -> None:
+def test_slow_work_is_reported_on_change_and_occasionally() -> None:
     lines: list[str] = []
     with Ongoing(lines.append, "pulling a:1") as ongoing:
         wait_until(lambda: lines == ["pulling a:1"], "it is reported")
@@ -43,7 +43,7 @@ def test_what_will_take_long_is_reported_at_once() -> None:
 
 
 @pytest.mark.usefixtures("_impatient")
-def test_who_draws_gets_no_lines_but_the_last_and_learns_of_the_end_also_after_an_error() -> None:
+def test_drawing_observer_gets_last_line_and_end_after_error() -> None:
     class Drawing(list[str]):
         """Takes lines, and draws."""
 

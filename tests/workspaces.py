@@ -21,12 +21,12 @@ class Runs:
 
     Attributes:
         jobs: the applications.
-        told: what was told of the last submission.
+        answer: the notes on the last submission.
         digests: of all images that may have been built.
     """
 
     jobs: Jobs
-    told: list[str] = field(default_factory=list)
+    answer: list[str] = field(default_factory=list)
     digests: set[str] = field(default_factory=set)
 
     def dryrun(self, folder: Path | str, *roles: Role, **cfg: CfgVal) -> AppDryRunInfo[DockerJob]:
@@ -43,8 +43,8 @@ class Runs:
 
     def submit(self, info: AppDryRunInfo[DockerJob]) -> str:
         """Submits a request, and returns what its replicas print until they end."""
-        self.told = []
-        info.on_progress = self.told.append
+        self.answer = []
+        info.on_progress = self.answer.append
         app_id = scheduler().schedule(info)
         self.jobs.ids.append(app_id)
         ended(app_id)

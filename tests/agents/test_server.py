@@ -91,7 +91,7 @@ def is_running(pid: int) -> bool:
     return False
 
 
-def test_a_blocking_wait_delays_no_other_call_and_can_be_cancelled(raw: Raw, sleeper: str) -> None:
+def test_blocking_wait_delays_no_other_call(raw: Raw, sleeper: str) -> None:
     raw.call(1, "wait", handles=[sleeper])
     raw.call(2, "wait", handles=[sleeper])
     waiting = wait_until(lambda: len(pids := raw.children()) == 2 and pids, "both wait")
@@ -142,7 +142,7 @@ def test_progress_is_reported_while_a_call_continues(monkeypatch: pytest.MonkeyP
     assert str(heard[0]).startswith("wait continues after ")
 
 
-def test_without_the_package_the_error_has_the_command_that_installs_it() -> None:
+def test_without_package_error_has_command_that_installs_it() -> None:
     code = (
         "import sys; sys.modules['mcp'] = sys.modules['mcp_types'] = None\n"
         "from torchx_cli.main import main; sys.exit(main(['mcp']))"
@@ -253,7 +253,7 @@ def test_invalid_arguments_run_nothing(name: str, arguments: dict[str, Any], mes
         tools.command_line(name, tools.TOOLS[name], arguments)
 
 
-def test_bytes_that_are_not_text_do_not_end_the_server(raw: Raw) -> None:
+def test_bytes_that_are_not_text_do_not_end_server(raw: Raw) -> None:
     done = torchx("run", "-s", "local_cwd", "--detach", "utils.sh", "true # \udcff")
     app_id = done.stdout.strip()
     raw.call(1, "describe", handle=app_id)
@@ -277,9 +277,7 @@ def test_bytes_that_are_not_text_do_not_end_the_server(raw: Raw) -> None:
         ),
     ],
 )
-def test_an_error_of_a_command_with_lines_has_its_code(
-    raw: Raw, arguments: dict[str, Any], code: str
-) -> None:
+def test_error_of_command_with_lines_has_its_code(raw: Raw, arguments: dict[str, Any], code: str) -> None:
     raw.call(1, "log", **arguments)
     result = raw.receive()["result"]
     assert result["isError"]

@@ -263,7 +263,7 @@ def test_list_the_events_of_an_application(agent: Agent, failed: str) -> None:
     assert (kinds[0], kinds[-1]) == ("submitted", "ended")
 
 
-def test_an_action_that_is_not_allowed_and_errors_change_nothing(agent: Agent, failed: str) -> None:
+def test_action_that_is_not_allowed_and_errors_change_nothing(agent: Agent, failed: str) -> None:
     error = agent.call("delete", handles=[failed], fails=True)["error"]
     assert (error["code"], error["hint"]) == (
         "not_allowed",
@@ -274,7 +274,7 @@ def test_an_action_that_is_not_allowed_and_errors_change_nothing(agent: Agent, f
     assert agent.call("status", handle=failed, roles="sh")
 
 
-def test_values_of_variables_are_in_no_argument_and_no_answer(agent: Agent) -> None:
+def test_values_of_variables_are_in_no_output(agent: Agent) -> None:
     value = canary()
     with Watched(value) as watched:
         agent.run("utils.sh", "echo token=$API_KEY", env=[f"API_KEY={value}"])

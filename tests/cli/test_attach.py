@@ -65,7 +65,7 @@ def status(handle: str) -> dict[str, Any]:
     return found
 
 
-def test_the_first_ctrl_c_cancels_and_the_rest_of_the_output_is_shown() -> None:
+def test_first_ctrl_c_cancels_and_shows_remaining_output() -> None:
     process, handle = attached("trap 'echo cleaning up; exit 0' TERM; echo up; while :; do sleep 0.05; done")
     process.send_signal(signal.SIGINT)
     out, err, code = finish(process)
@@ -162,7 +162,7 @@ def test_an_application_that_is_cancelled_from_elsewhere() -> None:
     assert "CANCELLED after" in err
 
 
-def test_a_handle_that_stdout_does_not_take_comes_on_stderr() -> None:
+def test_handle_that_stdout_does_not_take_comes_on_stderr() -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run(
             [*COMMAND, "run", "c.py:app", "--line", "echo up; exit 5"],
@@ -173,7 +173,7 @@ def test_a_handle_that_stdout_does_not_take_comes_on_stderr() -> None:
     assert "app/0 │ up\n" in done.stderr
 
 
-def test_ctrl_c_before_there_is_anything_to_cancel_counts_when_there_is(
+def test_ctrl_c_before_the_submission_counts_after_it(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     done: list[str] = []
@@ -199,7 +199,7 @@ def test_a_second_ctrl_c_before_the_start_leaves() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def test_ctrl_c_stops_what_may_be_stopped_also_when_it_came_before() -> None:
+def test_ctrl_c_stops_the_wait_also_if_earlier() -> None:
     with Interrupts() as interrupts:
         interrupts.allow_stop(True)
         with pytest.raises(KeyboardInterrupt):

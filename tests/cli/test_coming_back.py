@@ -32,7 +32,7 @@ def leave(line: str, *words: str) -> str:
 UNTIL_GO = "while ! test -e go; do sleep 0.02; done"
 
 
-def test_attach_shows_what_was_and_what_comes_and_ends_with_the_result() -> None:
+def test_attach_shows_earlier_and_new_lines_and_the_result() -> None:
     app_id = leave(f"seq 30; {UNTIL_GO}; echo done; exit 7")
     wait_until(lambda: torchx("log", app_id).stdout.endswith(" 30\n"), "it has written")
     process = start("attach", app_id, "-n", "2")
@@ -96,7 +96,7 @@ def test_of_several_the_one_that_failed_first_counts() -> None:
     assert data[0]["first_failure"]["exit_code"] == 4
 
 
-def test_a_time_limit_has_a_code_of_its_own_and_ends_nothing() -> None:
+def test_time_limit_has_its_own_code_and_ends_nothing() -> None:
     app_id = leave(UNTIL_GO)
     done = torchx("wait", app_id, "--timeout", "0.1")
     assert (done.returncode, done.stdout) == (124, "")

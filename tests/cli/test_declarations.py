@@ -51,7 +51,7 @@ def test_a_run_stays_attached_where_the_scheduler_declares_it(
     assert [handle.partition(":")[0] for handle in waited] == ["attaching"]
 
 
-def test_host_names_are_shown_unless_all_replicas_run_on_one_machine(
+def test_host_names_are_shown_for_several_machines_only(
     runner: Runner, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for scheduler, nodes in (("local_plain", True), ("attaching", False)):
@@ -82,7 +82,7 @@ def test_the_declarations_of_the_engines() -> None:
     }
 
 
-def test_the_command_line_guesses_nothing_from_the_start_of_a_name() -> None:
+def test_command_line_guesses_nothing_from_start_of_name() -> None:
     import ast
 
     wrong = [

@@ -30,7 +30,7 @@ def test_this_machine_is_fine(capsys: pytest.CaptureFixture[str]) -> None:
     assert {finding["what"]: finding["verdict"] for finding in findings}["state home"] == "ok"
 
 
-def test_an_engine_that_was_named_and_does_not_answer_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+def test_named_engine_that_does_not_answer_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
     result = look(capsys, code=1)
     (docker,) = result["local_docker"]
     assert docker["verdict"] == "wrong"

@@ -205,7 +205,7 @@ def test_colours_can_be_forced_except_for_programs(
         assert "\x1b" not in shown(env, "status", "a/b")
 
 
-def test_a_short_run_says_that_it_succeeded_on_a_terminal_only() -> None:
+def test_short_run_says_that_it_succeeded_on_terminal_only() -> None:
     shown, code = on_terminal("run", "utils.echo")
     assert code == 0
     assert re.search(r"\necho-\w+ succeeded in 0\.\d s\n$", shown)
@@ -271,7 +271,7 @@ def test_a_quick_operation_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     assert window.getvalue() == ""
 
 
-def test_lines_are_updated_in_place_and_printed_whole_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_updated_in_place_and_whole_at_end(monkeypatch: pytest.MonkeyPatch) -> None:
     window = terminal(monkeypatch)
     screen = Screen(window)
     screen.show(["first \x1b[2J", "x" * 100])

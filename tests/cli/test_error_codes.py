@@ -67,6 +67,6 @@ def test_every_class_of_errors_has_a_described_code() -> None:
     assert {"unknown_application", "engine_error", "not_owner"} <= codes <= set(CODES)
 
 
-def test_an_argument_replaces_the_code_of_the_class_and_adds_facts() -> None:
+def test_argument_replaces_code_of_class_and_adds_facts() -> None:
     error = TorchxError("no", code="ambiguous_name", facts={"given": "a"})
     assert (error.code, error.facts, TorchxError("no").code) == ("ambiguous_name", {"given": "a"}, "error")

@@ -126,7 +126,7 @@ def test_ready_waits_for_each_replica(capsys: pytest.CaptureFixture[str]) -> Non
     local.scheduler().cancel(app_id)
 
 
-def test_a_log_line_is_printed_whether_it_exists_or_follows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_line_is_printed_whether_it_exists_or_follows(capsys: pytest.CaptureFixture[str]) -> None:
     app_id = submit(sh("echo epoch 1; sleep 0.2; echo epoch 2; echo epoch 2 again; sleep 600"))
     assert main(["wait", app_id, "--for", "log:^epoch [2-9]"]) == 0
     assert capsys.readouterr().out == "epoch 2\n"
@@ -148,7 +148,7 @@ def test_a_timeout_interrupts_the_search_for_a_pattern() -> None:
     local.scheduler().cancel(app_id)
 
 
-def test_a_line_that_is_printed_in_parts_is_searched_as_a_whole() -> None:
+def test_line_printed_in_parts_is_searched_as_a_whole() -> None:
     app_id = submit(sh("printf 'epoch '; sleep 0.3; echo 7; printf 'no end'"))
     assert main(["wait", app_id, "--for", "log:^epoch 7$"]) == 0
     assert main(["wait", app_id, "--for", "log:^no end$"]) == 0
@@ -195,7 +195,7 @@ def test_a_timeout_holds_while_a_long_log_is_read(monkeypatch: pytest.MonkeyPatc
     local.scheduler().cancel(app_id)
 
 
-def test_a_stall_is_never_reported_for_an_application_that_ended_without_one() -> None:
+def test_ended_application_without_a_stall_never_meets_stalled() -> None:
     app_id = submit(sh("true"))
     assert main(["wait", app_id, "--for", "stalled"]) == 3
 

@@ -73,9 +73,7 @@ def test_the_last_lines_are_short_and_come_soon(piece: bytes) -> None:
     st.integers(1, 4),
     st.integers(1, 5),
 )
-def test_the_last_lines_do_not_depend_on_the_pieces_they_come_in(
-    pieces: list[bytes], count: int, size: int
-) -> None:
+def test_last_lines_do_not_depend_on_pieces(pieces: list[bytes], count: int, size: int) -> None:
     whole = b"".join(pieces)
     parts = [chunk(whole[at : at + size]) for at in range(0, len(whole), size)]
     expected = [
@@ -85,7 +83,7 @@ def test_the_last_lines_do_not_depend_on_the_pieces_they_come_in(
     assert last_lines_of(whole.decode(), count) == (expected[-count:] if whole else [])
 
 
-def test_a_long_line_is_marked_and_no_character_is_cut() -> None:
+def test_long_line_is_marked_and_no_character_is_cut() -> None:
     (line,) = last_lines([chunk("é".encode() * 5000), chunk(b"\n")], 10)
     assert line == "é" * 2048 + ".."
     (line,) = last_lines([chunk(b"x" + "é".encode() * 5000)], 10)

@@ -127,7 +127,7 @@ def test_each_flag_has_one_meaning() -> None:
     assert used == {*known}
 
 
-def test_a_flag_takes_a_value_in_all_commands_or_in_none() -> None:
+def test_flag_takes_value_in_all_commands_or_in_none() -> None:
     kinds: dict[str, dict[bool, list[str]]] = {}
     for command, params, _ in commands():
         for param in params:
@@ -150,7 +150,7 @@ def is_read(command: str, params: list[Any], text: str) -> str:
         return ""
 
 
-def test_a_whole_flag_is_never_read_as_a_part_of_another() -> None:
+def test_whole_flag_is_never_read_as_part_of_another() -> None:
     for command, params, _ in commands():
         own = {same(spelling) for param in params for spelling in (*param.opts, *param.secondary_opts)}
         for spelling in meanings():

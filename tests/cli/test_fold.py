@@ -53,14 +53,14 @@ def test_equal_lines_become_one_line_with_the_replicas() -> None:
     )  # fmt: skip
 
 
-def test_a_line_of_one_replica_is_printed_before_the_equal_line_that_follows_it() -> None:
+def test_line_of_one_replica_is_printed_before_equal_lines() -> None:
     shown = printed(chunk(0, "start 0", "warning", "end 0"), chunk(1, "start 1", "warning", "end 1"))
     assert [line.split("│ ")[1] for line in shown.splitlines()] == [
         "start 0", "start 1", "(2x) warning", "end 0", "end 1"
     ]  # fmt: skip
 
 
-def test_a_line_that_one_replica_repeats_is_not_folded_with_itself() -> None:
+def test_line_repeated_by_one_replica_is_not_folded() -> None:
     shown = printed(chunk(0, "a", "a", "b", "a"), chunk(1, "a", "b", "a"))
     assert [line.split("│ ")[1] for line in shown.splitlines()] == ["(2x) a", "a", "(2x) b", "(2x) a"]
 
@@ -93,7 +93,7 @@ def test_prefixes_of_torchrun_are_folded_and_named() -> None:
     ]
 
 
-def test_other_brackets_and_a_line_without_a_prefix_are_not_ranks() -> None:
+def test_other_brackets_and_line_without_prefix_are_not_ranks() -> None:
     lines = ["[epoch1]: x", "[epoch2]: x", "x", "[rank0]: x", "[rank01]: x", " [rank1]: x", "[rank1] x"]
     assert [line.split("│ ")[1] for line in printed(chunk(0, *lines)).splitlines()] == lines
 
@@ -105,7 +105,7 @@ def test_numbers_are_not_masked() -> None:
     ]
 
 
-def test_an_unfinished_line_waits_for_its_end_and_ends_with_its_attempt() -> None:
+def test_unfinished_line_waits_for_its_end_or_attempt() -> None:
     parts = [chunk(0, "half", end=""), chunk(1, "half"), chunk(0, ""), chunk(0, "cut", end="")]
     again = chunk(0, "again", attempt=2)
     assert printed(*parts, again).splitlines() == [

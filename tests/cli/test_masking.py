@@ -92,7 +92,7 @@ def _no_memory() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", SECRET.split())
-def test_each_name_of_a_secret_is_masked_in_every_form(name: str) -> None:
+def test_each_name_of_secret_is_masked_in_every_form(name: str) -> None:
     assert looks_secret(name)
     forms = [f"{name}={CANARY}", f"export {name}='{CANARY} {CANARY}'", f'{{"{name}": "{CANARY}", "N": 1}}']
     forms += [f"N:1;{name}:{CANARY};M:2", f"{name}: {CANARY}", f"  {name}: {CANARY}\n  N: 1"]
@@ -225,7 +225,7 @@ def test_masking_is_linear(piece: str) -> None:
     assert time.process_time() - began < 4  # a quarter of a second; with a quadratic pattern, minutes
 
 
-def test_secrets_of_an_application_are_masked_in_all_later_output(
+def test_secrets_of_application_are_masked_in_all_later_output(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     app = AppDef(
@@ -305,7 +305,7 @@ def test_no_command_shows_a_secret(
     assert f"ACME_PIN={MASK}" in shown
 
 
-def test_quoted_lines_of_a_log_are_masked_and_the_log_is_not(
+def test_quoted_log_lines_are_masked_the_log_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -173,7 +173,7 @@ def test_data_keeps_its_form() -> None:
 
 
 @given(st.from_regex(masking_text._TOKENS))
-def test_each_form_of_a_token_has_a_part_that_is_searched_first(token: str) -> None:
+def test_each_form_of_token_has_a_part_searched_first(token: str) -> None:
     assert any(part in token for part in masking_text._TOKEN_PARTS)
 
 

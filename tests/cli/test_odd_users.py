@@ -99,7 +99,7 @@ def test_a_home_that_is_unknown_is_an_error() -> None:
         ["queue"],
     ],
 )
-def test_root_makes_no_state_home_in_the_home_of_a_user(folder: Path, words: list[str]) -> None:
+def test_root_makes_no_state_home_in_home_of_user(folder: Path, words: list[str]) -> None:
     """As with `sudo env HOME=...`: the user could not use it."""
     home = folder / "home"
     done = torchx(folder, *words, uid=0, env={"TORCHX_HOME": None, "HOME": str(home)})

@@ -34,7 +34,7 @@ from torchx_cli.terminal.times import ago, duration, parse_time
 NOW = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
 
 
-def test_what_has_ended_at_an_unknown_time_does_not_last_until_now() -> None:
+def test_unknown_end_does_not_last_until_now() -> None:
     attempt = AttemptStatus(1, AppState.FAILED, started_at=NOW)
     replica = ReplicaStatus(0, AppState.FAILED, "worker", "node1", attempts=[attempt])
     status = AppStatus(AppState.FAILED, roles=[RoleStatus("worker", [replica])], started_at=NOW)
@@ -53,7 +53,7 @@ def test_a_table_is_aligned_by_what_is_seen() -> None:
     assert table(rows, ("A", "B"), io.StringIO()) == ["A     B", "名前  x", "long  y"]
 
 
-def test_a_narrow_list_drops_names_last_if_ids_do_not_begin_with_them(
+def test_narrow_list_drops_names_outside_ids_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("torchx_cli.terminal.display.width_of", lambda stream: 44)
@@ -71,7 +71,7 @@ def test_a_narrow_list_drops_names_last_if_ids_do_not_begin_with_them(
     assert heads("train-x7k2m9cdq1w") == ["APP", "STATE", "STARTED", "EXIT"]
 
 
-def test_columns_are_dropped_for_a_message_that_could_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_are_dropped_for_an_unreadable_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchx_cli.terminal.display.width_of", lambda stream: 40)
     lines = table(
         [[("a" * 20, ""), ("b" * 10, ""), ("out of memory", "")]], ("A", "B", ""), io.StringIO(), spare=["B"]
@@ -243,7 +243,7 @@ def test_what_is_masked_keeps_its_shape() -> None:
     assert isinstance(shown.metadata["place"], Place)
 
 
-def test_a_dry_run_shows_no_secret_of_the_run_options(
+def test_dry_run_shows_no_secret_of_run_options(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "inherited")
@@ -310,7 +310,7 @@ def test_chunks_without_names_are_what_was_written() -> None:
     assert printed(chunk(b"a\nb\n"), prefix=False, timestamps=True) == b"- a\n- b\n"
 
 
-def test_a_line_that_comes_in_pieces_stays_on_one_line() -> None:
+def test_line_that_comes_in_pieces_stays_on_one_line() -> None:
     result = printed(chunk(b"a"), chunk(b"b"), chunk(b"c\nd"), chunk(b"e\n", 10), chunk(b"f"))
     assert result.decode() == "w/0  │ abc\nw/0  │ d\nw/10 │ e\nw/0  │ f\n"
     assert printed(chunk(b"a"), chunk(b"b\nc"), chunk(b"d"), prefix=False) == b"ab\ncd"
@@ -353,7 +353,7 @@ class OneLog(Runner):
         ("a\x0bb\x0cc\x85d\u2028e\n".encode(), ["abcde"]),
     ],
 )
-def test_the_last_lines_are_those_that_a_terminal_would_show(written: bytes, shown: list[str]) -> None:
+def test_last_lines_are_those_that_terminal_would_show(written: bytes, shown: list[str]) -> None:
     status = AppStatus(AppState.FAILED, first_failure=FirstFailure("w", 0, 1, exit_code=1))
     with OneLog(written) as runner:
         lines = failure_lines(runner, "local_cwd://s/app-1", status, io.StringIO(), name="app-1")

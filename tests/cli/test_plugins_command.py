@@ -65,7 +65,7 @@ def torchx(packages: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, path, *words], capture_output=True, text=True)
 
 
-def test_each_plugin_is_reported_with_its_origin_and_what_is_wrong(packages: Path) -> None:
+def test_each_plugin_is_reported_with_origin_and_problem(packages: Path) -> None:
     done = torchx(packages, "plugins", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     reported = {(row["kind"], row["name"]): row for row in json.loads(done.stdout)}
@@ -104,7 +104,7 @@ def test_broken_plugins_break_no_command(packages: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.long
-def test_commands_for_all_schedulers_go_on_without_a_broken_one(packages: Path) -> None:
+def test_commands_for_all_schedulers_go_on_without_broken_one(packages: Path) -> None:
     for words in (["runopts"], ["configure", "--print"], ["prune", "--dryrun"], ["list"]):
         done = torchx(packages, *words)
         assert done.returncode == 0, (words, done.stderr)

@@ -163,7 +163,7 @@ def test_an_image_that_is_in_use_stays(home: Home) -> None:
     assert image.is_dir()
 
 
-def test_no_line_is_lost_when_the_list_is_written_anew(home: Home) -> None:
+def test_no_line_is_lost_when_list_is_written_anew(home: Home) -> None:
     for number in range(200):
         job(home, f"j-{number}")
     stop = threading.Event()

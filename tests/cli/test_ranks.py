@@ -58,7 +58,7 @@ def trainer(*lines: str, code: int = 1, rank: int = 1, file: str = "<N/A>", end:
     return done.stdout.strip().rpartition("/")[2]
 
 
-def test_the_lines_of_the_rank_that_failed_first_are_shown() -> None:
+def test_lines_of_rank_that_failed_first_are_shown() -> None:
     name = trainer(
         "[0]:hello", "[1]:hello", "[1]:[rank1]: Traceback", "[1]:[rank1]: ValueError: bad shard", "[0]:step 2"
     )
@@ -102,7 +102,7 @@ def test_the_stack_of_a_crashed_program_is_shown() -> None:
     ]
 
 
-def test_the_oldest_error_file_of_all_replicas_names_the_first_rank() -> None:
+def test_oldest_error_file_of_all_replicas_names_first_rank() -> None:
     Path("trainer.sh").write_text(
         'number=$1; folder="$PET_LOG_DIR/run_$1/attempt_0/1"; mkdir -p "$folder"; file="$folder/error.json"\n'
         'report() { sed "s|FILE|$file|; s|RANK|$((2 * $number + 1))|" report; }\n'
@@ -132,7 +132,7 @@ def test_the_oldest_error_file_of_all_replicas_names_the_first_rank() -> None:
     assert lines[at + 1] == "  │ ValueError: the cause"
 
 
-def test_an_error_file_of_an_earlier_attempt_is_no_cause() -> None:
+def test_error_file_of_earlier_attempt_is_no_cause() -> None:
     Path("trainer.sh").write_text(
         'folder="$PET_LOG_DIR/old/attempt_0/1"; mkdir -p "$folder"; echo "{}" > "$folder/error.json"\n'
         'touch -d "2 days ago" "$folder/error.json"; cat text; exit 1\n',
@@ -201,7 +201,7 @@ def test_a_missing_interpreter_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "regex", [None, "", "b$", "^", "(?x) a # comment", "(?s).", "(?P<n>a)(?P=n)", "(?i)A|B"]
 )
-def test_a_pattern_within_the_lines_of_a_rank_means_the_same(regex: str | None) -> None:
+def test_pattern_within_lines_of_rank_means_same(regex: str | None) -> None:
     texts = ["[3]:ab", "[3]:", "[3]:aa", "[2]:ab", "b", "[3]:[rank4]: ab", "[0]:[rank3]: ab"]
     both = re.compile(lines_of_ranks([3], ["w"], regex))
     alone, other = re.compile(lines_of_ranks([3], ["w"])), re.compile(regex or "")

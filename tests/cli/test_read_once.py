@@ -49,7 +49,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Counter[
     yield _opened
 
 
-def test_a_run_reads_the_configuration_and_makes_the_run_options_once(
+def test_run_reads_configuration_and_makes_run_options_once(
     opened: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
@@ -73,7 +73,7 @@ def test_a_run_reads_the_configuration_and_makes_the_run_options_once(
         "config show",
     ],
 )
-def test_a_command_that_masks_its_output_reads_the_configuration_once(
+def test_command_that_masks_its_output_reads_configuration_once(
     command: str, opened: Counter[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     app_id = submit(role("echo ACME_X=canary; exit 1"))

@@ -93,7 +93,7 @@ def test_the_status_as_json_is_one_shape() -> None:
     assert (wrong.returncode, wrong.stderr) == (1, f"error: {handle} has no role `y`\n  its roles: w, x\n")
 
 
-def test_of_a_crowd_only_the_unusual_are_reported_one_by_one() -> None:
+def test_of_crowd_only_unusual_are_reported_one_by_one() -> None:
     handle = run('test "${replica_id}" != 17 || exit 3', "--n", "20", cfg="fail_fast=no")
     lines = torchx("status", handle).stdout.splitlines()
     assert len([line for line in lines if line.startswith("  17  FAILED")]) == 1
@@ -101,7 +101,7 @@ def test_of_a_crowd_only_the_unusual_are_reported_one_by_one() -> None:
     assert any("more are not shown (list them with -o json)" in line for line in lines)
 
 
-def test_log_of_all_of_a_role_and_of_some_replicas() -> None:
+def test_log_of_all_of_role_and_of_some_replicas() -> None:
     handle = run("echo out ${replica_id}; echo err ${replica_id} >&2", "--n", "3")
     every = torchx("log", handle)
     assert every.returncode == 0
@@ -225,7 +225,7 @@ def test_cancel() -> None:
     assert (again.returncode, again.stderr) == (0, f"{short(handle)} has already ended: CANCELLED\n")
 
 
-def test_nothing_is_cancelled_when_one_of_them_is_not_known() -> None:
+def test_nothing_is_cancelled_if_one_is_unknown() -> None:
     handle = run("exec sleep 60", detach=True)
     assert torchx("cancel", handle, "local_cwd://torchx/nope").returncode == 1
     assert not answer("status", handle, "--json")["ended_at"]

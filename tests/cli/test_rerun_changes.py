@@ -139,7 +139,7 @@ def test_options_of_the_same_scheduler_override_the_recorded_ones() -> None:
 
 @pytest.mark.long
 @pytest.mark.docker
-def test_an_image_with_a_workspace_is_built_for_another_scheduler(folder: Path) -> None:
+def test_image_with_workspace_is_built_for_another_scheduler(folder: Path) -> None:
     (folder / "src").mkdir()
     (folder / "src" / "name").write_text("first")
     args = ["run", "-s", "local_docker", "--workspace", "src", "utils.sh", "--image", IMAGE, "cat name >&2"]

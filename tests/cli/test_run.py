@@ -106,7 +106,7 @@ def handle_of(component: str) -> str:
     return torchx("run", "-s", "local_cwd", component).stdout.split()[0]
 
 
-def test_a_dry_run_on_slurm_names_the_files_of_the_job() -> None:
+def test_dry_run_on_slurm_names_files_of_job() -> None:
     words = ("c.py:app", "echo an argument")
     short = torchx("run", "-s", "slurm", "--dryrun", *words)
     flagged = torchx("run", "-s", "slurm", "--dryrun", "--", *words)
@@ -124,7 +124,7 @@ def test_a_dry_run_on_slurm_names_the_files_of_the_job() -> None:
     assert "#|   'echo an argument'" in full.stdout
 
 
-def test_the_handle_is_all_of_stdout_and_the_output_comes_on_stderr() -> None:
+def test_handle_is_on_stdout_and_output_on_stderr() -> None:
     done = torchx("run", "-s", "local_cwd", "utils.echo", "--msg", "hi")
     assert done.returncode == 0
     assert done.stdout.startswith("local_cwd://torchx/echo-")
@@ -168,7 +168,7 @@ def test_a_signal_is_named_with_what_it_often_means() -> None:
     assert "out-of-memory" in done.stderr
 
 
-def test_of_one_replica_the_last_lines_are_not_shown_twice() -> None:
+def test_of_one_replica_last_lines_are_not_shown_twice() -> None:
     done = torchx("run", "c.py:app", "echo once; exit 1")
     assert done.stderr.count("once") == 2  # the line itself, and the command to run it again
     assert "  │ once" not in done.stderr
@@ -279,7 +279,7 @@ def test_a_profile(folder: Path) -> None:
     assert (plain, big) == (2, 9)
 
 
-def test_a_workspace_of_the_configuration_that_cannot_be_used_is_reported() -> None:
+def test_workspace_of_configuration_that_cannot_be_used_is_reported() -> None:
     config("[cli:run]\nworkspace = .\n")
     done = torchx("run", "utils.echo")
     assert done.returncode == 0
@@ -399,7 +399,7 @@ def test_the_help_of_a_component() -> None:
     assert answer("list", "-o", "json") == []
 
 
-def test_on_a_terminal_there_is_colour_and_nothing_wider_than_the_window() -> None:
+def test_terminal_gets_colour_and_no_wider_lines() -> None:
     shown, code = on_terminal(
         "run", "c.py:pair", "--first", "echo up; exit 1", "--second", "sleep 60", columns=50
     )
@@ -434,9 +434,7 @@ def test_without_unicode() -> None:
         (["exit 127"], ""),
     ],
 )
-def test_a_flag_after_the_first_argument_is_explained_if_no_program_was_found(
-    args: list[str], hint: str
-) -> None:
+def test_flag_after_arguments_is_explained_if_no_program_exists(args: list[str], hint: str) -> None:
     done = torchx("run", "-s", "local_cwd", "utils.sh", *args)
     assert done.returncode == 127
     assert done.stderr.endswith(f"\n{hint}\n" if hint else "\n")

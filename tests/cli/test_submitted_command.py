@@ -53,13 +53,13 @@ def test_the_names_and_files_of_secrets_are_shown() -> None:
     assert not any("canary" in text.stdout + text.stderr for text in (done, described, rerun))
 
 
-def test_a_dry_run_and_a_very_long_command_line_are_not_recorded() -> None:
+def test_dry_run_and_very_long_command_are_not_recorded() -> None:
     assert settings.COMMAND_LINE not in torchx("run", "--dryrun", "utils.echo").stdout
     assert torchx("run", "utils.echo", "--msg", "x" * 20_000).returncode == 0
     assert answer("describe", "@last", "-o", "json")["command_line"] is None
 
 
-def test_other_users_of_an_engine_see_the_command_line_without_values() -> None:
+def test_other_users_of_engine_see_command_line_without_values() -> None:
     metadata = {
         settings.COMMAND_LINE: "torchx run a --x canary",
         settings.COMMAND_NAMES: "torchx run a --x …",
@@ -74,7 +74,7 @@ def test_other_users_of_an_engine_see_the_command_line_without_values() -> None:
     assert "canary" not in (write_record(older, {}) or "")
 
 
-def test_a_command_line_that_other_users_can_write_is_ignored() -> None:
+def test_command_line_that_other_users_can_write_is_ignored() -> None:
     """Otherwise `rerun --set` would run the component in a file that they name."""
     app = AppDef("a", [Role("r", "", entrypoint="x")])
     command = {settings.COMMAND_LINE: "torchx run /tmp/canary.py:f", "k": "v"}

@@ -108,7 +108,7 @@ def test_secrets_are_in_no_record() -> None:
     assert found("--tag", "api_key") == [handle]
 
 
-def test_the_list_of_ended_jobs_has_tags_only_if_there_are_some() -> None:
+def test_list_has_tags_only_if_there_are_some() -> None:
     """Earlier versions read the records of jobs whose lines have fields that they do not know."""
     run()
     run("--tag", "a=é")

@@ -174,7 +174,7 @@ def test_an_error_restores_the_terminal(tmp_path: Path) -> None:
         assert "a defect" in terminal.written.rpartition(LEAVE)[2]
 
 
-def test_an_application_that_ended_remains_and_is_not_read_again() -> None:
+def test_application_that_ended_remains_and_is_not_read_again() -> None:
     app_id = leave("exit 3")
     torchx("wait", app_id)
     calls: list[str] = []
@@ -189,7 +189,7 @@ def test_an_application_that_ended_remains_and_is_not_read_again() -> None:
     assert json.dumps(shown[0].to_json())
 
 
-def test_the_last_line_of_a_replica_that_was_followed_by_many_others() -> None:
+def test_last_line_of_a_replica_before_many_others() -> None:
     script = (
         "if test ${replica_id} = 1; then echo first; echo; touch ready; exec sleep 600; fi; "
         f"until test -e ready; do sleep 0.05; done; seq {3 * TAIL}; exec sleep 600"
@@ -203,7 +203,7 @@ def test_the_last_line_of_a_replica_that_was_followed_by_many_others() -> None:
     assert [replica.last for replica in shown[0].replicas] == [str(3 * TAIL), "first"]
 
 
-def test_replicas_that_are_not_reached_in_a_round_are_read_in_the_next() -> None:
+def test_replicas_missed_in_a_round_are_read_in_next() -> None:
     chunks = [
         LogChunk("w", replica, 1, Stream.STDOUT, float(replica + 1), b"x\n" * TAIL + b"%d\n" % replica)
         for replica in range(2 * MOST_READS)

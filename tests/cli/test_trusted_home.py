@@ -65,7 +65,7 @@ def answer_of_doctor() -> list[dict[str, str]]:
     return found
 
 
-def test_a_home_that_others_may_write_to_is_made_private(home: Path) -> None:
+def test_home_that_others_may_write_to_is_made_private(home: Path) -> None:
     home.chmod(0o777)
     assert answer("list", "-s", "local_cwd", "-o", "json")[0]["state"] == "UNKNOWN"
     assert home.stat().st_mode & 0o777 == 0o700

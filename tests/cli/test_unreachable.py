@@ -58,7 +58,7 @@ class Absent(MemoryScheduler):
 @pytest.mark.parametrize(
     "command", ["status", "describe", "log", "cancel", "delete", "wait", "attach", "exec"]
 )
-def test_what_no_engine_that_answers_has_may_be_where_none_did(
+def test_unknown_application_may_be_on_an_unreachable_engine(
     command: str, use: Use, capsys: pytest.CaptureFixture[str]
 ) -> None:
     use(memory=MemoryScheduler, down=Down, also=Down, absent=Absent)
@@ -150,7 +150,7 @@ def test_the_last_one_may_be_where_no_engine_answers(use: Use, capsys: pytest.Ca
     )
 
 
-def test_what_belongs_to_another_user_has_an_exit_code_of_its_own(
+def test_application_of_another_user_has_its_own_exit_code(
     use: Use, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Foreign(MemoryScheduler):
@@ -187,7 +187,7 @@ class Stops(MemoryScheduler):
         raise StateError("the engine has stopped")
 
 
-def test_wait_ends_with_the_error_alone_when_the_engine_stops(
+def test_wait_ends_with_error_alone_when_engine_stops(
     use: Use, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cmd_wait, "PATIENCE", 0.01)
@@ -210,7 +210,7 @@ def test_wait_ends_with_the_error_alone_when_the_engine_stops(
     assert capfd.readouterr().err == "error: the engine has stopped\n"
 
 
-def test_why_it_waits_is_not_said_when_the_engine_stops(
+def test_no_reason_of_waiting_when_engine_stops(
     use: Use, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     class Breaks(MemoryScheduler):

@@ -67,7 +67,7 @@ def test_a_failure_is_explained_in_one_answer() -> None:
         assert torchx(*command.split()[1:], "--dryrun" if "rerun" in command else "--json").returncode == 0
 
 
-def test_a_running_application_shows_the_last_line_of_each_replica(folder: Path) -> None:
+def test_running_application_shows_last_line_of_each_replica(folder: Path) -> None:
     names = "touch ready-$(basename $TORCHX_REPLICA); sleep 600"
     script = f"test $TORCHX_REPLICA = sh/2 && echo stuck || echo waits; {names}"
     handle = torchx("run", "-d", "utils.sh", "--num_replicas", "3", script).stdout.strip()
@@ -126,7 +126,7 @@ def test_an_answer_is_small(text: str) -> None:
     assert data["replicas"] == {"FAILED": 64}
 
 
-def test_an_engine_without_logs_and_records_of_other_runs_is_explained(
+def test_engine_without_logs_and_earlier_runs_is_explained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with get_runner() as runner:

@@ -145,7 +145,7 @@ def with_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("with_plugin")
-def test_a_plugin_that_makes_a_local_scheduler_has_its_own_jobs() -> None:
+def test_plugin_that_makes_local_scheduler_has_its_own_jobs() -> None:
     with get_runner("s") as runner:
         handle = runner.run(ECHO, "lab")
         status = runner.wait(handle)
@@ -177,7 +177,7 @@ def test_a_replica_knows_the_handle_of_its_plugin() -> None:
         assert [*runner.log_lines(handle, "r")] == [f"{handle}\n"]
 
 
-def test_the_built_in_scheduler_is_one_of_the_documented_class() -> None:
+def test_built_in_scheduler_is_one_of_documented_class() -> None:
     scheduler = create_scheduler("local_cwd", "s")
     assert isinstance(scheduler, LocalScheduler)
     assert not isinstance(scheduler, Persistent)
@@ -198,14 +198,14 @@ class Finished:
         return DescribeAppResponse(app_id=app_id, state=state)
 
 
-def test_a_log_is_followed_to_the_end_of_the_application(tmp_path: Path) -> None:
+def test_log_is_followed_to_end_of_application(tmp_path: Path) -> None:
     file = tmp_path / "log"
     states = [AppState.PENDING, AppState.RUNNING, AppState.RUNNING, AppState.SUCCEEDED]
     scheduler: Any = Finished(file, states)
     assert [*LogIterator("a", str(file), scheduler)] == ["more\n", "more\n"]
 
 
-def test_a_log_that_is_not_followed_ends_with_the_file(tmp_path: Path) -> None:
+def test_log_that_is_not_followed_ends_with_file(tmp_path: Path) -> None:
     file = tmp_path / "log"
     file.write_text("one\ntwo")
     scheduler: Any = Finished(tmp_path / "other", [AppState.RUNNING])

@@ -35,7 +35,7 @@ def test_components_are_validated(tmp_path: Path) -> None:
     assert "`cfg` has no type annotation" in outcome(lambda case: case.validate(bad, "job")).failures[0][1]
 
 
-def test_components_are_run_in_a_state_home_of_the_test() -> None:
+def test_components_are_run_in_state_home_of_test() -> None:
     home = os.environ.get("TORCHX_HOME")
     used = []
 

@@ -36,7 +36,7 @@ def test_what_stands_on_the_command_line() -> None:
     assert app.name == app.roles[0].name == "train"
 
 
-def test_several_nodes_meet_at_replica_0_on_a_port_of_the_job() -> None:
+def test_several_nodes_meet_at_replica_0() -> None:
     app = dist.torchrun(script="train.py", j="2x4")
     (role,) = app.roles
     assert (role.num_replicas, role.min_replicas) == (2, 2)
@@ -47,7 +47,7 @@ def test_several_nodes_meet_at_replica_0_on_a_port_of_the_job() -> None:
     assert "--rdzv_id 'train-x1' " in filled.args[1]
 
 
-def test_a_port_that_is_requested_is_taken_as_it_is() -> None:
+def test_port_that_is_requested_is_taken_as_it_is() -> None:
     app = dist.torchrun(script="train.py", j="2x4", rdzv_port=4711)
     assert option(app, "--rdzv_endpoint") == "$${${rank0_env}:=localhost}:4711"
     assert app.roles[0].port_map == {"c10d": 4711}
@@ -104,7 +104,7 @@ def test_ddp_is_torchrun() -> None:
 
 
 @pytest.mark.parametrize("word", ["two words", "it's", "$HOME", "`id`", "a;b", "", "*"])
-def test_what_a_user_writes_reaches_the_script_as_it_is(word: str) -> None:
+def test_what_user_writes_reaches_script_as_it_is(word: str) -> None:
     assert words(dist.torchrun(word, script="my train.py"))[-2:] == ["my train.py", word]
 
 

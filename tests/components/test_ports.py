@@ -78,7 +78,7 @@ def test_what_was_leased_before_a_failure_is_given_back(free: range) -> None:
         assert sorted(leases.ports.values()) == list(free)
 
 
-def test_another_process_never_gets_it_until_the_holder_is_dead(free: range) -> None:
+def test_another_process_never_gets_it_until_holder_is_dead(free: range) -> None:
     pool = range(free[0], free[0] + 1)
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(pool[0]), str(pool[0] + 1)], stdout=subprocess.PIPE, text=True

@@ -54,7 +54,7 @@ def test_sh_takes_a_command_line_or_words(args: list[str], output: str) -> None:
     assert run(utils.sh(*args)) == output
 
 
-def test_sh_hands_the_words_to_another_entrypoint_as_they_are() -> None:
+def test_sh_hands_words_to_another_entrypoint_as_they_are() -> None:
     assert run(utils.sh("-c", "print('a b')", entrypoint=sys.executable)) == "a b\n"
 
 

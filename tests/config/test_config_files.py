@@ -88,7 +88,7 @@ def test_the_variable_names_the_only_file(home: Path, project: Path, monkeypatch
     assert find_files().paths == ()
 
 
-def test_a_missing_file_of_the_variable_is_an_error_of_both_kinds(
+def test_missing_file_of_variable_is_error_of_both_kinds(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHXCONFIG", "gone.ini")
@@ -105,7 +105,7 @@ def test_given_folders_are_the_only_ones(home: Path, project: Path, tmp_path: Pa
     assert find_configs([str(tmp_path / "nothing"), str(tmp_path / "other")]) == [str(other)]
 
 
-def test_a_strangers_file_in_a_folder_for_all_is_passed_over(
+def test_strangers_file_in_folder_for_all_is_passed_over(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if os.getuid() != 0:
@@ -155,7 +155,7 @@ def test_unknown_sections_and_keys(project: Path, text: str, message: str, hint:
     assert (error.value.hint or "").startswith(hint or "")
 
 
-def test_sections_of_former_schedulers_and_of_plugins_do_no_harm(project: Path) -> None:
+def test_sections_of_former_schedulers_and_plugins_are_harmless(project: Path) -> None:
     write(project, "[aws_batch]\nqueue = x\n[ray]\n[acme:thing]\nkey = 1\n[component:a.b]\nn = 2\n")
     assert load_config().section("acme:thing")["key"].value == "1"
 
@@ -201,7 +201,7 @@ def test_sections_by_prefix(home: Path, project: Path) -> None:
     assert config.section("tracker:a")["config"].value == "project"
 
 
-def test_options_of_default_count_for_each_scheduler_of_the_file(home: Path, project: Path) -> None:
+def test_options_of_default_count_for_each_scheduler_of_file(home: Path, project: Path) -> None:
     write(home, "[DEFAULT]\nlog_dir = /home\n[local_docker]\nprivileged = true\n")
     write(project, "[DEFAULT]\nlog_dir = /all\nbase = x\n[local_cwd]\nprepend_cwd = true\n")
     config = load_config()

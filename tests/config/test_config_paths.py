@@ -51,7 +51,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, str]:
     return shown.out, shown.err
 
 
-def test_the_component_of_a_project_is_found_from_a_subfolder(
+def test_component_of_project_is_found_from_subfolder(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, _ = run(capsys, "run", "--dryrun")
@@ -62,7 +62,7 @@ def test_the_component_of_a_project_is_found_from_a_subfolder(
 @pytest.mark.parametrize(
     "spelling", ["../components/train.py", "./../components/train.py", "{}/components/train.py"]
 )
-def test_the_settings_of_a_component_apply_to_each_spelling_of_its_file(
+def test_settings_apply_to_each_spelling_of_the_file(
     project: Path, capsys: pytest.CaptureFixture[str], spelling: str
 ) -> None:
     name = f"{spelling.format(project)}:train"
@@ -103,7 +103,7 @@ def test_the_help_masks_a_secret_default(project: Path, capsys: pytest.CaptureFi
     assert "line 2" in out
 
 
-def test_paths_of_the_home_folder_are_searched_in_the_working_directory_first(
+def test_home_paths_are_searched_in_working_directory_first(
     project: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path_factory.mktemp("home")
@@ -127,7 +127,7 @@ def test_addresses_and_mappings_are_unchanged(project: Path, value: str) -> None
     assert located(setting).value == value
 
 
-def test_an_option_that_is_a_folder_is_relative_to_its_file(project: Path) -> None:
+def test_option_that_is_folder_is_relative_to_its_file(project: Path) -> None:
     (project / ".torchxconfig").write_text("[slurm]\njob_dir = jobs\n[local_cwd]\nlog_dir = None\n")
     with get_runner() as runner:
         opts = runner.scheduler_run_opts("slurm")
@@ -163,7 +163,7 @@ def test_one_note_about_sections_of_what_is_not_installed(
     assert err == "note: the configuration has sections of plugins that are not installed: nemo, cli:deploy\n"
 
 
-def test_a_wrong_value_is_an_error_for_its_own_command_only(
+def test_wrong_value_is_error_for_its_own_command_only(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (project / ".torchxconfig").write_text(

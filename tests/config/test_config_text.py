@@ -28,7 +28,7 @@ def test_values_know_their_lines() -> None:
     assert file.lines == {"local_cwd": 3, "cli:run": 5}
 
 
-def test_keys_are_case_sensitive_and_values_keep_what_looks_like_a_comment() -> None:
+def test_keys_are_case_sensitive_and_values_keep_hashes() -> None:
     file = parse_config("[a]\nKey = 1\nkey = x ; y # z\nempty =\n", HERE)
     assert values(file) == {"a": {"Key": "1", "key": "x ; y # z", "empty": ""}}
 
@@ -65,7 +65,7 @@ def test_what_stands_in_default_is_shared() -> None:
         ("[a]\nk = %(l)s\nl = %(k)s\n", ".torchxconfig line 3: `%(k)s` refers to itself"),
     ],
 )
-def test_what_is_not_understood_is_an_error_with_its_line(text: str, message: str) -> None:
+def test_what_is_not_understood_is_error_with_its_line(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         parse_config(text, HERE)
     assert error.value.message == message

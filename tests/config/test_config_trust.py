@@ -92,7 +92,7 @@ def test_one_of_another_user_is_passed_over(file: Path) -> None:
     assert reason() == "it belongs to another user"
 
 
-def test_one_in_a_folder_of_another_user_is_passed_over(file: Path) -> None:
+def test_one_in_folder_of_another_user_is_passed_over(file: Path) -> None:
     _given_away(file.parent)
     assert reason() == f"its folder {file.parent} belongs to another user"
     file.parent.chmod(0o1777)
@@ -119,7 +119,7 @@ def test_a_link_is_judged_at_both_ends(project: Path, tmp_path: Path) -> None:
     assert reason().startswith("it cannot be examined")
 
 
-def test_the_one_in_the_home_folder_is_judged_as_well(
+def test_one_in_home_folder_is_judged_as_well(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "another"
@@ -148,9 +148,7 @@ def test_naming_a_file_is_trusting_it(file: Path, monkeypatch: pytest.MonkeyPatc
     assert find_files().paths == (file,)
 
 
-def test_run_says_which_one_it_does_not_use_and_how_to_use_it(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_names_the_ignored_file_and_the_remedy(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.chmod(0o666)
     assert main(["run", "--dryrun", "-s", "local_cwd", "utils.echo"]) == 0
     lines = capsys.readouterr().err.splitlines()
@@ -190,7 +188,7 @@ def test_what_is_read_is_what_was_approved(file: Path, monkeypatch: pytest.Monke
     assert load_config().section("cli:run")["component"].value == "utils.echo"
 
 
-def test_approvals_that_another_user_may_have_written_do_not_count(file: Path) -> None:
+def test_approvals_writable_by_another_user_do_not_count(file: Path) -> None:
     file.chmod(0o666)
     approve(file)
     kept = Path(os.environ["TORCHX_HOME"], TRUSTED)

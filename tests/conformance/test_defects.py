@@ -139,7 +139,7 @@ def test_wrong_measurements_are_noticed(
     [
         "test_each_stream_can_be_read_alone",
         "test_a_pattern_chooses_lines",
-        "test_a_pattern_is_searched_in_the_text_that_is_returned",
+        "test_pattern_is_searched_in_text_that_is_returned",
     ],
 )
 def test_lines_that_were_not_requested_are_noticed(test: str) -> None:

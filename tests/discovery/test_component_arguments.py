@@ -106,7 +106,7 @@ def test_a_flag_and_its_value(words: list[str], name: str, expected: object) -> 
         (["", "--help"], ["", "--help"]),
     ],
 )
-def test_from_the_first_other_word_on_all_is_for_the_script(words: list[str], rest: list[str]) -> None:
+def test_from_first_other_word_on_all_is_for_script(words: list[str], rest: list[str]) -> None:
     given = parse(trainer, *words)
     assert (given.varargs, given.values["lr"], given.wants_help) == (rest, 0.001, False)
 
@@ -202,7 +202,7 @@ class Setting:
     origin: str
 
 
-def test_words_win_over_json_over_the_configuration_over_the_default() -> None:
+def test_words_win_over_json_over_configuration_over_default() -> None:
     section: Mapping[str, object] = {"lr": "3", "num_steps": "3", "j": "3"}
     config: Mapping[str, object] = {"lr": 2, "num-steps": 2}
     values = parse(trainer, "--lr", "1", config=config, section=section).values
@@ -223,7 +223,7 @@ def test_the_error_of_a_bad_value_has_its_origin() -> None:
     )
 
 
-def test_a_name_that_is_no_argument_is_refused_or_passed_over() -> None:
+def test_unknown_argument_names_are_rejected_or_ignored() -> None:
     section = {"lrr": Setting("1", ".torchxconfig line 4")}
     error = refusal(trainer, section=section)
     assert error.message == "unknown argument `lrr` for trainer (from .torchxconfig line 4)"

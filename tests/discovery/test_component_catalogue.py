@@ -26,7 +26,7 @@ def {name}(n: int = 1) -> AppDef:
     '''Does {name},
     well.
 
-    Not told in a list.
+    Not shown in a list.
     '''
     return AppDef("{name}")
 
@@ -78,7 +78,7 @@ def by_name() -> dict[str, str]:
     return {info.name: info.origin for info in list_components()}
 
 
-def test_the_built_in_components_are_listed_with_what_they_do() -> None:
+def test_built_in_components_are_listed_with_what_they_do() -> None:
     infos = {info.name: info for info in list_components()}
     assert {"utils.echo", "utils.sh", "utils.python", "dist.torchrun", "dist.ddp", "dist.spmd"} <= set(infos)
     echo = infos["utils.echo"]
@@ -88,7 +88,7 @@ def test_the_built_in_components_are_listed_with_what_they_do() -> None:
     assert all(info.problems == () and "\n" not in info.description for info in infos.values())
 
 
-def test_entry_points_come_beside_the_built_in_components_and_win_a_name(installed: Path) -> None:
+def test_entry_points_come_beside_built_ins_and_win(installed: Path) -> None:
     names = by_name()
     assert names["utils.sh"] == "built-in"
     assert names["utils.echo"] == "entry point `_all` of my-jobs"
@@ -148,7 +148,7 @@ def test_a_name_that_no_entry_point_has(name: str, installed: Path) -> None:
         assert "did you mean `team.train.trainer`?" in (caught.value.hint or "")
 
 
-def test_a_broken_module_beside_does_not_keep_others_from_running(installed: Path) -> None:
+def test_broken_module_beside_does_not_keep_others_from_running(installed: Path) -> None:
     assert find_component("utils.sh").is_builtin
 
 

@@ -90,7 +90,7 @@ def test_a_page() -> None:
     assert len(starts) == 1
 
 
-def test_the_fields_of_a_dataclass_are_described_by_its_docstring() -> None:
+def test_fields_of_dataclass_are_described_by_its_docstring() -> None:
     page = render(component_of(grouped), 100)
     assert re.search(r"--opt\.lr FLOAT +how fast +required", page)
     assert "-ns, --opt.names TEXT,…" in page

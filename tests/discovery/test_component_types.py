@@ -154,9 +154,7 @@ def test_types(annotation: Any, text: str, expected: object) -> None:
         (decimal.Decimal, "x", '--arg takes a Decimal, got "x"'),
     ],
 )
-def test_a_value_of_another_type_is_refused_and_its_part_named(
-    annotation: Any, text: str, message: str
-) -> None:
+def test_value_of_another_type_is_rejected_with_its_part(annotation: Any, text: str, message: str) -> None:
     def fn(arg: str) -> AppDef:
         return AppDef("t")
 
@@ -173,19 +171,19 @@ def test_a_dataclass_has_a_flag_for_each_field() -> None:
     assert values == {"opt": Opt(0.1, ["a", "b"], Steps(3)), "other": None, "given": Opt(0.5, steps=Steps(7))}
 
 
-def test_a_field_that_is_not_given_keeps_the_default_of_the_object() -> None:
+def test_field_that_is_not_given_keeps_default_of_object() -> None:
     values = parse(grouped, "--opt.lr", "0.1", "--given.lr", "0.2").values
     assert values["given"] == Opt(0.2, steps=Steps(7))
 
 
-def test_a_dataclass_may_be_json_too_and_its_flags_win() -> None:
+def test_dataclass_may_be_json_too_and_its_flags_win() -> None:
     words = ["--opt", '{"lr": 1, "steps": {"warm_up": 2}}', "--opt.steps.warm_up", "5"]
     assert value(grouped, "opt", *words) == Opt(1.0, steps=Steps(5))
     config = {"opt": {"lr": 1, "names": ["a"]}, "other": None}
     assert value(grouped, "opt", "--opt.lr=2", config=config) == Opt(2.0, ["a"])
 
 
-def test_a_dataclass_says_what_it_lacks_and_what_it_does_not_know() -> None:
+def test_dataclass_names_missing_and_unknown_fields() -> None:
     assert refusal(grouped).message == "grouped needs --opt.lr"
     assert refusal(grouped, "--opt.lr", "1", "--other.names", "x").message == "grouped needs --other.lr"
     error = refusal(grouped, config={"opt": {"lrr": 1}}, config_origin="job.json")

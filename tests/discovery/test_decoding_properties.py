@@ -101,7 +101,7 @@ COMPONENT = component_of(echo)
 
 
 @given(texts)
-def test_a_text_comes_through_as_it_is_or_is_refused(text: str) -> None:
+def test_text_comes_through_as_it_is_or_is_refused(text: str) -> None:
     assert parse_arguments(COMPONENT, [f"--msg={text}"]).values["msg"] == text
     try:
         got = parse_arguments(COMPONENT, ["--msg", text]).values["msg"]
@@ -145,7 +145,7 @@ def test_an_unambiguous_beginning_is_the_flag(data: st.DataObject) -> None:
 
 
 @given(texts)
-def test_only_the_words_of_a_bool_are_read_as_one(text: str) -> None:
+def test_only_words_of_bool_are_read_as_one(text: str) -> None:
     word = text.strip().lower()
     read: Callable[[str], bool] = converter_of(bool).read
     if word in ("true", "1", "yes", "on", "false", "0", "no", "off"):

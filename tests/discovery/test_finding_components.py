@@ -115,7 +115,7 @@ def test_a_file_is_read_anew_each_time(tmp_path: Path) -> None:
         assert start(find_component("job.py:trainer"))[0] == who.strip("'")
 
 
-def test_siblings_win_over_installed_modules_and_not_over_the_standard_library(tmp_path: Path) -> None:
+def test_siblings_win_over_installed_modules_but_not_standard_library(tmp_path: Path) -> None:
     write(tmp_path / "pluggy.py", "WHO = 'sibling'")
     write(tmp_path / "graphlib.py", "raise AssertionError('shadowed')")
     imports = "import graphlib\ngraphlib.TopologicalSorter\nfrom pluggy import WHO"
@@ -125,22 +125,20 @@ def test_siblings_win_over_installed_modules_and_not_over_the_standard_library(t
     assert sys.modules.get("pluggy") is installed
 
 
-def test_a_plain_folder_beside_the_file_does_not_hide_a_package(tmp_path: Path) -> None:
+def test_plain_folder_beside_file_does_not_hide_package(tmp_path: Path) -> None:
     write(tmp_path / "packaging" / "readme.txt", "boxes")
     write(tmp_path / "job.py", HEAD + "from packaging.version import Version\nWHO = Version('1.0')" + BODY)
     assert start(find_component("job.py:trainer"))[0] == "1.0"
 
 
-def test_a_plain_folder_beside_the_file_can_be_imported_from(tmp_path: Path) -> None:
+def test_plain_folder_beside_file_can_be_imported_from(tmp_path: Path) -> None:
     write(tmp_path / "lib" / "names.py", "WHO = 'lib'")
     write(tmp_path / "job.py", HEAD + "from lib.names import WHO" + BODY)
     assert start(find_component("job.py:trainer"))[0] == "lib"
     assert "lib" not in sys.modules
 
 
-def test_a_module_that_the_program_has_loaded_does_not_stand_in_for_a_sibling(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loaded_module_does_not_replace_a_sibling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = ModuleType("helpers")
     monkeypatch.setitem(sys.modules, "helpers", loaded)
     write(tmp_path / "helpers.py", "WHO = 'sibling'")
@@ -288,7 +286,7 @@ def test_ctrl_c_in_a_component_passes_through(tmp_path: Path) -> None:
         build_app(found, parse_arguments(found, []))
 
 
-def test_a_built_in_that_refuses_its_arguments_says_so_without_a_place() -> None:
+def test_built_in_that_rejects_arguments_names_no_place() -> None:
     found = find_component("utils.python")
     with pytest.raises(ComponentError) as caught:
         build_app(found, parse_arguments(found, []))

@@ -55,7 +55,7 @@ def test_the_linter_shows_all_problems_of_a_file(file: str) -> None:
 
 
 @pytest.mark.parametrize(("file", "line"), cases("run"))
-def test_a_component_that_cannot_run_says_why_in_one_line(file: str, line: str) -> None:
+def test_component_that_cannot_run_has_one_error_line(file: str, line: str) -> None:
     command, _, expected = line.partition(" => ")
     with pytest.raises(UsageError) as caught:
         start(file, command)

@@ -67,7 +67,7 @@ def test_the_loss_falls_though_random_processes_are_killed() -> None:
 @pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.timeout(300)
-def test_the_error_of_a_training_script_is_the_result_of_the_job() -> None:
+def test_error_of_training_script_is_result_of_job() -> None:
     done = digits("--", "--batch", "none", j="1x2")
     assert done.returncode == 1, "torchrun ends with 1 when a process of its own fails"
     assert "invalid int value: 'none'" in done.stderr

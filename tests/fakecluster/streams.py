@@ -43,7 +43,7 @@ class Streams(BaseHTTPRequestHandler):
         end = time.monotonic() + float(query.get("timeoutSeconds") or 300)
         send = self._stream("application/json")
 
-        def tell(kind: str, thing: Object) -> None:
+        def emit(kind: str, thing: Object) -> None:
             send(json.dumps({"type": kind, "object": thing}).encode() + b"\n")
 
         try:
@@ -51,7 +51,7 @@ class Streams(BaseHTTPRequestHandler):
                 with store.changed:
                     if seen < store.oldest:
                         old = f"too old resource version: {seen} ({store.oldest})"
-                        tell("ERROR", Refused(410, "Expired", old).body())
+                        emit("ERROR", Refused(410, "Expired", old).body())
                         break
                     found = [h for h in store.happened if h[0] > seen]
                     if not found:
@@ -60,7 +60,7 @@ class Streams(BaseHTTPRequestHandler):
                 seen = found[-1][0]
                 for _, kind, where, thing in found:
                     if where == collection and selected(thing, labels, fields):
-                        tell(kind, thing)
+                        emit(kind, thing)
         finally:
             self._end_stream()
 

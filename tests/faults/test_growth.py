@@ -302,7 +302,7 @@ def assert_growth(prepare: Callable[[int], Callable[[], object]]) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_twice_the_input_takes_less_than_three_times_the_work(
+def test_twice_input_takes_less_than_three_times_work(
     case: Case, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def patch(target: object, name: str, value: object) -> None:

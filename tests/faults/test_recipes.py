@@ -70,7 +70,7 @@ def test_long_paths_work_for_local_jobs(length: int, tmp_path: Path) -> None:
         assert torchx(command, handle, env=env).returncode == 0, command
 
 
-def test_a_file_of_variables_is_read_as_editors_write_it(tmp_path: Path) -> None:
+def test_file_of_variables_is_read_as_editors_write_it(tmp_path: Path) -> None:
     """A byte order mark, line ends of Windows, `export`, quotes, and no line end at the end."""
     path = tmp_path / "x.env"
     data = b"\xef\xbb\xbfA=1\r\nexport B=\"q # x\"\r\n\r\n# no\r\nC='s q'\r\nD=a#b\r\nE=\r\n"
@@ -89,7 +89,7 @@ ODD = {
 PRINT = "import os; print(sorted(os.environb[name] for name in {names} if name in os.environb))"
 
 
-def test_odd_variables_of_the_caller_reach_a_local_job_and_its_rerun() -> None:
+def test_odd_variables_reach_a_local_job_and_its_rerun() -> None:
     env = {os.fsencode(name): os.fsencode(value) for name, value in environment().items()} | ODD
     code = PRINT.format(names=list(ODD))
     command = [

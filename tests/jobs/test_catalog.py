@@ -57,7 +57,7 @@ def test_it_is_read_once_while_nothing_changes(home: Home, tmp_path: Path) -> No
     assert again.lines.keys() == {b"one"}
 
 
-def test_what_may_have_changed_at_the_same_moment_is_not_kept(home: Home) -> None:
+def test_changes_of_the_same_moment_are_not_kept(home: Home) -> None:
     job(home, "one")
     catalog(home)
     assert module._read is None

@@ -21,7 +21,7 @@ from torchx.scheduling.logs import LogQuery, Stream
 from torchx.supervisor.output import LONGEST_HELD, AttemptOutput, Index
 
 
-def test_lines_of_all_replicas_come_in_the_order_of_time(writer: Writer) -> None:
+def test_lines_of_all_replicas_come_in_order_of_time(writer: Writer) -> None:
     writer.put(0, b"a\n")
     writer.put(1, b"b\nc\n")
     writer.put(2, b"d\n", STDERR)
@@ -53,7 +53,7 @@ def test_a_last_line_without_an_end_is_kept(writer: Writer) -> None:
     assert writer.text() == "no end"
 
 
-def test_the_begin_of_a_line_is_kept_after_a_while_and_joined_by_readers(writer: Writer) -> None:
+def test_begin_of_line_is_kept_and_joined_by_readers(writer: Writer) -> None:
     writer.put(0, b"downloading ")
     writer.outputs[0].flush(older_than=0.0)
     writer.put(0, b"done\n")
@@ -77,7 +77,7 @@ def test_any_bytes_are_kept(writer: Writer) -> None:
     assert b"".join(c.data for c in writer.log().read(LogQuery(regex="."))) == data.replace(b"\n\n", b"\n")
 
 
-def test_a_line_without_an_end_comes_before_the_next_attempt(writer: Writer) -> None:
+def test_line_without_end_comes_before_next_attempt(writer: Writer) -> None:
     writer.put(0, b"no end")
     writer.retry(0)
     writer.put(0, b"second\n")
@@ -174,7 +174,7 @@ def test_following_shows_a_prompt_that_has_no_end_yet(writer: Writer) -> None:
     thread.join(10)
 
 
-def test_following_with_a_tail_shows_the_last_lines_and_all_that_comes(writer: Writer) -> None:
+def test_following_with_a_tail_shows_last_and_new_lines(writer: Writer) -> None:
     writer.put(0, b"1\n2\n3\n4\n")
     got: list[bytes] = []
     thread = follow(writer, got, tail=2)
@@ -202,7 +202,7 @@ def test_output_that_cannot_be_kept_is_counted(writer: Writer) -> None:
 
 
 @pytest.mark.parametrize("keep_open", [True, False])
-def test_a_link_in_place_of_a_log_is_not_followed(tmp_path: Path, keep_open: bool) -> None:
+def test_link_in_place_of_log_is_not_followed(tmp_path: Path, keep_open: bool) -> None:
     target = tmp_path / "precious"
     target.write_bytes(b"precious")
     index, folder = Index(tmp_path / "log.index"), tmp_path / "w" / "0"

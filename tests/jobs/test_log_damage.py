@@ -27,7 +27,7 @@ from torchx.jobs.log_lines import Span
 from torchx.scheduling.logs import LogQuery, Stream
 
 
-def test_output_that_a_killed_supervisor_did_not_index_is_read(writer: Writer) -> None:
+def test_output_that_killed_supervisor_did_not_index_is_read(writer: Writer) -> None:
     writer.put(0, b"noted\n")
     with open(writer.paths.replica("w", 0) / "combined.log", "ab") as file:
         file.write(b"not noted\n")
@@ -39,7 +39,7 @@ def test_output_that_a_killed_supervisor_did_not_index_is_read(writer: Writer) -
     assert writer.text(tail=1, replicas={"w": frozenset([0])}) == "not noted\n"
 
 
-def test_output_of_a_running_job_is_read_once_it_is_indexed(writer: Writer) -> None:
+def test_output_of_running_job_is_read_once_indexed(writer: Writer) -> None:
     writer.put(0, b"noted\n")
     with open(writer.paths.replica("w", 0) / "combined.log", "ab") as file:
         file.write(b"not yet\n")
@@ -79,7 +79,7 @@ def test_without_a_usable_index_the_lines_are_still_there(
     assert writer.text(**query) == expected
 
 
-def test_of_a_stream_only_what_the_index_lacks_is_read_from_its_file(writer: Writer) -> None:
+def test_only_unindexed_output_is_read_from_its_file(writer: Writer) -> None:
     writer.put(0, b"out\n")
     writer.put(0, b"err\n", STDERR)
     writer.put(0, b"late err\n", STDERR)
@@ -160,9 +160,7 @@ def test_an_entry_that_no_supervisor_writes_is_not_plausible() -> None:
         assert not is_plausible(wrong)
 
 
-def test_zeros_at_the_end_of_the_index_cost_no_time_per_entry(
-    writer: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_zeros_at_end_of_index_cost_no_time(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         writer.put(0, b"%d\n" % number)
     writer.end()

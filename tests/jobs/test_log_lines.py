@@ -48,7 +48,7 @@ def test_a_line_begins_after_the_last_one_that_ended(index: Path, block: int) ->
 
 
 @pytest.mark.parametrize(("begin", "shown"), [(b"no\nyes ", True), (b"yes\nno ", False)])
-def test_the_begin_of_a_long_line_decides_for_its_rest(begin: bytes, shown: bool) -> None:
+def test_begin_of_long_line_decides_for_its_rest(begin: bytes, shown: bool) -> None:
     lines = Lines(LogQuery(regex="yes", follow=True))
     long, rest = begin.ljust(LONGEST_LINE, b"."), b"and so on\n"
     found = [*lines.add(piece(1, PARTIAL), long, MEMBERS[0]), *lines.add(piece(2), rest, MEMBERS[0])]
@@ -100,9 +100,7 @@ def test_of_a_long_log_only_the_tail_is_read(
     assert len(read) == 2 * needed, "once for the count, and once for the lines"
 
 
-def test_a_reader_that_follows_waits_longer_the_longer_there_is_no_output(
-    writer: Writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_log_is_polled_ever_more_rarely(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     ms = log_reader.QUICK_POLL
 

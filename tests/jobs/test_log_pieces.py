@@ -71,7 +71,7 @@ def test_the_last_lines_begin_with_their_begin(writer: Writer) -> None:
     assert writer.text(tail=1) == "begin end\n"
 
 
-def test_a_line_that_matches_in_one_piece_is_shown_to_its_end(writer: Writer) -> None:
+def test_line_that_matches_in_one_piece_is_shown_whole(writer: Writer) -> None:
     writer.put(0, b"none\n")
     part(writer, 0, b"the begin matches ")
     part(writer, 0, b"and goes on ")
@@ -95,7 +95,7 @@ def test_the_last_lines_that_match_as_a_whole(
     assert writer.text(regex="^not yes", tail=1) == "not yes 19\n"
 
 
-def test_the_last_lines_may_stand_before_ends_of_lines_that_began_too_early(tmp_path: Path) -> None:
+def test_last_lines_may_precede_ends_of_earlier_lines(tmp_path: Path) -> None:
     writer = Writer(tmp_path, [Member("w", n) for n in range(4)])
     sources = [(replica, stream) for replica in range(4) for stream in (STDOUT, STDERR)]
     for replica, stream in sources:
@@ -189,7 +189,7 @@ def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_lines, "LONGEST_LINE", 8)
 
 
-def test_a_line_that_is_handed_on_in_parts_is_one_line(writer: Writer, short_lines: None) -> None:
+def test_line_handed_on_in_parts_is_one_line(writer: Writer, short_lines: None) -> None:
     writer.put(0, b"first\n")
     for _ in range(5):
         part(writer, 0, b"0123456789")
@@ -210,7 +210,7 @@ def test_a_line_that_is_handed_on_in_parts_is_one_line(writer: Writer, short_lin
     assert writer.text(tail=1, regex="0") == f"{long}end\n"
 
 
-def test_the_rest_of_a_line_that_was_cut_off_is_not_shown_while_following(short_lines: None) -> None:
+def test_rest_of_a_cut_line_is_not_followed(short_lines: None) -> None:
     lines = Lines(LogQuery(tail=0, follow=True))
     pieces = [(b"be", PARTIAL), (b"gin ", PARTIAL), (b"end\nnext\n", WHOLE)]
     shown = b""
@@ -252,7 +252,7 @@ def test_json_marks_what_goes_on_and_cuts_no_character(capsys: pytest.CaptureFix
     ]
 
 
-def test_a_following_reader_gets_a_line_until_a_time_to_its_end() -> None:
+def test_following_reader_gets_line_until_time_to_its_end() -> None:
     span = Span(LogQuery(until=at(10)))
     pieces = [(1, b"a", PARTIAL), (11, b"b", PARTIAL), (12, b"c\nnot", PARTIAL), (13, b" this\n", WHOLE)]
     got = [span.cut(Piece((START + n) * 10**9, 0, 0, 0, 1, STDOUT, flag), data) for n, data, flag in pieces]

@@ -17,7 +17,7 @@ def keep_entries(writer: Writer, number: int) -> None:
     writer.paths.index.write_bytes(writer.paths.index.read_bytes()[: number * LAYOUT.size])
 
 
-def test_all_noted_pieces_of_a_stream_are_passed_over_together(writer: Writer) -> None:
+def test_all_noted_pieces_of_stream_are_passed_over_together(writer: Writer) -> None:
     for line in (b"one\n", b"two\n", b"three\n", b"four\n"):
         writer.put(0, line, STDERR)
     writer.put(0, b"out\n")
@@ -28,7 +28,7 @@ def test_all_noted_pieces_of_a_stream_are_passed_over_together(writer: Writer) -
     assert writer.text(stream=Stream.STDOUT) == "out\n"
 
 
-def test_the_current_attempt_is_the_one_that_nothing_is_noted_of(writer: Writer) -> None:
+def test_current_attempt_is_one_that_nothing_is_noted_of(writer: Writer) -> None:
     writer.put(0, b"first\n")
     writer.retry(0)
     writer.put(0, b"second\n")
@@ -70,7 +70,7 @@ def test_a_moment_between_two_entries(writer: Writer) -> None:
     assert writer.text(until=exactly) == "early\n"
 
 
-def test_an_attempt_without_entries_is_read_after_one_with_entries(writer: Writer) -> None:
+def test_attempt_without_entries_is_read_after_one_with_entries(writer: Writer) -> None:
     writer.put(0, b"first\n")
     writer.put(1, b"other\n")
     writer.retry(0)

@@ -118,7 +118,7 @@ def test_a_file_of_a_record_that_is_none(home: Home, name: str, make: Callable[[
 
 @pytest.mark.usefixtures("bounded")
 @pytest.mark.parametrize("make", KINDS)
-def test_an_ended_job_whose_lock_is_no_file_is_deleted(home: Home, make: Callable[[Path], None]) -> None:
+def test_ended_job_whose_lock_is_no_file_is_deleted(home: Home, make: Callable[[Path], None]) -> None:
     bad, _ = job(home, "bad-1"), job(home, "good-1")
     bad.lock.unlink()
     make(bad.lock)
@@ -155,7 +155,7 @@ def test_a_job_that_is_no_folder(home: Home, make: Callable[[Path], None]) -> No
     assert not os.path.lexists(home.jobs / "bad-1")
 
 
-def test_a_folder_that_no_job_has_made_can_be_deleted_by_the_name_that_is_shown(home: Home) -> None:
+def test_folder_of_no_job_is_deleted_by_shown_name(home: Home) -> None:
     job(home, "good-1")
     (home.jobs / "two\nlines").mkdir()
     (home.jobs / "empty-1").mkdir()
@@ -167,7 +167,7 @@ def test_a_folder_that_no_job_has_made_can_be_deleted_by_the_name_that_is_shown(
 
 
 @as_root
-def test_a_job_of_another_user_is_not_believed_and_nothing_of_it_is_signalled(home: Home) -> None:
+def test_job_of_another_user_is_neither_believed_nor_signalled(home: Home) -> None:
     paths = job(home, "bad-1")
     paths.events.write_bytes(b"")
     os.chown(paths.folder, NOBODY, NOBODY)
@@ -248,7 +248,7 @@ def test_a_value_that_cannot_be(home: Home, name: str, value: object) -> None:
     ],
     ids=str,
 )
-def test_a_line_that_cannot_be_is_read_from_the_record(home: Home, change_line: dict[str, object]) -> None:
+def test_line_that_cannot_be_is_read_from_record(home: Home, change_line: dict[str, object]) -> None:
     job(home, "good-1")
     line = {**json.loads(home.ended.read_text()), **change_line}
     if "app_id" in change_line:  # twice in one line: the first is what it is found by, the last what it says
@@ -260,7 +260,7 @@ def test_a_line_that_cannot_be_is_read_from_the_record(home: Home, change_line: 
     assert (listed.app_id, listed.state, listed.msg) == ("good-1", AppState.SUCCEEDED, "")
 
 
-def test_half_of_a_character_in_a_message_is_no_obstacle(home: Home) -> None:
+def test_half_of_character_in_message_is_no_obstacle(home: Home) -> None:
     paths = job(home, "good-1")
     end = {"t": time.time(), "e": "end", "state": "FAILED", "msg": "\ud800!", "first": None}
     paths.events.write_text(json.dumps(end) + "\n")
@@ -287,7 +287,7 @@ def test_a_prune_goes_on_behind_what_cannot_be_removed(home: Home, monkeypatch: 
     assert gone == ["a-1", "c-1"]
 
 
-def test_a_job_that_cannot_be_read_and_whose_supervisor_lives_is_not_pruned(home: Home) -> None:
+def test_unreadable_job_with_a_live_supervisor_is_not_pruned(home: Home) -> None:
     paths = job(home, "bad-1")
     paths.record.write_text("{")
     held = lock.acquire(paths.lock)

@@ -75,7 +75,7 @@ def test_a_log_tree_is_known_by_its_files(tmp_path: Path, names: list[str], why:
     assert pruning.why_not_removable(folder) == why
 
 
-def test_a_link_to_folders_with_numbers_is_no_log_tree(tmp_path: Path) -> None:
+def test_link_to_folders_with_numbers_is_no_log_tree(tmp_path: Path) -> None:
     (tmp_path / "w" / "0").mkdir(parents=True)
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "w").symlink_to(tmp_path / "w")
@@ -85,7 +85,7 @@ def test_a_link_to_folders_with_numbers_is_no_log_tree(tmp_path: Path) -> None:
     assert pruning.why_not_removable(tmp_path / "missing") == ""
 
 
-def test_a_job_is_removed_with_its_logs_and_both_count(home: Home) -> None:
+def test_job_is_removed_with_its_logs_and_both_count(home: Home) -> None:
     job(home, "a-1")
     (home.logs / "torchx" / "a-1" / "w" / "0" / "combined.log").write_bytes(b"x" * 100_000)
     sizes = pruning.size(home.jobs / "a-1") + pruning.size(home.logs / "torchx" / "a-1")
@@ -109,7 +109,7 @@ def test_a_job_that_is_not_at_its_end_stays(home: Home) -> None:
     assert pruned(home, "held-1") == ["jobs/held-1"]
 
 
-def test_a_job_that_cannot_be_moved_stays_whole_and_the_others_go(home: Home) -> None:
+def test_immovable_job_stays_whole_and_others_are_removed(home: Home) -> None:
     for name in ("a-1", "b-1"):
         job(home, name)
     (home.jobs / ".a-1" / "in the way").mkdir(parents=True)
@@ -122,7 +122,7 @@ def test_a_job_that_cannot_be_moved_stays_whole_and_the_others_go(home: Home) ->
     assert (home.logs / "torchx" / "a-1" / "w").exists()
 
 
-def test_an_unreadable_job_goes_with_its_logs_of_any_session(home: Home) -> None:
+def test_unreadable_job_goes_with_its_logs_of_any_session(home: Home) -> None:
     paths = job(home, "bad-1")
     other = home.logs / "session" / "bad-1"
     (other / "w" / "0").mkdir(parents=True)
@@ -139,7 +139,7 @@ def test_an_unreadable_job_goes_with_its_logs_of_any_session(home: Home) -> None
     assert (precious / "thesis.tex").exists()
 
 
-def test_an_unreadable_job_whose_supervisor_has_no_known_pid_is_not_deleted(
+def test_unreadable_job_with_unknown_supervisor_is_not_deleted(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = job(home, "bad-1")
@@ -157,7 +157,7 @@ def test_an_unreadable_job_whose_supervisor_has_no_known_pid_is_not_deleted(
     assert not paths.folder.exists()
 
 
-def test_only_what_nothing_has_changed_for_an_hour_is_a_leftover(home: Home) -> None:
+def test_only_what_nothing_has_changed_for_hour_is_leftover(home: Home) -> None:
     for name in (".young", ".old", ".inside"):
         (home.jobs / name / "below").mkdir(parents=True)
         (home.jobs / name / "below" / "file").touch()
@@ -175,7 +175,7 @@ def test_only_what_nothing_has_changed_for_an_hour_is_a_leftover(home: Home) -> 
     assert pruned(home) == ["jobs/.inside", "jobs/.young", "a.partial", "images/.unpacking-a"]
 
 
-def test_a_restored_tree_that_was_never_submitted_is_a_leftover(home: Home) -> None:
+def test_restored_tree_that_was_never_submitted_is_leftover(home: Home) -> None:
     for name in ("owned", "lost", "young", ".lost.git"):
         (home.restored / name / "sub").mkdir(parents=True)
     home.owner_of("owned").touch()
@@ -195,7 +195,7 @@ def test_a_leftover_link_is_removed_itself(home: Home, tmp_path: Path) -> None:
     assert (tmp_path / "precious").exists()
 
 
-def test_logs_go_with_a_half_removed_job_or_without_one(home: Home) -> None:
+def test_logs_go_with_half_removed_job_or_without_one(home: Home) -> None:
     half, whole = job(home, "half-1"), job(home, "whole-1")
     hidden = half.folder.rename(home.jobs / ".half-1")
     for name in ("lost-1", "young-1"):
@@ -231,7 +231,7 @@ def image(home: Home, name: str) -> Path:
     return folder
 
 
-def test_unused_images_go_unless_a_submission_may_just_use_them(home: Home) -> None:
+def test_unused_images_go_unless_submission_may_just_use_them(home: Home) -> None:
     user, other = job(home, "user-1"), job(home, "other-1")
     used, unused, young = (image(home, name * 16) for name in "abc")
     for paths, folder in ((user, used), (other, unused)):
@@ -247,7 +247,7 @@ def test_unused_images_go_unless_a_submission_may_just_use_them(home: Home) -> N
     assert young.exists()
 
 
-def test_no_image_goes_while_a_job_without_a_readable_record_runs(home: Home) -> None:
+def test_no_image_goes_while_job_without_readable_record_runs(home: Home) -> None:
     paths, folder = job(home, "bad-1"), image(home, "a" * 16)
     paths.record.unlink()
     age(home.path)
@@ -260,7 +260,7 @@ def test_no_image_goes_while_a_job_without_a_readable_record_runs(home: Home) ->
     assert pruned(home) == [f"images/{folder.name}"]
 
 
-def test_an_image_that_is_used_while_it_is_removed_stays(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_image_that_is_used_while_it_is_removed_stays(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = image(home, "a" * 16)
     age(folder)
 
@@ -299,7 +299,7 @@ def test_read_only_folders_are_removed(tmp_path: Path) -> None:
     assert (tmp_path / "outside").stat().st_mode & 0o777 == 0o500
 
 
-def test_no_session_folder_is_left_in_a_folder_of_the_user(home: Home, tmp_path: Path) -> None:
+def test_no_session_folder_is_left_in_folder_of_user(home: Home, tmp_path: Path) -> None:
     """One that is not empty, or that the user has made, stays."""
     mine = tmp_path / "mine"
     mine.mkdir()
@@ -375,7 +375,7 @@ def test_a_link_in_a_removed_tree_is_not_followed(tmp_path: Path) -> None:
     assert not top.exists()
 
 
-def test_what_is_removed_in_the_meantime_or_is_no_folder(tmp_path: Path) -> None:
+def test_what_is_removed_in_meantime_or_is_no_folder(tmp_path: Path) -> None:
     remove(tmp_path / "missing")
     (tmp_path / "target").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "target")

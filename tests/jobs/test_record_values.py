@@ -119,7 +119,7 @@ def test_why_a_record_is_not_read(home: Home, changed: dict[str, object], why: s
     assert caught.value.message == f"the record {path} {why}"
 
 
-def test_a_record_that_cannot_be_read_or_does_not_exist(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_that_cannot_be_read_or_does_not_exist(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(home, whole(home))
     for missing in (
         home.job("job-2").record,
@@ -189,7 +189,7 @@ def test_the_folders_of_attempts() -> None:
     assert logs.torchelastic("w/1") == Path("/logs/torchx/a-1/torchelastic/w%2F1")
 
 
-def test_a_folder_with_a_name_that_is_no_id_is_found_by_its_shown_name(home: Home) -> None:
+def test_folder_with_invalid_id_is_found_by_shown_name(home: Home) -> None:
     for name in ("a\nb", "a%0Ac"):
         (home.jobs / name).mkdir(parents=True)
     assert paths_of(home, "a%0Ab").folder == home.jobs / "a\nb"

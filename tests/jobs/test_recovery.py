@@ -89,7 +89,7 @@ def identity(child: subprocess.Popen[bytes]) -> Process:
     return entry.process
 
 
-def test_each_replica_gets_the_end_that_is_known_of_it(home: Home) -> None:
+def test_each_replica_gets_end_that_is_known_of_it(home: Home) -> None:
     paths = orphan(
         home,
         *(started(0), {"e": "exit", "r": 0, "a": 1, "code": 0}),
@@ -110,7 +110,7 @@ def test_each_replica_gets_the_end_that_is_known_of_it(home: Home) -> None:
     assert kinds[-3:] == [("exit", 1), ("not_started", 2), ("end", None)]
 
 
-def test_the_first_failure_is_the_earliest_of_the_last_attempts(home: Home) -> None:
+def test_first_failure_is_earliest_of_last_attempts(home: Home) -> None:
     paths = orphan(
         home,
         *(started(0), started(1), started(2)),
@@ -139,16 +139,14 @@ def test_the_end_is_not_before_the_last_event(home: Home) -> None:
     assert view.replicas[0].attempts[0].ended_at == view.ended_at
 
 
-def test_an_end_is_listed_although_its_reserve_was_used_up(home: Home) -> None:
+def test_end_is_listed_although_its_reserve_was_used_up(home: Home) -> None:
     paths = orphan(home)
     paths.reserve.unlink()
     reconcile(paths)
     assert f'"{paths.folder.name}"' in home.ended.read_text()
 
 
-def test_after_a_restart_of_the_machine_no_process_is_signalled(
-    home: Home, child: subprocess.Popen[bytes]
-) -> None:
+def test_after_restart_of_machine_no_process_is_signalled(home: Home, child: subprocess.Popen[bytes]) -> None:
     paths = orphan(home, started(0, identity(child)), {"e": "starting", "r": 1, "a": 1}, boot="other")
     view = recovered(paths)
     assert view.msg == "the machine was restarted while it ran"
@@ -175,7 +173,7 @@ def test_the_process_of_the_current_attempt_is_ended(home: Home, child: subproce
     assert view.first_failure == (0, 2)
 
 
-def test_the_supervisor_of_an_unreadable_record_is_ended_but_never_the_first_process(
+def test_supervisor_of_unreadable_record_is_ended_but_not_init(
     home: Home, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = orphan(home)
@@ -200,7 +198,7 @@ def test_the_supervisor_of_an_unreadable_record_is_ended_but_never_the_first_pro
     assert child.wait(20) == -signal.SIGKILL
 
 
-def test_a_replica_that_has_ended_on_record_is_not_signalled(
+def test_replica_that_has_ended_on_record_is_not_signalled(
     home: Home, child: subprocess.Popen[bytes]
 ) -> None:
     process = identity(child)
@@ -226,7 +224,7 @@ def test_at_most_eight_survivors_are_named_the_oldest_first() -> None:
     assert recovery.describe_survivors(set(sorted(many, key=lambda p: p.start)[:8])) == named
 
 
-def test_a_started_process_that_is_not_on_record_is_found_by_its_replica(home: Home) -> None:
+def test_unrecorded_process_is_found_by_its_replica(home: Home) -> None:
     paths = orphan(home, {"e": "starting", "r": 0, "a": 1}, {"e": "starting", "r": 1, "a": 2})
     env = {"TORCHX_JOB_ID": f"local_cwd://torchx/{paths.folder.name}", "TORCHX_REPLICA": "w/1"}
     with subprocess.Popen(["sleep", "600"], env=env) as replica:
@@ -247,7 +245,7 @@ def _sleeps(pid: int) -> bool:
         return file.read().startswith(b"sleep\0")
 
 
-def test_a_process_older_than_the_job_is_not_of_it(home: Home) -> None:
+def test_process_older_than_job_is_not_of_it(home: Home) -> None:
     app_id = new_id()
     env = {"TORCHX_JOB_ID": f"local_cwd://torchx/{app_id}"}
     with subprocess.Popen(["sleep", "600"], env=env) as older:
@@ -265,7 +263,7 @@ def test_a_process_older_than_the_job_is_not_of_it(home: Home) -> None:
             older.kill()
 
 
-def test_a_command_within_the_job_spares_itself_and_its_callers(home: Home) -> None:
+def test_command_within_job_spares_itself_and_its_callers(home: Home) -> None:
     paths = orphan(home)
     code = (
         "import sys; from pathlib import Path; from torchx.jobs.paths import JobPaths; "
@@ -303,7 +301,7 @@ def test_a_request_that_reaches_no_supervisor_is_an_error(home: Home) -> None:
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_the_signal_alone_ends_a_job_whose_request_cannot_be_written(home: Home, guarded: bool) -> None:
+def test_signal_alone_ends_job_whose_request_cannot_be_written(home: Home, guarded: bool) -> None:
     with subprocess.Popen(["sleep", "600"]) as supervisor:
         process = identity(supervisor)
         supervisor.send_signal(signal.SIGSTOP)
@@ -320,7 +318,7 @@ def test_the_signal_alone_ends_a_job_whose_request_cannot_be_written(home: Home,
             supervisor.kill()
 
 
-def test_a_job_without_a_lock_has_no_supervisor_to_signal(home: Home, child: subprocess.Popen[bytes]) -> None:
+def test_job_without_lock_has_no_supervisor_to_signal(home: Home, child: subprocess.Popen[bytes]) -> None:
     paths = orphan(home, {"e": "supervisor", "boot": "b", **identity(child)._asdict()})
     child.send_signal(signal.SIGSTOP)
     wait_until(lambda: _is_stopped(child.pid), "it is stopped")

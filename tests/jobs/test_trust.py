@@ -51,7 +51,7 @@ def test_a_log_dir_that_leads_elsewhere_removes_nothing(
 
 @pytest.mark.parametrize("how", ["delete", "prune"])
 @pytest.mark.parametrize("what", ["other files", "a link", "another user's"])
-def test_a_log_folder_that_is_not_the_jobs_own_is_left(
+def test_log_folder_that_is_not_jobs_own_is_left(
     home: Home, precious: Path, tmp_path: Path, how: str, what: str
 ) -> None:
     paths = job(home, "bad-1")
@@ -73,7 +73,7 @@ def test_a_log_folder_that_is_not_the_jobs_own_is_left(
     assert not paths.folder.exists()
 
 
-def test_what_was_half_removed_names_no_folder_but_its_own(home: Home, precious: Path) -> None:
+def test_half_removed_job_names_only_its_own_folder(home: Home, precious: Path) -> None:
     """A prune reads the record of a delete that was killed half-way, and believes no path in it."""
     paths = job(home, "half-1")
     change(paths, log_dir=str(precious))
@@ -87,7 +87,7 @@ def test_what_was_half_removed_names_no_folder_but_its_own(home: Home, precious:
 
 
 @pytest.mark.parametrize("what", ["other files", "a link"])
-def test_what_was_half_removed_takes_nothing_along_that_only_has_its_name(
+def test_half_removed_job_takes_nothing_of_its_name_along(
     home: Home, precious: Path, tmp_path: Path, what: str
 ) -> None:
     paths, logs = job(home, "half-1"), tmp_path / "torchx" / "half-1"
@@ -102,7 +102,7 @@ def test_what_was_half_removed_takes_nothing_along_that_only_has_its_name(
     assert not list(home.jobs.iterdir())
 
 
-def test_logs_of_no_job_are_removed_only_where_they_are_logs(home: Home, precious: Path) -> None:
+def test_logs_of_no_job_are_removed_only_in_logs(home: Home, precious: Path) -> None:
     paths = job(home, "gone-1")
     job(home, "kept-1")
     pruning.remove(paths.folder)

@@ -143,7 +143,7 @@ def test_peaks_and_means_are_derived_from_samples(paths: JobPaths) -> None:
     assert found.interval == 1.0
 
 
-def test_the_total_of_an_ended_attempt_is_that_of_its_event(paths: JobPaths) -> None:
+def test_total_of_ended_attempt_is_that_of_its_event(paths: JobPaths) -> None:
     write(paths, row(0, 11.0, cpu=1.0), row(0, 12.0, attempt=2, cpu=3.0))
     view = view_of(1, attempts=2)
     view.replicas[0].attempts[0].ended_at = 11.5

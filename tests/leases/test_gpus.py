@@ -65,7 +65,7 @@ def test_the_reasons_why_a_gpu_is_not_free(tmp_path: Path, monkeypatch: pytest.M
     assert (visible_gpus(os.environ), measure(os.environ)) == ([], {})
 
 
-def test_nvml_is_asked_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvml_is_used_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module with the functions of NVML stands for `nvidia-ml-py`, whose driver no machine of tests has."""
     package = tmp_path / "packages"
     package.mkdir()

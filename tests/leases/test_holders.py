@@ -131,7 +131,7 @@ def test_between_users(names: list[str], hold: Callable[..., list[int]]) -> None
 
 
 @pytest.mark.parametrize("first", ["supervisor", "guard"])
-def test_a_lease_ends_with_the_last_of_supervisor_and_guard(
+def test_lease_ends_with_last_of_supervisor_and_guard(
     names: list[str], hold: Callable[..., list[int]], first: str
 ) -> None:
     supervisor, guard = hold(names[0], guard=True)

@@ -87,9 +87,7 @@ def test_jobs_of_several_state_homes_share_no_gpu(
     assert not {f"gpu-{gpu}" for gpu in machine.ids} & names_in_use()
 
 
-def test_without_a_driver_the_names_of_the_caller_are_leased(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_driver_names_of_caller_are_leased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = fakegpus.install(monkeypatch, tmp_path, 2)
     (tmp_path / "driver" / "nvidia-smi").unlink()
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
@@ -100,9 +98,7 @@ def test_without_a_driver_the_names_of_the_caller_are_leased(
 
 
 @pytest.mark.parametrize("order", [["supervisor"], ["guard"], ["guard", "supervisor"]])
-def test_a_killed_job_frees_its_gpus_when_its_processes_have_ended(
-    machine: fakegpus.FakeGpus, order: list[str]
-) -> None:
+def test_killed_job_frees_gpus_after_its_processes(machine: fakegpus.FakeGpus, order: list[str]) -> None:
     app_id = submit_now(gpu_job())
     shown(app_id)
     lease = f"gpu-{machine.ids[0]}"

@@ -158,7 +158,7 @@ dist.barrier()
 """
 
 
-def test_all_ranks_in_a_pod_end_at_the_same_step(cluster: Any, tmp_path: Path) -> None:
+def test_all_ranks_in_pod_end_at_same_step(cluster: Any, tmp_path: Path) -> None:
     """The shell and the agent of torchrun, which handle no USR1, survive the notice."""
     program, folder = tmp_path / "ranks.py", tmp_path / "checkpoints"
     program.write_text(RANKS)

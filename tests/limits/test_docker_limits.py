@@ -31,7 +31,7 @@ def jobs() -> Iterator[Jobs]:
         yield jobs
 
 
-def test_the_next_run_continues_from_the_checkpoint_and_no_line_is_lost(jobs: Jobs) -> None:
+def test_next_run_continues_from_checkpoint_without_losing_lines(jobs: Jobs) -> None:
     # the shell that starts the program has no handler, and must survive the notice
     role = sh('sh -c "$PROGRAM"; exit $?', env={"PROGRAM": SAVES})
     app_id = jobs.submit(role, time_limit="2m", notice="117s", requeue_on="time-limit:5")
@@ -45,14 +45,14 @@ def test_the_next_run_continues_from_the_checkpoint_and_no_line_is_lost(jobs: Jo
         engine.call("GET", f"/volumes/torchx-{app_id}")
 
 
-def test_a_program_that_starts_slowly_is_notified_when_it_handles_the_signal(jobs: Jobs) -> None:
+def test_slow_starter_is_notified_when_it_handles_the_signal(jobs: Jobs) -> None:
     script = "sleep 4; trap 'echo saved; exit 0' USR1; echo up; while :; do sleep 0.05; done"
     app_id = jobs.submit(sh(script), time_limit="5m", notice="299s")
     assert ended(app_id, 240.0).state is AppState.SUCCEEDED
     assert text(app_id).splitlines() == ["up", "saved"]
 
 
-def test_the_limit_ends_all_containers_and_is_the_named_cause(jobs: Jobs) -> None:
+def test_limit_ends_all_containers_and_is_named_cause(jobs: Jobs) -> None:
     app_id = jobs.submit(sh("trap 'exit 0' TERM; while :; do sleep 0.05; done", 2), time_limit="3s")
     done = ended(app_id)
     assert (done.state, done.msg) == (AppState.FAILED, "time limit reached: 3s")
@@ -60,7 +60,7 @@ def test_the_limit_ends_all_containers_and_is_the_named_cause(jobs: Jobs) -> Non
     assert [(attempt.state, attempt.msg) for attempt in last] == [(AppState.CANCELLED, "time limit")] * 2
 
 
-def test_another_supervisor_keeps_the_limit_and_the_number_of_the_run(jobs: Jobs) -> None:
+def test_another_supervisor_keeps_limit_and_number_of_run(jobs: Jobs) -> None:
     script = "echo run $TORCHX_RUN; while [ $TORCHX_RUN = 1 ]; do sleep 0.05; done"
     app_id = jobs.submit(sh(script), time_limit="5s", requeue_on="time-limit:1")
     until_logged(app_id, "run 1")

@@ -42,7 +42,7 @@ def test_the_clock_ends_a_run_without_a_signal(monkeypatch: pytest.MonkeyPatch) 
         assert Notice().check() is False
 
 
-def test_the_signals_end_a_run_and_handlers_of_the_program_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signals_end_run_and_handlers_of_program_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHX_ENDS_AT", raising=False)
     monkeypatch.setenv("TORCHX_NOTICE", "300:USR2")
     got: list[int] = []

@@ -86,7 +86,7 @@ def disrupt(cluster: FakeCluster, number: int, reason: str) -> None:
     delete(cluster.store, PODS, changed)
 
 
-def test_the_next_runs_continue_from_the_checkpoint_and_no_line_is_lost(
+def test_next_runs_continue_from_checkpoint_without_losing_lines(
     scheduler: KubernetesScheduler, tmp_path: Path
 ) -> None:
     """The shell that starts the program handles no USR1, and survives the notice."""
@@ -111,7 +111,7 @@ def test_a_program_that_finishes_after_the_notice_has_succeeded(scheduler: Kuber
     assert {replica.state for replica in done.roles_statuses[0].replicas} == {AppState.SUCCEEDED}
 
 
-def test_a_late_node_does_not_turn_a_success_into_a_failure(
+def test_late_node_does_not_turn_success_into_failure(
     cluster: FakeCluster, scheduler: KubernetesScheduler
 ) -> None:
     """It creates the container after the deadline: the program gets the notice, and ends with 0."""
@@ -232,7 +232,7 @@ def test_a_disruption_begins_the_next_run_of_all_replicas(
     assert lines(scheduler, app_id, 0) == ["run 1", "run 2", "run 3"], "the logs of its peers are kept"
 
 
-def test_a_lost_node_begins_the_next_run_when_its_pods_are_gone(
+def test_lost_node_begins_next_run_after_its_pods(
     cluster: FakeCluster, scheduler: KubernetesScheduler, tmp_path: Path
 ) -> None:
     """Its pods are taken away, but may still run until the node is back (recorded in 14c)."""
@@ -270,7 +270,7 @@ def test_a_deletion_by_hand_is_a_failure(
     assert (done.first_failure.replica, done.first_failure.msg) == (1, "its pod was deleted by hand")
 
 
-def test_the_request_has_the_deadline_of_pods_and_the_hook_of_the_notice() -> None:
+def test_request_has_deadline_of_pods_and_hook_of_notice() -> None:
     cfg: dict[str, CfgVal] = {
         "time_limit": "1h", "notice": "5m:USR2", "requeue_on": "time-limit:4", "checkpoint_dir": "/data",
     }  # fmt: skip
@@ -290,7 +290,7 @@ def test_the_request_has_the_deadline_of_pods_and_the_hook_of_the_notice() -> No
     assert "lifecycle" not in job["spec"]["template"]["spec"]["containers"][0], "TERM needs no shell"
 
 
-def test_without_the_rights_the_cluster_replaces_pods_after_the_limit(
+def test_without_rights_cluster_replaces_pods_after_limit(
     cluster: FakeCluster, scheduler: KubernetesScheduler
 ) -> None:
     cluster.denied.add(("patch", "pods"))

@@ -20,7 +20,7 @@ def limited(*roles: RoleRules, requeues: int = 0, fail_fast: bool = True) -> Gan
     return made
 
 
-def test_the_limit_ends_all_replicas_and_is_no_failure_of_one() -> None:
+def test_limit_ends_all_replicas_and_is_no_failure() -> None:
     g = limited()
     assert g.expire() == [Stop((0, 1), "time limit")]
     assert g.expire() == [], "once"
@@ -29,7 +29,7 @@ def test_the_limit_ends_all_replicas_and_is_no_failure_of_one() -> None:
     assert g.expired
 
 
-def test_a_requeue_starts_all_replicas_and_counts_apart_from_retries() -> None:
+def test_requeue_starts_all_replicas_and_counts_apart_from_retries() -> None:
     g = limited(requeues=2)
     for number in (1, 2):
         assert g.run == number
@@ -44,7 +44,7 @@ def test_a_requeue_starts_all_replicas_and_counts_apart_from_retries() -> None:
     assert g.run == 3
 
 
-def test_after_the_notice_an_end_is_an_interruption_and_the_others_may_save() -> None:
+def test_after_notice_end_is_interruption_and_others_may_save() -> None:
     g = limited(requeues=1)
     g.notice()
     assert g.exited(0, False) == [], "neither a retry nor the end of the other one"
@@ -54,7 +54,7 @@ def test_after_the_notice_an_end_is_an_interruption_and_the_others_may_save() ->
     assert g.exited(1, False) == [End("FAILED", 1)], "no requeue is left"
 
 
-def test_a_program_that_has_finished_after_the_notice_has_succeeded() -> None:
+def test_program_that_has_finished_after_notice_has_succeeded() -> None:
     g = limited(requeues=1)
     g.notice()
     assert g.exited(0, True) == []
@@ -91,7 +91,7 @@ def test_a_cancelled_or_failed_application_is_not_requeued() -> None:
     assert not g.expired
 
 
-def test_without_fail_fast_a_failed_replica_stays_failed_in_the_next_run() -> None:
+def test_without_fail_fast_failed_replica_stays_failed_next_run() -> None:
     g = limited(RoleRules("w", range(2)), requeues=1, fail_fast=False)
     assert g.exited(0, False) == []
     g.expire()
@@ -133,6 +133,6 @@ def test_invalid_options_are_named(cfg: dict[str, Any], message: str) -> None:
         LimitRule.of(cfg)
 
 
-def test_the_notice_names_a_signal_with_or_without_its_prefix() -> None:
+def test_notice_names_signal_with_or_without_its_prefix() -> None:
     for text in ("5s:SIGUSR2", "5s:USR2"):
         assert LimitRule.of({"time_limit": "1m", "notice": text}).signal == "USR2"

@@ -26,7 +26,7 @@ while :; do sleep 0.05; done
 """
 
 
-def test_the_limit_ends_a_job_and_is_the_named_cause() -> None:
+def test_limit_ends_job_and_is_named_cause() -> None:
     app_id = submit(sh("trap '' TERM; while :; do sleep 0.05; done", 2), time_limit="0.3s", grace_period=0.2)
     done = ended(app_id)
     assert (done.state, done.msg) == (AppState.FAILED, "time limit reached: 0.3s")
@@ -47,7 +47,7 @@ def test_a_job_that_ends_in_time_has_succeeded() -> None:
     assert abs(int(ends_at) - done.started_at.timestamp() - 3600) < 60
 
 
-def test_the_next_run_continues_from_the_checkpoint_and_no_line_is_lost() -> None:
+def test_next_run_continues_from_checkpoint_without_losing_lines() -> None:
     cfg = {"time_limit": "1h", "notice": "3599.8s", "requeue_on": "time-limit:5"}
     app_id = submit(sh(SAVES), **cfg)
     done = ended(app_id)
@@ -74,7 +74,7 @@ def test_used_requeues_are_named() -> None:
     assert done.msg == "time limit reached: 0.2s; all 1 requeues are used"
 
 
-def test_the_notice_reaches_the_program_below_a_shell_and_harms_no_other_process(tmp_path: Path) -> None:
+def test_notice_reaches_program_below_shell_and_no_other(tmp_path: Path) -> None:
     """A shell without a trap would end; a child of the program belongs to it."""
     code = (
         "import os, signal, sys, time\n"
@@ -105,7 +105,7 @@ def test_a_given_folder_is_used_by_several_jobs(tmp_path: Path) -> None:
     assert folder.stat().st_mode & 0o77 == 0
 
 
-def test_a_job_does_not_inherit_the_limit_of_the_one_that_submits_it(
+def test_job_does_not_inherit_limit_of_its_submitter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("TORCHX_ENDS_AT", "TORCHX_NOTICE", "TORCHX_RUN"):
@@ -146,9 +146,7 @@ while [ ! -e "$GO" ]; do wait; done; trap 'echo second; exit' USR1; while :; do 
 
 
 @pytest.mark.parametrize("program", [LATE, CHILD_FIRST], ids=["two children", "a child first"])
-def test_each_process_of_a_replica_is_notified_when_it_handles_the_signal(
-    tmp_path: Path, program: str
-) -> None:
+def test_each_process_is_notified_when_it_handles_the_signal(tmp_path: Path, program: str) -> None:
     go = tmp_path / "go"
     app_id = submit(sh(f"GO={go}; {program.strip()}"), time_limit="1h", notice="3599.8s")
     wait_until(lambda: "first" in torchx("log", handle(app_id)).stdout, "the first process is notified")

@@ -35,7 +35,7 @@ def script(*flags: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_the_limit_is_an_option_of_sbatch_and_the_notice_goes_to_the_script() -> None:
+def test_limit_is_an_option_of_sbatch_for_the_script() -> None:
     text = script("--time-limit", "90s", "--warn-before", "30s:USR2", "--requeue", "time-limit:3,preempted")
     assert "\n#SBATCH --time=2\n" in text
     assert "\n#SBATCH --signal=B:USR1@30\n" in text
@@ -54,7 +54,7 @@ def test_the_signal_of_sbatch_is_forwarded_to_the_programs() -> None:
     assert '/.node/limits.sh"' not in script()
 
 
-def test_without_a_limit_of_torchx_the_script_is_as_short_as_before() -> None:
+def test_script_without_limit_of_torchx_is_short() -> None:
     assert limits_of({}).is_empty
 
 
@@ -82,7 +82,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmSc
 
 
 @pytest.mark.slurm
-def test_the_notice_reaches_the_program_in_every_replica_and_the_next_run_continues(
+def test_notice_reaches_every_replica_and_next_run_continues(
     cluster: SlurmScheduler,
 ) -> None:
     # the first shell of a replica has no handler; the second replica still saves when the first one has ended
@@ -146,7 +146,7 @@ def preempt(cluster: SlurmScheduler, folder: Path, partition: str, preempted: st
 
 @pytest.mark.slurm
 @pytest.mark.long
-def test_a_program_that_outlives_term_is_requeued_at_the_limit(cluster: SlurmScheduler) -> None:
+def test_program_that_outlives_term_is_requeued_at_limit(cluster: SlurmScheduler) -> None:
     """Slurm kills the script that requeues the job, too."""
     deaf = role("trap '' TERM; [ $TORCHX_RUN -lt 2 ] || exit 0; while :; do sleep 0.05; done")
     app_id = cluster.submit(AppDef("deaf", [deaf]), {"time_limit": "1m", "requeue_on": "time-limit:1"})

@@ -60,7 +60,7 @@ def run_cells(folder: Path) -> list[list[Any]]:
 
 
 @pytest.mark.filterwarnings("ignore")  # those of Jupyter's own packages
-def test_a_notebook_from_its_cells_to_a_job_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_from_its_cells_to_job_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lacking = [name for name in ("nbclient", "ipykernel") if importlib.util.find_spec(name) is None]
     if lacking:
         pytest.skip(f"needs {', '.join(lacking)}: pip install 'torchx-cli[dev]'")

@@ -47,7 +47,7 @@ def test_a_refused_connection_and_an_unknown_host_are_repeated() -> None:
     assert unknown == ("retry", "the name of the host is not known")
 
 
-def test_a_connection_that_breaks_after_the_request_is_not_repeated() -> None:
+def test_connection_that_breaks_after_request_is_not_repeated() -> None:
     def serve() -> None:
         client, _ = server.accept()
         client.recv(1)
@@ -63,7 +63,7 @@ def test_a_connection_that_breaks_after_the_request_is_not_repeated() -> None:
     assert result.message.endswith("after it was sent")
 
 
-def test_a_server_that_does_not_answer_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_does_not_answer_has_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "ANSWER_WITHIN", 0.2)
     with hooks_at() as hooks:
         hooks.release.clear()
@@ -80,7 +80,7 @@ def test_an_answer_may_take_longer_than_a_connection(monkeypatch: pytest.MonkeyP
         assert deliver(hooks.url, PAYLOAD) == ("delivered", "")
 
 
-def test_a_request_whose_time_is_over_is_not_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_whose_time_is_over_is_not_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time ends while the connection is being made."""
     monkeypatch.setattr(delivery, "ANSWER_WITHIN", 0.05)
     connected, abandoned, finished = threading.Event(), threading.Event(), threading.Event()
@@ -129,7 +129,7 @@ def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> 
         assert [path for path, _ in proxy.requests] == ["http://hooks.invalid/x"]
 
 
-def test_a_command_gets_its_values_in_arguments_and_variables_without_a_shell(tmp_path: Path) -> None:
+def test_command_gets_values_as_arguments_and_variables(tmp_path: Path) -> None:
     out = tmp_path / "out"
     state = "os.environ['TORCHX_NOTIFY_STATE']"
     code = f"import os, sys; open(sys.argv[1], 'w').write(repr([sys.argv[2:], {state}]))"
@@ -153,7 +153,7 @@ def test_the_exit_code_of_a_command_decides(script: str, expected: tuple[str, st
     assert deliver(f"cmd:sh -c '{script}'", PAYLOAD) == expected
 
 
-def test_a_command_that_disappeared_has_failed_and_one_that_hangs_is_killed(
+def test_missing_command_has_failed_and_hanging_one_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert deliver(f"cmd:{tmp_path}/none", PAYLOAD) == (

@@ -121,7 +121,7 @@ def test_a_failure_is_sent_once_after_the_end(runner: Runner, hooks: Hooks) -> N
     }
 
 
-def test_a_server_that_fails_first_gets_it_once_it_accepts(runner: Runner) -> None:
+def test_server_that_fails_first_gets_it_once_it_accepts(runner: Runner) -> None:
     with hooks_at(503, 503, 200) as hooks:
         handle = submit(runner, sh("true"), hooks.url)
         assert until(runner, handle, "delivered").tries == 3
@@ -146,7 +146,7 @@ def test_it_is_repeated_until_the_network_is_back(
     assert f"notified: http://127.0.0.1:{refusing.port} " in capsys.readouterr().out
 
 
-def test_a_sender_that_was_killed_between_two_tries_is_replaced(runner: Runner, refusing: Hooks) -> None:
+def test_sender_that_was_killed_between_two_tries_is_replaced(runner: Runner, refusing: Hooks) -> None:
     handle = submit(runner, sh("true"), refusing.url)
     lock = Store(paths_of(handle).notifications).lock("end")
     kill_in_a_pause(runner, handle)
@@ -160,7 +160,7 @@ def test_a_sender_that_was_killed_between_two_tries_is_replaced(runner: Runner, 
     assert len(refusing.requests) == 1
 
 
-def test_a_sender_restarts_as_a_smaller_process_for_a_long_pause(runner: Runner, refusing: Hooks) -> None:
+def test_sender_restarts_as_smaller_process_for_long_pause(runner: Runner, refusing: Hooks) -> None:
     handle = submit(runner, sh("true"), refusing.url)
     paths = paths_of(handle)
     lock = Store(paths.notifications).lock("end")

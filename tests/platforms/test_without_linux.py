@@ -120,7 +120,7 @@ def sleeper() -> Iterator[processes.Process]:
     child.wait()
 
 
-def test_a_python_built_for_an_old_linux_supervises_as_well(
+def test_python_built_for_old_linux_supervises_as_well(
     sleeper: processes.Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It lacks the functions; the system calls are there."""

@@ -91,7 +91,7 @@ def test_a_module_offers_what_it_decorates(
     assert found.errors == []
 
 
-def test_a_package_is_a_plugin_too_and_an_import_is_not_an_offer(install: Install) -> None:
+def test_package_is_plugin_too_and_import_is_not_offer(install: Install) -> None:
     install(f"{SCHEDULERS}/mine/__init__.py", _scheduler("mine", 1))
     install(
         f"{SCHEDULERS}/other.py",
@@ -170,7 +170,7 @@ def test_an_entry_point_is_imported_when_it_is_called(install: Install) -> None:
         plugins["empty"]("s")
 
 
-def test_an_entry_point_wins_a_name_and_the_first_module_too(install: Install) -> None:
+def test_entry_point_wins_name_and_first_module_too(install: Install) -> None:
     _entry_points(install, "[torchx.schedulers]\nmine = some:make\n")
     install("some.py", "def make(session_name): return 0\n")
     install(f"{SCHEDULERS}/a.py", _scheduler("mine", 1) + _scheduler("other", 1))

@@ -121,7 +121,7 @@ def test_the_command_of_a_replica() -> None:
             preflight.checks_of({"preflight": [text]})
 
 
-def test_a_job_of_a_cluster_does_not_retry_a_failed_check() -> None:
+def test_job_of_cluster_does_not_retry_failed_check() -> None:
     (rule,) = job_rules({"preflight": ["disk"]})
     assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailIndex", [PREFLIGHT_FAILED])
     assert job_rules({}) == job_rules({"preflight": ["disk"], "no_retry_on": ["none"]}) == []

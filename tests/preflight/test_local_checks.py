@@ -72,7 +72,7 @@ def test_a_failed_check_is_the_cause(capfd: pytest.CaptureFixture[str]) -> None:
     assert "cause        preflight: " in capfd.readouterr().out
 
 
-def test_a_failed_check_ends_the_attempt_at_once_and_is_not_retried() -> None:
+def test_failed_check_ends_attempt_without_a_retry() -> None:
     """The other replica would run forever."""
     role = sh("sleep 600", 2)
     role.max_retries = 3

@@ -60,6 +60,9 @@ MOST_ODD_DOCSTRINGS = 0.03
 ODD_NAMES = re.compile(r"(?:^|_)(told|said|asked|fares|bury|settle|lighten)(?:_|$)")
 """Names whose meaning only their author knows."""
 
+MOST_WORDS = 9
+"""The most words of the name of a test."""
+
 SOURCES = ("torchx", "torchx_cli", "components", "schedulers")
 
 
@@ -148,6 +151,17 @@ def test_names_are_plain() -> None:
         for node in nodes_of(path)
         for name in names_defined(node)
         if ODD_NAMES.search(name)
+    )
+    assert not odd, "\n".join(odd)
+
+
+def test_names_of_tests_are_short_and_plain() -> None:
+    odd = sorted(
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}"
+        for path in all_files()
+        for node in nodes_of(path)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_")
+        if node.name.count("_") > MOST_WORDS or ODD_NAMES.search(node.name)
     )
     assert not odd, "\n".join(odd)
 

@@ -67,7 +67,7 @@ def test_the_wheel_installs_no_top_level_components_or_schedulers(dist: Path) ->
 
 
 @pytest.mark.timeout(300)
-def test_the_wheel_says_how_it_is_started_and_what_it_needs(dist: Path) -> None:
+def test_wheel_has_its_entry_point_and_requirements(dist: Path) -> None:
     (wheel,) = dist.glob("*.whl")
     archive = zipfile.ZipFile(wheel)
     about = f"torchx_cli-{__version__}.dist-info"

@@ -137,7 +137,7 @@ def test_the_settings_of_a_repository_run_no_program(tmp_path: Path) -> None:
     assert trace.exists()  # the test would notice
 
 
-def test_a_repository_in_an_unsafe_place_is_read_as_data(tmp_path: Path) -> None:
+def test_repository_in_unsafe_place_is_read_as_data(tmp_path: Path) -> None:
     """As those of other users, which git rejects by itself: settings such as `core.bare` do not matter."""
     folder = repository(tmp_path / "r")
     git(folder, "config", "core.bare", "true")

@@ -107,7 +107,7 @@ def test_a_submission_records_its_source(folder: Path) -> None:
         assert [runner.source_file(handle, file) for file in found.source.files] == [b"as it was\n", b"new\n"]
 
 
-def test_a_rerun_as_it_was_runs_in_the_restored_source(folder: Path) -> None:
+def test_rerun_as_it_was_runs_in_restored_source(folder: Path) -> None:
     app_id = submit()
     (folder / "a.txt").write_text("changed since\n")
     (folder / "sub" / "t.py").write_text("raise SystemExit('changed since')\n")
@@ -162,7 +162,7 @@ def test_prune_leaves_a_tree_that_is_being_submitted(folder: Path) -> None:
     assert [*home().restored.iterdir()] == []
 
 
-def test_a_killed_submission_keeps_its_tree_and_a_damaged_owner_hides_no_other(folder: Path) -> None:
+def test_killed_submission_keeps_its_tree_beside_damaged_owner(folder: Path) -> None:
     app_id = submit()
     done = torchx("rerun", "--as-it-was", app_id)
     again = recorded(done.stdout)
@@ -265,7 +265,7 @@ def app(**metadata: Any) -> AppDef:
     return AppDef("a", [Role("r", "image", entrypoint="x")], metadata)
 
 
-def test_the_records_of_other_engines_are_in_the_state_home(folder: Path) -> None:
+def test_records_of_other_engines_are_in_state_home(folder: Path) -> None:
     runner, _ = memory()
     with runner:
         handle = runner.run(app(), "memory")

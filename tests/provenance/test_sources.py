@@ -147,7 +147,7 @@ def test_a_shallow_clone_is_restored_and_noted(tmp_path: Path) -> None:
     assert notes == ["the repository is shallow: it has a part of the history"]
 
 
-def test_files_of_git_lfs_are_restored_if_their_content_is_here(tmp_path: Path) -> None:
+def test_git_lfs_files_are_restored_if_content_is_here(tmp_path: Path) -> None:
     content = b"large content\n"
     digest = hashlib.sha256(content).hexdigest()
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize {len(content)}\n"
@@ -326,7 +326,7 @@ def test_damaged_repositories_are_notes(tmp_path: Path) -> None:
     assert source.notes[0].startswith("the changed files are not known: git ")
 
 
-def test_the_packages_and_the_editable_installs_of_a_python_are_listed(tmp_path: Path) -> None:
+def test_packages_and_editable_installs_of_python_are_listed(tmp_path: Path) -> None:
 
     folder = repository(tmp_path / "r")
     info = tmp_path / "site" / "pack-1.2.dist-info"

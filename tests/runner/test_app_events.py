@@ -89,7 +89,7 @@ def test_following_yields_events_as_they_happen(runner: Runner) -> None:
     assert rest[-1].details == {"state": "CANCELLED"}
 
 
-def test_the_end_of_a_job_whose_supervisor_was_killed_is_followed(
+def test_end_of_job_whose_supervisor_was_killed_is_followed(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reports, "RECONCILE_INTERVAL", 0.01)
@@ -163,7 +163,7 @@ def test_an_unknown_application_is_an_error(runner: Runner) -> None:
         local.scheduler().app_events("nosuchjob")
 
 
-def test_a_recorded_stall_is_an_event_and_damaged_lines_are_not(runner: Runner) -> None:
+def test_recorded_stall_is_event_and_damaged_lines_are_not(runner: Runner) -> None:
     app_id = submit(sh("true"))
     local.ended(app_id)
     path = Home(state_home()).job(app_id).events
@@ -227,7 +227,7 @@ def test_recorded_times_make_the_events_of_an_ended_application() -> None:
     assert not any("time" in event.details for event in events)
 
 
-def test_changes_between_two_descriptions_have_the_time_of_their_observation() -> None:
+def test_changes_between_two_descriptions_have_time_of_their_observation() -> None:
     before = datetime.now(timezone.utc)
     stages = [
         description(AppState.PENDING, msg="Resources"),
@@ -260,7 +260,7 @@ def test_an_application_is_ready_when_its_services_are() -> None:
     assert seen == ["submitted", "started", None, None, "ready", None]
 
 
-def test_the_readiness_of_services_is_reported_with_its_recorded_time() -> None:
+def test_readiness_of_services_is_reported_with_its_recorded_time() -> None:
     at = T0 + timedelta(seconds=15)
     served = attempt(1, AppState.CANCELLED, 10, 30, msg="no longer needed", ready_at=at)
     trained = attempt(1, AppState.SUCCEEDED, 16, 29, exit_code=0)

@@ -51,7 +51,7 @@ def test_a_printed_line_names_the_cause(line: str, code: int, name: str) -> None
     assert (cause.evidence, cause.line) == (f"exit code {code}; the log ends with {quoted}", quoted)
 
 
-def test_the_last_exception_counts_and_those_of_launchers_do_not() -> None:
+def test_last_exception_counts_and_those_of_launchers_do_not() -> None:
     lines = [
         "ValueError: handled, the program tries again",
         "torch.OutOfMemoryError: CUDA out of memory.",
@@ -62,7 +62,7 @@ def test_the_last_exception_counts_and_those_of_launchers_do_not() -> None:
     assert classify(F, "", failure(), [*lines, "KeyError: 'x'"]).line == "KeyError: 'x'"
 
 
-def test_an_abort_has_a_printed_cause_and_other_signals_have_none() -> None:
+def test_abort_has_printed_cause_and_other_signals_have_none() -> None:
     lines = ["[rank1]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)"]
     assert classify(F, "", failure(signal="SIGABRT"), lines).name == "nccl_timeout"
     for signal in ("SIGKILL", "SIGSEGV", "SIGTERM"):
@@ -70,12 +70,12 @@ def test_an_abort_has_a_printed_cause_and_other_signals_have_none() -> None:
         assert (cause.name, cause.source, cause.evidence) == ("signal", "exit", f"killed by {signal}")
 
 
-def test_memory_is_the_cause_only_if_the_engine_says_so() -> None:
+def test_memory_is_cause_only_if_engine_says_so() -> None:
     killed = classify(F, "", failure(signal="SIGKILL", msg=f"{KILLED}; peak memory 3 GB"))
     assert (killed.name, killed.source) == ("signal", "exit")
-    told = classify(F, "", failure(signal="SIGKILL", msg="out of memory: its limit is 512 MB"))
-    assert (told.name, told.source) == ("out_of_memory", "engine")
-    assert told.evidence == "killed by SIGKILL: out of memory: its limit is 512 MB"
+    answer = classify(F, "", failure(signal="SIGKILL", msg="out of memory: its limit is 512 MB"))
+    assert (answer.name, answer.source) == ("out_of_memory", "engine")
+    assert answer.evidence == "killed by SIGKILL: out of memory: its limit is 512 MB"
 
 
 def test_every_failure_of_slurm_has_a_cause() -> None:

@@ -165,7 +165,7 @@ with get_runner() as runner:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_killed_submission_blocks_no_name_and_is_not_repeated(when: str) -> None:
+def test_killed_submission_blocks_no_name_and_is_not_repeated(when: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", KILLED, when], env=environment(), capture_output=True, text=True, timeout=120
     )
@@ -182,7 +182,7 @@ def test_a_killed_submission_blocks_no_name_and_is_not_repeated(when: str) -> No
 
 
 @pytest.mark.docker
-def test_an_application_from_another_machine_is_found_on_its_engine() -> None:
+def test_application_from_another_machine_is_found_on_its_engine() -> None:
     role = Role("w", IMAGE, entrypoint="echo", args=["a"])
     with get_runner() as runner:
         handle = runner.run(AppDef("once-job", [role]), "local_docker", once="nightly")
@@ -238,7 +238,7 @@ def test_the_name_is_replaced_and_removed() -> None:
         '{"salt": "", "at": "2026-01-01T00:00:00+00:00", "parts": {"a": [1, 2]}, "handle": ""}',
     ],
 )
-def test_a_damaged_entry_is_an_error_that_names_the_file(text: str) -> None:
+def test_damaged_entry_is_error_that_names_file(text: str) -> None:
     entry("nightly").parent.mkdir(parents=True, mode=0o700)
     os.chmod(entry("nightly").parents[1], 0o700)
     entry("nightly").write_text(text)
@@ -246,7 +246,7 @@ def test_a_damaged_entry_is_an_error_that_names_the_file(text: str) -> None:
         runner.run(app("a"), "local_cwd", once="nightly")
 
 
-def test_the_files_are_private_and_contain_no_values_of_variables() -> None:
+def test_files_are_private_and_contain_no_values_of_variables() -> None:
     torchx("run", "-d", "--once", "nightly", "--env", "KEY=a-value-of-a-variable", "utils.echo")
     for path in (entry("nightly"), entry("nightly").with_suffix(".lock")):
         assert path.stat().st_mode & 0o777 == 0o600

@@ -44,7 +44,7 @@ def make(name: str = "train", **fields: object) -> AppDef:
     )  # type: ignore[arg-type]
 
 
-def test_dryrun_puts_the_run_into_the_environment_of_a_copy(runner: Runner) -> None:
+def test_dryrun_puts_run_into_environment_of_copy(runner: Runner) -> None:
     app = make(env={"MINE": "1", "TORCHX_JOB_ID": "stale"})
     before = copy.deepcopy(app)
     info = runner.dryrun(app, "memory", {"greetings": 3}, parent_run_id="parent")
@@ -200,7 +200,7 @@ def test_errors_in_names_and_handles(runner: Runner) -> None:
         runner.log_chunks("memory://s/x", LogQuery())
 
 
-def test_a_workspace_that_the_scheduler_does_not_take_is_refused(runner: Runner) -> None:
+def test_workspace_that_scheduler_does_not_take_is_refused(runner: Runner) -> None:
     assert runner.takes_workspace("memory") is False
     with pytest.raises(UsageError, match="does not accept workspaces"):
         runner.run(make(), "memory", workspace=".")
@@ -231,7 +231,7 @@ def test_short_names(runner: Runner) -> None:
             runner.resolve_handle(text)
 
 
-def test_the_last_one_is_remembered_and_found_again_when_it_is_gone(runner: Runner) -> None:
+def test_last_is_remembered_and_found_again_after_removal(runner: Runner) -> None:
     with pytest.raises(StateError, match="no application is known for @last"):
         runner.resolve_handle("@last")
     first, second = (runner.run(make(name), "memory") for name in ("one", "two"))

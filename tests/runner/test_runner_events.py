@@ -147,9 +147,7 @@ def test_ones_own_events(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.
     assert (call.event.session, call.event.app_image) == ("from outside", "img")
 
 
-def test_the_end_of_a_job_of_another_thread_is_one_event(
-    runner: Runner, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_end_of_job_of_another_thread_is_one_event(runner: Runner, caplog: pytest.LogCaptureFixture) -> None:
     """A wait asks again and again where the scheduler cannot wake it; that is one call all the same."""
     import threading
 

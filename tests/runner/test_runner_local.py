@@ -62,7 +62,7 @@ def test_the_schedulers_own_object(runner: Runner) -> None:
     assert runner.describe_native("local_cwd://torchx/gone-x") is None
 
 
-def test_a_job_is_listed_under_the_handle_that_it_was_given(runner: Runner) -> None:
+def test_job_is_listed_under_handle_that_it_was_given(runner: Runner) -> None:
     """Whichever runner lists it: the trackers of the job know it by that name."""
     with get_runner("mine") as mine:
         handles = [mine.run(sh("exit 0"), "local_cwd"), runner.run(sh("sleep 600"), "local_cwd")]

@@ -67,7 +67,7 @@ def test_following_ends_with_the_application(runner: Runner) -> None:
     assert len(list(chunks)) == 4
 
 
-def test_an_error_of_one_replica_reaches_the_reader_and_stops_the_others() -> None:
+def test_error_of_one_replica_reaches_reader_and_stops_others() -> None:
     class Torn(MemoryScheduler):
         def log_iter(
             self,
@@ -104,9 +104,7 @@ class Unattended(MemoryScheduler):
 
 
 @pytest.mark.parametrize("by", ["wait", "follow one", "follow all"])
-def test_to_wait_and_to_follow_bring_an_application_to_its_due_state(
-    by: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_and_following_reconcile_the_application(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "RECONCILE_EVERY", 0.02)
     with Runner("s", {"memory": Unattended}) as runner:
         handle = submit(runner)

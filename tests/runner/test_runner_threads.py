@@ -126,7 +126,7 @@ def test_awaited_together(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("way", ["call", "each", "to_thread"])
-def test_a_cancelled_task_leaves_the_job_and_blocks_no_other(runner: Runner, way: str) -> None:
+def test_cancelled_task_leaves_job_and_blocks_no_other(runner: Runner, way: str) -> None:
     handle = runner.run(sh("echo up; exec sleep 600"), "local_cwd", OPTIONS)
 
     async def watch() -> None:

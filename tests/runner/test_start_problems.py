@@ -32,7 +32,7 @@ ENV = shutil.which("env")
         (b"#! \t\n", "without an interpreter"),
     ],
 )
-def test_a_script_is_rejected_only_if_it_cannot_be_started(first: bytes, defect: str, tmp_path: Path) -> None:
+def test_script_is_rejected_only_if_it_cannot_be_started(first: bytes, defect: str, tmp_path: Path) -> None:
     script = tmp_path / "run"
     script.write_bytes(first + b"true\n")
     script.chmod(0o755)
@@ -47,7 +47,7 @@ def test_a_script_is_rejected_only_if_it_cannot_be_started(first: bytes, defect:
     assert started is not bool(defect)
 
 
-def test_an_interpreter_that_cannot_be_looked_up_is_no_defect(
+def test_interpreter_that_cannot_be_looked_up_is_no_defect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "run"

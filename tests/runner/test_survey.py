@@ -17,7 +17,7 @@ from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs import AppState
 
 
-def test_answers_and_reasons_come_in_the_order_of_the_question() -> None:
+def test_answers_and_reasons_come_in_order_of_question() -> None:
     absent = AbsentError("there is none")
 
     def ask(name: str) -> str:
@@ -48,7 +48,7 @@ def test_a_mistake_in_a_program_is_not_hidden() -> None:
         survey("ab", lambda name: 1 / 0)
 
 
-def test_a_cluster_that_hangs_does_not_hang_the_command_line(
+def test_cluster_that_hangs_does_not_hang_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "squeue"

@@ -37,7 +37,7 @@ def test_a_container_writes_a_long_line() -> None:
     assert [len(line[2]) for line in lines] == [(30 << 20) + 4, 5]
 
 
-def test_a_line_that_was_read_before_its_end_is_continued() -> None:
+def test_line_that_was_read_before_its_end_is_continued() -> None:
     """The output of a restarted container follows an unfinished line, and the line keeps its first time."""
     log = [frame(b"end", stamp=STAMP.replace(b":00.", b":0%d." % second)) for second in range(3)]
     frames = Frames(container())

@@ -65,7 +65,7 @@ def shown(*containers: Container) -> DescribeAppResponse:
     return describe(containers, 1002.0)
 
 
-def test_a_role_starts_when_the_service_before_it_is_ready() -> None:
+def test_role_starts_when_service_before_it_is_ready() -> None:
     data = job()
     assert first_starts(job_from("app", data)) == {SERVER}
     assert story(server(data), held(data)).starts == []
@@ -95,18 +95,18 @@ def test_services_are_ended_when_the_others_have_succeeded() -> None:
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_a_service_that_ends_while_it_is_needed_has_failed(code: int) -> None:
+def test_service_that_ends_while_it_is_needed_has_failed(code: int) -> None:
     data = job()
     ended = server(data, exit_code=code)
     early = story(ended, held(data))
     assert (early.starts, early.needed, early.end) == ([], {SERVER}, None)
     # its container may be started, so it is marked before the end
     assert list(early.stops) == [TRAINER]
-    told = shown(ended, held(data, mark=STOPPED))
-    assert (told.state, told.first_failure and told.first_failure.exit_code) == (AppState.FAILED, code)
-    assert told.first_failure is not None
-    assert told.first_failure.msg == "a service ended by itself while it was needed"
-    assert told.roles_statuses[1].replicas[0].attempts == []
+    answer = shown(ended, held(data, mark=STOPPED))
+    assert (answer.state, answer.first_failure and answer.first_failure.exit_code) == (AppState.FAILED, code)
+    assert answer.first_failure is not None
+    assert answer.first_failure.msg == "a service ended by itself while it was needed"
+    assert answer.roles_statuses[1].replicas[0].attempts == []
     late = story(ended, trainer(data))
     assert late.stops == {TRAINER: "server/0 failed"}
     assert shown(ended, trainer(data, exit_code=143, finished=1011.0, mark=STOPPED)).state is AppState.FAILED
@@ -132,7 +132,7 @@ def test_the_answer_of_a_probe_is_in_the_name() -> None:
     assert split_name(f"app-server-0.{READY}") == ("app-server-0", READY)
 
 
-def test_a_restart_of_all_starts_the_trainer_again_after_the_server() -> None:
+def test_restart_of_all_starts_trainer_again_after_server() -> None:
     data = job(retries=1)
     failed = trainer(data, exit_code=3)
     assert story(server(data, ready=True), failed).stops == {SERVER: "trainer/0 failed; application restarts"}
@@ -150,7 +150,7 @@ def test_a_restart_of_all_starts_the_trainer_again_after_the_server() -> None:
     assert story(*ended, second, last).stops == {SERVER: "trainer/0 failed"}
 
 
-def test_a_retry_of_a_trainer_that_waits_for_a_server_is_counted_with_its_own() -> None:
+def test_retry_of_waiting_trainer_is_counted_as_its_own() -> None:
     data = job(retries=1, policy="ROLE")
     ended = [server(data, exit_code=3), trainer(data, exit_code=3, finished=1011.0)]
     both = story(*ended)

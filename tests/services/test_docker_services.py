@@ -118,7 +118,7 @@ def test_a_restart_of_all_keeps_the_order(jobs: Jobs) -> None:
     assert text(described.app_id).count("is-up") == 2
 
 
-def test_a_server_is_reached_by_its_name_when_it_is_ready(jobs: Jobs) -> None:
+def test_server_is_reached_by_name_when_ready(jobs: Jobs) -> None:
     """The mark of its container does not change its name in the network."""
     serve = "echo hello > index.html; exec python3 -m http.server 8000"
     server = service(sh(serve, name="server"), "http:8000/index.html")
@@ -210,7 +210,7 @@ def test_a_trainer_learns_from_an_inference_server(jobs: Jobs) -> None:
 
 
 @pytest.mark.long
-def test_a_service_without_output_does_not_hold_up_the_log(jobs: Jobs) -> None:
+def test_service_without_output_does_not_hold_up_log(jobs: Jobs) -> None:
     """Podman answers a request for a log only when there is output."""
     server = service(sh(HELD, name="server"))
     trainer = sh(waiting("echo done", "/go"), name="trainer")

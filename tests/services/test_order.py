@@ -22,7 +22,7 @@ def run(g: Gang, actions: list[Action]) -> list[Action]:
     return actions
 
 
-def test_a_role_starts_when_the_service_before_it_is_ready() -> None:
+def test_role_starts_when_service_before_it_is_ready() -> None:
     g = gang()
     assert run(g, g.begin()) == [Start((0,))]
     assert run(g, g.ready(0)) == [Start((1, 2))]
@@ -33,7 +33,7 @@ def test_a_role_starts_when_the_service_before_it_is_ready() -> None:
     assert g.exited(0, False, stopped=True) == [End("SUCCEEDED")]
 
 
-def test_a_role_starts_when_the_ordinary_role_before_it_has_succeeded() -> None:
+def test_role_starts_when_ordinary_role_before_it_has_succeeded() -> None:
     g = gang(RoleRules("make", range(2)), RoleRules("train", range(2, 3), after=("make",)))
     assert run(g, g.begin()) == [Start((0, 1))]
     assert g.exited(0, True) == []
@@ -43,7 +43,7 @@ def test_a_role_starts_when_the_ordinary_role_before_it_has_succeeded() -> None:
 
 @pytest.mark.parametrize("succeeded", [True, False])
 @pytest.mark.parametrize("ready", [True, False])
-def test_a_service_that_ends_while_it_is_needed_has_failed(succeeded: bool, ready: bool) -> None:
+def test_service_that_ends_while_it_is_needed_has_failed(succeeded: bool, ready: bool) -> None:
     g = gang()
     run(g, g.begin())
     if ready:
@@ -55,7 +55,7 @@ def test_a_service_that_ends_while_it_is_needed_has_failed(succeeded: bool, read
         assert g.exited(0, succeeded) == [End("FAILED", 0)]
 
 
-def test_a_service_is_restarted_alone_and_has_to_be_ready_again() -> None:
+def test_service_restarts_alone_and_must_be_ready_again() -> None:
     server = SERVER._replace(max_retries=1, retry_policy="ROLE")
     g = gang(server, RoleRules("one", range(1, 2)), RoleRules("two", range(2, 3), after=("server", "one")))
     run(g, g.begin())
@@ -89,7 +89,7 @@ def test_the_failure_of_an_uncritical_service_is_no_failure(ready: bool) -> None
     assert g.exited(2, True) == [End("SUCCEEDED")]
 
 
-def test_roles_after_a_failed_one_never_start_without_fail_fast() -> None:
+def test_roles_after_failed_one_never_start_without_fail_fast() -> None:
     roles = (
         RoleRules("make", range(1)),
         RoleRules("train", range(1, 2), after=("make",)),
@@ -110,7 +110,7 @@ def test_a_cancellation_ends_services_and_drops_waiting_roles() -> None:
     assert g.exited(0, False, stopped=True) == [End("CANCELLED")]
 
 
-def test_the_next_run_after_a_time_limit_keeps_the_order() -> None:
+def test_next_run_after_time_limit_keeps_order() -> None:
     g = Gang((SERVER, TRAINER), requeues=1)
     run(g, g.begin())
     run(g, g.ready(0))
@@ -125,7 +125,7 @@ def test_the_next_run_after_a_time_limit_keeps_the_order() -> None:
     assert g.exited(2, True) == [End("SUCCEEDED")]
 
 
-def test_a_service_that_fails_when_it_is_no_longer_needed_has_not_failed() -> None:
+def test_service_that_fails_when_unneeded_has_not_failed() -> None:
     g = gang()
     run(g, g.begin())
     run(g, g.ready(0))
@@ -145,7 +145,7 @@ def test_an_order_may_have_many_roles() -> None:
     assert g.exited(1, False) == [Stop((count,), "r1/0 failed")]
 
 
-def test_roles_of_a_damaged_record_that_wait_for_each_other_do_not_hold_up_the_end() -> None:
+def test_damaged_record_with_a_cycle_delays_no_end() -> None:
     pair = [RoleRules("a", range(1), after=("b",)), RoleRules("b", range(1, 2), after=("a",))]
     g = gang(*pair, RoleRules("trainer", range(2, 3)))
     assert run(g, g.begin()) == [Start((2,))]

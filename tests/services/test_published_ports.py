@@ -13,7 +13,7 @@ from torchx.supervisor.services.probes import CLOSED, PortCheck
 
 
 @pytest.mark.parametrize(("keeps_open", "answer"), [(False, CLOSED), (True, "")])
-def test_a_published_port_is_ready_if_the_connection_stays_open(keeps_open: bool, answer: str) -> None:
+def test_published_port_is_ready_if_connection_stays_open(keeps_open: bool, answer: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         accepted: list[socket.socket] = []
 
@@ -41,7 +41,7 @@ def test_a_published_port_is_ready_if_the_connection_stays_open(keeps_open: bool
     assert answers == [answer]
 
 
-def test_a_network_is_reachable_if_this_machine_has_its_gateway() -> None:
+def test_network_is_reachable_if_this_machine_has_its_gateway() -> None:
     def on(gateway: str) -> dict[str, object]:
         return {"NetworkSettings": {"Networks": {"torchx": {"Gateway": gateway}}}}
 

@@ -52,7 +52,7 @@ def notices(given: StepJob) -> bool:
     return any(script in read_proc(f"/proc/{entry.process.pid}/cmdline") for entry in table())
 
 
-def test_services_are_ready_before_others_start_and_end_after_them(tmp_path: Path) -> None:
+def test_services_are_ready_before_others_and_end_after_them(tmp_path: Path) -> None:
     go = tmp_path / "go"
     waiting = f"while [ ! -e {go} ]; do sleep 0.05; done; echo is-up; {HELD}"
     given = job(tmp_path, server(waiting, num_replicas=2), trainer(f"echo done; test -e {go}"))
@@ -100,7 +100,7 @@ def test_a_service_is_restarted_alone_or_with_all(tmp_path: Path) -> None:
         assert [a.state.name for a in replica.attempts] == ["FAILED", "CANCELLED"], (number, policy)
 
 
-def test_a_service_without_retries_does_not_limit_those_of_others(tmp_path: Path) -> None:
+def test_service_without_retries_does_not_limit_those_of_others(tmp_path: Path) -> None:
     again = trainer('[ "$TORCHX_ATTEMPT" = 2 ]', max_retries=1)
     given = job(tmp_path, server(f"echo is-up; {HELD}"), again)
     assert given.run() == 0
@@ -140,7 +140,7 @@ def test_the_other_replicas_continue_if_that_is_requested(tmp_path: Path) -> Non
     }
 
 
-def test_all_replicas_of_a_service_are_restarted_although_the_others_continue(tmp_path: Path) -> None:
+def test_all_replicas_of_service_are_restarted_although_others_continue(tmp_path: Path) -> None:
     script = f'[ "$TORCHX_ATTEMPT $TORCHX_REPLICA" != "1 server/1" ] || exit 5; echo is-up; {HELD}'
     half = server(script, num_replicas=2, max_retries=1, retry_policy=RetryPolicy.ROLE)
     given = job(tmp_path, half, trainer("true"), fail_fast=False)
@@ -164,7 +164,7 @@ def test_an_ordinary_role_before_another_has_to_succeed(tmp_path: Path) -> None:
     assert not (given.paths.replica("late", 0) / "attempt-1").exists()
 
 
-def test_not_ready_in_time_names_the_probe_and_its_last_answer(tmp_path: Path) -> None:
+def test_late_readiness_names_probe_and_last_answer(tmp_path: Path) -> None:
     probe = "cmd:sh -c 'test -e \"$GIVEN\" && exit 7'"
     late = server(HELD, probe, within="1s", env={"GIVEN": str(tmp_path)})
     given = job(tmp_path, late, trainer("true"))
@@ -225,7 +225,7 @@ def test_a_replica_whose_agent_is_killed_has_failed(tmp_path: Path, retries: int
         wait_until(lambda pid=int(each): (found := look_up(pid)) is None or found.zombie, "it has ended")
 
 
-def test_a_killed_agent_restarts_all_by_the_retries_of_its_role(tmp_path: Path) -> None:
+def test_killed_agent_restarts_all_by_retries_of_its_role(tmp_path: Path) -> None:
     script = '[ "$TORCHX_ATTEMPT" != 1 ] || { kill -9 $PPID; exec sleep 600; }'
     policy = RetryPolicy.APPLICATION
     killed = role("r", script, max_retries=1, retry_policy=policy, num_replicas=1)
@@ -258,7 +258,7 @@ def test_the_grace_period_is_that_of_the_run_options(tmp_path: Path) -> None:
             check_options({"grace_period": value})
 
 
-def test_the_notice_of_the_time_limit_is_for_ordinary_roles(tmp_path: Path) -> None:
+def test_notice_of_time_limit_is_for_ordinary_roles(tmp_path: Path) -> None:
     """The role that waits for an interrupted one does not start; the job is requeued."""
     script = "trap 'exit 9' USR1; echo up; while :; do sleep 0.1; done"
     late = after(role("late", "echo never"), ["trainer"])
@@ -274,7 +274,7 @@ def test_the_notice_of_the_time_limit_is_for_ordinary_roles(tmp_path: Path) -> N
     assert not given.paths.replica("late", 0).exists()
 
 
-def test_a_program_that_starts_slowly_is_notified_when_it_handles_the_signal(tmp_path: Path) -> None:
+def test_slow_starter_is_notified_when_it_handles_the_signal(tmp_path: Path) -> None:
     go = tmp_path / "go"
     begins = f"while [ ! -e {go} ]; do sleep 0.05; done; trap 'echo saved; exit 0' USR1"
     slow = role("slow", f"echo up; {begins}; while :; do sleep 0.1; done")
@@ -300,14 +300,14 @@ def test_the_hosts_of_roles_are_replaced_without_a_shell(tmp_path: Path) -> None
     assert log(given, "shows") == "node1\n"
 
 
-def test_the_hosts_of_a_role_are_as_many_as_its_replicas(tmp_path: Path) -> None:
+def test_hosts_of_role_are_as_many_as_its_replicas(tmp_path: Path) -> None:
     shows = role("server", 'echo "$TORCHX_HOSTS_SERVER $TORCHX_HOSTS_TRAINER"', num_replicas=3)
     given = job(tmp_path, shows, role("trainer", "true"))
     assert given.run(SLURM_JOB_NODELIST="node[1-2]", SLURM_TASKS_PER_NODE="2(x2)") == 0
     assert log(given, "server").splitlines()[0] == "node1,node1,node2 node1"
 
 
-def test_the_script_of_an_application_without_services_has_no_part_of_them() -> None:
+def test_script_without_services_has_no_part_of_them() -> None:
     plain = AppDef("a", [role("r", "true")])
     assert "services" not in script_of(plain, {}, context("/f"))
     assert not any("services" in name or "readiness" in name for name in files_of(plain, {}, context("/f")))

@@ -65,7 +65,7 @@ def _loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.usefixtures("_loader")
 @pytest.mark.parametrize("name", BAD_YAML)
-def test_yaml_that_passes_a_limit_or_is_invalid_is_one_sentence(name: str) -> None:
+def test_invalid_or_too_large_yaml_is_one_sentence(name: str) -> None:
     text, why = BAD_YAML[name]
     begun = time.process_time()
     with pytest.raises(YamlError, match=why) as refused:
@@ -104,7 +104,7 @@ def test_no_other_module_loads_yaml_by_itself() -> None:
     assert found == ["torchx/yaml_limits.py"]
 
 
-def test_a_workspace_and_an_overlay_are_read_within_the_limits(tmp_path: Path) -> None:
+def test_workspace_and_overlay_are_read_within_limits(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="100,000 values") as refused:
         Workspace.from_str("{" + LAUGHS.replace("\n", ", ") + "}")
     assert len(refused.value.message) < 400

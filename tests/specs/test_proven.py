@@ -42,6 +42,6 @@ def test_a_success_is_proven_by_each_replica(other: ReplicaStatus, state: AppSta
     assert running.state is AppState.RUNNING, "only a success is doubted"
 
 
-def test_a_line_of_a_listing_with_an_exit_code_is_no_success() -> None:
+def test_line_of_listing_with_exit_code_is_no_success() -> None:
     assert ListAppResponse("a", AppState.SUCCEEDED, exit_code=3).state is AppState.FAILED
     assert ListAppResponse("a", AppState.SUCCEEDED, exit_code=0).state is AppState.SUCCEEDED

@@ -37,7 +37,7 @@ def test_defaults_are_a_role_s_own() -> None:
     assert (second.resource, NULL_RESOURCE) == (Resource(-1, -1, -1), Resource(-1, -1, -1))
 
 
-def test_types_of_the_fields_can_be_read_at_run_time() -> None:
+def test_types_of_fields_can_be_read_at_run_time() -> None:
     assert get_type_hints(Role)["workspace"] == Workspace | None
 
 
@@ -52,7 +52,7 @@ def test_a_dry_run_prints_its_request() -> None:
     assert (info.app, dict(info.cfg), info.scheduler) == (None, {}, None)
 
 
-def test_older_names_of_a_dry_run_read_and_set_the_same_attributes() -> None:
+def test_older_names_of_dry_run_share_its_attributes() -> None:
     info = AppDryRunInfo(["sbatch"], " ".join)
     info._app, info._cfg, info._scheduler = AppDef("a"), {"x": 1}, "slurm"
     assert (info.app, info.cfg, info.scheduler) == (AppDef("a"), {"x": 1}, "slurm")
@@ -84,7 +84,7 @@ def test_late_values_are_computed_in_a_copy() -> None:
     assert list(overrides) == ["image", "args", "env"]
 
 
-def test_late_values_are_worked_out_inside_a_running_loop_too() -> None:
+def test_late_values_are_worked_out_inside_running_loop_too() -> None:
     async def image() -> str:
         return "img:late"
 
@@ -109,7 +109,7 @@ def test_a_late_value_of_no_field_is_refused() -> None:
         resolve_overrides(Role("r", "img", overrides={"imge": lambda: "x"}))
 
 
-def test_an_error_in_a_late_value_is_the_user_s_own() -> None:
+def test_error_in_late_value_is_user_s_own() -> None:
     def broken() -> str:
         raise ZeroDivisionError
 
@@ -117,7 +117,7 @@ def test_an_error_in_a_late_value_is_the_user_s_own() -> None:
         resolve_overrides(Role("r", "img", overrides={"image": broken}))
 
 
-def test_a_deep_copy_of_a_subclass_is_one_of_it() -> None:
+def test_deep_copy_of_subclass_is_one_of_it() -> None:
     class Special(Role):
         pass
 

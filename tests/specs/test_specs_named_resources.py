@@ -127,7 +127,7 @@ def test_an_unknown_name_is_reported_with_the_nearest(name: str, hint: str) -> N
     assert isinstance(caught.value, KeyError)
 
 
-def test_the_old_name_of_the_look_up_says_the_new_one() -> None:
+def test_old_name_of_look_up_says_new_one() -> None:
     with pytest.warns(DeprecationWarning, match=r"resource\(h="):
         assert get_named_resources("gpu.small") == resource(h="gpu.small")
 

@@ -106,7 +106,7 @@ def test_importing_is_light_and_silent(module: str) -> None:
     assert own.isdisjoint(floors_above)
 
 
-def test_a_plain_workspace_and_a_plain_role_need_no_yaml() -> None:
+def test_plain_workspace_and_plain_role_need_no_yaml() -> None:
     statement = (
         "import torchx.specs as s; s.Workspace.from_str('~/src'); s.resource(cpu=1); s.runopts().resolve({})"
     )

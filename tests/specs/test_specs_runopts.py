@@ -77,7 +77,7 @@ def test_text_of_the_wrong_type(opts: runopts, text: str, problem: str) -> None:
     assert caught.value.cfg_key == text.split("=")[0]
 
 
-def test_an_unknown_option_is_an_error_where_that_is_requested(opts: runopts) -> None:
+def test_unknown_option_is_error_where_that_is_requested(opts: runopts) -> None:
     with pytest.raises(InvalidRunConfigException, match=r"(?s)`clusterNam`.*did you mean `cluster_name`"):
         opts.cfg_from_str("clusterNam=x", strict=True)
     with pytest.raises(InvalidRunConfigException, match="unknown run option `x`"):
@@ -229,7 +229,7 @@ def test_a_text_that_cannot_be_cast(tp: Any, text: str) -> None:
         runopt(None, tp, False, "h").cast_to_type(text)
 
 
-def test_a_value_is_of_a_type_with_what_it_holds() -> None:
+def test_value_is_of_type_with_what_it_holds() -> None:
     is_type = runopts.is_type
     assert (
         is_type(1, int)

@@ -73,7 +73,7 @@ def test_any_metadata_comes_back(metadata: dict[str, Any]) -> None:
     assert _there_and_back(AppDef("a", [Role("r", "i", metadata=metadata)])).roles[0].metadata == metadata
 
 
-def test_what_cannot_be_kept_is_refused_or_reported_as_text() -> None:
+def test_unrepresentable_values_are_rejected_or_reported_as_text() -> None:
     app = AppDef("a", [Role("r", "i", metadata={"x": {"y": {1, 2}}}, overrides={"image": lambda: "z"})])
     with pytest.raises(UsageError, match="`r` has unresolved overrides: image"):
         app_to_dict(app)

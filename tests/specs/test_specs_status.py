@@ -87,7 +87,7 @@ def test_a_replica_reports_its_current_attempt() -> None:
     assert FirstFailure("r", 0, 2, signal="SIGTERM").result == 143
 
 
-def test_the_address_of_a_replica_is_its_host_by_default() -> None:
+def test_address_of_replica_is_its_host_by_default() -> None:
     assert ReplicaStatus(0, AppState.RUNNING, "r", "host").hostaddr == "host"
     assert ReplicaStatus(0, AppState.RUNNING, "r", "host", hostaddr="10.0.0.1").hostaddr == "10.0.0.1"
 

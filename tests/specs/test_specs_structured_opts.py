@@ -34,7 +34,7 @@ class Opts(StructuredOpts):
     labels: Optional[Dict[str, str]] = None  # noqa: UP006, UP045
     hosts: Optional[List[str]] = None  # noqa: UP006, UP045
     mail_user: str | None = field(default=None, metadata={"cfg_key": "mail-user"})
-    """Whom to tell."""
+    """Recipients of mail."""
     rate: float = 1.0
     quiet: bool = False
     k8s: Cluster = field(default_factory=Cluster)
@@ -53,7 +53,7 @@ def test_each_field_is_an_option_with_its_help() -> None:
         "tags": runopt([], list[str], False, "Words."),
         "labels": runopt(None, Dict[str, str], False, "labels"),  # noqa: UP006
         "hosts": runopt(None, List[str], False, "hosts"),  # noqa: UP006
-        "mail-user": runopt(None, str, False, "Whom to tell."),
+        "mail-user": runopt(None, str, False, "Recipients of mail."),
         "rate": runopt(1.0, float, False, "rate"),
         "quiet": runopt(False, bool, False, "quiet"),
         "k8s.context": runopt(None, str, False, "Which cluster."),
@@ -63,7 +63,7 @@ def test_each_field_is_an_option_with_its_help() -> None:
 
 def test_help_is_inherited() -> None:
     opts = More.as_runopts()
-    assert [opts.get(key).help for key in ("mail-user", "extra")] == ["Whom to tell.", "One more."]  # type: ignore[union-attr]
+    assert [opts.get(key).help for key in ("mail-user", "extra")] == ["Recipients of mail.", "One more."]  # type: ignore[union-attr]
 
 
 def test_an_object_from_options_under_any_of_their_names() -> None:
@@ -85,7 +85,7 @@ def test_options_that_were_resolved_make_an_object() -> None:
     assert Opts.from_cfg(resolved) == Opts("x")
 
 
-def test_no_value_stands_for_the_default_where_none_is_no_value() -> None:
+def test_none_is_a_default_where_it_is_no_value() -> None:
     opts = Opts.from_cfg({"cluster_name": "x", "num_retries": None, "labels": None})
     assert (opts.num_retries, opts.labels) == (3, None)
 

@@ -42,7 +42,7 @@ def test_one_project_at_the_root() -> None:
     assert not Workspace({}).is_unmapped_single_project()
 
 
-def test_an_empty_one_is_false_and_any_is_described_briefly() -> None:
+def test_empty_one_is_false_and_any_is_described_briefly() -> None:
     assert not Workspace({})
     assert Workspace({"a": ""})
     assert str(Workspace({"a": "", "b": "c"})) == "a;b:c"

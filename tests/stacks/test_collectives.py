@@ -42,7 +42,7 @@ dist.all_reduce(torch.ones(1))
 
 
 @pytest.mark.long
-def test_the_flight_recorder_names_the_rank_that_has_not_entered(tmp_path: Path) -> None:
+def test_flight_recorder_names_rank_that_has_not_entered(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="no PyTorch: .venv/bin/pip install torch")
     program = RANKS.format(root=str(ROOT))
     role = Role("w", image="", entrypoint=sys.executable, args=["-c", program, str(tmp_path / "store")])
@@ -182,7 +182,7 @@ threading.Event().wait()
 """
 
 
-def test_a_report_has_the_answer_of_the_nccl_of_the_job() -> None:
+def test_report_has_answer_of_nccl_of_job() -> None:
     role = Role("w", image="", entrypoint=sys.executable, args=["-c", ANSWERS], env={"ANSWER": INCOMPLETE})
     app_id = submit(role, stall="0.5s", progress="begun")
     try:

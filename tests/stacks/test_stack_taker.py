@@ -94,7 +94,7 @@ def test_a_process_that_py_spy_left_stopped_continues(tmp_path: Path) -> None:
         wait_until(lambda: state(process.pid) == "S", "it continues")
 
 
-def test_a_process_that_was_stopped_is_read_without_being_resumed() -> None:
+def test_process_that_was_stopped_is_read_without_being_resumed() -> None:
     with started(sys.executable, "-c", READY) as process:
         process.send_signal(19)
         wait_until(lambda: state(process.pid) == "T", "it is stopped")

@@ -165,7 +165,7 @@ def test_the_json_form_has_processes_and_groups() -> None:
     ]
 
 
-def test_parts_of_several_hosts_are_ordered_by_role_replica_and_rank() -> None:
+def test_parts_are_ordered_by_role_replica_and_rank() -> None:
     one = parse_stacks(answer(process(5, 1, "b/1", rank=3), process(6, 1, "b/0", rank=1)))
     two = parse_stacks(answer(process(5, 1, ""), process(6, 1, "b/0", rank=0)), "a", 7)
     assert [(p.role, p.replica, p.rank) for p in combine([one, two], ["a", "b"]).processes] == [

@@ -185,7 +185,7 @@ def without_py_spy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("action", ["restart", "cancel"])
-def test_without_py_spy_python_prints_its_stacks_before_it_is_ended(
+def test_without_py_spy_python_prints_its_own_stacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
     without_py_spy(tmp_path, monkeypatch)

@@ -52,7 +52,7 @@ def test_each_counted_kill_is_the_reason_of_one_end(tmp_path: Path, group: str, 
     assert [kills.reason(None).text for _ in range(3)] == [OUT_OF_MEMORY, OUT_OF_MEMORY, OTHER]
 
 
-def test_the_count_of_the_machine_is_used_without_one_of_the_group(tmp_path: Path) -> None:
+def test_count_of_machine_is_used_without_one_of_group(tmp_path: Path) -> None:
     root = system(tmp_path, group="0::/gone\n", files={"proc/vmstat": "pgfault 1\noom_kill 9\n"})
     kills = Kills(root)
     (root / "proc/vmstat").write_text("oom_kill 10\n")
@@ -66,7 +66,7 @@ def test_nothing_is_claimed_without_a_count(tmp_path: Path) -> None:
     assert find_counter(root) is None
 
 
-def test_a_kill_by_another_process_is_not_called_out_of_memory() -> None:
+def test_kill_by_another_process_is_not_out_of_memory() -> None:
     done = torchx("run", "-s", "local_cwd", "utils.sh", "kill -KILL $$$$")
     assert f"killed by SIGKILL: {OTHER}" in done.stderr
 
@@ -96,7 +96,7 @@ def group() -> Iterator[Path]:
     pytest.skip("no control group with a memory limit can be made: run as root")
 
 
-def test_a_real_kill_by_the_kernel_is_called_out_of_memory(group: Path, tmp_path: Path) -> None:
+def test_real_kill_by_kernel_is_called_out_of_memory(group: Path, tmp_path: Path) -> None:
     (tmp_path / "eat.py").write_text(EATER, encoding="utf-8")
     command = [*COMMAND, "run", "-s", "local_cwd", "utils.sh", f"exec python3 {tmp_path}/eat.py"]
     script = f'echo $$ > {group}/cgroup.procs && exec "$@"'

@@ -68,7 +68,7 @@ def running(paths: JobPaths, count: int = 1) -> list[Process]:
     return wait_until(look, "they run")
 
 
-def test_a_process_that_cannot_be_ended_is_given_up_and_named() -> None:
+def test_unkillable_process_is_given_up_and_named() -> None:
     paths = submitted("exec sleep 600")
 
     def prepare() -> None:
@@ -90,7 +90,7 @@ def test_a_process_that_cannot_be_ended_is_given_up_and_named() -> None:
 
 
 @pytest.mark.parametrize("when", ["select", "exit"])
-def test_the_failure_of_a_supervisor_ends_all_processes_and_is_recorded(
+def test_failure_of_supervisor_ends_all_processes_and_is_recorded(
     when: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     paths = submitted("exit 3" if when == "exit" else "sleep 600 & exec sleep 600", replicas=2)
@@ -200,7 +200,7 @@ def test_a_process_that_is_ended_has_the_grace_period() -> None:
     assert (view.state, view.replicas[0].attempts[0].signal) == ("CANCELLED", "SIGTERM")
 
 
-def test_the_output_of_an_attempt_ends_when_the_next_one_starts(tmp_path: Path) -> None:
+def test_output_of_attempt_ends_when_next_one_starts(tmp_path: Path) -> None:
     rest = f"trap '' PIPE; until [ -e {tmp_path}/go ]; do sleep 0.02; done; echo late; touch {tmp_path}/late"
     first = f"echo first; ({rest}) & exit 4"
     second = f"touch {tmp_path}/go; until [ -e {tmp_path}/late ]; do sleep 0.02; done"
@@ -217,7 +217,7 @@ def test_the_output_of_an_attempt_ends_when_the_next_one_starts(tmp_path: Path) 
     assert (folder / "combined.log").read_text() == ""
 
 
-def test_what_a_killed_supervisor_had_started_is_ended_once_its_lock_is_free(
+def test_processes_of_killed_supervisor_end_after_its_lock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(launch, "UNDONE_WITHIN", 0.0)
@@ -235,7 +235,7 @@ def test_what_a_killed_supervisor_had_started_is_ended_once_its_lock_is_free(
     assert not processes.is_alive(process)
 
 
-def test_a_group_exists_as_long_as_it_has_a_process() -> None:
+def test_group_exists_as_long_as_it_has_process() -> None:
     child = subprocess.Popen(["sleep", "600"], start_new_session=True)
     try:
         assert ending.group_exists(child.pid)

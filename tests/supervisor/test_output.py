@@ -96,7 +96,7 @@ def test_a_long_line_is_written_in_parts(index: Index, tmp_path: Path, size: int
     assert written.holds is not bool(count)
 
 
-def test_the_files_of_an_attempt_are_new_and_the_index_goes_on(index: Index, tmp_path: Path) -> None:
+def test_files_of_attempt_are_new_and_index_goes_on(index: Index, tmp_path: Path) -> None:
     for keep_open in (True, False):
         written = attempt(index, tmp_path, keep_open)
         written.feed(STDOUT, b"a\n")
@@ -120,7 +120,7 @@ def test_a_short_write_is_continued(index: Index, tmp_path: Path, monkeypatch: p
     assert [piece.length for piece in pieces(index, tmp_path)] == [12]
 
 
-def test_a_file_that_is_closed_or_not_kept_open_uses_no_descriptor(tmp_path: Path) -> None:
+def test_closed_file_uses_no_descriptor(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
     for keep_open in (True, False):
         file = LogFile(str(tmp_path / "file"), keep_open)

@@ -49,7 +49,7 @@ def test_without_fail_fast_the_others_go_on() -> None:
     assert g.exited(2, True) == [End("FAILED", 1)]
 
 
-def test_without_fail_fast_a_failure_for_good_stays_one_when_the_others_start_again() -> None:
+def test_without_fail_fast_final_failure_survives_restarts() -> None:
     g = gang(RoleRules("a", range(1)), RoleRules("b", range(1, 3), 2), fail_fast=False)
     assert g.exited(0, False) == []
     again = Stop((2,), "b/0 failed; application restarts")
@@ -59,7 +59,7 @@ def test_without_fail_fast_a_failure_for_good_stays_one_when_the_others_start_ag
     assert g.exited(2, True) == [End("FAILED", 0)]
 
 
-def test_replica_retries_are_counted_for_each_replica_and_back_off() -> None:
+def test_replica_retries_are_counted_per_replica_with_backoff() -> None:
     g = gang(RoleRules("w", range(2), max_retries=3, retry_policy="REPLICA"))
     assert run(g, g.exited(0, False)) == [Retry("REPLICA", 0, 1, 3, 2.0), Start((0,), 2.0)]
     assert run(g, g.exited(0, False)) == [Retry("REPLICA", 0, 2, 3, 4.0), Start((0,), 4.0)]
@@ -69,7 +69,7 @@ def test_replica_retries_are_counted_for_each_replica_and_back_off() -> None:
     assert g.exited(1, False, stopped=True) == [End("FAILED", 0)]
 
 
-def test_role_restart_waits_for_its_members_and_leaves_other_roles_alone() -> None:
+def test_role_restart_waits_for_members_and_leaves_others_alone() -> None:
     g = gang(RoleRules("a", range(2), 1, "ROLE"), RoleRules("b", range(2, 3)))
     assert run(g, g.exited(0, False)) == [
         Retry("ROLE", 0, 1, 1, 2.0),
@@ -124,7 +124,7 @@ def test_cancel_before_the_first_start_ends_at_once() -> None:
     assert g.cancel() == [End("CANCELLED")]
 
 
-def test_a_start_that_fails_undoes_the_whole_start_and_is_not_retried() -> None:
+def test_failed_start_undoes_whole_start_without_a_retry() -> None:
     g = Gang([RoleRules("w", range(3), 5)])
     g.begin()
     g.started(0)

@@ -32,7 +32,7 @@ def test_a_replica_that_was_stopped_has_not_failed() -> None:
     assert g.first_failure is None
 
 
-def test_a_replica_that_fails_after_the_cancellation_has_not_failed() -> None:
+def test_replica_that_fails_after_cancellation_has_not_failed() -> None:
     g = gang(RoleRules("w", range(2), 1))
     assert g.cancel() == [Stop((0, 1), "cancelled")]
     assert g.exited(0, False) == []
@@ -47,7 +47,7 @@ def test_a_failed_application_that_is_cancelled_has_failed() -> None:
     assert g.exited(2, False) == [End("FAILED", 1)]
 
 
-def test_without_fail_fast_a_failure_before_the_cancellation_does_not_end_it() -> None:
+def test_without_fail_fast_earlier_failure_does_not_end_cancellation() -> None:
     g = gang(fail_fast=False)
     assert g.exited(0, False) == []
     assert g.cancel() == [Stop((1, 2), "cancelled")]
@@ -93,7 +93,7 @@ def test_an_end_is_reported_once() -> None:
     assert not g.cancelled
 
 
-def test_a_start_that_fails_after_a_failure_or_a_cancellation() -> None:
+def test_start_that_fails_after_failure_or_cancellation() -> None:
     g = gang()
     g.exited(1, False)
     assert g.give_up(0) == [Stop((2,), "the start failed")]
@@ -106,7 +106,7 @@ def test_a_start_that_fails_after_a_failure_or_a_cancellation() -> None:
     assert g.exited(0, False) == [End("CANCELLED")], "it was to end anyway"
 
 
-def test_a_start_that_fails_has_failed_whatever_is_cancelled_afterwards() -> None:
+def test_start_that_fails_has_failed_whatever_is_cancelled_afterwards() -> None:
     g = Gang([TWO])
     g.begin()
     g.started(0)

@@ -59,7 +59,7 @@ def test_nothing_of_it_stays_with_its_starter(tmp_path: Path) -> None:
     assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_failed_start_has_the_last_line_of_its_output(tmp_path: Path) -> None:
+def test_failed_start_has_last_line_of_its_output(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="the supervisor did not start: ValueError: no such thing"):
         start(tmp_path, "fails")
 

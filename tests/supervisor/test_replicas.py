@@ -63,7 +63,7 @@ def descriptors(limit: tuple[int, int]) -> Iterator[None]:
     assert set(os.listdir("/proc/self/fd")) == before
 
 
-def test_the_environment_the_umask_and_the_logs_of_a_replica(
+def test_environment_umask_and_logs_of_replica(
     tmp_path: Path, descriptors: None, limit: tuple[int, int]
 ) -> None:
     job = Job(tmp_path, "umask; ulimit -n; env; echo err >&2", "echo other", "exit 0")
@@ -86,9 +86,7 @@ def test_the_environment_the_umask_and_the_logs_of_a_replica(
     job.selector.close()
 
 
-def test_what_cannot_be_started_leaves_no_descriptor_and_counts_as_an_attempt(
-    tmp_path: Path, descriptors: None
-) -> None:
+def test_failed_start_leaves_no_descriptor_and_counts_as_attempt(tmp_path: Path, descriptors: None) -> None:
     job = Job(tmp_path, "exit 0")
     job.replicas._specs[0][0].replicas[0].args[0] = "/no/such/program"
     for number in (1, 2):
@@ -100,7 +98,7 @@ def test_what_cannot_be_started_leaves_no_descriptor_and_counts_as_an_attempt(
     job.selector.close()
 
 
-def test_a_program_that_has_been_moved_is_looked_up_again(tmp_path: Path) -> None:
+def test_program_that_has_been_moved_is_looked_up_again(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("empty", "first", "second")]
     for folder in folders:
         folder.mkdir()
@@ -163,7 +161,7 @@ def test_output_is_read_as_it_comes(tmp_path: Path, descriptors: None) -> None:
         job.selector.close()
 
 
-def test_a_pipe_that_has_ended_is_closed_and_the_other_goes_on(tmp_path: Path, descriptors: None) -> None:
+def test_ended_pipe_is_closed_and_other_continues(tmp_path: Path, descriptors: None) -> None:
     job = Job(tmp_path, "exec >&-; echo err >&2")
     running = job.replicas.start(0)
     os.waitpid(running.process.pid, 0)
@@ -224,7 +222,7 @@ def test_logs_stay_open_without_a_limit_of_files(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(("hard", "limits"), [(68, [68, 69]), (69, [69])])
-def test_a_limit_of_files_that_is_too_low_is_raised_if_possible(
+def test_low_limit_of_files_is_raised_if_possible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hard: int, limits: list[int]
 ) -> None:
     wanted: list[tuple[int, int]] = []

@@ -90,7 +90,7 @@ def test_other_texts_are_no_rules(options: dict[str, list[str]], message: str) -
     assert message in str(raised.value)
 
 
-def test_exit_codes_are_known_only_if_all_rules_are_about_them() -> None:
+def test_exit_codes_are_known_if_all_rules_have_them() -> None:
     assert exit_codes_of(["1-3", "SIGKILL", "2"]) == [1, 2, 3, 137]
     assert exit_codes_of(["1", "node"]) is None
     assert not RetryRules.of({"retry_on": ["1"], "no_retry_on": ["none"]}).reads_lines

@@ -182,9 +182,7 @@ wait()
 """
 
 
-def test_cpu_time_of_ended_children_and_of_orphans_is_counted(
-    job: Callable[..., JobPaths], tmp_path: Path
-) -> None:
+def test_cpu_time_of_ended_children_and_orphans_counts(job: Callable[..., JobPaths], tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     paths = job(ENDING.format(marker=str(marker)))
     wait_until(lambda: marker.with_name("marker.ready").exists(), "the children have ended")
@@ -199,7 +197,7 @@ def test_cpu_time_of_ended_children_and_of_orphans_is_counted(
     assert 0.43 <= seconds(total) < 3
 
 
-def test_the_totals_of_a_short_job_come_from_its_end(job: Callable[..., JobPaths], tmp_path: Path) -> None:
+def test_totals_of_short_job_come_from_its_end(job: Callable[..., JobPaths], tmp_path: Path) -> None:
     taken = large()
     paths = job(f'kept = take({taken}); burn(0.1); print("x" * 999)', never)
     (one,) = finish(paths, tmp_path)
@@ -211,7 +209,7 @@ def test_the_totals_of_a_short_job_come_from_its_end(job: Callable[..., JobPaths
     assert one.total.time == load(paths).replicas[0].attempts[0].ended_at
 
 
-def test_unknown_memory_of_a_small_short_program_is_not_that_of_the_supervisor(
+def test_unknown_memory_of_short_program_is_not_the_supervisors(
     job: Callable[..., JobPaths], tmp_path: Path
 ) -> None:
     def inflated() -> None:

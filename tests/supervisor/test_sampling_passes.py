@@ -66,7 +66,7 @@ def _running() -> object:
     return Running()
 
 
-def test_a_table_that_changes_while_it_is_read_has_no_endless_chain(tmp_path: Path) -> None:
+def test_changing_table_has_no_endless_chain(tmp_path: Path) -> None:
     sampler = _sampler(tmp_path)
     sampler.started(_running())  # type: ignore[arg-type]
     me = os.getpid()
@@ -93,5 +93,5 @@ def test_a_process_that_is_adopted_keeps_its_replica(tmp_path: Path) -> None:
     assert sampler._find_owners(entries) == {}, "its replica has ended"
 
 
-def test_without_a_gpu_of_its_own_no_program_is_started(tmp_path: Path) -> None:
+def test_without_gpu_of_its_own_no_program_is_started(tmp_path: Path) -> None:
     assert _sampler(tmp_path)._monitor is None

@@ -200,7 +200,7 @@ def test_a_pattern_that_takes_too_long_is_given_up(
     assert signal.getsignal(signal.SIGVTALRM) is handler
 
 
-def test_an_action_affects_those_that_are_stalled_when_it_is_due(
+def test_action_affects_only_replicas_stalled_when_due(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stall_actions, "time", clock)

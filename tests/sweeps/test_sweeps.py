@@ -128,7 +128,7 @@ def test_files_zip_and_placeholders(folder: Path) -> None:
     assert "LR=1.0" in shown.stdout
 
 
-def test_runs_are_started_at_once_up_to_the_limit_and_cancelled(folder: Path) -> None:
+def test_runs_start_up_to_the_limit_and_are_cancelled(folder: Path) -> None:
     handle = sweep(
         "--each", "seed=1..5", "--each", "lr=1", "--at-once", "2", script="echo up; exec sleep 600"
     )
@@ -225,7 +225,7 @@ def test_damaged_files_give_no_traceback(folder: Path) -> None:
     assert torchx("delete", handle).returncode == 0
 
 
-def test_a_part_of_an_application_is_rejected_with_its_handle() -> None:
+def test_part_of_application_is_rejected_with_its_handle() -> None:
     handle = torchx("run", "-d", "train.py:train", "--lr", "1").stdout.strip()
     for given in (f"{handle}/train", f"{handle}/train/0", "@last/train"):
         message = f"error: `{given}` is a part of an application, expected a whole one"

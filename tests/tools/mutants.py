@@ -103,7 +103,7 @@ GROUPS = {
             LOCAL.format("ends") + "::test_cancel_at_any_moment_of_the_start",
             LOCAL.format("life") + "::test_a_thousand_replicas",
             LOCAL.format("life") + "::test_jobs_started_together_do_not_meet",
-            LOCAL.format("output") + "::test_a_line_of_100_mb_needs_no_memory_of_the_supervisor",
+            LOCAL.format("output") + "::test_line_of_100_mb_needs_no_memory_of_supervisor",
         ),
     ),
 }

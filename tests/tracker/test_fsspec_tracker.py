@@ -92,7 +92,7 @@ def test_runs_are_found_by_what_they_were_made_from(tracker: FsspecTracker) -> N
         tracker.run_ids(parent_run="a")
 
 
-def test_a_lineage_goes_all_the_way_both_ways_and_once_round_a_circle(tracker: FsspecTracker) -> None:
+def test_lineage_follows_both_directions_and_a_circle_once(tracker: FsspecTracker) -> None:
     tracker.add_source("model", "data", "images")
     tracker.add_source("tuned", "model")
     tracker.add_source("served", "tuned")
@@ -121,7 +121,7 @@ def test_what_torchx_has_kept_is_read_and_added_to(tmp_path: Path) -> None:
     assert tracker.metadata(a)["lr"] == 0.2
 
 
-def tell(root: str, number: int) -> None:
+def report(root: str, number: int) -> None:
     tracker = FsspecTracker(fsspec.filesystem("file"), root)
     for step in range(20):
         tracker.add_metadata("run", **{f"replica{number}_{step}": step})
@@ -130,7 +130,7 @@ def tell(root: str, number: int) -> None:
 
 def test_many_replicas_at_once_lose_nothing(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
-    replicas = [spawn.Process(target=tell, args=(str(tmp_path), number)) for number in range(3)]
+    replicas = [spawn.Process(target=report, args=(str(tmp_path), number)) for number in range(3)]
     for replica in replicas:
         replica.start()
     for replica in replicas:

@@ -1,4 +1,4 @@
-"""Runs that tell their trackers: in a job, outside of one, and as the command line shows them."""
+"""Runs that report to their trackers: in a job, outside of one, and on the command line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ print(run.job_id())
 
 @pytest.fixture
 def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project that keeps what its runs tell in a folder."""
+    """A project that keeps the reports of its runs in a folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     (tmp_path / ".torchxconfig").write_text(
@@ -77,9 +77,7 @@ def test_the_data_of_a_job_is_shown(
         assert handle in out(capsys, "lineage", source).splitlines()[1]
 
 
-def test_a_run_that_the_trackers_do_not_know_is_an_error(
-    configured: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_that_trackers_do_not_know_is_error(configured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tracker", "metadata", "nosuch"]) == 2
     assert capsys.readouterr().err.startswith("error: no tracked run `nosuch`\n")
 

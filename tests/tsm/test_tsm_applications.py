@@ -70,7 +70,7 @@ def test_later_updates_of_a_container_count_too() -> None:
     assert tsm.Container().resources == specs.NULL_RESOURCE
 
 
-def test_the_newer_fields_of_a_role_are_there_by_name() -> None:
+def test_newer_fields_of_role_are_there_by_name() -> None:
     role = tsm.Role("r", image="img", metadata={"slurm": {}}, max_retries=2, resource=tsm.Resource(1, 0, 1))
     assert (role.container.image, role.container.resources.cpu, role.metadata) == ("img", 1, {"slurm": {}})
     other = dataclasses.replace(role, env={"A": "1"})
@@ -79,7 +79,7 @@ def test_the_newer_fields_of_a_role_are_there_by_name() -> None:
         tsm.Role("r", nope=1)
 
 
-def test_a_role_of_the_specs_becomes_one_of_a_session() -> None:
+def test_role_of_specs_becomes_one_of_session() -> None:
     @dataclasses.dataclass
     class Mine(specs.Role):
         def __post_init__(self) -> None:
@@ -203,7 +203,7 @@ def test_the_number_of_replicas_is_one_of_nnodes(nnodes: object, replicas: int, 
         resolve_overrides(role)
 
 
-def test_a_misspelt_option_of_torchrun_is_refused_and_a_new_one_is_not() -> None:
+def test_misspelt_option_of_torchrun_is_rejected() -> None:
     with pytest.raises(UsageError, match="no option `nproc_per_nod`") as error:
         tsm.ElasticRole("t", nproc_per_nod=2)
     assert error.value.hint == "did you mean `nproc_per_node`?"

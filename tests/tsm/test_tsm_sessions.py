@@ -82,7 +82,7 @@ def test_the_log_is_followed_to_the_end_by_default(session: tsm.Session) -> None
     assert list(session.log_lines(handle, "w", until=now - timedelta(hours=1))) == []
 
 
-def test_with_an_end_in_time_the_log_is_not_followed(session: tsm.Session) -> None:
+def test_with_end_in_time_log_is_not_followed(session: tsm.Session) -> None:
     handle = session.run(tsm.Application("job").of(sh("echo one; exec sleep 600")))
     assert next(iter(session.log_lines(handle, "w"))) == "one\n"
     later = datetime.now().astimezone() + timedelta(hours=1)
@@ -207,7 +207,7 @@ def test_a_session_is_found_again_by_its_name(session: tsm.Session) -> None:
         session.status(another)
 
 
-def test_an_application_that_its_scheduler_does_not_report_cannot_be_run_again() -> None:
+def test_unreported_application_cannot_be_run_again() -> None:
     class Forgets(MemoryScheduler):
         def describe(self, app_id: str):  # type: ignore[no-untyped-def]
             found = super().describe(app_id)
@@ -254,7 +254,7 @@ def test_schedulers_and_their_options(session: tsm.Session) -> None:
         session.dryrun(tsm.Application("a").of(sh("true")), "default", {"log_dri": "x"})
 
 
-def test_a_broken_scheduler_does_not_hide_the_options_of_others() -> None:
+def test_broken_scheduler_does_not_hide_options_of_others() -> None:
     def broken(session: str, **params: object) -> MemoryScheduler:
         raise ImportError("no module named far")
 

@@ -266,7 +266,7 @@ def test_the_commands_show_a_job(site: Site) -> None:
         assert expected in done.stdout
 
 
-def test_a_record_of_a_job_that_ran_when_the_machine_stopped(resources: Path) -> None:
+def test_record_of_job_that_ran_when_machine_stopped(resources: Path) -> None:
     """Written by the version before, by a supervisor that a restart of the machine has ended."""
     name = "old-rt8jkxr67mlcb3"
     jobs = Path(os.environ["TORCHX_HOME"]) / "jobs"

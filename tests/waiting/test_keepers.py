@@ -158,7 +158,7 @@ def test_a_stopped_keeper_with_many_jobs_blocks_no_other(
         assert two.started() == "theirs-0"
 
 
-def test_a_keeper_that_does_not_start_its_job_is_passed_each_minute(
+def test_keeper_that_starts_nothing_is_skipped_each_minute(
     listener: socket.socket, now: SimpleNamespace
 ) -> None:
     """It answers: a program may use the GPU of its job."""
@@ -189,7 +189,7 @@ def test_a_keeper_that_answers_is_queried_again_later(listener: socket.socket, n
 
 @as_root
 @pytest.mark.long
-def test_jobs_of_a_stopped_user_do_not_block_the_queue(
+def test_jobs_of_stopped_user_do_not_block_queue(
     machine: fakegpus.FakeGpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with shared_folder() as folder:
@@ -272,7 +272,7 @@ def stranger(name: str, *, accepts: bool) -> Iterator[None]:
 
 @as_root
 @pytest.mark.parametrize("accepts", [True, False])
-def test_a_stranger_with_the_name_of_a_keeper_does_no_harm(
+def test_stranger_with_name_of_keeper_does_no_harm(
     machine: fakegpus.FakeGpus, accepts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keepers, "ANSWERS_WITHIN", 0.2)
@@ -386,9 +386,7 @@ IGNORES_TERM = "trap '' TERM; echo $$; while :; do sleep 0.1; done"
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_gpus_of_a_job_without_supervisor_are_used_after_its_end(
-    machine: fakegpus.FakeGpus, waits: bool
-) -> None:
+def test_gpus_of_unsupervised_job_are_used_after_its_end(machine: fakegpus.FakeGpus, waits: bool) -> None:
     first = submit(job(IGNORES_TERM), grace_period=0.2)
     wait_until(lambda: text(first), "its program runs")
     script = f"if kill -0 {text(first).strip()} 2>/dev/null; then echo alive; else echo gone; fi"
@@ -449,7 +447,7 @@ class Earlier(datetime):
         return cls.fromtimestamp(time.time() - 3600)
 
 
-def test_a_clock_that_was_set_back_moves_no_job_ahead(
+def test_clock_that_was_set_back_moves_no_job_ahead(
     machine: fakegpus.FakeGpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = submit(job())
@@ -466,7 +464,7 @@ def test_a_clock_that_was_set_back_moves_no_job_ahead(
     until_no_keeper()
 
 
-def test_a_clock_that_was_set_back_delays_no_second_look(
+def test_clock_that_was_set_back_delays_no_second_look(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A GPU that a program used without a lease is tried again after some seconds."""
@@ -499,7 +497,7 @@ def test_the_end_of_a_holder_ignores_the_clock(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("step", [-3600, 100_000])
-def test_a_running_job_lasts_as_long_after_a_change_of_the_clock(
+def test_running_job_lasts_as_long_after_change_of_clock(
     step: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app_id = submit(sh("exec sleep 600"))

@@ -176,7 +176,7 @@ def test_commands_for_a_waiting_job(machine: fakegpus.FakeGpus, tmp_path: Path) 
     until_no_keeper()
 
 
-def test_a_lease_that_is_released_after_a_decision_is_noticed(machine: fakegpus.FakeGpus) -> None:
+def test_lease_that_is_released_after_decision_is_noticed(machine: fakegpus.FakeGpus) -> None:
     """The keeper would sleep forever: nothing else reports the end of a holder."""
     leases = take([f"gpu-{gpu}" for gpu in machine.ids])
     assert leases is not None
@@ -202,7 +202,7 @@ def test_a_lease_that_is_released_after_a_decision_is_noticed(machine: fakegpus.
     cancel(app_id)
 
 
-def test_a_job_whose_lock_is_held_for_a_moment_is_not_forgotten(machine: fakegpus.FakeGpus) -> None:
+def test_job_with_a_briefly_held_lock_is_not_forgotten(machine: fakegpus.FakeGpus) -> None:
     """As by a query that checks it, at the moment when its keeper takes it."""
     first = submit(job())
     until(first, AppState.RUNNING)

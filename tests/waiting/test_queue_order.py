@@ -24,7 +24,7 @@ def started(verdicts: list[Verdict]) -> list[str]:
     return [verdict.waiter.app_id for verdict in verdicts if verdict.starts]
 
 
-def test_a_job_that_does_not_fit_holds_up_those_behind_it() -> None:
+def test_job_that_does_not_fit_delays_those_behind_it() -> None:
     free = {"gpu-5", "gpu-6", "gpu-7"}
     verdicts = decide([waiter("big", 4, 1.0), waiter("small", 2, 2.0)], free, {}, 0.0)
     assert started(verdicts) == []
@@ -46,7 +46,7 @@ def test_a_job_with_other_gpus_is_not_held_up() -> None:
     assert started(decide(waiting, {"gpu-1", "gpu-2"}, {}, 0.0)) == ["b"]
 
 
-def test_only_a_job_that_ends_in_time_starts_ahead_of_another() -> None:
+def test_only_a_job_that_ends_in_time_starts_early() -> None:
     free, ends = {"gpu-7"}, {f"gpu-{n}": 1000.0 + n for n in range(7)}
     # 4 GPUs are free when the third of the others has ended, at 1002
     for limit, goes in ((1002.0 - MARGIN, True), (1002.5 - MARGIN, False), (None, False)):
@@ -58,7 +58,7 @@ def test_only_a_job_that_ends_in_time_starts_ahead_of_another() -> None:
     )
 
 
-def test_the_limits_of_a_user_hold_up_only_that_user() -> None:
+def test_limits_of_user_hold_up_only_that_user() -> None:
     limits = parse("[*]\nmax_gpus = 3\n[nobody]\nmax_jobs = 1\nmax_gpus = x\n")
     assert of_user(limits, 0) == Quota()
     assert of_user(limits, 65534) == Quota(None, 1)

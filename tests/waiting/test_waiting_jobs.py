@@ -214,7 +214,7 @@ def test_waiting_jobs_survive_a_kill_of_their_keeper(machine: fakegpus.FakeGpus,
     until_no_keeper()
 
 
-def test_after_a_restart_of_the_machine_jobs_wait_for_their_release(machine: fakegpus.FakeGpus) -> None:
+def test_after_restart_of_machine_jobs_wait_for_their_release(machine: fakegpus.FakeGpus) -> None:
     first = submit(job(4))
     until_running(first)
     second = submit(job(4, "echo started"))

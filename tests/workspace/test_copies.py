@@ -32,7 +32,7 @@ def src(tmp_path: Path) -> Path:
     return folder
 
 
-def test_links_stay_links_and_mean_the_same_in_the_copy(src: Path, tmp_path: Path) -> None:
+def test_links_stay_links_and_mean_same_in_copy(src: Path, tmp_path: Path) -> None:
     (src / "deep").mkdir()
     (src / "deep" / "file").write_text("here")
     (src / "deep" / "absolute").symlink_to(src / "deep" / "file")
@@ -95,7 +95,7 @@ def test_read_only_files_are_removed_too(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
-def test_a_file_is_one_that_it_was_and_one_that_shrank_is_reported(src: Path, tmp_path: Path) -> None:
+def test_replaced_or_shrunken_file_is_reported(src: Path, tmp_path: Path) -> None:
     (src / "log").write_text("one\n")
     grown, shrunk = look(src), look(src)
     with (src / "log").open("a") as log:
@@ -107,7 +107,7 @@ def test_a_file_is_one_that_it_was_and_one_that_shrank_is_reported(src: Path, tm
         shrunk.write_to(tmp_path / "other")
 
 
-def test_large_files_are_copied_whole_and_are_no_longer_the_same_file(src: Path, tmp_path: Path) -> None:
+def test_large_files_are_copied_whole_as_separate_files(src: Path, tmp_path: Path) -> None:
     data = os.urandom(1 << 20) * 3 + b"end"
     (src / "large").write_bytes(data)
     look(src).write_to(tmp_path / "copy")
@@ -125,7 +125,7 @@ def test_projects_that_do_not_fit_together_are_refused(src: Path, tmp_path: Path
         look(other, src)
 
 
-def test_a_copy_over_a_folder_never_goes_through_its_links(src: Path, tmp_path: Path) -> None:
+def test_copy_over_folder_never_goes_through_its_links(src: Path, tmp_path: Path) -> None:
     outside, image = tmp_path / "outside", tmp_path / "image"
     outside.mkdir()
     (src / "x").mkdir()

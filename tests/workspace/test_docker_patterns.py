@@ -155,9 +155,7 @@ def test_generated_lines_mean_what_they_mean_to_docker(build: Builder, tmp_path:
 @pytest.mark.parametrize(
     "text", ["**.log", "*\n!**/*.txt", "*\n!sub", "sub\n!sub/*/z.txt", "sub\n!sub/deep/*.txt"]
 )
-def test_lines_that_are_often_written_mean_what_they_mean_to_docker(
-    build: Builder, tmp_path: Path, text: str
-) -> None:
+def test_common_lines_mean_the_same_as_to_docker(build: Builder, tmp_path: Path, text: str) -> None:
     if VERSION < MODERN and "**." in text:
         text = "**/*.log"
     for file in ("a.log", "x.txt", "sub/b.log", "sub/y.txt", "sub/deep/z.txt"):

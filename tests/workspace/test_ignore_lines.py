@@ -73,7 +73,7 @@ def test_lines_of_dockerignore(project: Path, lines: list[str], gone: set[str]) 
     assert ALL - kept(project, *lines, file=".dockerignore") == gone
 
 
-def test_secrets_come_along_when_they_are_named_and_not_by_chance(project: Path) -> None:
+def test_secrets_are_copied_only_when_named(project: Path) -> None:
     for lines in (["!src/**"], ["*", "!src", "!src/*"], ["!**"], ["!.*"]):
         assert "src/.env" not in kept(project, *lines), lines
     for lines in (["!src/.env"], ["!**/.env"], ["src", "!**/.env*"]):
@@ -81,7 +81,7 @@ def test_secrets_come_along_when_they_are_named_and_not_by_chance(project: Path)
     assert "src/.env" not in kept(project, "!**/.env", "src/.env")
 
 
-def test_an_environment_of_python_stays_behind_whatever_it_is_called(project: Path) -> None:
+def test_environment_of_python_stays_behind_whatever_it_is_called(project: Path) -> None:
     (project / "my_env" / "bin").mkdir(parents=True)
     (project / "my_env" / "pyvenv.cfg").touch()
     (project / "my_env" / "bin" / "python").touch()
@@ -101,7 +101,7 @@ _names = st.text(alphabet="ab.", min_size=1, max_size=3).filter(lambda w: w.stri
 
 @settings(max_examples=300)
 @given(st.lists(_words, min_size=1, max_size=3), st.lists(_names, min_size=1, max_size=3))
-def test_a_line_of_torchxignore_means_what_it_means_to_torchx(words: list[str], names: list[str]) -> None:
+def test_line_of_torchxignore_means_what_it_means_to_torchx(words: list[str], names: list[str]) -> None:
     pattern, path = "/".join(words), "/".join(names)
     rules = Rules(parse(pattern, ".torchxignore"), unfiltered=True)
     state, why = rules.top, None

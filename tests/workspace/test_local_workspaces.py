@@ -51,7 +51,7 @@ def test_each_job_has_its_own(code: Path) -> None:
     assert not (code / "seen").exists()
 
 
-def test_a_dry_run_says_what_would_be_copied_and_writes_nothing(code: Path) -> None:
+def test_dry_run_lists_copied_files_and_writes_nothing(code: Path) -> None:
     before = sorted(Path(os.environ["TORCHX_HOME"]).rglob("*"))
     done = torchx("run", "-s", "local_cwd", "--dryrun", "--workspace", "code", "utils.echo")
     assert done.returncode == 0
@@ -96,7 +96,7 @@ def test_a_failed_start_leaves_nothing(code: Path) -> None:
     assert not [p for p in Path(os.environ["TORCHX_HOME"]).rglob("*") if p.name == "say.sh"]
 
 
-def test_a_workspace_that_is_only_configured_is_not_used_here(code: Path, tmp_path: Path) -> None:
+def test_workspace_that_is_only_configured_is_not_used_here(code: Path, tmp_path: Path) -> None:
     (tmp_path / ".torchxconfig").write_text("[cli:run]\nworkspace = code\n")
     done = torchx("run", "-s", "local_cwd", "utils.sh", "ls")
     assert "code" in done.stderr.splitlines()[-1] or "code" in done.stderr

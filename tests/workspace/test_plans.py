@@ -44,7 +44,7 @@ def plans_of(scheduler: str, request: Any) -> list[Any]:
 
 @pytest.mark.parametrize("images", [False, True])
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_the_request_has_the_plans_and_the_application_is_plain(
+def test_request_has_plans_and_application_is_plain(
     name: str, images: bool, app: AppDef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -62,7 +62,7 @@ def runner(kind: Any) -> Runner:
 
 
 @pytest.mark.parametrize("kind", [MixinFirst, MixinLast])
-def test_a_mixin_builds_at_the_dry_run_each_image_once(kind: Any) -> None:
+def test_mixin_builds_at_dry_run_each_image_once(kind: Any) -> None:
     app = AppDef(
         "a", [role("x"), role("y"), role("z", "other"), role("own", workspace=Workspace({"/w": ""}))]
     )
@@ -79,7 +79,7 @@ def test_a_mixin_builds_at_the_dry_run_each_image_once(kind: Any) -> None:
     assert app.roles[0].workspace is None
 
 
-def test_a_workspace_is_copied_to_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_workspace_is_copied_to_folder_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a.py").write_text("a")
     (tmp_path / "src" / ".env").write_text("secret")

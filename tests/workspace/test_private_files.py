@@ -132,7 +132,7 @@ def test_the_loss_of_set_id_bits_is_reported(tmp_path: Path) -> None:
     assert not any(entry.mode & 0o6000 for entry in tree.entries), "an archive of it holds none either"
 
 
-def test_the_loss_of_set_id_bits_of_an_image_is_reported(tmp_path: Path) -> None:
+def test_loss_of_set_id_bits_of_image_is_reported(tmp_path: Path) -> None:
     image, project = tmp_path / "image", tmp_path / "project"
     put(image, tool="#!/bin/sh\n")
     (image / "tool").chmod(0o4755)
@@ -149,7 +149,7 @@ def test_the_loss_of_set_id_bits_of_an_image_is_reported(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("size", [10, SMALL + 10])
-def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: Path, size: int) -> None:
+def test_link_in_place_of_file_is_not_followed(tmp_path: Path, size: int) -> None:
     folder = tmp_path / "project"
     put(folder, file="a" * size)
     put(tmp_path, secret="b" * size)

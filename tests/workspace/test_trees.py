@@ -115,7 +115,7 @@ def test_an_archive_is_the_same_each_time(tmp_path: Path) -> None:
         assert tar.getnames() == ["a", "a/ä", "b"]
 
 
-def test_several_projects_lie_in_their_folders_and_later_ones_win(tmp_path: Path) -> None:
+def test_several_projects_have_folders_and_later_ones_win(tmp_path: Path) -> None:
     lib, app = put(tmp_path / "lib", "both", "only_lib"), put(tmp_path / "app", "both")
     tree = scan(Workspace({str(lib): "", str(app): "", str(lib / "only_lib"): "deep/in"}))
     assert paths(tree) == ["both", "deep/in/only_lib", "only_lib"]
@@ -145,7 +145,7 @@ def test_too_much_is_refused_with_what_makes_it_so(tmp_path: Path) -> None:
     assert ".torchxignore" in str(caught.value.hint)
 
 
-def test_special_files_are_excluded_and_links_that_lead_out_are_reported(tmp_path: Path) -> None:
+def test_special_files_are_excluded_and_outward_links_reported(tmp_path: Path) -> None:
     folder = put(tmp_path / "code", "a")
     os.mkfifo(folder / "pipe")
     (folder / "out").symlink_to("/etc/hostname")

@@ -82,7 +82,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         (replica,) = status.roles_statuses[0].replicas
         assert replica.state is AppState.RUNNING
 
-    def test_it_is_listed_once_from_its_submission_to_its_deletion(self, scheduler: Scheduler[Any]) -> None:
+    def test_it_is_listed_once_until_its_deletion(self, scheduler: Scheduler[Any]) -> None:
         def rows() -> list[ListAppResponse]:
             return [row for row in scheduler.list(self.cfg) if row.app_id == app_id]
 

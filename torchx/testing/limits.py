@@ -28,7 +28,7 @@ class LimitConformance(Harness):
             with pytest.raises(UsageError, match="time_limit"):
                 scheduler.submit_dryrun(self.app(self.role("true")), {**self.cfg, "time_limit": "soon"})
 
-    def test_a_run_ends_at_its_time_limit_and_the_next_one_begins(self, scheduler: Scheduler[Any]) -> None:
+    def test_run_ends_at_its_limit_and_next_begins(self, scheduler: Scheduler[Any]) -> None:
         if Ability.TIME_LIMIT in self.lacks or not self.shortest_limit:
             return
         limit = {**self.cfg, "time_limit": self.shortest_limit}
@@ -42,7 +42,7 @@ class LimitConformance(Harness):
         assert "time limit" in ended.msg + (first.msg if first is not None else ""), "it is the named cause"
         assert self.until_ended(scheduler, again).state is AppState.SUCCEEDED
 
-    def test_the_events_of_a_requeue_are_those_of_every_engine(self, scheduler: Scheduler[Any]) -> None:
+    def test_events_of_requeue_are_those_of_every_engine(self, scheduler: Scheduler[Any]) -> None:
         if Ability.TIME_LIMIT in self.lacks or not self.shortest_limit:
             return
         saves = "trap 'exit 75' USR1; echo up; while [ $TORCHX_RUN = 1 ]; do sleep 0.1; done"

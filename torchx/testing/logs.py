@@ -22,7 +22,7 @@ UNKNOWN_APP = "conformance-nosuchapp1"
 class LogConformance(Harness):
     """Tests of the log of one replica; see :class:`Harness` for the attributes to set."""
 
-    def test_the_log_has_every_line_of_a_replica_in_order(self, scheduler: Scheduler[Any]) -> None:
+    def test_log_has_every_line_of_replica_in_order(self, scheduler: Scheduler[Any]) -> None:
         status = self.run(
             scheduler,
             self.app(
@@ -38,7 +38,7 @@ class LogConformance(Harness):
         assert self.log(scheduler, status.app_id, regex="^t") == ["two\n", "three\n"]
         assert self.log(scheduler, status.app_id, regex="e$") == ["one\n", "three\n"]
 
-    def test_a_pattern_is_searched_in_the_text_that_is_returned(self, scheduler: Scheduler[Any]) -> None:
+    def test_pattern_is_searched_in_text_that_is_returned(self, scheduler: Scheduler[Any]) -> None:
         status = self.run(scheduler, "printf 'a\\377b\\na\\351\\ncaf\\303\\251\\n\\303\\251t\\303\\n'")
         lines = self.log(scheduler, status.app_id)
         assert lines == ["a\ufffdb\n", "a\ufffd\n", "café\n", "ét\ufffd\n"], "invalid UTF-8 is replaced"

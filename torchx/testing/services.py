@@ -90,7 +90,7 @@ class ServiceConformance(Harness):
 
     # --- the table of ends -----------------------------------------------------------------------
 
-    def test_a_service_that_ends_before_it_is_ready_has_failed(self, scheduler: Scheduler[Any]) -> None:
+    def test_service_that_ends_before_it_is_ready_has_failed(self, scheduler: Scheduler[Any]) -> None:
         apps = {end: self.app(self.server(ENDS[end]), self.trainer(HELD)) for end in ENDS}
         ids = {end: self.submit(scheduler, app) for end, app in apps.items()}
         for end, app_id in ids.items():
@@ -99,7 +99,7 @@ class ServiceConformance(Harness):
             assert AppState.RUNNING not in seen, "the trainer starts when the service is ready"
             assert not replica_of(status, "trainer").attempts, "it has no attempt"
 
-    def test_a_service_that_ends_while_it_is_needed_has_failed(self, scheduler: Scheduler[Any]) -> None:
+    def test_service_that_ends_while_it_is_needed_has_failed(self, scheduler: Scheduler[Any]) -> None:
         spare = dict.fromkeys(ENDS, self.begins_within)
         while spare:
             ids = {end: self.submit(scheduler, self._ending(end, seconds)) for end, seconds in spare.items()}
@@ -217,7 +217,7 @@ class ServiceConformance(Harness):
         for app_id in ids:
             assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
 
-    def test_not_ready_in_time_names_the_probe_and_its_answer(self, scheduler: Scheduler[Any]) -> None:
+    def test_not_ready_in_time_names_probe_and_its_answer(self, scheduler: Scheduler[Any]) -> None:
         # some engines report the output of a program, others its exit code
         failing = "cmd:sh -c 'echo exit 7; exit 7'"
         answers = {"log:never": "no line matched", failing: "exit 7", "tcp:9": ""}
@@ -246,7 +246,7 @@ class ServiceConformance(Harness):
         assert status.state is AppState.SUCCEEDED, f"{status.state}: {reasons_of(status)}"
         assert self.log(scheduler, status.app_id, role="trainer") == ["done\n"]
 
-    def test_a_role_waits_for_the_success_of_an_ordinary_role(self, scheduler: Scheduler[Any]) -> None:
+    def test_role_waits_for_success_of_ordinary_role(self, scheduler: Scheduler[Any]) -> None:
         for code, state in ((0, AppState.SUCCEEDED), (3, AppState.FAILED)):
             prepare = self.role(f"exit {code}", "prepare", num_replicas=2)
             trainer = after(self.role("echo done", "trainer"), ["prepare"])

@@ -149,7 +149,7 @@ def test_something_else_and_an_engine_that_is_too_old(
 
 
 @pytest.mark.parametrize("begin", [b"", b"HTTP/1.1 200 OK\r\nApi-Version: 1.41\r\nContent-Length: 9\r\n\r\n"])
-def test_an_engine_that_hangs_is_never_one_without_the_application(
+def test_engine_that_hangs_is_never_one_without_application(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, begin: bytes
 ) -> None:
     monkeypatch.setattr(docker_engine, "FIRST_PATIENCE", 0.2)
@@ -188,7 +188,7 @@ def test_an_engine_that_hangs_is_never_one_without_the_application(
                 one.close()
 
 
-def test_an_answer_that_comes_drop_by_drop_has_a_limit_too(tmp_path: Path) -> None:
+def test_answer_that_comes_drop_by_drop_has_limit_too(tmp_path: Path) -> None:
     ping = answer("200 OK", "OK", "Api-Version: 1.41\r\n")
     over = threading.Event()
     with socket.socket(socket.AF_UNIX) as server:
@@ -216,7 +216,7 @@ def test_an_answer_that_comes_drop_by_drop_has_a_limit_too(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("body", ["{}", "[1]", '["a"]', "<html>", "null"])
-def test_an_answer_that_is_no_list_is_an_error_and_not_an_empty_engine(tmp_path: Path, body: str) -> None:
+def test_answer_that_is_no_list_is_an_error(tmp_path: Path, body: str) -> None:
     ping = answer("200 OK", "OK", "Api-Version: 1.41\r\n")
     refused = pytest.raises(StateError, match="is not a Docker engine")
     with answering(tmp_path, ping, answer("200 OK", body)) as address, refused:
@@ -255,7 +255,7 @@ def test_engine_and_client_agree_on_a_version(
 
 
 @pytest.mark.parametrize("setting", ["1.99", "1.39", "latest", "1"])
-def test_a_version_that_one_of_both_does_not_support_is_rejected(
+def test_version_that_one_side_lacks_is_rejected(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, setting: str
 ) -> None:
     monkeypatch.setenv("DOCKER_API_VERSION", setting)
@@ -266,7 +266,7 @@ def test_a_version_that_one_of_both_does_not_support_is_rejected(
     assert error.hint == "use the newest version that both support: unset DOCKER_API_VERSION"
 
 
-def test_a_query_of_an_engine_that_fails_for_an_ended_process_is_retried(tmp_path: Path) -> None:
+def test_query_that_fails_for_ended_process_is_retried(tmp_path: Path) -> None:
     ping = answer("200 OK", "OK", "Api-Version: 1.41\r\n")
     tripped = answer("500 no", '{"message": "read /proc/31/cgroup: no such process"}')
     gone = answer("404 no", '{"message": "a1 does not exist in database: no such container"}')

@@ -62,7 +62,7 @@ def test_a_dockerfile_that_cannot_be_read_is_one_sentence(runs: Runs, folder: Pa
 
 
 @pytest.mark.usefixtures("_docker_alone")
-def test_a_step_that_lacks_an_excluded_file_has_a_hint(runs: Runs, folder: Path) -> None:
+def test_step_that_lacks_excluded_file_has_hint(runs: Runs, folder: Path) -> None:
     (folder / ".env").write_text("A=1\n")
     dockerfile(folder, "COPY .env /there")
     hint = "files of this name are excluded by default; include it by a line in .torchxignore: !.env"
@@ -73,7 +73,7 @@ def test_a_step_that_lacks_an_excluded_file_has_a_hint(runs: Runs, folder: Path)
     assert failure(runs, folder).hint is None
 
 
-def test_an_image_may_be_named_by_several_arguments_on_a_line(runs: Runs, folder: Path) -> None:
+def test_image_may_be_named_by_several_arguments_on_line(runs: Runs, folder: Path) -> None:
     repository, _, tag_of = IMAGE.rpartition(":")
     steps = [f"ARG A={repository} B='{tag_of}'", "FROM $A:$B", "COPY train.py /"]
     (folder / "Dockerfile.torchx").write_text("\n".join(steps) + "\n")
@@ -95,14 +95,14 @@ def test_steps_are_reported_in_lines_when_they_take_long(runs: Runs, folder: Pat
     dockerfile(folder, above, SLOW)
     runs.run(folder, sh("true"))
     # on a slow machine, the context may take long too
-    first, *_, last = [line for line in runs.told if not re.match("building .*, sending", line)]
+    first, *_, last = [line for line in runs.answer if not re.match("building .*, sending", line)]
     name = runs.dryrun(folder, sh("true")).request.builds[0].name
     assert re.match(rf"building {name}, step [34] of \d: RUN for i in", first)
     assert re.fullmatch(rf"built {name} from {IMAGE} with workspace {folder} by its .* in \d\.\d s", last)
-    assert len(runs.told) <= 4, "a line every two seconds"
+    assert len(runs.answer) <= 4, "a line every two seconds"
     (folder / "more").write_text("")
     runs.run(folder, sh("true"), quiet=True)
-    assert runs.told == []
+    assert runs.answer == []
 
 
 def run_words(folder: Path, *more: str) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ def run_words(folder: Path, *more: str) -> tuple[str, ...]:
     return (*words, "utils.sh", "--image", IMAGE, "echo done")
 
 
-def test_a_terminal_shows_where_a_build_is_and_then_one_line(runs: Runs, folder: Path) -> None:
+def test_terminal_shows_where_build_is_and_then_one_line(runs: Runs, folder: Path) -> None:
     dockerfile(folder, f"ENV A={uuid.uuid4()}", SLOW)
     name = runs.dryrun(folder, sh("true")).request.builds[0].name
     shown, code = on_terminal(*run_words(folder), columns=70)
@@ -133,7 +133,7 @@ def test_a_large_workspace_is_reported_before_it_is_sent(
         file.truncate(60_000_000)
     monkeypatch.setattr("torchx.scheduling.progress.PATIENCE", 60.0)
     runs.run(folder, sh("true"))
-    assert runs.told[0].endswith("sending 2 files, 0.0 of 60.0 MB")
+    assert runs.answer[0].endswith("sending 2 files, 0.0 of 60.0 MB")
 
 
 @pytest.mark.usefixtures("_docker_alone")
@@ -159,13 +159,11 @@ class Losing(Engine):
             yield lines
 
 
-def test_a_build_that_loses_a_step_to_somebody_who_removes_images_begins_again(
-    runs: Runs, folder: Path
-) -> None:
+def test_build_whose_step_is_removed_begins_again(runs: Runs, folder: Path) -> None:
     (plan,) = runs.dryrun(folder, sh("true")).request.builds
     with pytest.raises(StateError, match="at step 3 of 6: COPY"):
-        provide_image(Losing(3), plan, runs.told.append)
-    image, _ = provide_image(Losing(2), plan, runs.told.append)
+        provide_image(Losing(3), plan, runs.answer.append)
+    image, _ = provide_image(Losing(2), plan, runs.answer.append)
     assert image in runs.images()
 
 
@@ -217,7 +215,7 @@ def test_unused_images_are_removed_when_they_are_old(
     assert inspect_image(Engine(), image) is None
 
 
-def test_an_image_that_somebody_has_named_or_built_on_it_stays(runs: Runs, jobs: Jobs, folder: Path) -> None:
+def test_image_with_another_name_or_child_stays(runs: Runs, jobs: Jobs, folder: Path) -> None:
     runs.run(folder, sh("true"))
     (image,) = runs.images()
     scheduler().delete(jobs.ids[-1])

@@ -54,9 +54,7 @@ print(text.decode(), end="")
     assert list(scheduler().log_iter(result.app_id, "server", 0)) == ["hello\n"]
 
 
-def test_environment_comes_from_the_role_the_options_and_the_caller(
-    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_comes_from_role_options_and_caller(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COPIED_ONE", "1")
     monkeypatch.setenv("NOT_COPIED", "1")
     role = sh("env | grep -E 'COPIED|FROM|OVER' | sort", env={"FROM_ROLE": "r", "OVER": "role"})
@@ -64,7 +62,7 @@ def test_environment_comes_from_the_role_the_options_and_the_caller(
     assert text(done.app_id) == "COPIED_ONE=1\nFROM_CFG=c\nFROM_ROLE=r\nOVER=role\n"
 
 
-def test_memory_is_a_hard_limit_and_its_end_has_a_name(jobs: Jobs) -> None:
+def test_memory_is_hard_limit_and_its_end_has_name(jobs: Jobs) -> None:
     eater = sh("", entrypoint="python3", args=["-c", "x = bytearray(200_000_000)"])
     eater.resource = Resource(cpu=1, gpu=0, memMB=64)
     done = jobs.run(eater)
@@ -83,7 +81,7 @@ def test_limits_reach_the_engine(jobs: Jobs) -> None:
     assert text(done.app_id).split()[1] == "128"
 
 
-def test_a_folder_in_memory_is_as_large_as_it_was_requested(jobs: Jobs) -> None:
+def test_folder_in_memory_has_the_requested_size(jobs: Jobs) -> None:
     fill = "df -m /scratch | tail -n 1; head -c 3000000 /dev/zero > /scratch/a"
     done = jobs.run(sh(fill, mounts=[TmpfsMount("/scratch", 2)]))
     assert done.state is AppState.FAILED, "what is full takes no more"
@@ -211,7 +209,7 @@ def test_describe_loses_nothing_on_another_machine(
     assert not os.path.exists(tmp_path / "elsewhere"), "asking leaves nothing behind"
 
 
-def test_a_dry_run_shows_the_containers_and_needs_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dry_run_shows_containers_and_needs_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     shown = repr(scheduler().submit_dryrun(AppDef("job", [sh("echo hi", 2)]), {}))
     assert shown.count("Hostname:") == 2

@@ -59,7 +59,7 @@ def test_term_reaches_the_program_at_once(jobs: Jobs) -> None:
     assert text(app_id) == "up\ntidied\n"
 
 
-def test_all_that_hear_no_term_are_killed_together_after_the_grace_time(jobs: Jobs) -> None:
+def test_all_that_ignore_term_are_killed_after_grace_time(jobs: Jobs) -> None:
     app_id = jobs.submit(sh(DEAF, 8), grace_period=1.5)
     wait_until(lambda: text(app_id).count("up") == 8, "all are up")
     before = time.time()
@@ -72,7 +72,7 @@ def test_all_that_hear_no_term_are_killed_together_after_the_grace_time(jobs: Jo
     assert max(ends) - min(ends) < 7 * 1.5, "one after the other"
 
 
-def test_a_cancel_that_is_cut_off_ends_all_the_same(jobs: Jobs) -> None:
+def test_cancel_that_is_cut_off_ends_all_same(jobs: Jobs) -> None:
     app_id = jobs.submit(sh(DEAF), grace_period=3.0)
     until_logged(app_id, "up")
     lock_of = docker_home().job(app_id).lock
@@ -206,12 +206,12 @@ def test_ctrl_c_cancels_all_replicas(tmp_path: Path) -> None:
             scheduler().delete(app_id)
 
 
-def test_a_log_of_what_is_not_known_is_an_error() -> None:
+def test_log_of_what_is_not_known_is_error() -> None:
     with pytest.raises(StateError, match="knows no application `no-such-app`"):
         text("no-such-app")
 
 
-def test_what_has_ended_is_pruned_and_what_runs_is_not(jobs: Jobs) -> None:
+def test_prune_removes_ended_and_keeps_running(jobs: Jobs) -> None:
     ended_id, live = jobs.submit(sh("true", 2)), jobs.submit(sh("sleep 600"))
     ended(ended_id)
     running(live)

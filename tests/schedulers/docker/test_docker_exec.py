@@ -114,7 +114,7 @@ def test_megabytes_in_both_directions_and_the_end_of_each(sleeping: str, tmp_pat
 
 
 @pytest.mark.usefixtures("_way")
-def test_the_exit_code_is_that_of_the_end_and_not_of_the_output(sleeping: str) -> None:
+def test_exit_code_is_of_the_program_not_its_output(sleeping: str) -> None:
     script = "exec >&- 2>&-; sleep 0.5; exit 6"
     assert run(sleeping, "sh", "-c", script)[0] == 6
 

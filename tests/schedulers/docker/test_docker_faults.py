@@ -38,7 +38,7 @@ def image_that_says(what: str, tag: str) -> str:
         engine.call("DELETE", f"/containers/{base}", {"force": 1})
 
 
-def test_a_volume_that_is_full_fails_the_replica_that_writes(jobs: Jobs) -> None:
+def test_volume_that_is_full_fails_replica_that_writes(jobs: Jobs) -> None:
     limited = {"Name": "local", "Options": {"type": "tmpfs", "device": "tmpfs", "o": "size=1m"}}
     mount = {"Type": "volume", "Target": "/full", "VolumeOptions": {"DriverConfig": limited}}
     script = "head -c 3000000 /dev/zero > /full/a || { echo full; exit 28; }"

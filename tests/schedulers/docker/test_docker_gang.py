@@ -76,11 +76,11 @@ def test_a_single_replica_starts_again_and_knows_its_attempt(jobs: Jobs, tmp_pat
         role.mounts = [BindMount(str(tmp_path), "/x")]
     app_id = jobs.submit(steady, shaky)
     assert text(app_id, follow=True) == "run 1\nrun 2\nrun 3\n"
-    told = describe(app_id)
-    alone, replica = replicas(told)
+    answer = describe(app_id)
+    alone, replica = replicas(answer)
     assert [(a.number, a.exit_code) for a in alone.attempts] == [(1, 0)]
     assert [(a.number, a.exit_code) for a in replica.attempts] == [(1, 1), (2, 2), (3, 0)]
-    assert (told.num_restarts, replica.max_attempts) == (2, 4)
+    assert (answer.num_restarts, replica.max_attempts) == (2, 4)
 
 
 def test_containers_of_earlier_versions_are_restarted_by_the_engine(jobs: Jobs) -> None:
@@ -91,9 +91,9 @@ def test_containers_of_earlier_versions_are_restarted_by_the_engine(jobs: Jobs) 
     app_id = scheduler().schedule(request)
     jobs.ids.append(app_id)
     assert text(app_id, follow=True) == "run\nrun\nrun\n"
-    told = describe(app_id)
-    assert (told.state, told.num_restarts) == (AppState.SUCCEEDED, 2)
-    (replica,) = replicas(told)
+    answer = describe(app_id)
+    assert (answer.state, answer.num_restarts) == (AppState.SUCCEEDED, 2)
+    (replica,) = replicas(answer)
     assert (replica.attempt, replica.max_attempts) == (3, 6)
 
 
@@ -102,30 +102,30 @@ def test_the_application_starts_again_as_a_whole(jobs: Jobs) -> None:
     bad = sh("echo bad; sleep 0.2; exit 5", name="bad")
     for role in (other, bad):
         role.max_retries = 2
-    told = jobs.run(other, bad)
-    assert told.state is AppState.FAILED
-    assert told.num_restarts == 2
-    assert told.first_failure is not None
-    assert (told.first_failure.role, told.first_failure.attempt, told.first_failure.exit_code) == (
+    answer = jobs.run(other, bad)
+    assert answer.state is AppState.FAILED
+    assert answer.num_restarts == 2
+    assert answer.first_failure is not None
+    assert (answer.first_failure.role, answer.first_failure.attempt, answer.first_failure.exit_code) == (
         "bad",
         3,
         5,
     )
-    stopped, failed = replicas(told)
+    stopped, failed = replicas(answer)
     assert [a.state for a in stopped.attempts] == [AppState.CANCELLED] * 3
     assert [(a.number, a.exit_code) for a in failed.attempts] == [(1, 5), (2, 5), (3, 5)]
-    assert text(told.app_id).count("bad\n") == 3
-    chunks = list(scheduler().log_chunks(told.app_id, LogQuery({"bad": frozenset()})))
+    assert text(answer.app_id).count("bad\n") == 3
+    chunks = list(scheduler().log_chunks(answer.app_id, LogQuery({"bad": frozenset()})))
     assert [chunk.attempt for chunk in chunks] == [1, 2, 3]
 
 
 def test_a_role_starts_again_alone(jobs: Jobs) -> None:
     steady = sh("sleep 4", name="steady")
     shaky = sh("echo shaky; exit 5", 2, name="shaky", policy="ROLE", max_retries=1)
-    told = jobs.run(steady, shaky, fail_fast=False)
-    assert told.state is AppState.FAILED
-    assert [len(r.attempts) for r in replicas(told)] == [1, 2, 2]
-    assert replicas(told)[0].state is AppState.SUCCEEDED
+    answer = jobs.run(steady, shaky, fail_fast=False)
+    assert answer.state is AppState.FAILED
+    assert [len(r.attempts) for r in replicas(answer)] == [1, 2, 2]
+    assert replicas(answer)[0].state is AppState.SUCCEEDED
 
 
 def test_a_retry_that_succeeds_is_a_success(jobs: Jobs, tmp_path: Path) -> None:
@@ -146,27 +146,27 @@ def test_a_retry_waits_for_what_is_in_its_way(jobs: Jobs, tmp_path: Path) -> Non
     with closing(wait_until(lambda: taken(port), "its port is free")):
         wait_until(lambda: "a retry failed" in log.read_text(), "the engine has refused the retry")
         assert describe(app_id).state is AppState.RUNNING
-    told = ended(app_id)
-    assert (told.state, told.num_restarts) == (AppState.SUCCEEDED, 1)
+    answer = ended(app_id)
+    assert (answer.state, answer.num_restarts) == (AppState.SUCCEEDED, 1)
 
 
 @pytest.mark.parametrize("network", ["none", "host", "bridge"])
 def test_a_retry_stays_in_a_network_without_names(jobs: Jobs, network: str) -> None:
-    told = jobs.run(sh("exit 5", max_retries=1, metadata={"local_docker": {"network": network}}))
-    assert (told.state, told.num_restarts) == (AppState.FAILED, 1)
-    assert [c["HostConfig"]["NetworkMode"] for c in containers(told.app_id)] == [network] * 2
-    assert [(a.number, a.exit_code) for a in replicas(told)[0].attempts] == [(1, 5), (2, 5)]
+    answer = jobs.run(sh("exit 5", max_retries=1, metadata={"local_docker": {"network": network}}))
+    assert (answer.state, answer.num_restarts) == (AppState.FAILED, 1)
+    assert [c["HostConfig"]["NetworkMode"] for c in containers(answer.app_id)] == [network] * 2
+    assert [(a.number, a.exit_code) for a in replicas(answer)[0].attempts] == [(1, 5), (2, 5)]
 
 
-def test_one_failure_ends_the_others_unless_told(jobs: Jobs) -> None:
+def test_one_failure_ends_the_others_by_default(jobs: Jobs) -> None:
     good, bad = sh("sleep 600", 2, name="good"), sh("exit 4", name="bad")
-    told = jobs.run(good, bad)
-    assert told.state is AppState.FAILED
-    assert [r.state.name for r in replicas(told)] == ["CANCELLED", "CANCELLED", "FAILED"]
-    assert replicas(told)[0].attempts[0].msg == "another replica failed"
+    answer = jobs.run(good, bad)
+    assert answer.state is AppState.FAILED
+    assert [r.state.name for r in replicas(answer)] == ["CANCELLED", "CANCELLED", "FAILED"]
+    assert replicas(answer)[0].attempts[0].msg == "another replica failed"
     good = sh("sleep 2", name="good")
-    told = jobs.run(good, bad, fail_fast=False)
-    assert [r.state.name for r in replicas(told)] == ["SUCCEEDED", "FAILED"]
+    answer = jobs.run(good, bad, fail_fast=False)
+    assert [r.state.name for r in replicas(answer)] == ["SUCCEEDED", "FAILED"]
 
 
 def test_a_supervisor_that_was_killed_is_followed_by_another(jobs: Jobs, tmp_path: Path) -> None:
@@ -191,8 +191,8 @@ def test_a_supervisor_that_was_killed_is_followed_by_another(jobs: Jobs, tmp_pat
     assert lock.is_held(docker_home().job(app_id).lock)
     assert not describe(app_id).needs_reconcile
     (tmp_path / "go").touch()
-    told = ended(app_id)
-    assert [r.state.name for r in replicas(told)] == ["CANCELLED", "FAILED"]
+    answer = ended(app_id)
+    assert [r.state.name for r in replicas(answer)] == ["CANCELLED", "FAILED"]
 
 
 def test_who_follows_the_logs_brings_another_supervisor(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,22 +221,22 @@ def test_a_container_that_was_removed_is_a_failure(jobs: Jobs) -> None:
     app_id = jobs.submit(sh("sleep 600", 2))
     running(app_id, 2)
     remove_container(app_id, "-1")
-    told = ended(app_id)
-    assert (told.state, told.msg) == (AppState.FAILED, "the container of w/1 was removed")
-    assert told.first_failure is not None
-    assert told.first_failure.msg == "its container was removed"
+    answer = ended(app_id)
+    assert (answer.state, answer.msg) == (AppState.FAILED, "the container of w/1 was removed")
+    assert answer.first_failure is not None
+    assert answer.first_failure.msg == "its container was removed"
 
 
-def test_a_job_does_not_start_again_without_a_replica_that_was_removed(jobs: Jobs) -> None:
+def test_job_with_a_removed_replica_is_not_restarted(jobs: Jobs) -> None:
     app_id = jobs.submit(sh("sleep 600", 2, max_retries=2))
     running(app_id, 2)
     remove_container(app_id, "-0")
-    told = ended(app_id)
-    assert (told.state, told.msg) == (AppState.FAILED, "the container of w/0 was removed")
-    assert [len(replica.attempts) for replica in replicas(told)] == [0, 1]
+    answer = ended(app_id)
+    assert (answer.state, answer.msg) == (AppState.FAILED, "the container of w/0 was removed")
+    assert [len(replica.attempts) for replica in replicas(answer)] == [0, 1]
 
 
-def test_what_is_removed_after_its_success_leaves_the_others_alone(jobs: Jobs, tmp_path: Path) -> None:
+def test_what_is_removed_after_its_success_leaves_others_alone(jobs: Jobs, tmp_path: Path) -> None:
     until = "while [ ! -e /x/{0} ]; do sleep 0.05; done; echo {0}"
     later, last = sh(until.format("later"), name="later"), sh(until.format("last"), name="last")
     for role in (later, last):
@@ -259,7 +259,7 @@ def test_what_is_removed_after_its_success_leaves_the_others_alone(jobs: Jobs, t
     assert text(app_id) == "later\nlast\n"
 
 
-def test_a_paused_replica_is_told_and_can_be_cancelled(jobs: Jobs) -> None:
+def test_a_paused_replica_is_shown_and_can_be_cancelled(jobs: Jobs) -> None:
     app_id = jobs.submit(sh("sleep 600"))
     running(app_id)
     Engine().call("POST", f"/containers/{containers(app_id)[0]['Id']}/pause")
@@ -293,7 +293,7 @@ def test_what_starts_again_and_again_can_be_cancelled(jobs: Jobs) -> None:
     assert ended(app_id).state is AppState.CANCELLED
 
 
-def test_containers_of_another_program_are_told_too(jobs: Jobs) -> None:
+def test_containers_of_another_program_are_reported_too(jobs: Jobs) -> None:
     engine, theirs = Engine(), fresh("their-job")
     label = "torchx.pytorch.org/"
     labels = {f"{label}app-id": theirs, f"{label}role-name": "sh", f"{label}replica-id": "0"}
@@ -303,9 +303,9 @@ def test_containers_of_another_program_are_told_too(jobs: Jobs) -> None:
     made = engine.call("POST", "/containers/create", {"name": name}, body)["Id"]
     jobs.ids.append(theirs)
     engine.call("POST", f"/containers/{made}/start")
-    told = ended(theirs)
-    assert told.state is AppState.FAILED
-    assert told.first_failure is not None
-    assert told.first_failure.exit_code == 3
-    assert [role.name for role in told.roles] == ["sh"]
+    answer = ended(theirs)
+    assert answer.state is AppState.FAILED
+    assert answer.first_failure is not None
+    assert answer.first_failure.exit_code == 3
+    assert [role.name for role in answer.roles] == ["sh"]
     until_logged(theirs, "theirs")

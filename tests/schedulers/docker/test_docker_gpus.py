@@ -77,9 +77,7 @@ def make(made: list[str], of: list[dict[str, Any]]) -> None:
         made.append(Engine().call("POST", "/containers/create", {"name": name}, body)["Id"])
 
 
-def test_each_has_its_own_as_long_as_its_containers_are_there(
-    made: list[str], machine: fakegpus.FakeGpus
-) -> None:
+def test_each_has_its_own_while_its_containers_exist(made: list[str], machine: fakegpus.FakeGpus) -> None:
     zero, one, two = machine.ids
     first = job(replicas=2)
     reservation, notes = leased(first)
@@ -126,7 +124,7 @@ def test_who_names_them_has_them(made: list[str], machine: fakegpus.FakeGpus) ->
             make(made, containers[1])
 
 
-def test_what_the_caller_may_not_use_is_not_handed_on(
+def test_what_caller_may_not_use_is_not_handed_on(
     machine: fakegpus.FakeGpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
@@ -190,7 +188,7 @@ finally:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a network namespace with leases of its own")
-def test_the_supervisor_of_containers_holds_their_leases_and_the_next_job_waits() -> None:
+def test_supervisor_of_containers_holds_leases_and_next_job_waits() -> None:
     command = ["unshare", "-n", sys.executable, "-c", SUBMIT, IMAGE]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr

@@ -20,9 +20,7 @@ from torchx.specs.serialize import app_to_dict
 
 
 @pytest.mark.parametrize("moment", ["is_held", "acquire"])
-def test_a_supervisor_that_has_just_done_its_work_is_not_missed(
-    moment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_supervisor_that_has_finished_is_not_missed(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     app = AppDef("job", [Role("w", "img", max_retries=1)])
     data = {"app": app_to_dict(app), "cfg": {"fail_fast": True}, "submitted_at": 1000.0}
     container = Container("c", "app-w-0", "", "app", "w", 0, status="running", started=1001.0, job=data)

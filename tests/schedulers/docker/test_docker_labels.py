@@ -147,8 +147,8 @@ DAMAGE: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_damaged_label_is_a_reason_and_no_error(labels: dict[str, Any], reason: str) -> None:
     found = container(inspected(**labels))
     assert reason in found.damage
-    told = describe_all([found])
-    assert (told.state, told.msg) == (AppState.UNKNOWN, found.damage)
+    answer = describe_all([found])
+    assert (answer.state, answer.msg) == (AppState.UNKNOWN, found.damage)
     assert row_of(describe([found])).state is AppState.UNKNOWN
     assert is_under_way([found]) is False
     usable = "app" not in labels
@@ -157,11 +157,11 @@ def test_a_damaged_label_is_a_reason_and_no_error(labels: dict[str, Any], reason
 
 def test_a_lone_surrogate_is_replaced() -> None:
     text = job().replace('"name": "train"', r'"name": "\udc80"')
-    told = describe_all([container(inspected(job=text))])
-    assert told.name == "?"
+    answer = describe_all([container(inspected(job=text))])
+    assert answer.name == "?"
 
 
-def test_a_container_with_a_name_of_an_earlier_version_is_read() -> None:
+def test_container_with_name_of_earlier_version_is_read() -> None:
     earlier = inspected(role="data.")
     earlier["Config"]["Hostname"] = "train-b1-data.-0"
     assert container(earlier).role == "data."
@@ -169,7 +169,7 @@ def test_a_container_with_a_name_of_an_earlier_version_is_read() -> None:
     assert read(earlier) is None
 
 
-def test_a_damaged_container_does_not_hide_those_of_its_application() -> None:
+def test_damaged_container_does_not_hide_those_of_its_application() -> None:
     good = [container(inspected(replica=str(n))) for n in (0, 1)]
     bad = container(inspected(job="{"))
     other = container(inspected(job=role(num_replicas=7), attempt="9"))
@@ -207,9 +207,9 @@ def show(data: dict[str, Any]) -> None:
     if found is not None:
         containers = consistent([found, container(INSPECTED)] if found.app_id == "train-b1" else [found])
         for some in (containers, [found]):
-            line, told = row_of(describe(some)), describe_all(some)
+            line, answer = row_of(describe(some)), describe_all(some)
             is_under_way(some)
-            for text in (line.app_id, line.msg, told.name, *(role.role for role in told.roles_statuses)):
+            for text in (line.app_id, line.msg, answer.name, *(role.role for role in answer.roles_statuses)):
                 text.encode()
 
 
@@ -221,7 +221,7 @@ def test_any_answer_of_an_engine_can_be_read(path: tuple[Any, ...], value: Any) 
 
 @settings(max_examples=100)
 @given(st.sampled_from([p for p in places(json.loads(job())) if p]), VALUES)
-def test_any_value_in_the_label_of_a_job_can_be_read(path: tuple[Any, ...], value: Any) -> None:
+def test_any_value_in_label_of_job_can_be_read(path: tuple[Any, ...], value: Any) -> None:
     show(inspected(job=json.dumps(put(json.loads(job()), path, value))))
 
 
@@ -249,7 +249,7 @@ def test_the_private_file_holds_all_of_an_application(kept: Path) -> None:
     assert load("train-b1") is None
 
 
-def test_a_private_file_is_believed_only_when_it_is_one(kept: Path, tmp_path: Path) -> None:
+def test_private_file_is_believed_only_when_it_is_one(kept: Path, tmp_path: Path) -> None:
     text = kept.read_text()
     assert load("train-b2") is None
     (kept.parent / "train-b2.json").write_text(text)

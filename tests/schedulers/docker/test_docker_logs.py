@@ -59,7 +59,7 @@ def test_following_begins_with_the_last_lines_and_misses_nothing(jobs: Jobs, tmp
     assert said.decode() == "".join(f"{i}\n" for i in range(99, 2001))
 
 
-def test_a_follower_of_many_sees_every_line_once_and_in_order_of_time(jobs: Jobs) -> None:
+def test_follower_of_many_gets_each_line_once_in_order(jobs: Jobs) -> None:
     app_id = jobs.submit(sh("for i in $(seq 300); do echo $i; done; sleep 0.3; echo end", 4))
     followed = chunks(app_id, follow=True)
     expected = b"".join(b"%d\n" % i for i in range(1, 301)) + b"end\n"
@@ -97,6 +97,6 @@ def test_following_ends_with_the_first_failure_whatever_else_runs(jobs: Jobs) ->
 
 
 @pytest.mark.parametrize("policy", ["APPLICATION", "REPLICA"])
-def test_a_last_line_without_an_end_is_followed_in_every_attempt(jobs: Jobs, policy: str) -> None:
+def test_last_line_without_end_is_followed_in_every_attempt(jobs: Jobs, policy: str) -> None:
     app_id = jobs.submit(sh("sleep 0.1; printf end; exit 1", 1, max_retries=2, policy=policy))
     assert b"".join(c.data for c in chunks(app_id, follow=True)) == b"endendend"

@@ -51,9 +51,7 @@ def pids_of(folder: os.PathLike[str]) -> list[int]:
     return found
 
 
-def test_the_end_is_sent_and_the_files_are_removed_with_the_application(
-    runner: Runner, jobs: Jobs, hooks: Hooks
-) -> None:
+def test_end_is_sent_and_files_are_removed_with_application(runner: Runner, jobs: Jobs, hooks: Hooks) -> None:
     handle = submit(runner, jobs, "exit 3", hooks.url)
     store = Store(runner._notifications_folder(handle))
     assert stat.S_IMODE(store.plan_file.stat().st_mode) == 0o600

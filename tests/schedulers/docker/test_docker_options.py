@@ -77,9 +77,7 @@ def test_a_check_of_health_has_small_letters_too() -> None:
         ({"working_dir": ["/tmp"]}, "a text"),
     ],
 )
-def test_a_value_that_an_option_does_not_take_is_refused_at_the_dry_run(
-    options: dict[str, Any], expected: str
-) -> None:
+def test_unsupported_value_is_rejected_at_the_dry_run(options: dict[str, Any], expected: str) -> None:
     ((name, value),) = options.items()
     with pytest.raises(UsageError) as caught:
         body(**options)
@@ -161,7 +159,7 @@ class Adjusted(Role):
         return dryrun_info
 
 
-def test_pre_proc_changes_the_request_by_the_names_of_the_docker_package() -> None:
+def test_pre_proc_changes_request_by_names_of_docker_package() -> None:
     info = scheduler().submit_dryrun(AppDef("job", [Adjusted("w", "img", entrypoint="a")]), {})
     sent = info.request.containers[0].body
     assert (sent["Image"], sent["Cmd"]) == ("img:2", ["a", "--more"])
@@ -194,7 +192,7 @@ def test_the_dry_run_prints_what_is_sent(jobs: Jobs, monkeypatch: pytest.MonkeyP
     assert sorted(sent, key=lambda c: str(c["name"])) == shown["containers"]
 
 
-def test_options_that_may_hold_secrets_are_not_in_the_label() -> None:
+def test_options_that_may_hold_secrets_are_not_in_label() -> None:
     options = {
         "log_config": {"type": "splunk", "config": {"splunk-token": "s3cret"}},
         "HostConfig": {"LogConfig": {"Config": {"splunk-token": "s3cret"}}, "ShmSize": 1},

@@ -125,7 +125,7 @@ def test_an_image_is_pulled_and_its_tag_followed(registry: Registry, monkeypatch
     Engine().call("DELETE", f"/images/{first}")
 
 
-def test_what_is_there_is_used_when_the_registry_is_not(registry: Registry) -> None:
+def test_what_is_there_is_used_when_registry_is_not(registry: Registry) -> None:
     registry.put("only")
     provide(Engine(), registry.image, lambda line: None)
     registry.manifest = b"no manifest"

@@ -72,7 +72,7 @@ def uploads(tmp_path: Path) -> int:
 
 
 @pytest.mark.long
-def test_an_image_is_pushed_once_and_named_by_its_digest(
+def test_image_is_pushed_once_and_named_by_its_digest(
     runs: Runs, jobs: Jobs, folder: Path, registry: str, tmp_path: Path
 ) -> None:
     repository = f"{registry}/team/jobs"
@@ -98,7 +98,7 @@ def test_an_image_is_pushed_once_and_named_by_its_digest(
 
 
 @pytest.mark.long
-def test_what_was_built_for_no_registry_is_pushed_and_what_a_registry_has_lost_as_well(
+def test_image_is_pushed_unless_the_registry_has_it(
     runs: Runs, folder: Path, registry: str, tmp_path: Path
 ) -> None:
     runs.run(folder, sh("true"))

@@ -76,7 +76,7 @@ def far() -> Iterator[str]:
     forwarder.close()
 
 
-def test_another_machine_sees_reads_and_ends_what_this_one_has_started(
+def test_another_machine_reads_and_ends_the_job(
     far: str, jobs: Jobs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     app_id = jobs.submit(sh("echo up $TORCHX_REPLICA; sleep 600", 2), sh("sleep 600", name="x"))
@@ -103,7 +103,7 @@ def test_another_machine_sees_reads_and_ends_what_this_one_has_started(
     assert not os.path.exists(tmp_path / "far"), "asking leaves nothing behind"
 
 
-def test_a_job_is_started_and_retried_on_an_engine_elsewhere(
+def test_job_is_started_and_retried_on_engine_elsewhere(
     far: str, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", far)

@@ -88,9 +88,7 @@ def jobs(engine: OwnEngine) -> Iterator[Jobs]:
     yield Jobs()
 
 
-def test_what_ran_is_reported_as_ended_and_what_may_be_retried_goes_on(
-    engine: OwnEngine, jobs: Jobs, tmp_path: Path
-) -> None:
+def test_ended_is_reported_and_retryable_continues(engine: OwnEngine, jobs: Jobs, tmp_path: Path) -> None:
     plain = jobs.submit(sh("echo up; exec sleep 600"))
     script = "echo up; test -e /x/seen && exit 0; touch /x/seen; exec sleep 600"
     retried = jobs.submit(sh(script, max_retries=1, mounts=[BindMount(str(tmp_path), "/x")]))

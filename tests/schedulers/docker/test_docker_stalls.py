@@ -122,7 +122,7 @@ def test_a_stalled_container_is_restarted_and_prints_its_stacks(jobs: Jobs) -> N
 
 
 @pytest.mark.long
-def test_a_program_that_ends_orderly_as_it_is_restarted_has_failed(jobs: Jobs) -> None:
+def test_program_that_exits_orderly_on_restart_has_failed(jobs: Jobs) -> None:
     done = jobs.run(sh("trap 'exit 0' TERM; while :; do sleep 0.05; done"), stall="0.3s", on_stall="restart")
     assert done.state is AppState.FAILED
     assert done.first_failure is not None

@@ -78,19 +78,19 @@ class Stopped(Engine):
             yield self.lines[-1]
 
 
-def test_a_build_that_is_stopped_while_it_is_sent_leaves_none(runs: Runs, folder: Path) -> None:
+def test_build_stopped_while_it_is_sent_leaves_none(runs: Runs, folder: Path) -> None:
     with (folder / "data").open("wb") as file:
         file.truncate(60_000_000)
     (plan,) = runs.dryrun(folder, sh("true")).request.builds
     with pytest.raises(KeyboardInterrupt):
-        provide_image(Stopped(None), plan, runs.told.append)
+        provide_image(Stopped(None), plan, runs.answer.append)
     assert runs.images() == {}
 
 
 @pytest.mark.usefixtures("_docker_alone")
 @pytest.mark.parametrize("when", [b"", b" : COPY", b"Successfully built"])
 @pytest.mark.parametrize("own", [False, True])
-def test_a_build_that_is_stopped_while_the_engine_copies_leaves_none(
+def test_build_that_is_stopped_while_engine_copies_leaves_none(
     runs: Runs, folder: Path, when: bytes, own: bool
 ) -> None:
     mark = uuid.uuid4().hex
@@ -101,21 +101,21 @@ def test_a_build_that_is_stopped_while_the_engine_copies_leaves_none(
     (plan,) = runs.dryrun(folder, sh("true")).request.builds
     engine = Stopped(when)
     with pytest.raises(KeyboardInterrupt):
-        provide_image(engine, plan, runs.told.append)
+        provide_image(engine, plan, runs.answer.append)
     # an engine continues a copy after a disconnect: nothing can follow only if it has ended the response
     assert [lines.complete for lines in engine.lines] == [True]
     assert (runs.images(), steps_left(mark)) == ({}, [])
 
 
 @pytest.mark.usefixtures("_docker_alone")
-def test_the_image_of_a_build_that_was_killed_is_removed_by_the_next_one(
+def test_image_of_killed_build_is_removed_by_next(
     runs: Runs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (plan,) = runs.dryrun(folder, sh("true")).request.builds
     with Engine().upload("/build", {"labels": {CONTENT_LABEL: plan.digest}}, send_dockerfile) as lines:
         assert b"Successfully built" in b"".join(lines)
     (left,) = runs.images()
-    provide_image(Engine(), plan, runs.told.append)
+    provide_image(Engine(), plan, runs.answer.append)
     assert left in runs.images(), "it may belong to another build"
     mine, listed = Engine(), Engine.call
 

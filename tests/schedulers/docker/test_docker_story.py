@@ -73,11 +73,11 @@ def test_states_follow_from_the_replicas() -> None:
 
 def test_the_first_failure_is_the_earliest() -> None:
     data = job()
-    told = describe(
+    answer = describe(
         [container(0, data, exit_code=9, finished=20.0), container(1, data, exit_code=137, finished=19.0)]
     )
-    assert told.first_failure is not None
-    assert (told.first_failure.replica, told.first_failure.signal) == (1, "SIGKILL")
+    assert answer.first_failure is not None
+    assert (answer.first_failure.replica, answer.first_failure.signal) == (1, "SIGKILL")
 
 
 def test_one_failure_ends_the_others() -> None:
@@ -105,13 +105,13 @@ def test_a_retry_waits_for_all_and_counts_itself() -> None:
     assert story(*old, *again).starts == [Start((0, 1), 4.0)]
     retry = {"used": {"application": 2}, "attempts": [3, 3]}
     last = [container(n, data, attempt=3, retry=retry, exit_code=1) for n in (0, 1)]
-    told = describe([*old, *again, *last])
-    assert (told.state, told.num_restarts) == (AppState.FAILED, 2)
-    assert told.first_failure is not None
-    assert told.first_failure.attempt == 3
+    answer = describe([*old, *again, *last])
+    assert (answer.state, answer.num_restarts) == (AppState.FAILED, 2)
+    assert answer.first_failure is not None
+    assert answer.first_failure.attempt == 3
 
 
-def test_a_retry_of_one_replica_does_not_count_those_that_others_wait_for() -> None:
+def test_retry_of_one_does_not_count_waiting_ones() -> None:
     data = job(retries=1, policy="REPLICA")
     failed = [container(n, data, exit_code=1, finished=1010.0 + n) for n in (0, 1)]
     both = story(*failed)
@@ -126,7 +126,7 @@ def test_a_retry_of_one_replica_does_not_count_those_that_others_wait_for() -> N
     assert last.gang.first_failure == 0
 
 
-def test_a_retry_of_a_role_is_counted_when_it_is_carried_out() -> None:
+def test_retry_of_a_role_is_counted_when_carried_out() -> None:
     roles = [Role(name, "img", max_retries=1, retry_policy=RetryPolicy.ROLE) for name in ("a", "w")]
     data = {**job(), "app": app_to_dict(AppDef("job", roles))}
     failed = [replace(container(0, data, exit_code=1), role="a"), container(0, data, exit_code=1)]
@@ -136,7 +136,7 @@ def test_a_retry_of_a_role_is_counted_when_it_is_carried_out() -> None:
     assert (again.starts, again.end) == ([Start((1,), 2.0)], None)
 
 
-def test_without_fail_fast_a_restart_of_others_leaves_a_failure_for_good_alone() -> None:
+def test_without_fail_fast_restart_leaves_final_failure_alone() -> None:
     roles = [Role("a", "img"), Role("w", "img", max_retries=2)]
     data = {**job(fail_fast=False), "app": app_to_dict(AppDef("job", roles))}
     failed = replace(container(0, data, exit_code=7), role="a")
@@ -145,10 +145,10 @@ def test_without_fail_fast_a_restart_of_others_leaves_a_failure_for_good_alone()
     retry = {"used": {"application": 1}, "attempts": [1, 2]}
     again = story(failed, other, container(0, data, attempt=2, retry=retry))
     assert (again.starts, again.end) == ([], None)
-    told = describe([failed, other, container(0, data, attempt=2, retry=retry, exit_code=0)])
-    assert told.state is AppState.FAILED
-    assert told.first_failure is not None
-    assert (told.first_failure.role, told.first_failure.exit_code) == ("a", 7)
+    answer = describe([failed, other, container(0, data, attempt=2, retry=retry, exit_code=0)])
+    assert answer.state is AppState.FAILED
+    assert answer.first_failure is not None
+    assert (answer.first_failure.role, answer.first_failure.exit_code) == ("a", 7)
 
 
 def test_what_has_no_container_left_is_not_started_again() -> None:
@@ -159,28 +159,28 @@ def test_what_has_no_container_left_is_not_started_again() -> None:
     assert (describe(left).state, describe(left).msg) == (AppState.FAILED, "the container of w/0 was removed")
 
 
-def test_what_was_seen_to_succeed_before_it_was_removed_has_not_failed() -> None:
+def test_success_seen_before_removal_is_no_failure() -> None:
     data = job()
     left = [container(1, data)]
     assert story(*left).stops == {1: "w/0 failed"}
     assert state(*left) is AppState.RUNNING
     removed = container(0, data, exit_code=0, removed=True)
-    told = story(*left, removed)
-    assert (told.stops, told.lost, told.end) == ({}, set(), None)
+    answer = story(*left, removed)
+    assert (answer.stops, answer.lost, answer.end) == ({}, set(), None)
     assert state(container(1, data, exit_code=0), removed) is AppState.SUCCEEDED
 
 
 def test_a_removed_container_is_named_as_the_cause() -> None:
-    told = describe([container(1, job(), exit_code=143, mark=STOPPED)], 1002.0)
-    assert classify(told.state, told.msg, told.first_failure).name == "removed"
+    answer = describe([container(1, job(), exit_code=143, mark=STOPPED)], 1002.0)
+    assert classify(answer.state, answer.msg, answer.first_failure).name == "removed"
 
 
 def test_what_succeeded_and_was_removed_cannot_start_again() -> None:
     data = job(retries=2)
     left = [container(1, data, exit_code=1)]
     removed = container(0, data, exit_code=0, removed=True)
-    told = story(*left, removed)
-    assert (told.starts, told.lost, told.end and told.end.state) == ([], {0}, "FAILED")
+    answer = story(*left, removed)
+    assert (answer.starts, answer.lost, answer.end and answer.end.state) == ([], {0}, "FAILED")
     retry = {"used": {"application": 1}, "attempts": [2, 2]}
     again = [container(1, data, attempt=2, retry=retry)]
     # it was the attempt before that had succeeded
@@ -189,8 +189,8 @@ def test_what_succeeded_and_was_removed_cannot_start_again() -> None:
 
 def test_a_cancelled_job_starts_nothing_again() -> None:
     data = job(retries=5)
-    told = story(container(0, data, exit_code=1, mark=CANCELLED), container(1, data, exit_code=0))
-    assert (told.starts, told.end and told.end.state) == ([], "CANCELLED")
+    answer = story(container(0, data, exit_code=1, mark=CANCELLED), container(1, data, exit_code=0))
+    assert (answer.starts, answer.end and answer.end.state) == ([], "CANCELLED")
 
 
 def test_a_container_created_after_the_cancellation_changes_nothing() -> None:
@@ -209,7 +209,7 @@ def test_a_failure_before_a_cancel_stays_one() -> None:
     )
 
 
-def test_a_replica_that_may_still_be_started_holds_up_the_end() -> None:
+def test_replica_that_may_still_be_started_holds_up_end() -> None:
     data = job()
     failed = container(0, data, exit_code=3)
     starting = container(1, data, status="created", started=None)
@@ -218,7 +218,7 @@ def test_a_replica_that_may_still_be_started_holds_up_the_end() -> None:
     assert state(failed, replace(starting, mark=STOPPED)) is AppState.FAILED
 
 
-def test_a_retry_that_may_still_be_started_holds_up_the_end() -> None:
+def test_retry_that_may_still_be_started_holds_up_end() -> None:
     data = job(retries=1)
     retry = {"used": {"application": 1}, "attempts": [2, 2]}
     failed = container(0, data, attempt=2, retry=retry, exit_code=3)
@@ -230,8 +230,8 @@ def test_a_retry_that_may_still_be_started_holds_up_the_end() -> None:
 
 def test_what_could_not_be_started_again_has_failed() -> None:
     data = job(retries=5)
-    told = describe([container(n, data, exit_code=1, mark=FAILED) for n in (0, 1)])
-    assert told.state is AppState.FAILED
+    answer = describe([container(n, data, exit_code=1, mark=FAILED) for n in (0, 1)])
+    assert answer.state is AppState.FAILED
 
 
 @pytest.mark.parametrize("status", ["created", "removing"])
@@ -251,10 +251,10 @@ def test_containers_of_earlier_versions_are_the_engines_to_retry() -> None:
     first = container(0, data, status="restarting", restarts=1, **by_engine)
     assert state(first, container(1, data, **by_engine)) is AppState.RUNNING
     ended = container(0, data, exit_code=1, restarts=3, **by_engine)
-    told = describe([ended, container(1, data, exit_code=143, mark=STOPPED, **by_engine)])
-    assert (told.state, told.num_restarts) == (AppState.FAILED, 3)
-    assert told.first_failure is not None
-    assert told.first_failure.attempt == 4
+    answer = describe([ended, container(1, data, exit_code=143, mark=STOPPED, **by_engine)])
+    assert (answer.state, answer.num_restarts) == (AppState.FAILED, 3)
+    assert answer.first_failure is not None
+    assert answer.first_failure.attempt == 4
 
 
 STATUSES = st.sampled_from(["created", "running", "exited", "gone"])
@@ -270,7 +270,7 @@ MARKS = st.sampled_from(["", CANCELLED, STOPPED, FAILED])
 def test_every_set_of_containers_has_a_story(
     facts: list[tuple[str, int, str]], retries: int, policy: str, fail_fast: bool
 ) -> None:
-    """Whatever is found, it is told; what has ended orders nothing, and what goes on has a way to its end."""
+    """Any finding is shown; an ended application has no next step, and every other one can end."""
     data = job(retries, policy, fail_fast, replicas=3)
     found = []
     for replica, (status, code, mark) in enumerate(facts):
@@ -279,18 +279,18 @@ def test_every_set_of_containers_has_a_story(
             found.append(replace(made, status=status, started=None if status == "created" else 1001.0))
     if not found:
         return
-    told = story(*found)
+    answer = story(*found)
     describe(found)
-    if told.end is not None:
-        assert not told.starts
-        assert not told.stops
+    if answer.end is not None:
+        assert not answer.starts
+        assert not answer.stops
         assert all(c.status != "running" for c in found)
     else:
-        assert told.starts or any(c.status in ("running", "created") for c in found)
+        assert answer.starts or any(c.status in ("running", "created") for c in found)
 
 
 class Late(Engine):
-    """An engine whose events tell that there was no memory for some containers."""
+    """An engine with events about containers that ran out of memory."""
 
     def __init__(self, *ids: str) -> None:
         super().__init__(parse_address("unix:///nowhere"))
@@ -300,13 +300,13 @@ class Late(Engine):
     def call(self, method: str, path: str, query: Any = None, body: Any = None, patience: Any = None) -> Any:
         assert (method, path) == ("GET", "/events")
         self.asked.append(query["filters"]["container"])
-        told = [{"status": "oom", "id": one, "Actor": {"ID": one}} for one in self.ids]
+        answer = [{"status": "oom", "id": one, "Actor": {"ID": one}} for one in self.ids]
         # as the engine's answer is read: one event, or several as text, a line each
-        return told[0] if len(told) == 1 else "\n".join(map(json.dumps, told)) or None
+        return answer[0] if len(answer) == 1 else "\n".join(map(json.dumps, answer)) or None
 
 
 @pytest.mark.parametrize("late", [(), (0,), (0, 1)])
-def test_a_want_of_memory_that_the_engine_heard_of_late_is_told(late: tuple[int, ...]) -> None:
+def test_late_news_of_out_of_memory_is_reported(late: tuple[int, ...]) -> None:
     data = job(replicas=4)
     ended = [container(n, data, exit_code=137, memory=64 << 20) for n in (0, 1)]
     others = [
@@ -314,12 +314,12 @@ def test_a_want_of_memory_that_the_engine_heard_of_late_is_told(late: tuple[int,
         container(3, data, exit_code=137, memory=64 << 20, mark=STOPPED),
     ]
     engine = Late(*(ended[n].id for n in late))
-    told = with_late_oom(engine, ended + others)
+    answer = with_late_oom(engine, ended + others)
     assert engine.asked == [[c.id for c in ended]]
-    assert [c.oom for c in told] == [n in late for n in range(4)]
+    assert [c.oom for c in answer] == [n in late for n in range(4)]
     assert with_late_oom(engine, others) == others
     assert len(engine.asked) == 1
     if late:
-        first = describe(told).first_failure
+        first = describe(answer).first_failure
         assert first is not None
         assert first.msg == "out of memory: its limit is 64 MiB"

@@ -130,7 +130,7 @@ def test_a_context_says_whether_a_certificate_is_verified(
     assert outcome() == "1.41"
 
 
-def test_data_that_arrives_with_the_end_of_the_handshake_is_received(certificates: Path) -> None:
+def test_data_that_arrives_with_end_of_handshake_is_received(certificates: Path) -> None:
     here, there = socket.socketpair()
     received: list[tuple[bytes, bool]] = []
 

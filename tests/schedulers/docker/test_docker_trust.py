@@ -41,7 +41,7 @@ def outside_of_containers() -> list[str]:
     return found
 
 
-def test_values_of_a_job_are_seen_by_its_user_alone(
+def test_values_of_job_are_seen_by_its_user_alone(
     jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"

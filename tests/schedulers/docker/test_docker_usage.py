@@ -235,7 +235,7 @@ def test_an_engine_without_control_groups_knows_nothing(info: dict[str, Any], is
     assert (found is not None) is is_known
 
 
-def test_numbers_of_the_whole_machine_are_not_those_of_a_container() -> None:
+def test_numbers_of_whole_machine_are_not_those_of_container() -> None:
     started = replace(_container(0), started=time.time() - 10.0)
     used = {"online_cpus": 2, "cpu_usage": {"total_usage": 500_000_000_000}}
     engine: Any = _Statistics({**STATISTICS, "cpu_stats": used})

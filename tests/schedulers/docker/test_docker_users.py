@@ -31,7 +31,7 @@ def image_with_user() -> Iterator[str]:
     Engine().call("DELETE", f"/images/{image}", {"force": 1})
 
 
-def test_the_volume_is_writable_for_the_user_of_the_image(jobs: Jobs, image_with_user: str) -> None:
+def test_volume_is_writable_for_user_of_image(jobs: Jobs, image_with_user: str) -> None:
     app_id = jobs.submit(sh(SAVE.format(7), image=image_with_user, max_retries=1))
     ended(app_id)
     assert text(app_id) == "saved as 1000\nsaved as 1000\n"

@@ -88,7 +88,7 @@ def test_they_wait_in_one_order_with_local_jobs(
     until_nothing_is_left(machine, first, third)
 
 
-def test_their_place_can_be_changed_and_they_can_be_cancelled(
+def test_waiting_jobs_can_be_reordered_and_cancelled(
     machine: fakegpus.FakeGpus, waiting_jobs: Jobs, busy: str
 ) -> None:
     with pytest.raises(StateError, match="job requests 2 GPUs; this machine has 4, 1 of them free"):

@@ -76,7 +76,7 @@ def test_both_ignore_files_count_and_are_applied_once(runs: Runs, folder: Path) 
 
 
 @pytest.mark.long
-def test_a_folder_in_the_way_of_the_system_takes_nothing_from_it(runs: Runs, folder: Path) -> None:
+def test_folder_in_way_of_system_takes_nothing_from_it(runs: Runs, folder: Path) -> None:
     (folder / "bin").mkdir(mode=0o700)
     (folder / "tmp").mkdir(mode=0o700)
     (folder / "bin" / "tool").write_text("mine")
@@ -113,7 +113,7 @@ def test_what_has_not_changed_is_built_once(runs: Runs, folder: Path) -> None:
     assert len(made) == 1
     seen = events_during(lambda: runs.run(folder, sh("python3 train.py; echo again")), made)
     assert not [event for event in seen if event in ("tag", "import", "untag", "delete")]
-    assert (set(runs.images()), runs.told) == (made, [])
+    assert (set(runs.images()), runs.answer) == (made, [])
     (folder / "train.py").write_text("print('changed')\n")
     assert runs.run(folder, sh("python3 train.py")) == "changed\n" != first
     (folder / "train.py").chmod(0o600)
@@ -140,7 +140,7 @@ def events_during(what: object, images: set[str]) -> list[str]:
     return found
 
 
-def test_roles_of_the_same_image_have_it_and_others_do_not(runs: Runs, folder: Path, base: str) -> None:
+def test_roles_of_same_image_have_it_others_do_not(runs: Runs, folder: Path, base: str) -> None:
     show = "ls train.py 2>/dev/null || echo none"
     said = runs.run(folder, sh(show, name="a"), sh(show, name="b"), sh(show, name="c", image=base))
     assert sorted(said.split()) == ["none", "train.py", "train.py"]
@@ -194,9 +194,7 @@ def test_two_at_once_build_once(runs: Runs, folder: Path) -> None:
     assert len(runs.images()) == 1
 
 
-def test_a_dry_run_needs_no_engine_and_says_what_would_be_built(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dry_run_needs_no_engine_and_names_builds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     info = scheduler().submit_dryrun(AppDef("job", [sh("true")]), {}, str(folder))
     shown = repr(info)
@@ -209,7 +207,7 @@ def test_a_dry_run_needs_no_engine_and_says_what_would_be_built(
     assert info.app.roles[0].image == plan.name
 
 
-def test_a_file_that_changes_after_the_dry_run_is_reported(runs: Runs, folder: Path) -> None:
+def test_file_that_changes_after_dry_run_is_reported(runs: Runs, folder: Path) -> None:
     info = runs.dryrun(folder, sh("true"))
     (folder / "train.py").write_text("another")
     with pytest.raises(StateError, match="changed while it was read"):

@@ -70,7 +70,7 @@ def test_a_program_adds_1_to_the_retries(program: str, retries: str, expected: s
 
 
 @pytest.mark.parametrize("program", ["sh", sys.executable], ids=["sh", "python"])
-def test_a_program_counts_the_attempts_before_a_restart_of_all(program: str) -> None:
+def test_program_counts_attempts_before_restart_of_all(program: str) -> None:
     """A Job that restarts single replicas counts from 0; its number is that of earlier Jobs, and its own."""
     roles = (
         role("r", max_retries=2),
@@ -98,7 +98,7 @@ def test_a_program_counts_the_attempts_before_a_restart_of_all(program: str) -> 
 
 
 @pytest.mark.parametrize("policy", [RetryPolicy.ROLE, RetryPolicy.REPLICA])
-def test_torchx_restarts_a_single_replica_beside_roles_that_restart_all(policy: RetryPolicy) -> None:
+def test_torchx_restarts_single_replica_beside_roles_that_restart_all(policy: RetryPolicy) -> None:
     """A Job would count its retries again after each restart of all."""
     alone = role("s", max_retries=2, retry_policy=policy)
     whole = role("r", max_retries=2)

@@ -82,7 +82,7 @@ def test_a_run_says_why_it_waits(cluster: FakeCluster, big: str) -> None:
     assert "CANCELLED" in err
 
 
-def test_a_log_that_is_followed_says_why_there_is_none(cluster: FakeCluster, big: str) -> None:
+def test_log_that_is_followed_says_why_there_is_none(cluster: FakeCluster, big: str) -> None:
     handle = torchx("run", "-s", "kubernetes", big).stdout.strip()
     process = start("log", "-f", handle)
     assert process.stderr is not None
@@ -117,9 +117,7 @@ def served() -> specs.AppDef:
 """
 
 
-def test_a_run_that_shows_the_log_ends_a_server_when_its_client_has_failed(
-    cluster: FakeCluster, tmp_path: Path
-) -> None:
+def test_attached_run_ends_server_after_failure_of_client(cluster: FakeCluster, tmp_path: Path) -> None:
     (tmp_path / "served.py").write_text(SERVED)
     done = torchx("run", "-s", "kubernetes", "--log", f"{tmp_path}/served.py:served")
     assert done.returncode == 3, done.stderr
@@ -148,7 +146,7 @@ def test_what_is_not_set_up_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_
     assert "no kubeconfig at" in result.stderr
 
 
-def test_a_cluster_that_is_away_does_not_hold_up_a_listing(cluster: FakeCluster) -> None:
+def test_cluster_that_is_away_does_not_hold_up_listing(cluster: FakeCluster) -> None:
     cluster.close()
     listed = torchx("list")
     assert listed.returncode == 0

@@ -50,8 +50,8 @@ def at(facts: Facts, seconds: float) -> DescribeAppResponse:
     return describe(facts, max(time.timestamp() for time in times if time is not None) + seconds)
 
 
-def replicas(told: DescribeAppResponse) -> list[ReplicaStatus]:
-    return [replica for role in told.roles_statuses for replica in role.replicas]
+def replicas(answer: DescribeAppResponse) -> list[ReplicaStatus]:
+    return [replica for role in answer.roles_statuses for replica in role.replicas]
 
 
 # --- what a real cluster has answered ------------------------------------------------------------
@@ -79,15 +79,17 @@ def replicas(told: DescribeAppResponse) -> list[ReplicaStatus]:
     ],
 )
 def test_why_a_pod_was_taken_away(name: str, replica: int, msg: str) -> None:
-    told = at(facts_of(name), 40)
-    last = replicas(told)[replica].attempts[-1]
+    answer = at(facts_of(name), 40)
+    last = replicas(answer)[replica].attempts[-1]
     assert last.msg == msg
-    assert replicas(told)[replica].hostname == "node-1"
+    assert replicas(answer)[replica].hostname == "node-1"
     said = last.msg.partition("; ")[0]
-    assert said in told.msg or (told.first_failure is not None and said in told.first_failure.msg), told.msg
+    assert said in answer.msg or (answer.first_failure is not None and said in answer.first_failure.msg), (
+        answer.msg
+    )
 
 
-def test_a_caller_who_may_read_no_nodes_hears_of_a_lost_one_by_events() -> None:
+def test_caller_without_nodes_hears_of_lost_one_by_events() -> None:
     facts = facts_of("node-not-ready")
     facts.nodes.clear()
     assert at(facts, 40).msg == ""
@@ -99,11 +101,11 @@ def test_a_caller_who_may_read_no_nodes_hears_of_a_lost_one_by_events() -> None:
 
 
 @pytest.mark.parametrize("name", ["evicted-replaced", "evicted-done"])
-def test_a_past_eviction_leaves_a_trace_and_uses_up_no_retry(name: str) -> None:
-    told = at(facts_of(name), 1)
-    assert told.state is (AppState.SUCCEEDED if name == "evicted-done" else AppState.RUNNING)
-    assert told.msg.endswith("/1: taken from its node once")
-    assert [replica.attempt for replica in replicas(told)] == [1, 1]
+def test_past_eviction_leaves_trace_and_uses_up_no_retry(name: str) -> None:
+    answer = at(facts_of(name), 1)
+    assert answer.state is (AppState.SUCCEEDED if name == "evicted-done" else AppState.RUNNING)
+    assert answer.msg.endswith("/1: taken from its node once")
+    assert [replica.attempt for replica in replicas(answer)] == [1, 1]
 
 
 def cancelled(name: str) -> Facts:
@@ -115,17 +117,17 @@ def cancelled(name: str) -> Facts:
 
 
 @pytest.mark.parametrize("name", ["ended-by-deadline", "ended-exit-0"])
-def test_pods_that_torchx_ended_were_cancelled_whatever_their_exit_code(name: str) -> None:
-    told = at(cancelled(name), 1)
-    assert (told.state, told.first_failure) == (AppState.CANCELLED, None)
-    assert {replica.state for replica in replicas(told)} == {AppState.CANCELLED}
+def test_pods_ended_by_torchx_are_cancelled(name: str) -> None:
+    answer = at(cancelled(name), 1)
+    assert (answer.state, answer.first_failure) == (AppState.CANCELLED, None)
+    assert {replica.state for replica in replicas(answer)} == {AppState.CANCELLED}
 
 
-def test_a_deadline_of_the_users_is_a_failure_even_after_exit_0() -> None:
-    told = at(facts_of("ended-exit-0"), 1)
-    assert told.state is AppState.FAILED
-    assert told.first_failure is not None
-    assert told.first_failure.msg == "time limit reached"
+def test_deadline_of_users_is_failure_even_after_exit_0() -> None:
+    answer = at(facts_of("ended-exit-0"), 1)
+    assert answer.state is AppState.FAILED
+    assert answer.first_failure is not None
+    assert answer.first_failure.msg == "time limit reached"
 
 
 def test_the_times_of_a_replica_stop_with_its_job() -> None:
@@ -135,10 +137,10 @@ def test_the_times_of_a_replica_stop_with_its_job() -> None:
     # the kubelet has not reported the end, or is lost: the job has ended all the same
     running = {"name": "main", "state": {"running": {"startedAt": started}}}
     status.update(phase="Running", containerStatuses=[running])
-    told = at(facts, 1000)
-    assert told.state is AppState.SUCCEEDED
-    assert replicas(told)[0].state is AppState.SUCCEEDED
-    assert replicas(told)[0].ended_at == told.ended_at is not None
+    answer = at(facts, 1000)
+    assert answer.state is AppState.SUCCEEDED
+    assert replicas(answer)[0].state is AppState.SUCCEEDED
+    assert replicas(answer)[0].ended_at == answer.ended_at is not None
 
 
 # --- live: cancel and failure keep the logs ------------------------------------------------------
@@ -162,9 +164,9 @@ def test_cancel_gives_time_and_keeps_every_log(
     wait_until(lambda: all(lines(scheduler, app_id, n) for n in (0, 1)), "both are up")
     scheduler.cancel(app_id)
     assert scheduler.wait(app_id, timeout=120)
-    told = scheduler.glance(app_id)
-    assert told is not None
-    assert (told.state, told.first_failure) == (AppState.CANCELLED, None)
+    answer = scheduler.glance(app_id)
+    assert answer is not None
+    assert (answer.state, answer.first_failure) == (AppState.CANCELLED, None)
     assert [lines(scheduler, app_id, n) for n in (0, 1)] == [["up\n", "saved\n"]] * 2
     assert len(cluster.objects("pods")) == 2, "none was deleted, none started again"
 
@@ -182,17 +184,23 @@ def test_a_failure_keeps_every_log(
     wait_until(lambda: lines(scheduler, app_id, 0), "the first is up")
     gate.touch()
     assert scheduler.wait(app_id, timeout=120)
-    told = scheduler.glance(app_id)
-    assert told is not None and told.first_failure is not None
-    assert (told.state, told.first_failure.replica, told.first_failure.exit_code) == (AppState.FAILED, 1, 7)
-    assert replicas(told)[0].state is AppState.CANCELLED
+    answer = scheduler.glance(app_id)
+    assert answer is not None and answer.first_failure is not None
+    assert (answer.state, answer.first_failure.replica, answer.first_failure.exit_code) == (
+        AppState.FAILED,
+        1,
+        7,
+    )
+    assert replicas(answer)[0].state is AppState.CANCELLED
     assert lines(scheduler, app_id, 0) == ["up\n", "saved\n"] * (retries + 1), "of all attempts"
 
 
 def test_queries_change_nothing(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
     app_id = submit(scheduler, role("sleep 600", name="server"), role("exit 6", name="client"))
-    told = until(scheduler, app_id, lambda told: told.msg.startswith("a replica failed"), "the client failed")
-    assert told.msg == "a replica failed, the others still run: `torchx wait` ends them"
+    answer = until(
+        scheduler, app_id, lambda answer: answer.msg.startswith("a replica failed"), "the client failed"
+    )
+    assert answer.msg == "a replica failed, the others still run: `torchx wait` ends them"
     cluster.asked.clear()
     scheduler.describe(app_id)
     (line,) = scheduler.list()
@@ -211,11 +219,11 @@ def test_an_end_that_was_broken_off_is_completed(
         scheduler.cancel(app_id)
     cluster.faults.clear()
     assert scheduler.wait(app_id, timeout=120)
-    told = scheduler.glance(app_id)
-    assert told is not None and told.state is AppState.CANCELLED
+    answer = scheduler.glance(app_id)
+    assert answer is not None and answer.state is AppState.CANCELLED
 
 
-def test_without_the_right_to_end_pods_cancel_ends_the_job(
+def test_without_right_to_end_pods_cancel_ends_job(
     cluster: FakeCluster, scheduler: KubernetesScheduler
 ) -> None:
     app_id = submit(scheduler, "sleep 600")
@@ -229,7 +237,7 @@ def test_without_the_right_to_end_pods_cancel_ends_the_job(
 # --- live: what is taken away --------------------------------------------------------------------
 
 
-def test_an_evicted_replica_runs_again_and_is_named_at_the_end(
+def test_evicted_replica_runs_again_and_is_named_at_end(
     cluster: FakeCluster, scheduler: KubernetesScheduler, tmp_path: Path
 ) -> None:
     app_id = submit(scheduler, role(f"test -e {tmp_path}/again && exit 0; sleep 600", num_replicas=2))
@@ -241,12 +249,12 @@ def test_an_evicted_replica_runs_again_and_is_named_at_the_end(
     for index in (0, 1):
         evict(cluster.store, PODS, pods_of(cluster, index)[0]["metadata"]["name"])
     waiting.join()
-    told = scheduler.glance(app_id)
-    assert told is not None
-    assert told.state is AppState.SUCCEEDED, told.msg
-    assert told.msg == "worker/0: evicted from node node-1 (and 1 more replicas)"
+    answer = scheduler.glance(app_id)
+    assert answer is not None
+    assert answer.state is AppState.SUCCEEDED, answer.msg
+    assert answer.msg == "worker/0: evicted from node node-1 (and 1 more replicas)"
     (line,) = scheduler.list()
-    assert line.msg == told.msg
+    assert line.msg == answer.msg
 
 
 def test_a_pod_deleted_by_hand_is_reported_as_such(
@@ -259,10 +267,10 @@ def test_a_pod_deleted_by_hand_is_reported_as_such(
     wait_until(lambda: len(cluster.open) >= 2, "it is watched")
     delete(cluster.store, PODS, pods_of(cluster, 1)[0])
     waiting.join()
-    told = scheduler.glance(app_id)
-    assert told is not None and told.first_failure is not None
-    first = told.first_failure
-    assert (told.state, first.replica, first.msg) == (AppState.FAILED, 1, "its pod was deleted by hand")
+    answer = scheduler.glance(app_id)
+    assert answer is not None and answer.first_failure is not None
+    first = answer.first_failure
+    assert (answer.state, first.replica, first.msg) == (AppState.FAILED, 1, "its pod was deleted by hand")
     (line,) = scheduler.list()
     assert "deleted by hand" in line.msg
 
@@ -272,15 +280,15 @@ def test_a_lost_node_is_named_while_it_is_lost(cluster: FakeCluster, scheduler: 
     until_all_run(scheduler, app_id)
     assert cluster.node is not None
     cluster.node.lose()
-    told = until(scheduler, app_id, lambda told: told.msg, "the node is named")
-    assert told.state is AppState.RUNNING
-    assert told.msg.startswith("worker/0: node node-1 is not ready since ")
+    answer = until(scheduler, app_id, lambda answer: answer.msg, "the node is named")
+    assert answer.state is AppState.RUNNING
+    assert answer.msg.startswith("worker/0: node node-1 is not ready since ")
     wait_until(lambda: "is not ready" in next(iter(scheduler.list())).msg, "in a listing, too")
     cluster.node.find()
-    until(scheduler, app_id, lambda told: not told.msg, "all is well")
+    until(scheduler, app_id, lambda answer: not answer.msg, "all is well")
 
 
-def test_a_stream_that_ends_while_the_pod_runs_on_is_not_the_end(
+def test_stream_that_ends_before_its_pod_continues(
     cluster: FakeCluster, scheduler: KubernetesScheduler
 ) -> None:
     app_id = submit(scheduler, "for i in $(seq 60); do echo $i; echo $i; sleep 0.05; done; printf end")
@@ -294,7 +302,7 @@ def test_a_stream_that_ends_while_the_pod_runs_on_is_not_the_end(
     assert b"".join(found) == b"".join(b"%d\n%d\n" % (n, n) for n in range(1, 61)) + b"end"
 
 
-def test_a_line_cut_by_the_end_of_a_stream_comes_once_and_whole(
+def test_line_cut_by_end_of_stream_comes_once(
     cluster: FakeCluster, scheduler: KubernetesScheduler, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"

@@ -60,7 +60,7 @@ def test_what_people_read_holds_no_secret(component: str, form: list[str]) -> No
         assert {entry["name"]: entry.get("value") for entry in env}["PASSWORD"] == "********"
 
 
-def test_a_workspace_comes_along_and_is_not_shown_at_length(component: str, tmp_path: Path) -> None:
+def test_workspace_comes_along_and_is_not_shown_at_length(component: str, tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "noise").write_bytes(os.urandom(100_000))

@@ -223,7 +223,7 @@ def test_the_pods_of_a_cancelled_role_can_be_removed(
     assert until_ended(scheduler, app_id).state is AppState.CANCELLED
 
 
-def test_without_the_right_to_end_pods_they_can_be_removed(
+def test_without_right_to_end_pods_they_can_be_removed(
     cluster: FakeCluster, scheduler: KubernetesScheduler
 ) -> None:
     app_id = submit(scheduler, role("sleep 600", num_replicas=2))

@@ -98,7 +98,7 @@ def test_an_image_without_env(cluster: FakeCluster, scheduler: KubernetesSchedul
 
 
 @pytest.mark.parametrize("size", [1, 5, 100])
-def test_the_message_about_an_absent_program_may_come_in_pieces(
+def test_message_about_absent_program_may_come_in_pieces(
     cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str, size: int
 ) -> None:
     cluster.longest_piece = size
@@ -216,7 +216,7 @@ def test_a_missing_right_is_named(
     )
 
 
-def test_a_node_that_the_cluster_has_given_up_is_named_before_anything_is_sent(
+def test_lost_node_is_named_before_anything_is_sent(
     cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str
 ) -> None:
     (pod, *_) = sorted(each["metadata"]["name"] for each in cluster.objects("pods"))

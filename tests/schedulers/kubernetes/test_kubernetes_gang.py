@@ -224,7 +224,7 @@ def test_torchx_retries_a_single_replica_if_the_cause_decides(
 
 
 @pytest.mark.parametrize("script", ["echo ImportError: no x; exit 1", "echo usage: x; exit 2"])
-def test_a_failure_that_is_never_retried_ends_a_single_replica(
+def test_failure_that_is_never_retried_ends_single_replica(
     cluster: FakeCluster, scheduler: KubernetesScheduler, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
     monkeypatch.setattr(controllers, "RETRY_AFTER", 3.0)

@@ -42,7 +42,7 @@ def test_the_hosts_of_each_kind(kind: str, server: str, trainer: str) -> None:
     assert server in last["spec"]["containers"][0]["args"][-1]
 
 
-def test_an_application_of_one_role_has_its_hosts_on_request() -> None:
+def test_application_of_one_role_has_its_hosts_on_request() -> None:
     (template,) = templates_of(to_request(app(role("true", num_replicas=2)), "x", {}))
     assert not any(name.startswith("TORCHX_HOSTS") for name in env_of(template))
     (template,) = templates_of(to_request(app(role(macros.hosts("worker"), num_replicas=2)), "x", {}))

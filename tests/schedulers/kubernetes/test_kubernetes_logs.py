@@ -84,7 +84,7 @@ def test_more_replicas_than_are_read_at_once(
     assert sum(len(chunk.data.splitlines()) for chunk in last) == 7
 
 
-def test_a_replica_that_ends_in_mid_line_does_not_run_into_another(scheduler: KubernetesScheduler) -> None:
+def test_unfinished_last_line_does_not_join_another_replica(scheduler: KubernetesScheduler) -> None:
     app_id = ended(scheduler, "printf no-end", num_replicas=2)
     assert [chunk.data.rstrip(b"\n") for chunk in read(scheduler, app_id)] == [b"no-end"] * 2
 

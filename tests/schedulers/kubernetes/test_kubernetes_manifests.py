@@ -79,7 +79,7 @@ choices = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("end", ["\n\x85", "a\n\x85b", "a\n\u2028b\n", "\u2029\n"])
-def test_ends_of_lines_that_few_know_stay_what_they_are(end: str) -> None:
+def test_rare_line_ends_stay_as_they_are(end: str) -> None:
     assert yaml.safe_load(dump([{"args": [end]}])) == {"args": [end]}
 
 
@@ -155,7 +155,7 @@ def test_every_version_takes_an_application_with_everything(
     check(request.manifests)
 
 
-def test_each_role_is_an_indexed_job_and_all_pods_have_names() -> None:
+def test_each_role_is_indexed_job_with_named_pods() -> None:
     request = made(EVERYTHING)
     app_id = request.app_id
     kinds = [(m["kind"], m["metadata"]["name"]) for m in request.manifests]
@@ -235,7 +235,7 @@ def test_resources_and_where_pods_run() -> None:
     assert spec["tolerations"] == [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}]
 
 
-def test_a_small_replica_still_asks_for_half_of_its_limit() -> None:
+def test_small_replica_still_asks_for_half_of_its_limit() -> None:
     container = main_of(made(AppDef("a", [role(resource=Resource(1, 0, 512))]), reserved_millicpu=800))
     assert container["resources"]["requests"] == {"cpu": "500m", "memory": "256Mi"}
 

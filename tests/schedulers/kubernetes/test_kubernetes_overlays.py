@@ -62,7 +62,7 @@ def test_an_overlay_may_be_a_file(tmp_path: Path) -> None:
     assert job["spec"]["activeDeadlineSeconds"] == 60
 
 
-def test_that_of_the_application_is_for_all_roles_and_that_of_a_role_comes_later() -> None:
+def test_overlay_of_application_precedes_that_of_role() -> None:
     app = AppDef("a", [role(), role("b")])
     set_overlay(app, "kubernetes", "V1Pod", {"spec": {"schedulerName": "all", "hostIPC": True}})
     set_overlay(app.roles[1], "kubernetes", "V1Pod", {"spec": {"schedulerName": "b"}})
@@ -180,7 +180,7 @@ SIDECAR = {"name": "log", "image": "busybox", "env": [], "volumeMounts": []}
 
 
 @pytest.mark.parametrize("kind", ["job", "jobset", "volcano"])
-def test_only_a_program_that_is_alone_in_its_pod_shares_its_processes(kind: str) -> None:
+def test_only_a_lone_program_shares_its_processes(kind: str) -> None:
     """As process 1 it would not hear TERM; other containers could look into it."""
 
     def shared(spec: dict[str, Any]) -> Any:
@@ -233,7 +233,7 @@ def test_an_application_is_left_as_it_is() -> None:
     assert repr(app) == before
 
 
-def test_overlays_by_kind_are_not_taken_for_one_of_pods() -> None:
+def test_overlays_by_kind_are_not_a_pods_overlay() -> None:
     """A component may write them without set_overlay."""
     app = AppDef("a", [role(metadata={"kubernetes": {"V1Job": {"spec": {"activeDeadlineSeconds": 9}}}})])
     spec = job_of(made(app))["spec"]

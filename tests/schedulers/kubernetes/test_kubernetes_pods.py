@@ -42,7 +42,7 @@ def test_a_small_pod_reads_as_the_whole_one(make: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [None, 7, "text", [], {}, [None]], ids=repr)
-def test_a_pod_with_an_odd_value_is_read_as_any_object(value: Any) -> None:
+def test_pod_with_odd_value_is_read_as_any_object(value: Any) -> None:
     read = SmallPods()
     for path in paths_of(a_pod())[1:]:
         odd = changed(a_pod(), path, value)
@@ -65,7 +65,7 @@ def test_equal_parts_of_pods_are_one_object() -> None:
     assert first["metadata"]["labels"] is second["metadata"]["labels"]
 
 
-def test_the_last_lines_of_many_replicas_are_those_of_all(
+def test_last_lines_of_many_replicas_are_those_of_all(
     cluster: FakeCluster, scheduler: KubernetesScheduler
 ) -> None:
     script = 'for n in 1 2 3; do echo "$JOB_COMPLETION_INDEX line $n"; done'
@@ -119,7 +119,7 @@ def test_thousands_of_pods_fit_into_memory() -> None:
         (137, "2026-11-23T01:00:01Z", "CANCELLED"),
     ],
 )
-def test_a_replica_that_failed_before_it_was_ended_has_failed(code: int, ended_at: str, state: str) -> None:
+def test_replica_that_failed_before_it_was_ended_has_failed(code: int, ended_at: str, state: str) -> None:
     pod = a_pod()
     pod["metadata"]["annotations"] = {ENDED: "2026-11-23T01:00:02Z"}
     over = {"exitCode": code, "reason": "Error", "finishedAt": ended_at}

@@ -1,4 +1,4 @@
-"""Manifests: what happens to failed replicas, what is told, how all is called, what is refused."""
+"""Manifests: failed replicas, notes, names and rejections."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_a_job_does_when_a_replica_fails(
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
 
 
-def test_a_jobset_restarts_as_a_whole_and_a_role_without_retries_ends_it() -> None:
+def test_jobset_restarts_as_a_whole_or_ends() -> None:
     app = AppDef(
         "a",
         [
@@ -76,7 +76,7 @@ def test_a_jobset_restarts_as_a_whole_and_a_role_without_retries_ends_it() -> No
     assert cache["backoffLimitPerIndex"] == 1
 
 
-def test_volcano_restarts_and_gathers_as_asked() -> None:
+def test_volcano_restarts_and_gathers_as_requested() -> None:
     spec = made(EVERYTHING, "volcano").manifests[0]["spec"]
     assert spec["minAvailable"] == 3
     assert spec["maxRetry"] == 3
@@ -120,7 +120,7 @@ def test_volcano_restarts_and_gathers_as_asked() -> None:
         (AppDef("a", [role(resource=Resource(1, 0, 1, devices={"odd": 1}))]), {}, "job", ["odd"]),
     ],
 )
-def test_what_a_cluster_will_not_do_is_told(
+def test_requests_that_a_cluster_ignores_are_noted(
     app: AppDef, cfg: dict[str, Any], kind: str, words: list[str]
 ) -> None:
     notes = notes_of(app, options(**cfg), kind)
@@ -129,7 +129,7 @@ def test_what_a_cluster_will_not_do_is_told(
         assert word in note
 
 
-def test_the_kind_is_what_was_asked_or_what_the_cluster_has() -> None:
+def test_kind_is_as_requested_or_as_cluster_has() -> None:
     gang = AppDef("a", [role(num_replicas=2, max_retries=1)])
     alone = AppDef("a", [role(max_retries=1)])
     assert kind_of(gang, options()) == "job"
@@ -140,7 +140,7 @@ def test_the_kind_is_what_was_asked_or_what_the_cluster_has() -> None:
     assert kind_of(alone, options(kind="volcano", queue="q")) == "volcano"
 
 
-def test_kueue_is_asked_by_its_label() -> None:
+def test_kueue_is_addressed_by_its_label() -> None:
     for kind in ("job", "jobset"):
         manifest = made(EVERYTHING, kind, queue="team").manifests[-1]
         assert manifest["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
@@ -184,9 +184,9 @@ def test_arguments_and_variables_come_back_from_the_manifests(kind: str, text: s
     changes: dict[str, Any] = {"args": [text, "0", f"--x={text} {text}"], "env": {"B": text, "A": "1"}}
     app = AppDef("a", [role("r", **changes), role("s", args=["other"])])
     request = made(app, kind)
-    told = app_of(facts_of(request))
-    assert [each.args for each in told.roles] == [each.args for each in app.roles]
-    assert [list(each.env.items()) for each in told.roles] == [[("B", text), ("A", "1")], []]
+    answer = app_of(facts_of(request))
+    assert [each.args for each in answer.roles] == [each.args for each in app.roles]
+    assert [list(each.env.items()) for each in answer.roles] == [[("B", text), ("A", "1")], []]
 
 
 def test_a_record_of_version_0_1_0_is_read() -> None:
@@ -213,13 +213,13 @@ def test_the_record_loses_nothing(size: int) -> None:
     check(request.manifests, versions=("1.34.0",))
 
 
-def test_an_application_too_long_for_a_record_is_told_and_runs() -> None:
+def test_application_too_long_for_record_is_noted_and_runs() -> None:
     app = AppDef("a", [role(metadata={"x": random.Random(1).randbytes(300_000).hex()})])
     assert any("describe" in note for note in notes_of(app, options(), "job"))
     assert APP not in job_of(made(app))["metadata"].get("annotations", {})
 
 
-def test_half_a_letter_in_a_name_is_kept_and_one_in_a_word_refused() -> None:
+def test_surrogate_is_kept_in_names_and_rejected_elsewhere() -> None:
     app = AppDef("a\udc80", [role(metadata={"x": "\ud800"})])
     job = job_of(made(app))
     assert read_record(job["metadata"]["annotations"][APP])["app"]["name"] == "a\udc80"

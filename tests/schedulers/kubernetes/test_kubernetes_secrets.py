@@ -67,8 +67,8 @@ def test_no_object_and_no_output_shows_a_value(
     app_id = submit(scheduler, replica)
     for collection in cluster.store.collections():
         assert list(elsewhere(cluster.store.list(collection))) == [], collection
-    (told,) = scheduler.describe(app_id).roles  # type: ignore[union-attr]
-    assert (told.args, dict(told.env)) == (replica.args, SECRETS), "describe has all of it"
+    (answer,) = scheduler.describe(app_id).roles  # type: ignore[union-attr]
+    assert (answer.args, dict(answer.env)) == (replica.args, SECRETS), "describe has all of it"
     handle = f"kubernetes://torchx/{app_id}"
     shown = [torchx("--debug", "describe", handle), torchx("--debug", "list", "-s", "kubernetes")]
     assert [done.returncode for done in shown] == [0, 0]
@@ -113,7 +113,7 @@ def test_no_process_is_given_a_value(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         f"admission webhook denied the request: env MY_TOKEN={CANARY} is not allowed",
     ],
 )
-def test_a_refusal_that_quotes_a_value_is_shown_without_it(
+def test_refusal_that_quotes_value_is_shown_without_it(
     cluster: FakeCluster, scheduler: KubernetesScheduler, message: str
 ) -> None:
     cluster.fault("POST", "/jobs$", 400, body={"message": message, "reason": "BadRequest"})
@@ -204,15 +204,15 @@ def test_another_user_s_application_is_not_changed(
     scheduler.delete(app_id)
 
 
-def test_to_wait_for_another_user_s_application_or_follow_it_changes_nothing(
+def test_waiting_for_foreign_application_changes_nothing(
     cluster: FakeCluster, scheduler: KubernetesScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     become(monkeypatch, "alice")
     server = role("trap 'exit 143' TERM; while true; do sleep 0.05; done", name="server")
     app_id = submit(scheduler, server, role("exit 6", name="client"))
 
-    def failed(told: DescribeAppResponse) -> bool:
-        return any(r.state is AppState.FAILED for each in told.roles_statuses for r in each.replicas)
+    def failed(answer: DescribeAppResponse) -> bool:
+        return any(r.state is AppState.FAILED for each in answer.roles_statuses for r in each.replicas)
 
     until(scheduler, app_id, failed, "the client has failed")
     become(monkeypatch, "bob")
@@ -228,6 +228,6 @@ def test_to_wait_for_another_user_s_application_or_follow_it_changes_nothing(
     become(monkeypatch, "alice")
     assert scheduler.wait(app_id, timeout=120), "the owner's command ends what the failure leaves"
     following.join(30)
-    told = scheduler.glance(app_id)
-    assert told is not None
-    assert told.state is AppState.FAILED
+    answer = scheduler.glance(app_id)
+    assert answer is not None
+    assert answer.state is AppState.FAILED

@@ -153,7 +153,7 @@ def test_another_namespace_of_the_context_is_named(
     assert "-cfg namespace=research" in str(caught.value.hint)
 
 
-def test_a_namespace_that_may_not_be_read_hides_no_other(
+def test_namespace_that_may_not_be_read_hides_no_other(
     cluster: FakeCluster, of_research: KubernetesScheduler
 ) -> None:
     app_id = submit(of_research, "true", namespace="research")

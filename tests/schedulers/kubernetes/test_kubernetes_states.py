@@ -106,7 +106,7 @@ def test_why_it_waits_in_a_queue() -> None:
     assert response("queued").msg == "it waits for its turn in queue `team-queue`"
 
 
-def test_a_quota_that_refuses_one_pod_is_reported_for_that_replica() -> None:
+def test_quota_that_rejects_a_pod_is_reported() -> None:
     (role,) = response("no-quota").roles_statuses
     assert "exceeded quota: q, requested: requests.cpu=50m" in role.replicas[1].attempts[0].msg
     assert "exceeded quota" in response("no-quota").msg
@@ -165,7 +165,7 @@ def test_a_removed_object_is_reported_as_such() -> None:
         assert response(name).first_failure is None
 
 
-def test_a_rule_still_names_the_pod_when_it_is_gone() -> None:
+def test_rule_still_names_pod_when_it_is_gone() -> None:
     facts = facts_of("failed-by-rule")
     facts.pods.clear()
     first = response(facts).first_failure
@@ -297,7 +297,7 @@ def test_jobs_of_volcano(phase: str, state: str) -> None:
     assert (found.ended_at is not None) == (state in ("SUCCEEDED", "FAILED", "CANCELLED"))
 
 
-def test_a_job_of_volcano_is_cancelled_when_volcano_says_so() -> None:
+def test_job_of_volcano_is_cancelled_when_volcano_says_so() -> None:
     status = {"state": {"phase": "Running"}}
     metadata = {"name": "train", "annotations": {CANCELLED: "2026-11-21T01:30:00Z"}}
     facts = Facts(
@@ -308,7 +308,7 @@ def test_a_job_of_volcano_is_cancelled_when_volcano_says_so() -> None:
     assert response(facts).state is AppState.CANCELLED
 
 
-def test_an_error_file_that_was_left_as_last_word_is_handed_on() -> None:
+def test_error_file_left_as_last_word_is_used() -> None:
     facts = facts_of("exit-7")
     failed = next(pod for pod in facts.pods if pod["metadata"]["name"].startswith("train-f1-1"))
     ended = failed["status"]["containerStatuses"][0]["state"]["terminated"]

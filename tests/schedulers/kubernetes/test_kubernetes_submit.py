@@ -54,7 +54,7 @@ def test_what_was_made_is_removed_when_one_is_refused(
     wait_until(lambda: what_is_there(cluster) == [], "nothing is left")
 
 
-def test_nothing_is_made_when_the_cluster_would_refuse_a_part(
+def test_nothing_is_made_when_cluster_would_refuse_part(
     cluster: FakeCluster, scheduler: KubernetesScheduler
 ) -> None:
     before = cluster.store.version
@@ -230,7 +230,7 @@ def test_a_kind_that_the_cluster_lacks_is_one_sentence(scheduler: KubernetesSche
         submit(scheduler, "true", kind="jobset")
 
 
-def test_a_request_that_was_changed_is_sent_as_it_is(
+def test_request_that_was_changed_is_sent_as_it_is(
     cluster: FakeCluster, scheduler: KubernetesScheduler
 ) -> None:
     cluster.jobsets = True
@@ -241,7 +241,7 @@ def test_a_request_that_was_changed_is_sent_as_it_is(
     assert any("changed after the dry-run" in note for note in info.notes)
 
 
-def test_it_is_found_again_on_the_cluster_it_was_sent_to(
+def test_it_is_found_on_its_cluster_again(
     cluster: FakeCluster, scheduler: KubernetesScheduler, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = cluster.kubeconfig(tmp_path / "other")

@@ -226,7 +226,7 @@ def test_pauses_between_polls_grow_to_their_limit(mirrored: Mirrored) -> None:
     mirrored.mirror.close()
 
 
-def test_a_list_that_expires_again_is_read_as_one_page(
+def test_list_that_expires_again_is_read_as_one_page(
     still: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = "/api/v1/namespaces/default/pods"

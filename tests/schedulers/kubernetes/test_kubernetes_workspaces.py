@@ -114,7 +114,7 @@ def test_roles_of_one_workspace_share_a_config_map(project: Path, tmp_path: Path
     )
 
 
-def test_one_that_is_too_large_is_refused_with_the_way_out(project: Path) -> None:
+def test_too_large_one_is_rejected_with_a_remedy(project: Path) -> None:
     (project / "noise").write_bytes(os.urandom(LARGEST + 1))
     with pytest.raises(UsageError, match="too much for a ConfigMap") as refused:
         planned(app_of(project))
@@ -125,7 +125,7 @@ def test_one_that_is_too_large_is_refused_with_the_way_out(project: Path) -> Non
         planned(app_of(project), workspace_limit_mb=10)
 
 
-def test_names_of_built_images_take_the_place_of_planned_ones() -> None:
+def test_names_of_built_images_take_place_of_planned_ones() -> None:
     app = AppDef("a", [role(args=["img:1"], env={"image": "img:1"})])
     before = made(app)
     after = with_images(before, {"img:1": "repo@sha256:1"})

@@ -207,7 +207,7 @@ def zipped(path: Path, *members: tuple[str, int, bytes]) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar"])
-def test_a_lost_set_id_bit_is_noted_when_an_archive_is_unpacked(tmp_path: Path, kind: str) -> None:
+def test_lost_set_id_bit_is_noted_at_unpacking(tmp_path: Path, kind: str) -> None:
     program, path = b"#!/bin/sh\n", tmp_path / f"image.{kind}"
     if kind == "zip":
         zipped(path, ("run", stat.S_IFREG | 0o4755, program), ("plain", stat.S_IFREG | 0o755, program))
@@ -221,7 +221,7 @@ def test_a_lost_set_id_bit_is_noted_when_an_archive_is_unpacked(tmp_path: Path, 
         assert info.notes[before:] == expected
 
 
-def test_members_of_a_zip_get_no_set_id_bits_and_links_stay_links(tmp_path: Path) -> None:
+def test_members_of_zip_get_no_set_id_bits(tmp_path: Path) -> None:
     file = stat.S_IFREG
     folder = unpacked(
         zipped(
@@ -257,13 +257,13 @@ def test_a_zip_that_reaches_out_is_refused(tmp_path: Path, member: tuple[str, in
     assert not list(tmp_path.rglob("evil"))
 
 
-def test_a_zip_that_writes_through_its_own_link_is_refused(tmp_path: Path) -> None:
+def test_zip_that_writes_through_its_own_link_is_refused(tmp_path: Path) -> None:
     members = [("l", stat.S_IFLNK, b"d"), ("d/", stat.S_IFDIR, b""), ("l/f", stat.S_IFREG, b"x")]
     with pytest.raises(UsageError, match="is below a link"):
         unpacked(zipped(tmp_path / "evil.zip", *members))
 
 
-def test_what_is_too_large_is_refused_before_it_fills_the_disk(tmp_path: Path) -> None:
+def test_too_large_archive_is_rejected_before_disk_is_full(tmp_path: Path) -> None:
     for name, mode in (("bomb.tar", "w"), ("bomb.tar.gz", "w:gz"), ("bomb.tar.xz", "w:xz")):
         bomb = pack(tmp_path / name, ("zeros", {"data": bytes(3_000_000)}), mode=mode)
         with pytest.raises(UsageError, match="image_limit_mb=2"):
@@ -341,7 +341,7 @@ def test_folders_are_private_whatever_the_umask(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700
 
 
-def test_a_pipe_of_the_name_of_an_archive_is_not_waited_for(tmp_path: Path) -> None:
+def test_pipe_of_name_of_archive_is_not_waited_for(tmp_path: Path) -> None:
     from torchx.schedulers.local.archives import version_of
 
     os.mkfifo(tmp_path / "pipe.tar")

@@ -80,7 +80,7 @@ def test_cancel_between_two_attempts() -> None:
     assert [a.exit_code for a in replicas(done)[0].attempts] == [3]
 
 
-def test_cancel_while_a_failure_is_being_wound_up_does_not_hide_it() -> None:
+def test_cancel_during_a_failure_does_not_hide_it() -> None:
     stubborn = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
     app_id = submit(sh(f"[ ${{replica_id}} = 1 ] && exit 7; {stubborn}", 2), grace_period=600.0)
     wait_until(lambda: '"code":7' in paths(app_id).events.read_text(), "the failure is on record")
@@ -118,7 +118,7 @@ def test_what_starts_itself_again_and_again_is_ended() -> None:
 
 
 @pytest.mark.parametrize("how", ["yes & yes & yes & yes &", "setsid yes & setsid yes & setsid yes &"])
-def test_what_prints_for_ever_after_its_replica_has_ended_is_ended(how: str) -> None:
+def test_endless_printer_is_ended_after_its_replica(how: str) -> None:
     done = run(sh(f"{how} exit 0"), grace_period=0.2)
     assert done.state is AppState.SUCCEEDED
     assert_nothing_runs(done.app_id)
@@ -164,9 +164,7 @@ def test_delete_of_a_running_job_by_two_at_once() -> None:
     assert_nothing_runs(app_id)
 
 
-def test_a_job_within_a_job_is_a_job_of_its_own_and_ends_with_the_outer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nested_job_is_its_own_and_ends_with_outer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     file = tmp_path / "inner"
     submit_inner = f"{sys.executable} -m torchx_cli run --detach utils.sh 'echo inner; sleep 600' > {file}"
@@ -183,9 +181,7 @@ def test_a_job_within_a_job_is_a_job_of_its_own_and_ends_with_the_outer(
     assert_nothing_runs(outer)
 
 
-def test_the_end_of_an_outer_job_whose_supervision_was_killed_ends_the_inner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_end_of_unsupervised_outer_job_ends_inner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     file = tmp_path / "inner"
     submit_inner = f"{sys.executable} -m torchx_cli run --detach utils.sh 'echo inner; sleep 600' > {file}"

@@ -24,7 +24,7 @@ def test_a_damaged_event_is_passed_over() -> None:
     assert describe(done.app_id).state is AppState.FAILED
 
 
-def test_a_damaged_record_is_reported_and_does_not_hide_the_others() -> None:
+def test_damaged_record_is_reported_and_does_not_hide_others() -> None:
     bad, good = run(sh("true")).app_id, run(sh("true")).app_id
     paths(bad).record.write_text('{"schema": 1, "app_')
     with pytest.raises(StateError, match="is damaged"):
@@ -36,7 +36,7 @@ def test_a_damaged_record_is_reported_and_does_not_hide_the_others() -> None:
     assert "damaged" in listed[bad].msg
 
 
-def test_a_record_of_a_newer_version_says_what_to_do() -> None:
+def test_record_of_newer_version_says_what_to_do() -> None:
     app_id = run(sh("true")).app_id
     record = paths(app_id).record
     record.write_text(record.read_text().replace('"schema":1', '"schema":999'))
@@ -45,7 +45,7 @@ def test_a_record_of_a_newer_version_says_what_to_do() -> None:
     assert caught.value.hint == "upgrade torchx to read it"
 
 
-def test_a_list_of_ended_jobs_that_was_lost_is_made_again() -> None:
+def test_lost_list_of_ended_jobs_is_made_again() -> None:
     ids = {run(sh("true")).app_id for _ in range(3)}
     lost = Path(os.environ["TORCHX_HOME"], "ended.jsonl")
     lost.write_bytes(b"not json\n")

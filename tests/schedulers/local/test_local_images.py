@@ -44,7 +44,7 @@ def test_a_folder_is_an_image(image: Path) -> None:
     assert scheduler.describe(app_id) is not None
 
 
-def test_a_program_that_the_image_lacks_is_found_on_path(image: Path) -> None:
+def test_program_that_image_lacks_is_found_on_path(image: Path) -> None:
     scheduler, app_id = run(str(image), "cat", "data")
     assert output(scheduler, app_id) == "one"
     scheduler, app_id = run(str(image), "main", "x")
@@ -101,7 +101,7 @@ def test_an_image_that_is_none_is_refused(image: str, message: str) -> None:
         run(image)
 
 
-def test_an_archive_that_is_damaged_or_reaches_out_is_refused(tmp_path: Path) -> None:
+def test_archive_that_is_damaged_or_reaches_out_is_refused(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.zip"
     damaged.write_bytes(b"PK no zip")
     with pytest.raises(UsageError, match="not a valid archive"):

@@ -46,7 +46,7 @@ def started(process: subprocess.Popen[str]) -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
-def test_an_attached_command_line_that_is_killed_leaves_the_job_running(number: signal.Signals) -> None:
+def test_attached_command_line_that_is_killed_leaves_job_running(number: signal.Signals) -> None:
     with start("run", "-s", "local_cwd", "utils.sh", SCRIPT) as cli:
         app_id = started(cli)
         cli.send_signal(number)
@@ -73,7 +73,7 @@ def test_a_terminal_that_is_closed_leaves_the_job_running() -> None:
     assert ended(app_id).state is AppState.CANCELLED
 
 
-def test_kill_9_of_a_replica_is_reported_and_ends_what_it_had_started() -> None:
+def test_kill_9_of_a_replica_is_reported() -> None:
     app_id = submit(sh("sleep 600 & echo ready; wait", 2))
     wait_until(lambda: text(app_id).count("ready") == 2, "both are ready")
     pid = replicas(describe(app_id))[1].pid
@@ -86,7 +86,7 @@ def test_kill_9_of_a_replica_is_reported_and_ends_what_it_had_started() -> None:
     assert_nothing_runs(app_id)
 
 
-def test_kill_9_of_the_supervisor_ends_the_job_without_a_query(tmp_path: Path) -> None:
+def test_kill_9_of_supervisor_ends_job_without_query(tmp_path: Path) -> None:
     app_id, daemon = with_daemon(tmp_path, "trap '' TERM; while :; do sleep 0.05; done")
     processes.send(supervision_of(app_id)[0], signal.SIGKILL)
     wait_until(lambda: not processes.is_alive(daemon), "what nothing marks as the job's has ended")
@@ -110,7 +110,7 @@ def test_kill_9_of_the_guard_changes_nothing(tmp_path: Path) -> None:
     assert_nothing_runs(app_id)
 
 
-def test_kill_9_of_supervisor_and_guard_is_found_by_the_next_who_asks() -> None:
+def test_kill_9_of_supervisor_and_guard_is_found_later() -> None:
     app_id = submit(sh("(setsid sleep 601 &); sleep 600 & echo ready; wait", 2))
     wait_until(lambda: text(app_id).count("ready") == 2, "both are ready")
     kill_supervision(app_id)
@@ -121,7 +121,7 @@ def test_kill_9_of_supervisor_and_guard_is_found_by_the_next_who_asks() -> None:
     assert_nothing_runs(app_id)
 
 
-def test_a_failure_before_the_supervisor_was_killed_is_the_first() -> None:
+def test_failure_before_supervisor_was_killed_is_first() -> None:
     stubborn = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
     app_id = submit(sh(f"[ ${{replica_id}} = 1 ] && exit 7; {stubborn}", 2), grace_period=0.3)
     wait_until(lambda: '"code":7' in paths(app_id).events.read_text(), "the failure is on record")
@@ -157,7 +157,7 @@ def test_nothing_is_left_to_whoever_submits() -> None:
     assert children.read_text() == before, "a process has to be reaped"
 
 
-def test_an_older_process_that_says_it_is_of_the_job_is_spared() -> None:
+def test_older_process_that_claims_the_job_is_spared() -> None:
     info = scheduler().submit_dryrun(AppDef("job", [sh("echo ready; sleep 600")]), {})
     app_id = info.request.app_id
     with subprocess.Popen(["sleep", "600"], env={**os.environ, "TORCHX_JOB_ID": handle(app_id)}) as stranger:

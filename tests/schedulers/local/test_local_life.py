@@ -42,7 +42,7 @@ def test_success_is_reported_with_times_and_exit_codes() -> None:
     assert done.first_failure is None
 
 
-def test_the_first_failure_is_named_and_the_others_are_ended() -> None:
+def test_first_failure_is_named_and_others_are_ended() -> None:
     done = run(sh("[ ${replica_id} = 1 ] && exit 7; sleep 600", 3))
     assert done.state is AppState.FAILED
     assert done.first_failure is not None
@@ -60,7 +60,7 @@ def test_fail_fast_can_be_turned_off() -> None:
     assert text(done.app_id) == "done\n"
 
 
-def test_without_fail_fast_a_failure_for_good_is_not_undone_by_a_restart_of_others(tmp_path: Path) -> None:
+def test_without_fail_fast_restart_of_others_keeps_final_failure(tmp_path: Path) -> None:
     first = sh(f"touch {tmp_path}/failed; exit 7", name="a")
     tries = f"while ! test -e {tmp_path}/failed; do sleep 0.01; done; mkdir {tmp_path}/b || exit 0; exit 1"
     done = run(first, sh(tries, name="b", retries=2), fail_fast=False)
@@ -166,7 +166,7 @@ def test_error_file_of_torchelastic_reaches_the_status() -> None:
     assert replicas(done)[0].structured_error_msg == done.structured_error_msg
 
 
-def test_an_error_file_that_is_a_pipe_blocks_no_command() -> None:
+def test_error_file_that_is_pipe_blocks_no_command() -> None:
     done = run(sh("mkfifo $TORCHELASTIC_ERROR_FILE; exit 3"))
     assert (done.state, done.structured_error_msg) == (AppState.FAILED, NONE)
 
@@ -217,7 +217,7 @@ def test_logs_that_exist_are_of_another_job_and_stay() -> None:
     assert list(scheduler().list()) == []
 
 
-def test_a_file_in_the_way_of_the_logs_is_named() -> None:
+def test_file_in_way_of_logs_is_named() -> None:
     info = scheduler().submit_dryrun(AppDef("job", [sh("true")]), {})
     session = Path(info.request.log_dir).parent
     session.parent.mkdir(parents=True, exist_ok=True)
@@ -247,7 +247,7 @@ def test_describe_gives_back_what_was_submitted() -> None:
     assert done.cfg["fail_fast"] is False
 
 
-def test_a_job_is_seen_from_another_process_while_it_runs() -> None:
+def test_job_is_seen_from_another_process_while_it_runs() -> None:
     app_id = submit(sh("echo here; sleep 600"))
     code = (
         "import sys; from torchx.schedulers.local.scheduler import create_cwd_scheduler as c;"
@@ -263,7 +263,7 @@ def test_a_job_is_seen_from_another_process_while_it_runs() -> None:
     assert ended(app_id).state is AppState.CANCELLED
 
 
-def test_list_is_newest_first_and_has_running_and_ended_jobs() -> None:
+def test_list_is_newest_first_with_running_and_ended_jobs() -> None:
     first = run(sh("exit 4"), name="a").app_id
     second = submit(sh("sleep 600"), name="b")
     running(second)

@@ -39,7 +39,7 @@ def peak_mb(pid: int) -> float:
     return int(found[1]) / 1024
 
 
-def test_output_that_is_no_text_is_kept_and_can_be_read() -> None:
+def test_binary_output_is_kept_and_can_be_read() -> None:
     app_id = run(sh(r"printf 'a\377\376\000b\303\n\302'; printf 'caf\351\n' >&2")).app_id
     assert kept(app_id, Stream.STDOUT) == b"a\xff\xfe\x00b\xc3\n\xc2"
     assert kept(app_id, Stream.STDERR) == b"caf\xe9\n"
@@ -48,7 +48,7 @@ def test_output_that_is_no_text_is_kept_and_can_be_read() -> None:
     assert shown.removeprefix("w/0 │ ".encode()) == b"caf\xe9\n"
 
 
-def test_a_line_of_100_mb_needs_no_memory_of_the_supervisor() -> None:
+def test_line_of_100_mb_needs_no_memory_of_supervisor() -> None:
     code = "import os, time\nfor n in range(100): os.write(1, b'x' * (1 << 20))\nos.write(1, b'end\\n')\n"
     code += "time.sleep(600)"
     app_id = submit(python(code))
@@ -64,7 +64,7 @@ def test_a_line_of_100_mb_needs_no_memory_of_the_supervisor() -> None:
     assert data.endswith(b"xend\n")
 
 
-def test_a_replica_that_writes_faster_than_it_is_read_loses_nothing() -> None:
+def test_fast_writer_loses_nothing() -> None:
     # three at once, both streams, in pieces of any size; each says at the end what it has written
     code = """
 import hashlib, os, random, sys
@@ -119,7 +119,7 @@ def test_a_reader_that_has_stopped_reading_blocks_no_replica(words: list[str]) -
         reader.communicate()
 
 
-def test_a_job_that_is_deleted_while_its_log_is_followed() -> None:
+def test_job_that_is_deleted_while_its_log_is_followed() -> None:
     app_id = submit(sh("echo ready; sleep 600"))
     chunks: list[LogChunk] = []
     errors: list[BaseException] = []
@@ -141,7 +141,7 @@ def test_a_job_that_is_deleted_while_its_log_is_followed() -> None:
     assert b"".join(chunk.data for chunk in chunks) == b"ready\n"
 
 
-def test_a_component_file_that_is_deleted_while_the_job_runs(tmp_path: Path) -> None:
+def test_component_file_that_is_deleted_while_job_runs(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
         "import torchx.specs as specs\n\n\ndef app() -> specs.AppDef:\n"
@@ -158,7 +158,7 @@ def test_a_component_file_that_is_deleted_while_the_job_runs(tmp_path: Path) -> 
     assert ended(app_id).state is AppState.CANCELLED
 
 
-def test_a_log_folder_that_is_removed_while_the_job_runs_is_no_end_of_it(tmp_path: Path) -> None:
+def test_removed_log_folder_does_not_end_a_job(tmp_path: Path) -> None:
     app_id = submit(
         sh(f"cd {tmp_path}; echo ready; while [ ! -e go ]; do sleep 0.02; done; echo more; exit 3")
     )

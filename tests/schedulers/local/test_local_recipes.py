@@ -162,7 +162,7 @@ def test_a_job_that_submits_a_job_and_enters_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_job_that_a_replica_has_submitted_ends_with_it(tmp_path: Path) -> None:
+def test_job_that_replica_has_submitted_ends_with_it(tmp_path: Path) -> None:
     """As all processes that the replica has started; its state says so."""
     command = f"env PYTHONPATH={ROOT} {shlex.quote(sys.executable)} -m torchx_cli"
     script = f"cd {tmp_path}; {command} run -d -s local_cwd utils.sh sleep 600 > inner; echo up; sleep 600"

@@ -61,7 +61,7 @@ def test_a_job_of_the_first_schema_is_reported(old_job: str) -> None:
     assert described.submitted_at.timestamp() == 1795232127.22177
 
 
-def test_a_job_of_the_first_schema_is_listed_and_deleted(old_job: str) -> None:
+def test_job_of_first_schema_is_listed_and_deleted(old_job: str) -> None:
     (line,) = scheduler().list()
     assert (line.app_id, line.state, line.exit_code) == (old_job, AppState.FAILED, 3)
     assert text(old_job) == ""
@@ -94,7 +94,7 @@ def test_events_cut_off_at_any_byte_are_no_obstacle(old_job: str) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 20, 90, 400, 1100])
-def test_a_job_whose_last_events_were_lost_is_ended_once(old_job: str, cut: int) -> None:
+def test_job_whose_last_events_were_lost_is_ended_once(old_job: str, cut: int) -> None:
     events = paths(old_job).events
     events.write_bytes(events.read_bytes()[:-cut])
     presumed = describe(old_job)
@@ -159,7 +159,7 @@ def test_an_event_after_a_half_written_one_is_whole(tmp_path: Path) -> None:
     assert [event["e"] for event in read_events(path)] == ["start", "end"]
 
 
-def test_a_clock_runs_evenly_whatever_is_done_to_the_machines_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clock_runs_evenly_whatever_is_done_to_machines_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     before = clock.now()
     real = time.time_ns
@@ -169,7 +169,7 @@ def test_a_clock_runs_evenly_whatever_is_done_to_the_machines_clock(monkeypatch:
     assert abs(clock.now() - real() / 1e9) < 60
 
 
-def test_a_clock_that_was_put_back_gives_no_negative_durations() -> None:
+def test_clock_that_was_put_back_gives_no_negative_durations() -> None:
     app_id = submit(sh("exec sleep 600"))
     (replica,) = replicas(running(app_id))
     kill_supervision(app_id)
@@ -190,7 +190,7 @@ def test_a_clock_that_was_put_back_gives_no_negative_durations() -> None:
 
 
 @pytest.mark.parametrize("step", [-3600, 3600])
-def test_an_orphaned_job_lasts_as_long_after_a_change_of_the_clock(
+def test_duration_of_an_orphaned_job_follows_no_clock(
     step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app_id = submit(sh("exec sleep 600"))
@@ -208,7 +208,7 @@ def test_an_orphaned_job_lasts_as_long_after_a_change_of_the_clock(
         assert 0 <= (found.ended_at - found.started_at).total_seconds() < 600
 
 
-def test_a_job_submitted_by_a_clock_that_was_put_back_since(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_submitted_by_clock_that_was_put_back_since(monkeypatch: pytest.MonkeyPatch) -> None:
     class Fast:
         """As if the clock had been an hour ahead when the job was submitted."""
 

@@ -47,7 +47,7 @@ def limited(limit: str, *words: str, home: Path) -> subprocess.CompletedProcess[
 
 
 @pytest.mark.long
-def test_a_hundred_jobs_started_at_the_same_moment_by_a_hundred_processes() -> None:
+def test_hundred_jobs_started_at_same_moment_by_hundred_processes() -> None:
     fork = multiprocessing.get_context("fork")
     gate, said = fork.Barrier(100), fork.SimpleQueue()
 
@@ -70,7 +70,7 @@ def test_a_hundred_jobs_started_at_the_same_moment_by_a_hundred_processes() -> N
     assert listed == dict.fromkeys(ids.values(), AppState.SUCCEEDED)
 
 
-def test_the_same_request_submitted_twice_at_once_starts_one_job() -> None:
+def test_same_request_submitted_twice_at_once_starts_one_job() -> None:
     info = scheduler().submit_dryrun(AppDef("job", [sh("echo once")]), {})
     gate = threading.Barrier(4)
     refused: list[BaseException] = []
@@ -131,7 +131,7 @@ def test_words_that_no_program_can_be_given_are_refused() -> None:
     assert list(scheduler().list()) == []
 
 
-def test_more_replicas_than_the_limit_of_open_files_allows_are_refused(tmp_path: Path) -> None:
+def test_more_replicas_than_open_files_allow_are_rejected(tmp_path: Path) -> None:
     words = ["run", "-s", "local_cwd", "utils.sh", "--num_replicas", "1000", "true"]
     done = limited("-n 256", *words, home=tmp_path / "home")
     assert done.returncode == 1
@@ -144,7 +144,7 @@ def test_more_replicas_than_the_limit_of_open_files_allows_are_refused(tmp_path:
     assert (done.returncode, done.stderr.count("hi\n")) == (0, 90), done.stderr
 
 
-def test_a_limit_of_processes_undoes_the_start_and_is_told(tmp_path: Path) -> None:
+def test_limit_of_processes_undoes_start_and_is_named(tmp_path: Path) -> None:
     if os.geteuid():
         pytest.skip("needs a user without other processes: run the tests as root")
     words = ["run", "-s", "local_cwd", "utils.sh", "--num_replicas", "40", "exec sleep 600"]
@@ -177,7 +177,7 @@ def test_a_state_home_of_another_user_is_refused(tmp_path: Path, monkeypatch: py
     assert list(home.iterdir()) == []
 
 
-def test_on_a_disk_that_became_read_only_all_can_be_read_and_nothing_starts(
+def test_read_only_disk_can_be_read_and_starts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = tmp_path / "disk"
@@ -207,7 +207,7 @@ def test_on_a_disk_that_became_read_only_all_can_be_read_and_nothing_starts(
         subprocess.run(["umount", "-l", disk], check=True)
 
 
-def test_a_name_that_is_too_long_for_a_file_is_unknown() -> None:
+def test_name_that_is_too_long_for_file_is_unknown() -> None:
     assert scheduler().describe("x" * 300) is None
     assert list(scheduler().list()) == []
 
@@ -226,7 +226,7 @@ def test_a_home_folder_that_is_relative_is_an_error(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_home_folder_the_password_entry_tells_it(tmp_path: Path) -> None:
+def test_without_a_home_folder_the_password_entry_counts(tmp_path: Path) -> None:
     if os.geteuid():
         pytest.skip("needs users of all kinds: run the tests as root")
     words = [*COMMAND, "run", "utils.echo"]

@@ -99,7 +99,7 @@ def test_what_a_replica_leaves_behind_ends_with_it() -> None:
     assert_nothing_runs(done.app_id)
 
 
-def test_left_overs_of_an_attempt_are_gone_before_the_next(tmp_path: Path) -> None:
+def test_left_overs_of_attempt_are_gone_before_next(tmp_path: Path) -> None:
     script = f"""cd {tmp_path}
     [ -e again ] && {{ kill -0 $(cat pid) 2>/dev/null; echo alive=$?; exit 0; }}
     touch again; sleep 600 & echo $! > pid; exit 1"""
@@ -108,7 +108,7 @@ def test_left_overs_of_an_attempt_are_gone_before_the_next(tmp_path: Path) -> No
     assert text(done.app_id) == "alive=1\n"
 
 
-def test_kill_9_of_the_submitting_process_leaves_the_job_running() -> None:
+def test_kill_9_of_submitting_process_leaves_job_running() -> None:
     code = (
         "import sys, time; sys.path.insert(0, 'tests'); from local import submit, sh;"
         "print(submit(sh('echo ready; sleep 600')), flush=True); time.sleep(600)"
@@ -128,7 +128,7 @@ def test_kill_9_of_the_submitting_process_leaves_the_job_running() -> None:
     assert_nothing_runs(app_id)
 
 
-def test_kill_9_of_the_supervisor_is_found_reported_and_cleaned_up() -> None:
+def test_kill_9_of_a_supervisor_is_cleaned_up() -> None:
     app_id = submit(sh("echo ready; sleep 600 & wait", 2))
     wait_until(lambda: text(app_id).count("ready") == 2, "both are ready")
     processes.send(supervision_of(app_id)[0], signal.SIGKILL)
@@ -155,7 +155,7 @@ def test_two_who_find_a_dead_supervisor_at_once_agree() -> None:
     assert ends == 1
 
 
-def test_queries_show_the_end_of_a_job_without_supervisor_and_change_nothing() -> None:
+def test_queries_show_end_without_supervisor_and_change_nothing() -> None:
     app_id = submit(sh("sleep 600", 2))
     running(app_id, 2)
     left = processes_of(app_id)
@@ -176,7 +176,7 @@ def test_queries_show_the_end_of_a_job_without_supervisor_and_change_nothing() -
     assert not describe(app_id).needs_reconcile
 
 
-def test_a_listing_by_the_runner_finalizes_the_jobs_without_supervisor() -> None:
+def test_listing_by_runner_finalizes_jobs_without_supervisor() -> None:
     app_id = submit(sh("sleep 600"))
     running(app_id)
     kill_supervision(app_id)
@@ -189,7 +189,7 @@ def test_a_listing_by_the_runner_finalizes_the_jobs_without_supervisor() -> None
     assert changes == []
 
 
-def test_a_pid_that_is_someone_elses_now_is_left_alone() -> None:
+def test_pid_that_is_someone_elses_now_is_left_alone() -> None:
     app_id = submit(sh("sleep 600"))
     running(app_id)
     replica = replicas(describe(app_id))[0].pid

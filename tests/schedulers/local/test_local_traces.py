@@ -33,7 +33,7 @@ from torchx.machine.processes import Process
 from torchx.specs.status import AppState
 
 
-def test_a_daemon_that_nothing_names_ends_with_supervisor_and_guard(tmp_path: Path) -> None:
+def test_daemon_that_nothing_names_ends_with_supervisor_and_guard(tmp_path: Path) -> None:
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
     app_id, daemon = with_daemon(tmp_path / "one")
@@ -55,7 +55,7 @@ def forget(app_id: str, event: str) -> None:
     events.write_text("".join(json.dumps(each) + "\n" for each in kept))
 
 
-def test_a_replica_whose_pid_is_not_on_record_is_found_ended_and_reported() -> None:
+def test_replica_without_recorded_pid_is_found_and_reported() -> None:
     app_id = submit(sh("echo ready; sleep 600", 2), grace_period=0.3)
     wait_until(lambda: text(app_id).count("ready") == 2, "both are ready")
     pids = [replica.pid for replica in replicas(describe(app_id))]
@@ -73,7 +73,7 @@ def test_a_replica_whose_pid_is_not_on_record_is_found_ended_and_reported() -> N
     assert describe(app_id) == done
 
 
-def test_a_start_that_was_announced_and_left_no_process_is_reported() -> None:
+def test_announced_start_without_a_process_is_reported() -> None:
     app_id = submit(sh("echo ready; exec sleep 600"), grace_period=0.3)
     wait_until(lambda: text(app_id) == "ready\n", "it is ready")
     pid = replicas(describe(app_id))[0].pid
@@ -88,7 +88,7 @@ def test_a_start_that_was_announced_and_left_no_process_is_reported() -> None:
     assert attempt.msg.endswith("during this start: it is not known whether the replica ran")
 
 
-def test_a_start_is_on_record_before_there_is_a_process(tmp_path: Path) -> None:
+def test_start_is_on_record_before_there_is_process(tmp_path: Path) -> None:
     """A replica reads the events of its own job: its start is announced whenever it does."""
     app_id = submit(sh('cat "$TORCHX_HOME/jobs/${app_id}/events.jsonl"', 1))
     ended(app_id)
@@ -113,7 +113,7 @@ def test_no_process_is_signalled_by_its_pid_alone(older: int) -> None:
             child.kill()
 
 
-def test_a_supervisor_on_record_is_signalled_only_if_it_is_that_process() -> None:
+def test_recorded_supervisor_is_signalled_only_if_it_matches() -> None:
     app_id = submit(sh("sleep 600"))
     running(app_id)
     with subprocess.Popen(["sleep", "600"]) as stranger:
@@ -179,7 +179,7 @@ def test_all_is_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
     assert not wrong
 
 
-def test_a_running_job_whose_record_was_damaged_ends_when_it_is_deleted(tmp_path: Path) -> None:
+def test_running_job_with_damaged_record_ends_when_deleted(tmp_path: Path) -> None:
     app_id, daemon = with_daemon(tmp_path)
     supervisor = supervision_of(app_id)
     paths(app_id).record.write_text("{")

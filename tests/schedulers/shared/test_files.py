@@ -26,7 +26,7 @@ def test_the_first_of_two_complete_folders_stays(tmp_path: Path) -> None:
         move_folder(tmp_path / "second", tmp_path / "other")
 
 
-def test_a_workspace_on_a_shared_disk_is_private_with_its_parents(tmp_path: Path) -> None:
+def test_workspace_on_shared_disk_is_private_with_its_parents(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "train.py").write_text("")
     role = Role("w", "", workspace=Workspace({str(tmp_path / "project"): ""}))

@@ -58,7 +58,7 @@ def test_lines_that_match_keep_their_bytes(data: bytes, pattern: str) -> None:
     assert matching(data, re.compile(pattern)) == b"".join(expected)
 
 
-def test_a_time_range_has_its_begin_and_not_its_end(clock: Callable[[float], Any]) -> None:
+def test_time_range_has_its_begin_and_not_its_end(clock: Callable[[float], Any]) -> None:
     lines = [(0.5, b"early\n"), (1.0, b"begin\n"), (1.999999, b"late\n"), (2.0, b"end\n")]
     one, two = (BEGIN + timedelta(seconds=seconds) for seconds in (1, 2))
     assert kept(LogQuery(since=one, until=two), clock, *lines) == [b"begin\n", b"late\n"]
@@ -125,9 +125,7 @@ def reread(position: logs.Position[int], log: list[Line]) -> Iterator[Line]:
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from([b"\n", b"a\n", b"bb\n"])), max_size=8),
     st.lists(st.integers(0, 8), max_size=4),
 )
-def test_a_log_that_is_read_in_parts_has_every_line_once(
-    steps: list[tuple[int, bytes]], stops: list[int]
-) -> None:
+def test_log_read_in_parts_has_each_line_once(steps: list[tuple[int, bytes]], stops: list[int]) -> None:
     time = 20
     log: list[Line] = []
     for step, data in steps:
@@ -149,7 +147,7 @@ def test_a_line_that_was_read_before_its_end_continues() -> None:
     ] == [b"x\n"]
 
 
-def test_lines_end_with_their_attempt_and_stay_in_their_stream() -> None:
+def test_lines_end_with_their_attempt_in_their_stream() -> None:
     def chunk(attempt: int, stream: Stream, data: bytes) -> LogChunk:
         return LogChunk("w", 0, attempt, stream, 0.0, data)
 

@@ -161,7 +161,7 @@ def test_a_row_has_the_result_and_the_reason(
     assert (row.app_id, row.state) == (status.app_id, status.state)
 
 
-def test_a_row_of_a_local_job_has_the_reason_of_its_first_failure() -> None:
+def test_row_of_local_job_has_reason_of_failure() -> None:
     role = RoleRecord("r", [ReplicaRecord(["x"], {})], {})
     record = JobRecord("a-1", "local_cwd", "torchx", "a", 1.0, "/logs", [role], {}, {})
     view = JobView(record, [ReplicaView("r", 0, 0)], "FAILED", first_failure=(0, 1))

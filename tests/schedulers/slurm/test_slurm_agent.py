@@ -56,7 +56,7 @@ def test_the_last_line_after_a_suspension_is_kept(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "combined.log").read_text() == "last\n"
 
 
-def test_the_index_of_a_log_stays_valid_after_a_full_disk(tmp_path: Path) -> None:
+def test_index_of_log_stays_valid_after_full_disk(tmp_path: Path) -> None:
     """The kernel cuts a write at a limit in the middle of an entry, as at the end of a disk."""
     output = agent.Output(str(tmp_path), 1)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -101,7 +101,7 @@ FEW = ("mkdir", "date", "sh", "rm", "sleep")
 
 @pytest.mark.parametrize("python", [True, False])
 @pytest.mark.parametrize("mark", ["stopping", "cancelled"])
-def test_a_replica_that_is_being_ended_is_not_started_again(tmp_path: Path, mark: str, python: bool) -> None:
+def test_replica_that_is_being_ended_is_not_started_again(tmp_path: Path, mark: str, python: bool) -> None:
     """The job ends its replicas, and the program gets the signal first."""
     script = f"trap 'exit 5' TERM; : > {tmp_path}/{mark}; kill -TERM $$$$; sleep 60"
     server = service(Role("server", "", entrypoint=SH, args=["-c", script]))
@@ -146,7 +146,7 @@ def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
             Program([command], dict(os.environ))
 
 
-def test_no_program_starts_if_the_agent_is_killed_before_it_is_on_record(tmp_path: Path) -> None:
+def test_no_program_starts_before_it_is_on_record(tmp_path: Path) -> None:
     started, ended = tmp_path / "started", os.pipe()
     pid = os.fork()
     if not pid:

@@ -131,7 +131,7 @@ def test_a_rejected_array_withdraws_those_before(programs: Path) -> None:
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_killed_submission_is_repeated_only_if_slurm_has_no_such_job(programs: Path, known: bool) -> None:
+def test_killed_submission_is_repeated_only_without_a_job(programs: Path, known: bool) -> None:
     (programs / "sbatch.kills").touch()
     code = "import test_slurm_arrays as t; t.scheduler().submit_many(t.many(2))"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
@@ -146,7 +146,7 @@ def test_a_killed_submission_is_repeated_only_if_slurm_has_no_such_job(programs:
     assert {record.key for record in Records().all()} == {*ids.values()}
 
 
-def test_a_task_that_slurm_does_not_list_was_cancelled_before_its_start(
+def test_task_missing_in_slurm_was_cancelled_before_start(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = scheduler().submit_many(many(2))
@@ -166,7 +166,7 @@ def test_a_limit_is_changed_in_the_queue(programs: Path) -> None:
     assert changes[:2] == ["update JobId=101 ArrayTaskThrottle=3", "update JobId=102 ArrayTaskThrottle=3"]
 
 
-def test_a_task_has_its_own_folder_and_runs_in_one_job(tmp_path: Path) -> None:
+def test_task_has_its_own_folder_and_job(tmp_path: Path) -> None:
     first, task = tmp_path / "train-b1", tmp_path / "train-b1-3"
     role = Role("r", "", entrypoint="sh", args=["-c", "echo $$TORCHX_JOB_ID ${app_id}"])
     given = AppDef("train", [role])

@@ -13,6 +13,6 @@ def test_a_cluster_is_measured_beside_its_own_programs() -> None:
     assert all(word in printed for word in ("`sbatch`", "`squeue --json`", "`squeue --jobs`"))
 
 
-def test_what_is_missing_is_said() -> None:
+def test_missing_programs_are_named() -> None:
     with pytest.raises(AssertionError, match=r"left out: .*Slurm is not configured.*\.ci/slurm starts one"):
         run("cluster")

@@ -44,7 +44,7 @@ def test_odd_names_and_values_in_several_roles(scheduler: SlurmScheduler) -> Non
     )
 
 
-def test_the_script_of_a_dry_run_goes_to_sbatch_by_hand(scheduler: SlurmScheduler) -> None:
+def test_script_of_dry_run_goes_to_sbatch_by_hand(scheduler: SlurmScheduler) -> None:
     info = scheduler.submit_dryrun(AppDef("hand", [role("echo by hand", "r%ö", num_replicas=2)]), {})
     app_id = slurm("sbatch", "--parsable", text=repr(info)).strip()
     assert scheduler.wait(app_id, 60)
@@ -203,9 +203,7 @@ def test_the_commands_show_and_await_the_readiness_of_services(
 
 
 @pytest.mark.parametrize("cfg", [{}, {"ntasks-per-node": "2"}], ids=["any", "with tasks to spare"])
-def test_the_hosts_of_a_role_are_those_of_its_replicas_in_order(
-    scheduler: SlurmScheduler, cfg: dict[str, str]
-) -> None:
+def test_hosts_of_a_role_are_in_order_of_replicas(scheduler: SlurmScheduler, cfg: dict[str, str]) -> None:
     script = "echo $$SLURMD_NODENAME ${hosts.b-c} $$TORCHX_HOSTS_B_C"
     app = AppDef("hosts", [role("true", "a"), role(script, "b-c", num_replicas=3)])
     app_id = scheduler.submit(app, cfg)

@@ -47,7 +47,7 @@ DEAF = "trap '' TERM; (while :; do echo deaf; sleep 0.1; done) & touch {home}/up
 
 
 @pytest.mark.parametrize("python", [True, False])
-def test_a_role_that_outlives_the_grace_period_changes_no_result(tmp_path: Path, python: bool) -> None:
+def test_role_that_outlives_grace_period_changes_no_result(tmp_path: Path, python: bool) -> None:
     """Its agent kills it, without a signal to srun, and the retry follows."""
     fails = f"until [ -e {tmp_path}/up ]; do sleep 0.05; done; rm {tmp_path}/up; exit 7"
     roles = role("deaf", DEAF.format(home=tmp_path)), role("fails", fails, retries=1)
@@ -89,7 +89,7 @@ def requeues(job: StepJob) -> int:
     return job.calls.read_text().count("requeue 77\n")
 
 
-def test_a_job_is_requeued_at_its_limit_while_a_program_outlives_term(tmp_path: Path) -> None:
+def test_job_is_requeued_at_limit_while_program_outlives_term(tmp_path: Path) -> None:
     job = at_limit(tmp_path, f"trap '' TERM; touch {tmp_path}/up")
     with start(job, tmp_path) as process:
         os.kill(process.pid, signal.SIGTERM)
@@ -101,7 +101,7 @@ def test_a_job_is_requeued_at_its_limit_while_a_program_outlives_term(tmp_path: 
 
 
 @pytest.mark.parametrize("end", ["exit 0", "exit 3", "trap - TERM; kill $$"])
-def test_the_program_may_end_before_the_script_gets_the_signal(tmp_path: Path, end: str) -> None:
+def test_program_may_end_before_script_gets_signal(tmp_path: Path, end: str) -> None:
     job = at_limit(tmp_path, f"trap '{end}' TERM; touch {tmp_path}/up")
     with start(job, tmp_path) as process:
         job.end_steps(signal.SIGTERM)
@@ -121,7 +121,7 @@ def test_the_signals_of_one_end_requeue_once(tmp_path: Path) -> None:
     assert requeues(job) == 1
 
 
-def test_a_program_that_fails_at_the_limit_by_itself_fails(tmp_path: Path) -> None:
+def test_program_that_fails_at_limit_by_itself_fails(tmp_path: Path) -> None:
     job = at_limit(tmp_path, f"touch {tmp_path}/up; exit 3")
     with start(job, tmp_path) as process:
         assert process.wait(60) == 3

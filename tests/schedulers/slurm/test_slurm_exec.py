@@ -102,7 +102,7 @@ def sent(*parts: bytes, mark: bytes = b"M") -> tuple[bool, bytes, bytes]:
     return gate.is_open, out.getvalue(), gate.held + messages.dropped
 
 
-def test_messages_of_srun_are_apart_from_those_of_the_program() -> None:
+def test_messages_of_srun_are_apart_from_those_of_program() -> None:
     end = b"srun: error: node1: task 0: Exited with exit code 3\n"
     assert sent(b"M\na\n", end) == (True, b"a\n", end)
     assert sent(b"M", b"\n", b"sru", b"n: mine\nsr", b"un: error: node1: task 0: Killed\n", b"b") == (

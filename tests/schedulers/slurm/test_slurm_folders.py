@@ -61,7 +61,7 @@ def test_a_record_without_job_dir_is_as_before(tmp_path: Path, monkeypatch: pyte
         assert found.paths == SlurmPaths(folder)
 
 
-def test_the_files_are_in_the_fallback_folder_once_the_job_has_run_there(tmp_path: Path) -> None:
+def test_files_stay_in_fallback_folder_after_a_run(tmp_path: Path) -> None:
     folders = [tmp_path / name / "jobs" / "a-b1" for name in ("own", "home")]
     for folder in folders:
         folder.mkdir(parents=True)
@@ -105,7 +105,7 @@ def test_attempts_continue_those_in_the_other_folder(
     assert [int(path.name[8:]) for _, path in found] == before + now
 
 
-def test_the_default_and_a_link_to_it_need_no_second_folder(tmp_path: Path) -> None:
+def test_default_and_link_to_it_need_no_second_folder(tmp_path: Path) -> None:
     default = Path(os.environ["TORCHX_HOME"]) / "slurm"
     default.mkdir(parents=True)
     (tmp_path / "link").symlink_to(default)
@@ -140,7 +140,7 @@ def test_a_node_that_shares_job_dir_writes_only_there(tmp_path: Path) -> None:
     assert not list(job.own.rglob(".node/check-*"))
 
 
-def test_a_node_that_does_not_share_job_dir_uses_the_state_home(tmp_path: Path) -> None:
+def test_node_without_shared_job_dir_uses_state_home(tmp_path: Path) -> None:
     job = TwoFolders(tmp_path, echo("ls -d $0/torchx-*/combined.log".replace("$0", str(tmp_path / "disk"))))
     shutil.rmtree(job.own)
     assert job.run() == 0
@@ -268,7 +268,7 @@ def test_a_job_that_is_not_submitted_leaves_no_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "message", ["/usr/bin/sh: 0: cannot open {0}: No such file", "sh: {0}: No such file or directory"]
 )
-def test_a_node_without_the_folder_is_named_after_the_end_of_others(tmp_path: Path, message: str) -> None:
+def test_node_without_folder_is_named_after_end_of_others(tmp_path: Path, message: str) -> None:
     paths = SlurmPaths(tmp_path / "slurm" / "jobs" / "a-b1")
     paths.folder.mkdir(parents=True)
     lines = [

@@ -25,7 +25,7 @@ def run(tmp_path: Path, disk: str, program: str) -> Path:
     return run_task(AppDef("a", [script]), tmp_path / "job", cfg={"node_log_dir": disk})
 
 
-def test_output_is_gathered_while_the_replica_runs_and_at_its_end(tmp_path: Path) -> None:
+def test_output_is_gathered_during_and_after_a_replica(tmp_path: Path) -> None:
     program = f"""
         echo first; echo second >&2
         until grep -qs first {tmp_path}/job/r/0/attempt-1/combined.log; do sleep 0.05; done
@@ -64,7 +64,7 @@ def test_output_that_cannot_be_gathered_stays_on_the_node(
     assert "torchx: cannot gather the logs: Is a directory" in capfd.readouterr().err
 
 
-def test_a_file_of_others_in_the_folder_does_not_hide_the_end(
+def test_file_of_others_in_folder_does_not_hide_end(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     attempt = run(tmp_path, str(tmp_path / "disk"), f"echo here; cd {tmp_path}/disk/torchx-*; touch mine")

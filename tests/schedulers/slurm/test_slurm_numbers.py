@@ -22,9 +22,7 @@ def in_queue(app_id: str) -> str:
 
 
 @pytest.mark.parametrize("end", ["_cancel_existing", "kill", "delete"])
-def test_the_end_of_a_job_leaves_the_one_that_has_its_number_now(
-    scheduler: SlurmScheduler, tmp_path: Path, end: str
-) -> None:
+def test_end_of_job_leaves_a_newer_one(scheduler: SlurmScheduler, tmp_path: Path, end: str) -> None:
     app_id = scheduler.submit(AppDef("new", [role("true")]), {"hold": True})
     (new,) = Records().all()
     folder = tmp_path / "jobs" / "new-old"
@@ -39,7 +37,7 @@ def test_the_end_of_a_job_leaves_the_one_that_has_its_number_now(
     assert state(scheduler, app_id) is AppState.PENDING
 
 
-def test_the_end_of_a_job_leaves_one_that_is_not_of_torchx(scheduler: SlurmScheduler, tmp_path: Path) -> None:
+def test_end_of_job_leaves_a_foreign_one(scheduler: SlurmScheduler, tmp_path: Path) -> None:
     plain = slurm("sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true").strip()
     try:
         app = {"name": "a", "roles": []}
@@ -80,7 +78,7 @@ def test_a_script_that_sbatch_gets_twice_makes_two_jobs(scheduler: SlurmSchedule
         scheduler.cancel(second)
 
 
-def test_the_script_of_a_job_on_record_goes_to_sbatch_again(scheduler: SlurmScheduler) -> None:
+def test_script_of_job_on_record_goes_to_sbatch_again(scheduler: SlurmScheduler) -> None:
     first = scheduler.submit(AppDef("again", [role("echo $$SLURM_JOB_ID")]), {"hold": True})
     (record,) = Records().all()
     second = slurm("sbatch", "--parsable", str(record.paths.script)).strip()

@@ -114,7 +114,7 @@ def test_options_of_new_releases(option: str) -> None:
         assert not info.notes
 
 
-def test_an_option_that_torchx_does_not_know_is_passed_on() -> None:
+def test_option_that_torchx_does_not_know_is_passed_on() -> None:
     opts = run_options()
     for cfg in (opts.cfg_from_str("a-new-one=3", strict=True), {"a-new-one": 3}, {"sbatch": ["a-new-one=3"]}):
         role = Role("r", "img", entrypoint="true", metadata={"slurm": {"another": "x"}})

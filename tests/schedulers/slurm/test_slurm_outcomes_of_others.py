@@ -22,7 +22,7 @@ def test_a_listing_marks_the_jobs_of_the_caller(
     assert [(row.app_id, row.is_own) for row in status.list_apps({})] == [("7", own)]
 
 
-def test_facts_of_the_job_that_has_the_id_now_are_of_that_one() -> None:
+def test_facts_belong_to_the_job_of_the_id_now() -> None:
     record = SlurmRecord(7, "old", "train", "train-old", "torchx", "/jobs/train-old", 1000.0, {})
     queued = JobFacts(
         7, 0, "PENDING", name="train-old", comment="torchx:c0de:/jobs/train-new", submitted=7000.0

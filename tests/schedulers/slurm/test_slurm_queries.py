@@ -123,7 +123,7 @@ def test_a_number_without_a_record_is_looked_up(cluster: Path) -> None:
 @pytest.mark.parametrize(
     "words", [("exec", "REPLICA", "true"), ("log", "REPLICA"), ("port", "REPLICA", "80")]
 )
-def test_a_command_for_a_replica_of_another_user_names_the_owner(
+def test_command_for_replica_of_another_user_names_owner(
     cluster: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     shutil.rmtree(cluster / "home")
@@ -134,7 +134,7 @@ def test_a_command_for_a_replica_of_another_user_names_the_owner(
     assert done.returncode == 77
 
 
-def test_the_pace_after_a_minute_is_one_query_in_15_seconds() -> None:
+def test_pace_after_minute_is_one_query_in_15_seconds() -> None:
     times, now = [0.0], 0.0
     while now < 300.0:
         now += pause_after(now)

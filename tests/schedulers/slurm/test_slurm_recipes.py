@@ -84,7 +84,7 @@ def log_at_the_end(scheduler: SlurmScheduler, trial: int) -> bool:
     return followed == expected == output(scheduler, app_id, **query)
 
 
-def test_a_log_at_the_end_of_its_job_is_complete(scheduler: SlurmScheduler) -> None:
+def test_log_at_end_of_its_job_is_complete(scheduler: SlurmScheduler) -> None:
     with ThreadPoolExecutor(AT_ONCE) as pool:
         complete = list(pool.map(lambda trial: log_at_the_end(scheduler, trial), range(TRIALS)))
     assert complete == [True] * TRIALS

@@ -160,7 +160,7 @@ def part(number: int, state: str, **changes: object) -> JobFacts:
     return JobFacts(7, number, state, **changes)  # type: ignore[arg-type]
 
 
-def test_the_end_of_a_later_part_is_not_that_of_the_job() -> None:
+def test_end_of_later_part_is_not_that_of_job() -> None:
     found = outcome_of(None, [part(1, "COMPLETED")])
     assert found is not None
     assert (found.state, found.msg) == (
@@ -187,7 +187,7 @@ def a_record(folder: Path) -> SlurmRecord:
     return SlurmRecord(7, "b1", "a", "a-b1", "torchx", str(folder), time.time() - 600, {})
 
 
-def test_a_job_in_a_new_state_has_not_ended_for_delete(tmp_path: Path) -> None:
+def test_job_in_new_state_has_not_ended_for_delete(tmp_path: Path) -> None:
     for queue, expected in (((part(0, "NEWWORD"),), False), ((), True)):
         outcome = Outcome(UNKNOWN)
         assert has_ended(SlurmJob("7", a_record(tmp_path), queue, outcome)) is expected

@@ -75,14 +75,14 @@ def test_retries_are_counted_for_the_whole_job(tmp_path: Path, policy: RetryPoli
 
 
 @pytest.mark.parametrize("policy", [REPLICA, ROLE])
-def test_the_role_that_has_failed_decides_about_a_restart_of_all(tmp_path: Path, policy: RetryPolicy) -> None:
+def test_role_that_has_failed_decides_about_restart_of_all(tmp_path: Path, policy: RetryPolicy) -> None:
     """A role without retries left ends the job, even if another role may restart all."""
     held = f"touch {tmp_path}/up; exec sleep 60"
     one = role("one", f"until [ -e {tmp_path}/up ]; do sleep 0.05; done; exit 7", policy, 0)
     assert attempts_and_code(tmp_path, one, role("two", held, APPLICATION, 3)) == ([1, 1], 7)
 
 
-def test_each_role_has_its_own_number_of_restarts_of_all(tmp_path: Path) -> None:
+def test_each_role_counts_its_restarts_of_all(tmp_path: Path) -> None:
     """The other role has none, and does not fail."""
     held = f"touch {tmp_path}/up$TORCHX_ATTEMPT; exec sleep 60"
     one = f"until [ -e {tmp_path}/up$TORCHX_ATTEMPT ]; do sleep 0.05; done; exit $((5 + TORCHX_ATTEMPT))"
@@ -100,7 +100,7 @@ def test_each_role_has_its_own_number_of_restarts_of_all(tmp_path: Path) -> None
     ],
 )
 @pytest.mark.parametrize("policy", [APPLICATION, ROLE])
-def test_the_rules_hold_for_a_step_that_is_out_of_memory(
+def test_rules_hold_for_step_that_is_out_of_memory(
     tmp_path: Path, policy: RetryPolicy, rules: dict[str, list[str]], attempts: int
 ) -> None:
     """Slurm ends all processes of the step, so only its message shows the cause."""

@@ -37,7 +37,7 @@ def app(**changes: Any) -> AppDef:
     return AppDef("n a\nme", [role], **changes)
 
 
-def test_it_is_a_shell_script_and_the_same_each_time() -> None:
+def test_it_is_shell_script_and_same_each_time() -> None:
     script = made(app())
     assert script == made(app())
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
@@ -54,7 +54,7 @@ def test_all_letters_arrive(tmp_path: Path) -> None:
     assert folder.parent.name == "3"
 
 
-def test_variables_of_a_role_arrive_and_cannot_disturb_the_script(tmp_path: Path) -> None:
+def test_variables_of_role_arrive_and_cannot_disturb_script(tmp_path: Path) -> None:
     names = ["folder", "replica_id", "attempt", "keep", "ODD"]
     role = Role("r", "", entrypoint="env", env={**dict.fromkeys(names, ODD.replace("$", "$$")), "IFS": "efo"})
     folder = run_task(AppDef("a", [role]), tmp_path)
@@ -97,7 +97,7 @@ def test_the_signal_that_stopped_a_replica_is_recorded(tmp_path: Path, python: b
     assert (folder / "combined.log").exists() is python
 
 
-def test_a_program_is_looked_for_on_the_path_of_its_role(tmp_path: Path) -> None:
+def test_program_is_looked_for_on_path_of_its_role(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "mine").symlink_to(shutil.which("true") or "true")
     role = Role("r", "", entrypoint="mine", env={"PATH": str(tmp_path / "own")})
@@ -118,7 +118,7 @@ def test_words_are_one_word(text: str) -> None:
     assert found == {"x": f"{text.removesuffix(chr(10))}\n".encode()}
 
 
-def test_no_argument_can_pass_for_a_file_of_the_job(tmp_path: Path) -> None:
+def test_no_argument_can_pass_for_file_of_job(tmp_path: Path) -> None:
     lines = "\n#> .node/agent.py\n#| evil\n#> end\n#\\ \\r\r\\\n"
     given = AppDef("a", [Role("r", "", entrypoint="echo", args=[lines, "\udcff"])])
     files = files_of(given, {}, context(str(tmp_path)))
@@ -217,8 +217,8 @@ def ports_of(wanted: dict[str, int], job_id: int) -> list[int]:
     lines = [
         line for line in script_of(given, {}, context("/f")).splitlines() if line.startswith("find_port ")
     ]
-    told = "; ".join(f"echo $TORCHX_PORT_{name}" for name in wanted)
-    argv = ["bash", "-c", "\n".join([node_file("batch.sh"), *lines, told])]
+    answer = "; ".join(f"echo $TORCHX_PORT_{name}" for name in wanted)
+    argv = ["bash", "-c", "\n".join([node_file("batch.sh"), *lines, answer])]
     out = subprocess.run(
         argv, env={"SLURM_JOB_ID": str(job_id)}, capture_output=True, check=True, timeout=240
     )

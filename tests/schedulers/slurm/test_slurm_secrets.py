@@ -31,7 +31,7 @@ def umask() -> Iterator[None]:
     os.umask(before)
 
 
-def test_no_value_and_no_argument_of_a_role_is_seen_by_others(
+def test_others_see_no_values_and_arguments_of_a_role(
     scheduler: SlurmScheduler, tmp_path: Path, umask: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     argument, value, gate = canary(), canary(), tmp_path / "gate"
@@ -80,9 +80,7 @@ def test_no_value_and_no_argument_of_a_role_is_seen_by_others(
     assert value not in caplog.text
 
 
-def test_the_program_sees_the_umask_of_its_owner_and_its_script_is_private(
-    scheduler: SlurmScheduler, tmp_path: Path
-) -> None:
+def test_program_has_umask_of_owner_and_private_script(scheduler: SlurmScheduler, tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         app_id = scheduler.submit(AppDef("mask", [role("umask")]), {"job_dir": str(tmp_path / "a" / "b")})
@@ -103,7 +101,7 @@ def test_a_script_by_hand_keeps_its_files_private(scheduler: SlurmScheduler, uma
     assert open_files(Path(info.request.folder)) == []
 
 
-def test_what_slurm_keeps_of_a_script_goes_to_sbatch_again(scheduler: SlurmScheduler, tmp_path: Path) -> None:
+def test_what_slurm_keeps_of_script_goes_to_sbatch_again(scheduler: SlurmScheduler, tmp_path: Path) -> None:
     """The roles are read from the folder of the first job."""
     first = scheduler.submit(AppDef("again", [role("echo $$A", env={"A": "kept"})]), {"hold": True})
     slurm("scontrol", "write", "batch_script", first, str(tmp_path / "kept.sh"))
@@ -123,18 +121,22 @@ def test_a_suspension_is_no_end(scheduler: SlurmScheduler, tmp_path: Path) -> No
     for _ in range(2):
         slurm("scontrol", "suspend", app_id)
         wait_until(lambda: _stopped(app_id) >= 4, "the script and its steps are stopped")
-        told = scheduler.glance(app_id)
-        assert told is not None
-        assert (told.state, told.msg) == (AppState.RUNNING, "suspended")
+        reported = scheduler.glance(app_id)
+        assert reported is not None
+        assert (reported.state, reported.msg) == (AppState.RUNNING, "suspended")
         slurm("scontrol", "resume", app_id)
         wait_until(lambda: _stopped(app_id) == 0, "all of it goes on")
         assert state(scheduler, app_id) is AppState.RUNNING
     gate.touch()
     assert scheduler.wait(app_id, 60)
-    told = scheduler.describe(app_id)
-    assert told is not None
-    assert told.first_failure is not None
-    assert (told.state, told.first_failure.role, told.first_failure.exit_code) == (AppState.FAILED, "r", 3)
+    reported = scheduler.describe(app_id)
+    assert reported is not None
+    assert reported.first_failure is not None
+    assert (reported.state, reported.first_failure.role, reported.first_failure.exit_code) == (
+        AppState.FAILED,
+        "r",
+        3,
+    )
     assert output(scheduler, app_id) == b"went on\n"
 
 
@@ -169,7 +171,7 @@ def stranger(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     subprocess.run(["scancel", job], check=True, timeout=60)
 
 
-def test_a_job_of_another_user_is_shown_and_never_touched(
+def test_job_of_another_user_is_shown_and_never_touched(
     scheduler: SlurmScheduler, stranger: tuple[str, Path]
 ) -> None:
     job, folder = stranger
@@ -183,9 +185,9 @@ def test_a_job_of_another_user_is_shown_and_never_touched(
         "JobHeldUser: held by its user: scontrol release; owned by nobody",
     )
     assert listed[own][0], "the line break in the name of the other hides nothing"
-    told = scheduler.describe(job)
-    assert told is not None
-    assert (told.state, told.log_dir, told.roles_statuses) == (AppState.PENDING, None, [])
+    reported = scheduler.describe(job)
+    assert reported is not None
+    assert (reported.state, reported.log_dir, reported.roles_statuses) == (AppState.PENDING, None, [])
     for words, verb in (
         (["cancel", job], "cancelled"),
         (["delete", "--force", job], "deleted"),
@@ -216,7 +218,7 @@ def test_a_comment_that_names_another_folder_is_not_believed(
 
 
 @pytest.mark.parametrize("end", ["+1", ".0", ".batch"])
-def test_the_id_of_a_part_is_told_as_such(end: str) -> None:
+def test_the_id_of_a_part_is_named_as_such(end: str) -> None:
     for words in (["status", f"slurm://torchx/157{end}"], ["status", f"157{end}"], ["cancel", f"157{end}"]):
         done = torchx(*words)
         assert done.returncode == 2, words

@@ -1,4 +1,4 @@
-"""What is told of a job from all that is known of it, and from what is not known any more."""
+"""The state of a job from all that is known, and from parts that are lost."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def facts(state: str, reason: str = "", **changes: Any) -> JobFacts:
     return JobFacts(7, 0, state, reason, "a-b1", submitted=NOW - 600, **changes)
 
 
-def end(folder: Path, replica: int, attempt: int = 1, **told: Any) -> None:
+def end(folder: Path, replica: int, attempt: int = 1, **answer: Any) -> None:
     place = folder / "r" / str(replica) / f"attempt-{attempt}"
     place.mkdir(parents=True)
     (place / "end.json").write_text(
-        json.dumps({"host": f"node{replica}", "started_at": NOW - 9, "ended_at": NOW, **told})
+        json.dumps({"host": f"node{replica}", "started_at": NOW - 9, "ended_at": NOW, **answer})
     )
 
 
@@ -101,7 +101,7 @@ def test_why_it_waits_and_until_when(tmp_path: Path) -> None:
         assert said in found.msg
 
 
-def test_the_end_that_it_has_told_itself_counts_at_once(tmp_path: Path) -> None:
+def test_end_that_it_reports_itself_counts(tmp_path: Path) -> None:
     mine = record(tmp_path)
     (tmp_path / "over").write_text(f"7 0 {int(NOW)}\n")
     running = [facts("RUNNING", started=NOW - 5)]
@@ -186,13 +186,13 @@ def test_replicas_by_what_their_nodes_have_left(tmp_path: Path, key: str) -> Non
     (tmp_path / "r" / "1" / "error.json").write_text('{"message": "boom"}')
     outcome = outcome_of(mine, [facts("OUT_OF_MEMORY", started=NOW - 9, ended=NOW)])
     assert outcome is not None
-    told = describe(mine, "7", outcome, ())
-    first, second = told.roles_statuses[0].replicas
+    answer = describe(mine, "7", outcome, ())
+    first, second = answer.roles_statuses[0].replicas
     assert (second.state, second.signal, second.hostname) == (AppState.FAILED, "SIGKILL", "node1")
     assert second.attempts[-1].msg == "out of memory"
     assert first.state is AppState.FAILED
-    assert told.first_failure is not None
-    assert told.structured_error_msg != "<NONE>" or told.first_failure.replica == 0
+    assert answer.first_failure is not None
+    assert answer.structured_error_msg != "<NONE>" or answer.first_failure.replica == 0
     assert first.max_attempts == 2
 
 
@@ -228,7 +228,7 @@ def test_a_shell_whose_program_was_killed_for_its_memory(tmp_path: Path, code: i
         ({}, {"signal": "SIGKILL"}, "out of memory"),
     ],
 )
-def test_a_replica_that_is_out_of_memory_and_not_retried(
+def test_replica_that_is_out_of_memory_and_not_retried(
     tmp_path: Path, cfg: dict[str, Any], facts_of_end: dict[str, Any], msg: str
 ) -> None:
     mine = record(tmp_path, cfg=cfg)
@@ -244,7 +244,7 @@ def test_a_replica_that_is_out_of_memory_and_not_retried(
     assert last.msg == "; ".join(filter(None, ["out of memory", facts_of_end.get("msg")]))
 
 
-def test_a_step_that_is_killed_for_its_memory_and_not_retried(tmp_path: Path) -> None:
+def test_step_killed_for_memory_without_retries(tmp_path: Path) -> None:
     """No replica has recorded its end, so that none has failed first."""
     mine = record(tmp_path, cfg={"no_retry_on": ["oom"]})
     (tmp_path / "r" / "1" / "attempt-1").mkdir(parents=True)
@@ -270,9 +270,9 @@ def test_a_job_that_is_queued_again(tmp_path: Path) -> None:
     end(tmp_path, 0, exit_code=3)
     outcome = outcome_of(mine, [facts("PENDING", "BeginTime")])
     assert outcome is not None
-    told = describe(mine, "7", outcome, ())
-    assert told.msg.startswith("queued again; BeginTime")
-    assert [replica.state for replica in told.roles_statuses[0].replicas] == [AppState.PENDING] * 2
+    answer = describe(mine, "7", outcome, ())
+    assert answer.msg.startswith("queued again; BeginTime")
+    assert [replica.state for replica in answer.roles_statuses[0].replicas] == [AppState.PENDING] * 2
 
 
 def test_ids_that_are_used_again(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_logs_of_nodes_without_python(tmp_path: Path) -> None:
     assert [chunk.data for chunk in log.read(LogQuery(tail=1, stream=Stream.STDOUT))] == [b"b\n"]
 
 
-def test_the_last_lines_that_match_of_lines_in_pieces_and_a_damaged_index(tmp_path: Path) -> None:
+def test_last_matching_lines_of_pieces_and_damaged_index(tmp_path: Path) -> None:
     place = tmp_path / "r" / "0" / "attempt-1"
     place.mkdir(parents=True)
     parts = [b"yes 1\n", *[b"not ", b"yes\n"] * 12]

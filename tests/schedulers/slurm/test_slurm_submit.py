@@ -51,9 +51,7 @@ def test_arguments_that_look_like_options_arrive(programs: Path, monkeypatch: py
     assert (programs / "sbatch.partition").read_text() == "mine\n"
 
 
-def test_a_job_that_can_be_neither_recorded_nor_cancelled_is_named(
-    programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_job_neither_recorded_nor_cancelled_is_named(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk, and a controller that does not answer."""
     (programs / "scancel").write_text("#!/bin/sh\necho 'scancel: error: no answer' >&2; exit 1\n")
     (programs / "scancel").chmod(0o755)
@@ -67,7 +65,7 @@ def test_a_job_that_can_be_neither_recorded_nor_cancelled_is_named(
     assert raised.value.hint == "to cancel it: scancel 7"
 
 
-def test_the_error_of_sbatch_about_an_option_is_shown_whole(programs: Path) -> None:
+def test_error_of_sbatch_about_option_is_shown_whole(programs: Path) -> None:
     refusal = "sbatch: unrecognized option '--segment=2'\nTry sbatch --help for more."
     (programs / "sbatch").write_text(f'#!/bin/sh\necho "{refusal}" >&2; exit 1\n')
     with pytest.raises(StateError) as error:
@@ -85,9 +83,7 @@ def test_containers_without_the_plugin_are_rejected(programs: Path) -> None:
 
 
 @pytest.mark.parametrize("cfg", [{"job-name": "my own"}, {"sbatch": ["--job-name=my own"]}, {}])
-def test_a_job_is_known_by_its_name_where_comments_are_not_kept(
-    programs: Path, cfg: dict[str, CfgVal]
-) -> None:
+def test_job_is_known_by_name_without_comments(programs: Path, cfg: dict[str, CfgVal]) -> None:
     info = create_scheduler("torchx").submit_dryrun(AppDef("a", [Role("r", "", entrypoint="true")]), cfg)
     create_scheduler("torchx").schedule(info)
     (record,) = Records().all()
@@ -134,7 +130,7 @@ def test_roles_on_partitions_with_too_few_nodes(
         ({"nodelist": "node[1-4]"}, "", ""),
     ],
 )
-def test_more_replicas_than_slurm_starts_on_a_node_are_rejected(
+def test_more_replicas_than_slurm_starts_on_node_are_rejected(
     programs: Path, options: dict[str, CfgVal], message: str, hint: str
 ) -> None:
     config = "#!/bin/sh\necho 'MaxTasksPerNode         = 300'\n"

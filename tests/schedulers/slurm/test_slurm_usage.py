@@ -55,7 +55,7 @@ def has_accounting() -> bool:
 
 
 @pytest.mark.slurm
-def test_a_job_is_measured_while_it_runs_and_after_its_end(tmp_path: Path) -> None:
+def test_job_is_measured_during_and_after_its_run(tmp_path: Path) -> None:
     scheduler = create_scheduler("torchx")
     end = tmp_path / "end"
     script = f"x=$(head -c 44000000 /dev/zero | tr '\\0' x); while [ ! -e {end} ]; do sleep 0.2; done"
@@ -116,7 +116,7 @@ def _called(job: object) -> str:
     raise AssertionError("the accounting was queried")
 
 
-def test_the_accounting_of_a_job_that_has_not_started_is_not_queried(
+def test_accounting_of_an_unstarted_job_is_not_queried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "jobs" / "a-b1"

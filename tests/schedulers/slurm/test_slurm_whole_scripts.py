@@ -17,7 +17,7 @@ from torchx.schedulers.slurm.script import files_of, script_of
 from torchx.specs import AppDef, Role
 
 
-def test_all_that_a_script_makes_is_private_whatever_the_umask(tmp_path: Path) -> None:
+def test_all_that_script_makes_is_private_whatever_umask(tmp_path: Path) -> None:
     folder, shown = tmp_path / "above" / "jobs" / "a", tmp_path / "made-by-the-program"
     role = Role("r", "", entrypoint="sh", args=["-c", f"echo out; touch {shown}; exit 3"], env={"A": "b"})
     assert run_script(made(AppDef("a", [role]), str(folder)), folder, tmp_path / "bin").returncode == 3
@@ -26,7 +26,7 @@ def test_all_that_a_script_makes_is_private_whatever_the_umask(tmp_path: Path) -
     assert shown.stat().st_mode & 0o777 == 0o666, "the program has the umask of its owner"
 
 
-def test_a_script_writes_to_no_folder_of_another_user_and_follows_no_link(tmp_path: Path) -> None:
+def test_script_follows_no_link_and_no_foreign_folder(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     script = made(AppDef("a", [Role("r", "", entrypoint="true")]), str(tmp_path / "link"))
@@ -39,7 +39,7 @@ def test_a_script_writes_to_no_folder_of_another_user_and_follows_no_link(tmp_pa
     assert [path for name in ("elsewhere", "theirs") for path in (tmp_path / name).glob("*")] == []
 
 
-def test_a_role_that_has_left_no_end_is_no_success(tmp_path: Path) -> None:
+def test_role_that_has_left_no_end_is_no_success(tmp_path: Path) -> None:
     script = made(AppDef("a", [Role("r", "", entrypoint="true")]), str(tmp_path / "f"))
     assert run_script(script, tmp_path / "f", tmp_path / "bin").returncode == 0
     assert (tmp_path / "f" / "over").read_text().split()[::3] == ["77", "1"]
@@ -63,7 +63,7 @@ def test_a_node_that_fails_while_srun_starts_the_replicas(tmp_path: Path, run: s
 
 
 @pytest.mark.parametrize("name", ["over", "id", "cancelled", "job.json", ".hidden", "role-0.sh"])
-def test_a_role_may_be_called_like_a_file_of_the_job(tmp_path: Path, name: str) -> None:
+def test_role_may_be_called_like_file_of_job(tmp_path: Path, name: str) -> None:
     script = made(AppDef("a", [Role(name, "", entrypoint="echo", args=["ran"])]), str(tmp_path / "f"))
     assert run_script(script, tmp_path / "f", tmp_path / "bin").returncode == 0
     assert (SlurmPaths(tmp_path / "f").replica(name, 0) / "attempt-1" / "stdout.log").read_text() == "ran\n"

@@ -22,7 +22,7 @@ def read_by_sh(text: str, **variables: str) -> str:
     ("mark", "variable"),
     [(APP_ID, "torchx_app"), (REPLICA_ID, "torchx_replica"), (IMG_ROOT, "torchx_root")],
 )
-def test_a_mark_is_a_variable_of_the_script_wherever_it_stands(mark: str, variable: str) -> None:
+def test_mark_is_variable_of_script_wherever_it_stands(mark: str, variable: str) -> None:
     value = {variable: "5 * $HOME"}
     for text in (mark, f"{mark}{ODD}", f"{ODD}{mark}", f"{ODD}{mark}{mark}{ODD}", f"x{mark}y{mark}"):
         assert read_by_sh(quote(text), **value) == text.replace(mark, "5 * $HOME") + "\n"
