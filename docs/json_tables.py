@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -83,22 +83,30 @@ def updated(page: str) -> str:
     return TABLE.sub(lambda found: table(kinds[found[1]]) if found[1] in kinds else found[0], page)
 
 
-def form(kind: Any) -> str:
-    """Returns the form of an output: a sentence, or the table of its object."""
+def form(kind: Any, command: str, owners: dict[str, str]) -> str:
+    """Returns the form of an output: a sentence, or the table of its object.
+
+    Args:
+        kind: the type of the output.
+        command: the command that prints it.
+        owners: the command whose section has the table of an object, by object; an object of this
+            output is added.
+    """
     if is_typeddict(kind):
-        return table(kind)
+        owner = owners.setdefault(kind.__name__, command)
+        return table(kind) if owner == command else f"The object of `{owner}`.\n"
     within = [part for part in get_args(kind) if is_typeddict(part)]
     if within:
-        return f"A list of these objects:\n\n{table(within[0])}"
+        return f"A list of these objects:\n\n{form(within[0], command, owners)}"
     return f"Type: {name_of(kind)}.\n"
 
 
-def section(names: Iterable[str], output: Output) -> list[str]:
+def section(names: Sequence[str], output: Output, owners: dict[str, str]) -> list[str]:
     """Returns the lines about an output, which several commands may have."""
     about = f"{output.about} Each line is such an object." if output.is_stream else output.about
-    lines = [f"## {', '.join(names)}", about, "", form(output.kind)]
+    lines = [f"## {', '.join(names)}", about, "", form(output.kind, names[0], owners)]
     for flag, kind in output.variants.items():
-        lines += [f"With `{flag}`:", "", form(kind)]
+        lines += [f"With `{flag}`:", "", form(kind, names[0], owners)]
     return lines
 
 
@@ -106,9 +114,10 @@ def generated() -> str:
     """Returns the tables of all commands, of the objects within their outputs, and of the codes of errors."""
     outputs = {id(output): output for output in OUTPUTS.values()}
     lines: list[str] = []
+    owners: dict[str, str] = {}
     for number, output in outputs.items():
-        lines += section((name for name, other in OUTPUTS.items() if id(other) == number), output)
-    lines += section(["Errors"], ERROR)
+        lines += section([name for name, other in OUTPUTS.items() if id(other) == number], output, owners)
+    lines += section(["Errors"], ERROR, owners)
     lines += [
         "| code | cause |",
         "|---|---|",
@@ -116,9 +125,8 @@ def generated() -> str:
         "",
     ]
     lines += ["## Objects within these"]
-    present = set(re.findall(r"^<!-- (\w+) -->$", "\n".join(lines), re.MULTILINE))
     for name, kind in objects([*OUTPUTS.values(), ERROR]).items():
-        if name not in present:
+        if name not in owners:
             lines += [f"### {name}", (kind.__doc__ or "").strip(), "", table(kind)]
     return "\n".join(lines)
 

@@ -190,9 +190,7 @@ def test_clock_that_was_put_back_gives_no_negative_durations() -> None:
 
 
 @pytest.mark.parametrize("step", [-3600, 3600])
-def test_duration_of_an_orphaned_job_follows_no_clock(
-    step: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_duration_of_an_orphaned_job_follows_no_clock(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     app_id = submit(sh("exec sleep 600"))
     (replica,) = replicas(running(app_id))
     kill_supervision(app_id)
