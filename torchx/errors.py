@@ -59,6 +59,22 @@ class UsageError(TorchxError):
     code = "usage"
 
 
+class RunOptionError(UsageError, ValueError):
+    """A run option has an invalid value, or lacks another option.
+
+    Args:
+        option: its name.
+        problem: the rest of a sentence that begins with the option.
+        hint: the next step, or None.
+    """
+
+    code = "invalid_run_option"
+
+    def __init__(self, option: str, problem: str, hint: str | None = None) -> None:
+        super().__init__(f"run option `{option}` {problem}", hint=hint, facts={"option": option})
+        self.option, self.problem = option, problem
+
+
 class PluginError(UsageError):
     """An extension of another package cannot be loaded or created; everything else works without it."""
 

@@ -159,6 +159,7 @@ def expand_flags(args: list[str], table: FlagTable, command: str = "") -> Iterat
     except ArgumentError as error:
         if error.code == UNKNOWN:
             error.hint = hints.of_flag(command, error, args) or error.hint
+        error.hint = error.hint or hints.of_number([command, *args])
         raise
     for line in split.notes:
         note(f"note: {line}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -54,6 +55,7 @@ status describe | --watch | f follow live refresh
 cancel delete | --all | a
 cancel delete prune | --yes | assume-yes noconfirm
 delete | --force | f
+attach | -n | tail last max limit
 run | to reach a port of a running replica: torchx port APP PORT | p publish ports expose
 run | a run shows its output; for a shell in a replica: torchx exec APP sh | it i tty interactive rm
 list | yours are listed, also ended ones; those of all users: --all-users | a all u user users
@@ -123,6 +125,16 @@ def _of_scheduler(flag: str, value: str, given: str, other: str | None) -> str |
         if option := _run_option(name, flag, value):
             return f"a run option of {name}: -s {name} -cfg {option}"
     return None
+
+
+def of_number(args: Sequence[str]) -> str | None:
+    """Returns the hint for a number of lines after a flag of `torchx log` that takes no value.
+
+    >>> of_number(["log", "--tail", "100", "@last"]), of_number(["log", "@last", "x"])
+    ('the last 100 lines: -n 100', None)
+    """
+    match = re.search(r" (?:-[ft]|--tail|--follow)[ =](\d+)( |$)", " ".join(args))
+    return match and f"the last {match[1]} lines: -n {match[1]}"
 
 
 def of_component_flag(component: str, error: ArgumentError, run_flags: FlagTable) -> str | None:

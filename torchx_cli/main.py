@@ -18,6 +18,7 @@ from torchx_cli.terminal.output import prepare_streams
 with lazy_imports:
     import traceback
 
+    from torchx_cli import hints
     from torchx_cli.completion import complete
     from torchx_cli.terminal import display, masking
 
@@ -69,7 +70,7 @@ def _invoke(args: list[str]) -> int:
         message = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
         message = message[:1].lower() + message[1:]
         code = error_output.click_code(error, message)
-        raise UsageError(message, hint=f"see: {path} --help", code=code) from error
+        raise UsageError(message, hint=hints.of_number(args) or f"see: {path} --help", code=code) from error
 
 
 def _base_named(cls: type, name: str) -> type:

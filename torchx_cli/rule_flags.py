@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from torchx.errors import UsageError
+from torchx.errors import RunOptionError, UsageError
 from torchx.machine.files import expanded
+from torchx_cli.flags import OLDER_SPELLINGS
 
 if TYPE_CHECKING:
     from torchx.specs.run_options import CfgVal, RunOptions, runopts
@@ -35,30 +36,20 @@ LACKS = (
 """Run options, and the message and the hint about a scheduler that does not have them."""
 
 
-def stall_options(stall: str, on_stall: str, progress: str) -> dict[str, CfgVal]:
-    """Returns the run options of the given flags for the detection of stalls."""
-    return _given(stall=stall, on_stall=on_stall, progress=progress)
+def rule_options(priority: str, checkpoint_dir: str, **flags: Any) -> dict[str, CfgVal]:
+    """Returns the run options of the flags that are given.
 
-
-def retry_options(retry_on: Sequence[str], no_retry_on: Sequence[str]) -> dict[str, CfgVal]:
-    """Returns the run options of the given flags for the causes of retries."""
-    given: dict[str, CfgVal] = {"retry_on": list(retry_on), "no_retry_on": list(no_retry_on)}
-    return {name: value for name, value in given.items() if value}
-
-
-def limit_options(time_limit: str, notice: str, requeue: str, checkpoint_dir: str) -> dict[str, CfgVal]:
-    """Returns the run options of the given flags for the time limit."""
-    folder = str(expanded(checkpoint_dir).absolute()) if checkpoint_dir else ""
-    return _given(time_limit=time_limit, notice=notice, requeue_on=requeue, checkpoint_dir=folder)
-
-
-def queue_options(priority: str, no_wait: bool) -> dict[str, CfgVal]:
-    """Returns the run options of the given flags for the queue.
+    Args:
+        priority: a whole number.
+        checkpoint_dir: a folder, relative to the working directory.
+        **flags: the others, by the name of the run option.
 
     Raises:
         UsageError: the priority is not a number.
     """
-    options: dict[str, CfgVal] = {"no_wait": True} if no_wait else {}
+    options = {name: value for name, value in flags.items() if value}
+    if checkpoint_dir:
+        options["checkpoint_dir"] = str(expanded(checkpoint_dir).absolute())
     if priority:
         try:
             options["priority"] = int(priority)
@@ -67,24 +58,26 @@ def queue_options(priority: str, no_wait: bool) -> dict[str, CfgVal]:
     return options
 
 
-def preflight_options(checks: Sequence[str]) -> dict[str, CfgVal]:
-    """Returns the run options of the given flags for the checks before the program."""
-    return {"preflight": list(checks)} if checks else {}
-
-
-def _given(**options: str) -> dict[str, CfgVal]:
-    return {name: value for name, value in options.items() if value}
-
-
 def flag_options(rules: RunOptions, scheduler: str, opts: runopts) -> dict[str, CfgVal]:
     """Returns the run options of all these flags.
 
     Raises:
-        UsageError: the scheduler does not have one of the options.
+        RunOptionError: the scheduler does not have one of the options.
     """
     for name in rules:
         if name not in opts:
-            flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
             lacks, hint = next(row[1:] for row in LACKS if name in row[0])
-            raise UsageError(f"{flag}: {scheduler} {lacks}", hint=hint)
+            raise RunOptionError(name, f"does not work with {scheduler}, which {lacks}", hint)
     return dict(rules)
+
+
+def flag_of(option: str, args: Sequence[str]) -> str:
+    """Returns the flag of a run option as typed on a command line, or an empty text.
+
+    >>> flag_of("notice", ["run", "--warn=5x"]), flag_of("notice", ["--notice", "5x"]), flag_of("stall", [])
+    ('--warn', '--notice', '')
+    """
+    flag = FLAGS.get(option, f"--{option.replace('_', '-')}")
+    spellings = [flag, *(older for older, newer in OLDER_SPELLINGS.items() if newer == flag)]
+    typed = (arg.partition("=")[0] for arg in args if arg[2:].rstrip("-") and arg.startswith("--"))
+    return next((text for text in typed if any(name.startswith(text) for name in spellings)), "")

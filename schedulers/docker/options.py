@@ -9,10 +9,10 @@ from torchx.schedulers.shared.options import (
     add_shared,
     check_numbers,
     check_retry_rules,
-    check_stalls,
-    limits_of,
 )
-from torchx.scheduling.preflight import check_preflight
+from torchx.scheduling.limits import LimitRule
+from torchx.scheduling.preflight import checks_of
+from torchx.scheduling.stalls import StallRule
 from torchx.specs.run_options import RunOptions, runopts
 
 
@@ -42,8 +42,8 @@ def check_options(cfg: RunOptions) -> None:
     Raises:
         UsageError: a value is not allowed.
     """
-    limits_of(cfg)
-    check_preflight(cfg)
+    LimitRule.of(cfg)
+    StallRule.of(cfg)
+    checks_of(cfg)
     check_numbers("local_docker", cfg, ("grace_period", "retry_backoff", "workspace_limit_mb"))
     check_retry_rules(cfg)
-    check_stalls(cfg)

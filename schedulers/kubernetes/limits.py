@@ -9,11 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from torchx import settings
-from torchx.errors import UsageError
+from torchx.errors import RunOptionError, UsageError
 from torchx.schedulers.kubernetes.manifests.attempt_number import LIMIT
 from torchx.schedulers.kubernetes.manifests.names import NOTICE
 from torchx.schedulers.shared.notice import POD_HOOK_SCRIPT
-from torchx.schedulers.shared.options import limits_of
 from torchx.scheduling.limits import NODE, PREEMPTED, LimitRule
 from torchx.specs.app import AppDef, RetryPolicy
 from torchx.specs.run_options import RunOptions
@@ -28,18 +27,16 @@ def check_limits(cfg: RunOptions) -> None:
     Raises:
         UsageError: a cluster cannot honour them.
     """
-    rule = limits_of(cfg)
+    rule = LimitRule.of(cfg)
     counted = [cause for cause in (PREEMPTED, NODE) if rule.requeue.get(cause) is not None]
     if counted:
-        raise UsageError(
-            f"run option `requeue_on` of kubernetes has a number for `{counted[0]}`",
+        raise RunOptionError(
+            "requeue_on",
+            f"takes no number for `{counted[0]}` on kubernetes",
             hint="a cluster replaces evicted, preempted and lost pods without a limit",
         )
     if rule.requeue and cfg.get("kind") in ("jobset", "volcano"):
-        raise UsageError(
-            f"run option `requeue_on` of kubernetes is not possible with kind={cfg['kind']}",
-            hint="use kind=job",
-        )
+        raise RunOptionError("requeue_on", f"is not possible with kind={cfg['kind']}", "use kind=job")
 
 
 def check_roles(app: AppDef, cfg: RunOptions) -> None:

@@ -14,7 +14,7 @@ from torchx.schedulers.shared.options import (
     check_numbers,
     check_retry_rules,
 )
-from torchx.scheduling.preflight import check_preflight
+from torchx.scheduling.preflight import checks_of
 from torchx.specs.run_options import CfgVal, RunOptions, runopts
 
 with lazy_imports:
@@ -112,7 +112,7 @@ def check_options(cfg: RunOptions) -> None:
                 hint="without it, torchx does: -cfg kind=job",
             )
     limits.check_limits(cfg)
-    check_preflight(cfg)
+    checks_of(cfg)
     for option in ("namespace", "service_account", "priority_class"):
         _require_dns_name(option, cfg.get(option))
     for secret in strings(cfg, "image_pull_secrets"):

@@ -9,10 +9,10 @@ from torchx.schedulers.shared.options import (
     add_shared,
     check_numbers,
     check_retry_rules,
-    check_stalls,
-    limits_of,
 )
-from torchx.scheduling.preflight import check_preflight
+from torchx.scheduling.limits import LimitRule
+from torchx.scheduling.preflight import checks_of
+from torchx.scheduling.stalls import StallRule
 from torchx.specs.run_options import RunOptions, runopts
 
 
@@ -50,7 +50,7 @@ def check_options(scheduler: str, cfg: RunOptions) -> None:
     """
     numbers = ("grace_period", "retry_backoff", "workspace_limit_mb", "image_limit_mb")
     check_numbers(scheduler, cfg, numbers)
-    limits_of(cfg)
+    LimitRule.of(cfg)
     check_retry_rules(cfg)
-    check_stalls(cfg)
-    check_preflight(cfg)
+    StallRule.of(cfg)
+    checks_of(cfg)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchx.errors import StateError, UsageError
+from torchx.errors import RunOptionError, StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.scheduling.limits import LimitRule
-from torchx.scheduling.stalls import LONGEST, StallRule
+from torchx.scheduling.stalls import LONGEST
 from torchx.specs.run_options import CfgVal, RunOptions, runopt, runopts
 from torchx.suggestions import did_you_mean
 from torchx.workspace.options import LIMIT, LIMIT_NAME
@@ -94,18 +94,6 @@ LIMITS = ("time_limit", "notice", "requeue_on", "checkpoint_dir")
 """The options of a time limit."""
 
 
-def limits_of(cfg: RunOptions) -> LimitRule:
-    """Returns the rule of the options of a time limit.
-
-    Raises:
-        UsageError: a value is invalid.
-    """
-    try:
-        return LimitRule.of(cfg)
-    except ValueError as error:
-        raise UsageError(f"run option {error}") from None
-
-
 def provide_checkpoint_dir(cfg: RunOptions) -> str:
     """Creates the given folder for checkpoints, private if it is new; returns its path, or an empty text.
 
@@ -153,24 +141,13 @@ def check_retry_rules(cfg: RunOptions) -> None:
     Raises:
         UsageError: a rule is invalid.
     """
-    if cfg.get("retry_on") is None and cfg.get("no_retry_on") is None:
-        return
-    try:
-        retry_rules.RetryRules.of(cfg)
-    except ValueError as error:
-        raise UsageError(f"run option {error}") from None
-
-
-def check_stalls(cfg: RunOptions) -> None:
-    """Checks the options about stalls.
-
-    Raises:
-        UsageError: a value is not allowed.
-    """
-    try:
-        StallRule.of(cfg)
-    except ValueError as error:
-        raise UsageError(f"run option {error}") from None
+    for option in ("retry_on", "no_retry_on"):
+        if cfg.get(option) is None:
+            continue
+        try:
+            retry_rules.RetryRules.of({option: cfg[option]})
+        except ValueError as error:
+            raise RunOptionError(option, str(error)) from None
 
 
 def check_choices(scheduler: str, cfg: RunOptions, choices: Mapping[str, Sequence[str]]) -> None:

@@ -14,8 +14,9 @@ from torchx.jobs.ticket import MOST_PRIORITY, Ticket
 from torchx.jobs.view import load
 from torchx.lazy import lazy_imports
 from torchx.machine import processes
-from torchx.schedulers.shared.options import NO_WAIT, PRIORITY, limits_of
+from torchx.schedulers.shared.options import NO_WAIT, PRIORITY
 from torchx.schedulers.shared.reservation import Capacity, Needs, Reservation
+from torchx.scheduling.limits import LimitRule
 from torchx.scheduling.notes import as_note
 from torchx.specs.run_options import RunOptions
 
@@ -94,7 +95,7 @@ def _ticket(
     per_role: Iterable[tuple[str, int]], ports: Iterable[str],
 ) -> Ticket:  # fmt: skip
     """Returns the ticket of a job, from the arguments of :func:`take_or_wait`."""
-    limit = limits_of(cfg)
+    limit = LimitRule.of(cfg)
     priority = cfg.get(PRIORITY)
     umask = os.umask(0o077)
     os.umask(umask)

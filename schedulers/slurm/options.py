@@ -18,7 +18,7 @@ from torchx.schedulers.shared.options import (
     check_retry_rules,
 )
 from torchx.schedulers.slurm.node.job_limits import check_limits
-from torchx.scheduling.preflight import check_preflight
+from torchx.scheduling.preflight import checks_of
 from torchx.specs.run_options import CfgVal, InvalidRunConfigException, RunOptions, runopt, runopts
 from torchx.suggestions import did_you_mean, nearest
 
@@ -263,7 +263,7 @@ def check_options(cfg: RunOptions) -> None:
     check_numbers("slurm", cfg, ["workspace_limit_mb", "grace_period"])
     check_retry_rules(cfg)
     check_limits(cfg)
-    check_preflight(cfg)
+    checks_of(cfg)
     for name, value in sbatch_options(cfg).items():
         if isinstance(value, str) and any(ord(letter) < 32 for letter in value):
             raise UsageError(f"run option `{name}` of slurm contains a line break or control character")

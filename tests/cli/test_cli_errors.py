@@ -19,6 +19,12 @@ USAGE = [
     ("run -cfg prepend_cwd=perhaps utils.echo",
      'error: run option `prepend_cwd` takes bool, got "perhaps" (from -cfg)\n'
      "  all options: torchx runopts local_cwd"),
+    ("run --warn-before 5x utils.echo", "error: --warn-before is `5x`, expected a duration"),
+    ("run --notice=5x utils.echo", "error: --notice is `5x`, expected a duration"),
+    ("run --stall 1m --progress ( utils.echo", "error: --progress is `(`, not a valid pattern"),
+    ("run --retry-on 300 utils.echo", "error: --retry-on has `300`, expected an exit code"),
+    ("run --no-wait -s slurm utils.echo", "error: --no-wait does not work with slurm, which has no queue"),
+    ("run -cfg notice=5x utils.echo", "error: run option `notice` is `5x`, expected a duration"),
     ("run -cfg log_dir=a -cfg log_dir=b utils.echo", "error: run option `log_dir` is given twice"),
     ("run -cfg grace_period=nan utils.echo", "error: run option `grace_period` of local_cwd is nan"),
     ("run -cfg grace_period=1e12 utils.echo",
@@ -32,6 +38,9 @@ USAGE = [
     ("status ://", "error: `://` is not an application handle"),
     ("status local_cwd://torchx/", "error: `local_cwd://torchx/` is not an application handle"),
     ("log x/r/5-1", "error: `5-1` in `x/r/5-1` is not a replica id"),
+    ("log --tail 100 x", "error: got unexpected extra argument(s) (x)\n  the last 100 lines: -n 100"),
+    ("log --follow=9 x", 'error: --follow takes no value, got "9"\n  the last 9 lines: -n 9'),
+    ("attach --tail 9 x", "error: unknown flag `--tail`\n  did you mean `-n`?"),
     ("log x/", "error: `x/` names no logs"),
     ("run -s local_cw utils.echo",
      "error: unknown scheduler `local_cw`\n"

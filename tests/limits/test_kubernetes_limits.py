@@ -305,7 +305,7 @@ def test_without_rights_cluster_replaces_pods_after_limit(
 @pytest.mark.parametrize(
     ("cfg", "message"),
     [
-        ({"requeue_on": "preempted:3"}, "has a number for `preempted`"),
+        ({"requeue_on": "preempted:3"}, "takes no number for `preempted`"),
         ({"requeue_on": "node", "kind": "volcano"}, "is not possible with kind=volcano"),
         ({"requeue_on": "node", "kind": "jobset"}, "is not possible with kind=jobset"),
     ],

@@ -61,10 +61,19 @@ def test_script_without_limit_of_torchx_is_short() -> None:
 @pytest.mark.parametrize(
     ("cfg", "message"),
     [
-        ({"time_limit": "1h", "time": "60"}, "`time_limit` and `time` of slurm exclude each other"),
-        ({"time": "60", "notice": "1m", "signal": "USR1"}, "`notice` and `signal` of slurm exclude"),
-        ({"requeue_on": "node", "requeue": False}, "`requeue_on` and `requeue=false` of slurm exclude"),
-        ({"requeue_on": "node:3"}, "has a number for `node`"),
+        (
+            {"time_limit": "1h", "time": "60"},
+            "`time_limit` cannot be combined with run option `time` of slurm",
+        ),
+        (
+            {"time": "60", "notice": "1m", "signal": "USR1"},
+            "`notice` cannot be combined with run option `signal`",
+        ),
+        (
+            {"requeue_on": "node", "requeue": False},
+            "`requeue_on` cannot be combined with run option `requeue=false`",
+        ),
+        ({"requeue_on": "node:3"}, "takes no number for `node`"),
         ({"notice": "1m"}, "`notice` requires `time_limit`"),
     ],
 )

@@ -158,6 +158,6 @@ def test_flags_and_options(
     assert "torchx preflight failed on " in capfd.readouterr().err
     assert main(["run", "-s", "local_cwd", "--preflight", "cmd:true", "utils.echo", "--msg", "hi"]) == 0
     assert main(["run", "-s", "local_cwd", "--preflight", "gpus", "utils.echo"]) == 2
-    assert "run option `preflight` has `gpus`, expected gpu[:SIZE]" in capfd.readouterr().err
+    assert "--preflight has `gpus`, expected gpu[:SIZE]" in capfd.readouterr().err
     assert main(["run", "-s", "local_cwd", "--dryrun", "--preflight", "disk", "utils.echo"]) == 0
     assert "after the preflight checks" in capfd.readouterr().out

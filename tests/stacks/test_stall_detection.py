@@ -128,15 +128,15 @@ def test_a_stall_is_notified(hooks: Hooks) -> None:
 
 def test_flags_are_checked(tmp_path: Path) -> None:
     for arguments, message in (
-        (["-s", "local_cwd", "--stall", "soon"], "run option `stall` is `soon`, expected a duration such as"),
-        (["-s", "local_cwd", "--on-stall", "cancel"], "run option `on_stall` requires `stall`"),
+        (["-s", "local_cwd", "--stall", "soon"], "--stall is `soon`, expected a duration such as"),
+        (["-s", "local_cwd", "--on-stall", "cancel"], "--on-stall requires `stall`"),
         (
             ["-s", "local_cwd", "--stall", "1m", "--progress-regex", "("],
-            "run option `progress` is `(`, not a valid pattern",
+            "--progress-regex is `(`, not a valid pattern",
         ),
-        (["-s", "slurm", "--stall", "1m"], "--stall: slurm does not detect stalls"),
-        (["-s", "kubernetes", "--stall", "1m"], "--stall: kubernetes does not detect stalls"),
-        (["-s", "local_docker", "--stall", "x"], "run option `stall` is `x`, expected a duration such as"),
+        (["-s", "slurm", "--stall", "1m"], "--stall does not work with slurm, which does not detect stalls"),
+        (["-s", "kubernetes", "--stall", "1m"], "--stall does not work with kubernetes, which does not"),
+        (["-s", "local_docker", "--stall", "x"], "--stall is `x`, expected a duration such as"),
     ):
         done = torchx("run", "--dryrun", *arguments, "utils.echo")
         assert (done.returncode, message in done.stderr) == (2, True), done.stderr

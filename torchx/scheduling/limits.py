@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from torchx import settings
+from torchx.errors import RunOptionError
 from torchx.scheduling.stalls import parse_duration
 
 TIME_LIMIT, PREEMPTED, NODE = "time-limit", "preempted", "node"
@@ -49,7 +50,7 @@ class LimitRule(NamedTuple):
         """Returns the rule of run options.
 
         Raises:
-            ValueError: a value is invalid; the message names the option.
+            RunOptionError: a value is invalid.
 
         >>> rule = LimitRule.of({"time_limit": "24h", "notice": "5m", "requeue_on": "time-limit:3,node"})
         >>> rule.limit, rule.notice, rule.signal, rule.requeue
@@ -61,7 +62,7 @@ class LimitRule(NamedTuple):
         notice, name = _notice(cfg.get("notice"), limit)
         requeue = _requeue(cfg.get("requeue_on"))
         if TIME_LIMIT in requeue and limit is None:
-            raise ValueError(f"`requeue_on` is `{cfg['requeue_on']}`, which requires `time_limit`")
+            raise RunOptionError("requeue_on", f"is `{cfg['requeue_on']}`, which requires `time_limit`")
         return cls(limit, notice, name, requeue, str(cfg.get("checkpoint_dir") or ""))
 
     @property
@@ -129,7 +130,7 @@ def _limit(value: Any) -> float | None:
         return None
     limit = parse_duration(str(value))
     if not limit:
-        raise ValueError(f"`time_limit` is `{value}`, expected a duration such as 24h or 1h30m")
+        raise RunOptionError("time_limit", f"is `{value}`, expected a duration such as 24h or 1h30m")
     return limit
 
 
@@ -139,14 +140,16 @@ def _notice(value: Any, limit: float | None) -> tuple[float, str]:
     match = _NOTICE.fullmatch(str(value))
     seconds = parse_duration(match["time"]) if match is not None else None
     if match is None or not seconds:
-        raise ValueError(f"`notice` is `{value}`, expected a duration and a signal such as 5m or 5m:USR1")
+        raise RunOptionError(
+            "notice", f"is `{value}`, expected a duration and a signal such as 5m or 5m:USR1"
+        )
     name = match["signal"] or LimitRule().signal
     if f"SIG{name}" not in signal.Signals.__members__ or name in _NO_SIGNALS:
-        raise ValueError(f"`notice` is `{value}`: `{name}` is not a signal that a program can handle")
+        raise RunOptionError("notice", f"is `{value}`: `{name}` is not a signal that a program can handle")
     if limit is None:
-        raise ValueError("`notice` requires `time_limit`")
+        raise RunOptionError("notice", "requires `time_limit`")
     if seconds >= limit:
-        raise ValueError(f"`notice` is `{value}`, expected less than the time limit, {exact(limit)}")
+        raise RunOptionError("notice", f"is `{value}`, expected less than the time limit, {exact(limit)}")
     return seconds, name
 
 
@@ -158,8 +161,8 @@ def _requeue(value: Any) -> dict[str, int | None]:
             continue
         valid = cause in CAUSES and cause not in causes
         if not valid or (colon and not (number.isascii() and number.isdigit() and 0 < int(number) < 10**6)):
-            raise ValueError(
-                f"`requeue_on` is `{value}`, expected a list such as time-limit:20,preempted,node"
+            raise RunOptionError(
+                "requeue_on", f"is `{value}`, expected a list such as time-limit:20,preempted,node"
             )
         causes[cause] = int(number) if colon else MOST_REQUEUES if cause == TIME_LIMIT else None
     return causes

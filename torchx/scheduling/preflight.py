@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from torchx.errors import UsageError
+from torchx.errors import RunOptionError
 from torchx.lazy import lazy_imports
 from torchx.scheduling.stalls import parse_duration
 from torchx.specs.app import RetryPolicy, Role
@@ -62,7 +62,7 @@ def checks_of(cfg: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the checks of run options.
 
     Raises:
-        ValueError: one is invalid; the message names it.
+        RunOptionError: one is invalid.
 
     >>> checks_of({"preflight": ["disk:2GB", "cmd:test 'a b'"]})
     [{'kind': 'disk', 'least': 2000000000.0}, {'kind': 'cmd', 'command': ['test', 'a b'], 'limit': 600.0}]
@@ -79,7 +79,7 @@ def _check(text: str) -> dict[str, Any]:
         try:
             command = shlex.split(rest)
         except ValueError as error:
-            raise ValueError(f"`{OPTION}` has `{text}`: {error}") from None
+            raise RunOptionError(OPTION, f"has `{text}`: {error}") from None
         if command:
             return {"kind": kind, "command": command, "limit": COMMAND_LIMIT}
     elif kind in ("gpu", "disk"):
@@ -92,7 +92,7 @@ def _check(text: str) -> dict[str, Any]:
         limit = parse_duration(rest) if colon else COLLECTIVE_LIMIT
         if limit:
             return {"kind": kind, "limit": limit}
-    raise ValueError(f"`{OPTION}` has `{text}`, {EXPECTED}")
+    raise RunOptionError(OPTION, f"has `{text}`, {EXPECTED}")
 
 
 def with_checks(
@@ -131,18 +131,6 @@ def without_checks(command: Sequence[str]) -> list[str]:
     """
     own = len(command) > 5 and (command[1], command[4]) == ("-c", "--") and command[2].endswith(_MARK)
     return list(command[5:] if own else command)
-
-
-def check_preflight(cfg: Mapping[str, Any]) -> None:
-    """Checks the checks in run options.
-
-    Raises:
-        UsageError: one of them is invalid.
-    """
-    try:
-        checks_of(cfg)
-    except ValueError as error:
-        raise UsageError(f"run option {error}") from None
 
 
 def _text_here() -> str:

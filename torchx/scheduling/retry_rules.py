@@ -95,7 +95,7 @@ class RetryRules(NamedTuple):
         """Returns the rules of run options.
 
         Raises:
-            ValueError: a rule is invalid; the message names the option.
+            ValueError: a rule is invalid; the message is a sentence without its subject, the option.
 
         >>> RetryRules.of({"retry_on": ["1-9", "SIGKILL"], "no_retry_on": ["none"]})
         RetryRules(on=('1-9', 'SIGKILL'), never=())
@@ -159,9 +159,9 @@ def _rules(option: str, value: Any) -> Optional[Tuple[str, ...]]:
     for text in texts:
         reason = _invalid(text)
         if reason or (text == NONE and texts != [NONE]):
-            raise ValueError(f"`{option}` has `{text}`, {reason or 'which excludes other rules'}")
+            raise ValueError(f"has `{text}`, {reason or 'which excludes other rules'}")
     if option == "retry_on" and texts == [NONE]:
-        raise ValueError("`retry_on` has `none`; an application without retries has max_retries=0")
+        raise ValueError("has `none`; an application without retries has max_retries=0")
     return tuple(texts)
 
 

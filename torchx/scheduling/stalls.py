@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from torchx.errors import RunOptionError
+
 ACTIONS = ("report", "restart", "cancel")
 """Reactions to a stall; all of them begin with a report."""
 
@@ -40,7 +42,7 @@ class StallRule(NamedTuple):
         """Returns the rule of run options, None without `stall`.
 
         Raises:
-            ValueError: a value is invalid; the message names the option.
+            RunOptionError: a value is invalid.
 
         >>> StallRule.of({"stall": "10m"})
         StallRule(limit=600.0, action='report', progress='')
@@ -49,17 +51,17 @@ class StallRule(NamedTuple):
         if stall is None:
             for name, value in (("on_stall", action), ("progress", progress)):
                 if value is not None:
-                    raise ValueError(f"`{name}` requires `stall`")
+                    raise RunOptionError(name, "requires `stall`")
             return None
         limit = parse_duration(str(stall))
         if not limit:
-            raise ValueError(f"`stall` is `{stall}`, expected a duration such as 10m or 1h30m")
+            raise RunOptionError("stall", f"is `{stall}`, expected a duration such as 10m or 1h30m")
         if action is not None and action not in ACTIONS:
-            raise ValueError(f"`on_stall` is `{action}`, expected report, restart or cancel")
+            raise RunOptionError("on_stall", f"is `{action}`, expected report, restart or cancel")
         try:
             re.compile(str(progress or "").encode())
         except re.error as error:
-            raise ValueError(f"`progress` is `{progress}`, not a valid pattern: {error}") from None
+            raise RunOptionError("progress", f"is `{progress}`, not a valid pattern: {error}") from None
         return cls(limit, str(action or ACTIONS[0]), str(progress or ""))
 
 

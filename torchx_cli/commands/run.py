@@ -52,13 +52,7 @@ from torchx_cli.flags import (
     switch,
 )
 from torchx_cli.resubmission import from_description, request_again
-from torchx_cli.rule_flags import (
-    limit_options,
-    preflight_options,
-    queue_options,
-    retry_options,
-    stall_options,
-)
+from torchx_cli.rule_flags import rule_options
 from torchx_cli.run_request import (
     RunRequest,
     check_stdin_alone,
@@ -190,11 +184,11 @@ def run_(
         scheduler=scheduler, scheduler_args=list(cfg), workspace=workspace, parent_run_id=parent_run_id,
         dryrun=dryrun, wait=wait, log=log, detach=detach,
         environment=Environment(env, env_file, secret), note=note, name=name, once=once,
-        rules={
-            **stall_options(stall, on_stall, progress_regex), **retry_options(retry_on, no_retry_on),
-            **limit_options(time_limit, warn_before, requeue, checkpoint_dir),
-            **queue_options(priority, no_queue), **preflight_options(preflight),
-        },
+        rules=rule_options(
+            priority, checkpoint_dir, stall=stall, on_stall=on_stall, progress=progress_regex,
+            retry_on=list(retry_on), no_retry_on=list(no_retry_on), time_limit=time_limit,
+            notice=warn_before, requeue_on=requeue, no_wait=no_queue, preflight=list(preflight),
+        ),
         sweep=sweep_flags(each, zipped, at_once, list(after)),
     )  # fmt: skip
     request.argv = list(arguments or ())

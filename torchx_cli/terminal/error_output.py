@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from torchx.errors import TorchxError
+from torchx.errors import RunOptionError, TorchxError
 from torchx.lazy import lazy_imports
 from torchx.printable import printable
 from torchx.suggestions import meant_in
@@ -20,6 +20,7 @@ with lazy_imports:
     import threading
     import traceback
 
+    from torchx_cli import rule_flags
     from torchx_cli.completion import complete
     from torchx_cli.terminal import masking
 
@@ -181,6 +182,8 @@ def report(error: BaseException, args: Sequence[str]) -> int:
     An interrupt and a closed output are printed only as data: in text, the exit code reports them.
     """
     failure, form = failure_of(error), requested_format(args)
+    if isinstance(error, RunOptionError) and (flag := rule_flags.flag_of(error.option, args)):
+        failure = failure._replace(message=f"{flag} {error.problem}")
     if isinstance(error, BrokenPipeError):
         discard_output()  # if the closed output is stdout, data is discarded too
     if form != "text":

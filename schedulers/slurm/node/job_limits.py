@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from torchx.errors import UsageError
+from torchx.errors import RunOptionError, UsageError
 from torchx.scheduling.limits import NODE, PREEMPTED, LimitRule, exact
 from torchx.specs.run_options import CfgVal, RunOptions
 
@@ -60,7 +60,7 @@ def rule_of(cfg: RunOptions) -> LimitRule:
     """Returns the rule of run options; the option `time` is a time limit, too.
 
     Raises:
-        ValueError: a value is invalid.
+        RunOptionError: a value is invalid.
     """
     seconds = seconds_of(str(cfg.get("time") or ""))
     return LimitRule.of(cfg if seconds is None else {"time_limit": str(seconds), **_given(cfg)})
@@ -94,19 +94,17 @@ def check_limits(cfg: RunOptions) -> LimitRule:
     Raises:
         UsageError: a value is invalid, or contradicts another one.
     """
-    try:
-        rule = rule_of(cfg)
-    except ValueError as error:
-        raise UsageError(f"run option {error}") from None
+    rule = rule_of(cfg)
     for own, other in (("time_limit", "time"), ("notice", "signal")):
         if cfg.get(own) is not None and cfg.get(other) is not None:
-            raise UsageError(f"run options `{own}` and `{other}` of slurm exclude each other")
+            raise RunOptionError(own, f"cannot be combined with run option `{other}` of slurm")
     if rule.requeue and cfg.get("requeue") is False:
-        raise UsageError("run options `requeue_on` and `requeue=false` of slurm exclude each other")
+        raise RunOptionError("requeue_on", "cannot be combined with run option `requeue=false` of slurm")
     counted = [cause for cause in (PREEMPTED, NODE) if rule.requeue.get(cause) is not None]
     if counted:
-        raise UsageError(
-            f"run option `requeue_on` of slurm has a number for `{counted[0]}`",
+        raise RunOptionError(
+            "requeue_on",
+            f"takes no number for `{counted[0]}` on slurm",
             hint="Slurm requeues after preemptions and failures of nodes without a limit",
         )
     return rule
