@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.masking import MASK
-from torchx.schedulers.kubernetes.api.objects import count_of, label
+from torchx.schedulers.kubernetes.api.objects import Object, count_of, label
 from torchx.schedulers.kubernetes.manifests import attempt_number as attempts
 from torchx.schedulers.kubernetes.manifests.escaping import MacroFiller, restored
 from torchx.schedulers.kubernetes.manifests.hosts import hosts_in_env
@@ -40,7 +40,7 @@ def app_of(facts: Facts) -> AppDef:
     return serialize.app_from_dict({"name": facts.name, "roles": [_role(job) for job in jobs]})
 
 
-def _whole(facts: Facts, app: Mapping[str, Any]) -> dict[str, Any]:
+def _whole(facts: Facts, app: Mapping[str, Any]) -> Object:
     """Returns the record of an application with the arguments and environment of its manifests."""
     templates = dict(_templates(facts))
     roles = [
@@ -65,7 +65,7 @@ def _templates(facts: Facts) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def _filled(
     facts: Facts, role: Mapping[str, Any], template: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+) -> Object:
     hidden = role.get(HIDDEN)
     if hidden is None:
         return dict(role)  # written by version 0.1.0: complete
@@ -98,7 +98,7 @@ def _variable(entry: Mapping[str, Any], marks: list[list[int | str]], filler: Ma
     return f"{FIELD_PATH}{path}" if path else restored(str(entry.get("value") or ""), marks, filler)
 
 
-def _role(job: dict[str, Any]) -> dict[str, Any]:
+def _role(job: Object) -> Object:
     main = _main(_at(job, "spec", "template"))
     command = _command(main)
     return {

@@ -10,6 +10,7 @@ from typing import Any
 
 from torchx import settings
 from torchx.errors import RunOptionError, UsageError
+from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.manifests.attempt_number import LIMIT
 from torchx.schedulers.kubernetes.manifests.names import NOTICE
 from torchx.schedulers.shared.notice import POD_HOOK_SCRIPT
@@ -119,7 +120,7 @@ def _deadline(rule: LimitRule) -> int:
     return max(math.ceil((rule.limit or 0.0) - rule.notice), 2)
 
 
-def container_limits(cfg: RunOptions) -> dict[str, Any]:
+def container_limits(cfg: RunOptions) -> Object:
     """Returns the fields of a container: the hook that notifies its programs.
 
     >>> container_limits({"time_limit": "1h", "notice": "2m"})["lifecycle"]["preStop"]["exec"]["command"][3:]
@@ -144,7 +145,7 @@ def pod_annotations(cfg: RunOptions) -> dict[str, str]:
     return {NOTICE: str(math.ceil(rule.notice))} if rule.notice else {}
 
 
-def variables(cfg: RunOptions) -> dict[str, Any]:
+def variables(cfg: RunOptions) -> Object:
     """Returns the variables of the programs in the first run.
 
     >>> variables({"time_limit": "1h", "notice": "2m"})

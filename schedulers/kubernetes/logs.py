@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
 
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.bulk import BulkReader
@@ -137,7 +136,7 @@ def time_of(moment: datetime) -> int:
     return int(moment.timestamp() * 1e6) * 1000
 
 
-def log_params(source: Source, query: LogQuery, *, follow: bool = False, from_ns: int = 0) -> dict[str, Any]:
+def log_params(source: Source, query: LogQuery, *, follow: bool = False, from_ns: int = 0) -> Object:
     """Returns the query parameters for a log.
 
     Args:
@@ -146,7 +145,7 @@ def log_params(source: Source, query: LogQuery, *, follow: bool = False, from_ns
         follow: follow the log until it ends.
         from_ns: earliest time; rounded down to whole seconds.
     """
-    params: dict[str, Any] = {"container": CONTAINER, "timestamps": "true"}
+    params: Object = {"container": CONTAINER, "timestamps": "true"}
     if source.previous:
         params["previous"] = "true"
     if follow:

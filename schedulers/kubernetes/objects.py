@@ -6,7 +6,6 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from torchx.errors import UsageError
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
@@ -108,7 +107,7 @@ class Facts:
         return any(annotation(main, RUNS) for main in self.mains)
 
     @property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Object:
         """The record made at submission; empty if unreadable."""
         return self._read[0]
 
@@ -129,7 +128,7 @@ class Facts:
         return ""
 
     @functools.cached_property
-    def _read(self) -> tuple[dict[str, Any], str]:
+    def _read(self) -> tuple[Object, str]:
         text = next((text for main in self.mains if (text := annotation(main, APP))), "")
         if not text:
             return {}, ""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.shared.options import (
     LIMITS,
     add_shared,
@@ -147,7 +147,7 @@ def number(cfg: RunOptions, option: str, otherwise: int) -> int:
     return -int(-value // 1) if isinstance(value, (int, float)) else otherwise
 
 
-def tolerations(cfg: RunOptions) -> list[dict[str, Any]]:
+def tolerations(cfg: RunOptions) -> list[Object]:
     """Returns the tolerations of the pods.
 
     Raises:
@@ -161,7 +161,7 @@ def tolerations(cfg: RunOptions) -> list[dict[str, Any]]:
     return [_toleration(text) for text in strings(cfg, "tolerations")]
 
 
-def _toleration(text: str) -> dict[str, Any]:
+def _toleration(text: str) -> Object:
     parts = re.split("[:=]", text)
     effect = parts.pop() if len(parts) > 1 and parts[-1] in _EFFECTS else None
     if not parts[0] or len(parts) > (1 if parts[0] == "*" else 2):
@@ -169,7 +169,7 @@ def _toleration(text: str) -> dict[str, Any]:
             f"run option `tolerations` of kubernetes has `{text}`, which is not a taint",
             hint="e.g. nvidia.com/gpu, spot:NoSchedule or team:a:NoSchedule",
         )
-    toleration: dict[str, Any] = {} if parts[0] == "*" else {"key": parts[0]}
+    toleration: Object = {} if parts[0] == "*" else {"key": parts[0]}
     toleration |= {"operator": "Equal", "value": parts[1]} if len(parts) > 1 else {"operator": "Exists"}
     return toleration | ({"effect": effect} if effect else {})
 

@@ -17,6 +17,7 @@ from torchx.errors import StateError
 from torchx.json_limits import MOST_REPLICAS
 from torchx.masking import SecretValue
 from torchx.masking.data import readable_by_others
+from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.api.shape import AnyOf, check, too_deep
 from torchx.specs.app import AppDef, Role
 from torchx.specs.macro import macro_pattern
@@ -109,7 +110,7 @@ def write_record(app: AppDef, cfg: RunOptions) -> str | None:
     return text if len(text) <= MAX_LENGTH else None
 
 
-def read_record(text: str) -> dict[str, Any]:
+def read_record(text: str) -> Object:
     """Returns the ``schema``, ``app`` and ``cfg`` of a record as plain data.
 
     Field types and numbers of replicas are validated.
@@ -167,7 +168,7 @@ def _unpacked(text: str) -> str:
     return data.decode()
 
 
-def _hide(role: Role, data: dict[str, Any]) -> None:
+def _hide(role: Role, data: Object) -> None:
     """Removes values from a role's data, in place; keeps the keys to find them in the pod template."""
     marked = {str(number): marks for number, arg in enumerate(role.args) if (marks := marks_of(arg))}
     env = {n: [] if isinstance(v, SecretValue) else marks_of(v) for n, v in role.env.items()}

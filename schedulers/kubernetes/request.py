@@ -11,6 +11,7 @@ from torchx import settings
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.masking import MASK, SecretValue
+from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.checks import notes_of, process_notes
 from torchx.schedulers.kubernetes.gang.attempts import SPARE
 from torchx.schedulers.kubernetes.limits import by_torchx, check_roles, notes_of_limits, with_requeues
@@ -60,7 +61,7 @@ class KubernetesJob:
     app_id: str
     namespace: str
     kind: str
-    manifests: list[dict[str, Any]] = field(default_factory=list)
+    manifests: list[Object] = field(default_factory=list)
     workspaces: WorkspacePlans = field(default_factory=WorkspacePlans)
 
     @property
@@ -199,7 +200,7 @@ def as_text(request: KubernetesJob) -> str:
     return dump(request.manifests)
 
 
-def _check_size(manifests: list[dict[str, Any]], kind: str) -> None:
+def _check_size(manifests: list[Object], kind: str) -> None:
     for manifest in manifests:
         try:
             size = len(json.dumps(manifest, separators=(",", ":"), ensure_ascii=False).encode())

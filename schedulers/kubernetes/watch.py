@@ -134,7 +134,7 @@ class Mirror:
             self._response = None
             response.close()
 
-    def _apply(self, event: dict[str, Any]) -> None:
+    def _apply(self, event: Object) -> None:
         self._last_response = time.monotonic()
         kind, thing = (event.get("type"), event.get("object")) if isinstance(event, dict) else ("", None)
         if not isinstance(thing, dict):

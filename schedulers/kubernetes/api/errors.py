@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchx.errors import StateError, UnreachableError
+from torchx.schedulers.kubernetes.api.objects import Object
 
 _VERBS = {"POST": "create", "PATCH": "change", "PUT": "replace", "DELETE": "delete"}
 _RESOURCE = re.compile(
@@ -89,7 +90,7 @@ def response_error(
     return error
 
 
-def _status(body: bytes) -> dict[str, Any]:
+def _status(body: bytes) -> Object:
     try:
         data = json.loads(body)
     except (ValueError, RecursionError):
@@ -98,7 +99,7 @@ def _status(body: bytes) -> dict[str, Any]:
 
 
 def _sentence(
-    method: str, parts: Mapping[str, str | None], status: int, reason: str, message: str, data: dict[str, Any]
+    method: str, parts: Mapping[str, str | None], status: int, reason: str, message: str, data: Object
 ) -> tuple[str, str | None]:
     what, namespace = _thing(parts), parts.get("namespace")
     if status == 401:
@@ -130,7 +131,7 @@ def _sentence(
     return f"the cluster could not {verb} {what}: {message or f'status {status}'}", None
 
 
-def _invalid(what: str, message: str, data: dict[str, Any]) -> str:
+def _invalid(what: str, message: str, data: Object) -> str:
     """Lists the errors of an object, without the regular expressions of names."""
     named = re.match(r'(\w+)\S* "([^"]*)" is invalid', message)
     if named:
@@ -142,7 +143,7 @@ def _invalid(what: str, message: str, data: dict[str, Any]) -> str:
 
 
 def _forbidden(
-    method: str, parts: Mapping[str, str | None], message: str, data: dict[str, Any]
+    method: str, parts: Mapping[str, str | None], message: str, data: Object
 ) -> tuple[str, str | None]:
     """Distinguishes the causes of a 403: a missing right, a used-up quota, a namespace in deletion."""
     namespace, resource = parts.get("namespace"), parts.get("resource")

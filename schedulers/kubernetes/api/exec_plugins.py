@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torchx.errors import StateError
 from torchx.lazy import lazy_imports
+from torchx.schedulers.kubernetes.api.objects import Object
 
 with lazy_imports:
     import logging
@@ -100,7 +100,7 @@ def plugin_of(files: Sequence[tuple[Path, object]], context: str) -> Plugin | No
 
 def _first(
     files: Sequence[tuple[Path, object]], section: str, kind: str, name: object
-) -> tuple[Path, dict[str, Any]] | None:
+) -> tuple[Path, Object] | None:
     for path, data in files:
         entries = data.get(section) if isinstance(data, dict) else None
         for entry in entries if isinstance(entries, list) else ():

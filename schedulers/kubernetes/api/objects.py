@@ -11,7 +11,7 @@ from typing import Any
 from torchx.json_limits import MOST_REPLICAS
 
 Object = dict[str, Any]
-"""An object of the API as plain data."""
+"""An object of the API, or a part of one, as plain data."""
 _MAX_LENGTH = 300
 _INDEX = re.compile(r"\d{1,6}", re.ASCII)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z", re.ASCII)

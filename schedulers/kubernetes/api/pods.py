@@ -143,5 +143,5 @@ def _checked(key: str, value: Any) -> Any:
     return value
 
 
-def _kept(texts: Object) -> dict[str, Any]:
+def _kept(texts: Object) -> Object:
     return {key: _checked("", value) for key, value in texts.items() if key.startswith(_KEPT)}

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torchx.schedulers.kubernetes.api.objects import Object
+
 MALFORMED = "torchx.pytorch.org/malformed"
 """Key that :func:`shaped` adds to an object with a wrong type in its status or specification."""
 LARGEST_NUMBER = 2**53
@@ -82,7 +84,7 @@ _OBJECT = {
 }
 
 
-def shaped(data: Any) -> dict[str, Any] | None:
+def shaped(data: Any) -> Object | None:
     """Returns an object of a cluster with fields of a wrong type removed, or None if it has no name.
 
     Args:
@@ -155,7 +157,7 @@ def _fits(data: Any, shape: Any) -> bool:
     return _drop(data, shape, "", wrong, keep=True) and not wrong
 
 
-def _fields(data: dict[str, Any], shape: Mapping[str, Any], where: str, wrong: list[str], keep: bool) -> bool:
+def _fields(data: Object, shape: Mapping[str, Any], where: str, wrong: list[str], keep: bool) -> bool:
     every = shape.get("*")
     for key in [*data] if every is not None else [key for key in shape if key in data]:
         expected = shape.get(key, every)

@@ -57,7 +57,7 @@ def never_retried(facts: Facts) -> set[tuple[int, int]]:
     }
 
 
-def job_rules(cfg: RunOptions) -> list[dict[str, Any]]:
+def job_rules(cfg: RunOptions) -> list[Object]:
     """Returns the rules of a Job that ends a replica without another attempt, from exit codes and signals."""
     rules = RetryRules.of(cfg)
     never = [code for rule in rules.never for code in exit_codes_of([rule]) or ()]

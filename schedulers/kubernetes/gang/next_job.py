@@ -146,7 +146,7 @@ def _labels(metadata: Mapping[str, Any], number: int) -> dict[str, str]:
 
 def _variable(
     entry: Mapping[str, Any], number: int, run: int, hosts: Mapping[str, str], domain: str
-) -> dict[str, Any]:
+) -> Object:
     """Returns a variable of the next attempt: its number, that of the run, and the names of its hosts."""
     name, value = str(entry.get("name")), entry.get("value")
     counts = {settings.TORCHX_ATTEMPT: number, settings.TORCHX_RUN: run}
@@ -158,7 +158,7 @@ def _variable(
     return {**entry, "value": _renamed(value, hosts, "" if name == settings.TORCHX_RANK0_HOST else domain)}
 
 
-def _with_earlier(env: list[dict[str, Any]], failures: int) -> list[dict[str, Any]]:
+def _with_earlier(env: list[Object], failures: int) -> list[Object]:
     """Returns variables with the number of earlier attempts, if the job counts the retries."""
     if all(entry.get("name") != RETRY_NUMBER for entry in env):
         return env

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from torchx.schedulers.kubernetes.api.objects import count_of
+from torchx.schedulers.kubernetes.api.objects import Object, count_of
 from torchx.settings import TORCHX_ATTEMPT, TORCHX_ENDS_AT
 from torchx.specs.app import Role
 
@@ -84,7 +84,7 @@ def field_of(role: Role) -> str:
     return FAILURES if role.max_retries else ""
 
 
-def variables(retries_at: str | None) -> dict[str, dict[str, Any]]:
+def variables(retries_at: str | None) -> dict[str, Object]:
     """Returns the variables with the attempt number, by name.
 
     Args:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from torchx.lazy import lazy_imports
+from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.manifests.attempt_number import field_of
 from torchx.schedulers.kubernetes.manifests.hosts import is_stable
 from torchx.schedulers.kubernetes.manifests.names import APP_ID, AWAITS, JOB_COMPLETION_INDEX, ROLE_INDEX
@@ -25,7 +25,7 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 MANY = 2**31 - 1
 
 
-def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]:
+def manifests(context: AppContext, names: list[str]) -> Iterator[Object]:
     """Yields the services, then the jobs.
 
     Args:
@@ -58,10 +58,10 @@ def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]
         }
 
 
-def job_spec(context: AppContext, number: int) -> dict[str, Any]:
+def job_spec(context: AppContext, number: int) -> Object:
     """Returns the specification of a role's Indexed Job: number of pods, and handling of failures."""
     role = context.app.roles[number]
-    spec: dict[str, Any] = {
+    spec: Object = {
         "completionMode": "Indexed",
         "completions": role.num_replicas,
         "parallelism": role.num_replicas,
@@ -80,7 +80,7 @@ DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
 """The condition of a disrupted pod: an eviction, a drain, a lost node."""
 
 
-def retries(role: Role, fail_fast: bool) -> dict[str, Any]:
+def retries(role: Role, fail_fast: bool) -> Object:
     """Returns how often a Job restarts a failed pod, and whether it then ends the others.
 
     The limit applies to each index: a Job with a single limit deletes the other pods, with their logs, at
@@ -124,7 +124,7 @@ def is_gang(app: AppDef, cfg: RunOptions) -> bool:
     return has_services(app) or any(restarts_by_torchx(app, role, cfg) for role in app.roles)
 
 
-def lifetime(context: AppContext) -> dict[str, Any]:
+def lifetime(context: AppContext) -> Object:
     """Returns the fields for the start of a job in a queue and for its removal."""
     ttl = context.cfg.get("ttl")
     return {
@@ -139,7 +139,7 @@ def queue_labels(context: AppContext) -> dict[str, str]:
     return {QUEUE: str(queue)} if queue else {}
 
 
-def service(context: AppContext, name: str, selector: dict[str, str]) -> dict[str, Any]:
+def service(context: AppContext, name: str, selector: dict[str, str]) -> Object:
     """Returns a headless service, which names pods as soon as they have an address."""
     return {
         "apiVersion": "v1",
@@ -149,7 +149,7 @@ def service(context: AppContext, name: str, selector: dict[str, str]) -> dict[st
     }
 
 
-def _stable_services(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]:
+def _stable_services(context: AppContext, names: list[str]) -> Iterator[Object]:
     """Yields services for replicas that others reach in all attempts; replica 0 of the first role has one."""
     for number, (role, name) in enumerate(zip(context.app.roles, names, strict=True)):
         if is_stable(context.app, role, gang=context.gang):
@@ -159,7 +159,7 @@ def _stable_services(context: AppContext, names: list[str]) -> Iterator[dict[str
                 yield service(context, host, {APP_ID: context.app_id, **only})
 
 
-def rank0_service(context: AppContext, host: str) -> dict[str, Any]:
+def rank0_service(context: AppContext, host: str) -> Object:
     """Returns the service that makes rank 0 reachable under its own host name.
 
     torchrun on rank 0 opens the port only if the given host equals its own host name.

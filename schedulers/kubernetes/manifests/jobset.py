@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.manifests.attempt_number import RESTARTS, field_of
 from torchx.schedulers.kubernetes.manifests.job import (
     DISRUPTED,
@@ -21,7 +21,7 @@ PODS_SPARE = len("-0") + len("-xxxxx")
 """Additional characters in names of pods, compared to a Job: the Job's number and five random letters."""
 
 
-def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]:
+def manifests(context: AppContext, names: list[str]) -> Iterator[Object]:
     """Yields the service of rank 0 and the JobSet, which creates the service of all pods itself."""
     yield rank0_service(context, f"{context.app_id}-{names[0]}-0-0")
     yield {
@@ -41,7 +41,7 @@ def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]
     }
 
 
-def failure_policy(context: AppContext, names: list[str]) -> dict[str, Any]:
+def failure_policy(context: AppContext, names: list[str]) -> Object:
     """Returns the failure policy: restarts of all roles, or the end of all for roles without them."""
     roles = context.app.roles
     whole = [name for role, name in zip(roles, names, strict=True) if restarts_as_a_whole(role)]
@@ -49,7 +49,7 @@ def failure_policy(context: AppContext, names: list[str]) -> dict[str, Any]:
     restarts = max((role.max_retries for role in roles if restarts_as_a_whole(role)), default=0)
     if not restarts:
         return {"maxRestarts": restarts}
-    rules: list[dict[str, Any]] = [
+    rules: list[Object] = [
         {
             "name": "disrupted",  # an eviction or a lost node restarts all roles, and uses up no restart
             "action": "RestartJobSetAndIgnoreMaxRestarts",
@@ -62,7 +62,7 @@ def failure_policy(context: AppContext, names: list[str]) -> dict[str, Any]:
     return {"maxRestarts": restarts, "rules": rules}
 
 
-def _replicated(context: AppContext, number: int, name: str) -> dict[str, Any]:
+def _replicated(context: AppContext, number: int, name: str) -> Object:
     labels = context.role_labels(number)
     role = context.app.roles[number]
     alone = role.max_retries and not restarts_as_a_whole(role)

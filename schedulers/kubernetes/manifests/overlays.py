@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torchx import settings
+from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.manifests.escaping import INDEX, INDEX_VARIABLE
 from torchx.schedulers.kubernetes.manifests.names import CONTAINER, PREFIX, ROLE_INDEX
 from torchx.schedulers.kubernetes.manifests.pod import AppContext, share_processes
@@ -46,10 +47,10 @@ _ENV = (
 
 _MOUNTED = f"spec.containers.{CONTAINER}.volumeMounts."
 
-_Kept = Callable[[dict[str, Any]], dict[str, Any]]
+_Kept = Callable[[Object], Object]
 
 
-def apply_overlays(context: AppContext, manifests: Iterable[dict[str, Any]]) -> None:
+def apply_overlays(context: AppContext, manifests: Iterable[Object]) -> None:
     """Applies the overlays of an application and of its roles to its manifests, in place.
 
     Raises:
@@ -70,30 +71,28 @@ def apply_overlays(context: AppContext, manifests: Iterable[dict[str, Any]]) -> 
             _whole(context, manifest, "volcano", "tasks")
 
 
-def _job(context: AppContext, job: dict[str, Any]) -> None:
+def _job(context: AppContext, job: Object) -> None:
     number = int(job["metadata"]["labels"][ROLE_INDEX])
     for target in (context.app, context.app.roles[number]):
         _apply(context, target, JOB, job, _kept_of_job)
     _pod(context, job["spec"]["template"])
 
 
-def _pod(context: AppContext, template: dict[str, Any]) -> None:
+def _pod(context: AppContext, template: Object) -> None:
     number = int(template["metadata"]["labels"][ROLE_INDEX])
     for target in (context.app, context.app.roles[number]):
         _apply(context, target, POD, template, _kept_of_pod)
     share_processes(template["spec"])
 
 
-def _whole(context: AppContext, manifest: dict[str, Any], kind: str, parts: str) -> None:
-    def kept(whole: dict[str, Any]) -> dict[str, Any]:
+def _whole(context: AppContext, manifest: Object, kind: str, parts: str) -> None:
+    def kept(whole: Object) -> Object:
         return {**_kept_of_metadata(whole), f"spec.{parts}": copy.deepcopy(_at(whole, "spec", parts))}
 
     _apply(context, context.app, WHOLE[kind], manifest, kept)
 
 
-def _apply(
-    context: AppContext, target: AppDef | Role, spec: OverlaySpec, base: dict[str, Any], kept: _Kept
-) -> None:
+def _apply(context: AppContext, target: AppDef | Role, spec: OverlaySpec, base: Object, kept: _Kept) -> None:
     """Applies an overlay to a part of the request, and checks that reserved fields are unchanged."""
     overlay = _noted(target, spec)
     if not overlay:
@@ -165,7 +164,7 @@ def _filled(context: AppContext, overlay: Overlay) -> Overlay:
     return values.apply(holder).metadata
 
 
-def _kept_of_metadata(base: dict[str, Any]) -> dict[str, Any]:
+def _kept_of_metadata(base: Object) -> Object:
     labels = _at(base, "metadata", "labels") or {}
     own = {f"metadata.labels.{key}": value for key, value in labels.items() if key.startswith(PREFIX)}
     return {
@@ -175,13 +174,13 @@ def _kept_of_metadata(base: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _kept_of_job(job: dict[str, Any]) -> dict[str, Any]:
+def _kept_of_job(job: Object) -> Object:
     spec = _at(job, "spec") or {}
     names = ("completionMode", "completions", "parallelism", "selector", "manualSelector", "template")
     return {**_kept_of_metadata(job), **{f"spec.{name}": copy.deepcopy(spec.get(name)) for name in names}}
 
 
-def _kept_of_pod(template: dict[str, Any]) -> dict[str, Any]:
+def _kept_of_pod(template: Object) -> Object:
     spec = _at(template, "spec") or {}
     kept = {f"spec.{name}": spec.get(name) for name in ("restartPolicy", "subdomain", "hostname")}
     containers = spec.get("containers")
@@ -203,7 +202,7 @@ def _kept_of_pod(template: dict[str, Any]) -> dict[str, Any]:
     return {**_kept_of_metadata(template), **kept}
 
 
-def _mounted(spec: dict[str, Any], main: list[dict[str, Any]]) -> dict[str, Any]:
+def _mounted(spec: Object, main: list[Object]) -> Object:
     """Returns the mounts of the container by path; True for shared memory, which may be replaced."""
     volumes = {str(v.get("name")): v for v in spec.get("volumes") or () if isinstance(v, dict)}
     mounts = (main[0].get("volumeMounts") if len(main) == 1 else None) or ()

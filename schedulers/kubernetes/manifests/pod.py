@@ -13,6 +13,7 @@ from torchx.errors import UsageError
 from torchx.machine.ports import port_variable
 from torchx.masking import SecretValue
 from torchx.schedulers.kubernetes import options
+from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.limits import container_limits, pod_annotations, pod_limits, variables
 from torchx.schedulers.kubernetes.manifests import attempt_number as attempts
 from torchx.schedulers.kubernetes.manifests.escaping import INDEX_VARIABLE, MacroFiller, escaped
@@ -98,7 +99,7 @@ class AppContext:
         attempt = {ATTEMPT: "1"} if self.gang else {}
         return {**self.labels, ROLE_NAME: name, ROLE_INDEX: str(number), **attempt}
 
-    def metadata(self, name: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    def metadata(self, name: str, labels: Mapping[str, str]) -> Object:
         """Returns the metadata of an object."""
         annotations = options.pairs(self.cfg, "annotations")
         return {
@@ -111,7 +112,7 @@ class AppContext:
 
 def pod_template(
     context: AppContext, number: int, replica: int | None = None, retries_at: str | None = ""
-) -> dict[str, Any]:
+) -> Object:
     """Returns the template of a role's pods.
 
     Args:
@@ -131,7 +132,7 @@ def pod_template(
     app_id = f"{context.namespace}:{context.app_id}"
     filler = MacroFiller(app_id, known, root, context.hosts, run=context.many)
     entrypoint, *args = with_checks([role.entrypoint, *role.args], role, cfg)
-    container: dict[str, Any] = {
+    container: Object = {
         "name": CONTAINER,
         "image": role.image,
         # replaces the entrypoint of the image
@@ -171,7 +172,7 @@ def pod_template(
     return {"metadata": {"labels": labels, "annotations": notes}, "spec": spec}
 
 
-def share_processes(spec: dict[str, Any]) -> None:
+def share_processes(spec: Object) -> None:
     """Enables a shared process namespace, in place, so that the program is not process 1.
 
     The kernel drops signals without a handler in process 1: such a program would not end on TERM or abort().
@@ -191,7 +192,7 @@ def is_shared_by_others(spec: Mapping[str, Any]) -> bool:
     return sidecars or len(spec.get("containers") or ()) > 1
 
 
-def resources_of(role: Role, cfg: RunOptions) -> dict[str, Any]:
+def resources_of(role: Role, cfg: RunOptions) -> Object:
     """Returns the requests and limits of a container.
 
     A node reserves some CPU and memory, so requests are below the limits, to fit a replica that uses a whole
@@ -223,10 +224,10 @@ def _request(limit: int, cfg: RunOptions, option: str, otherwise: int) -> int:
 
 def _env(
     context: AppContext, number: int, filler: MacroFiller, replica: int | None, retries_at: str | None
-) -> list[dict[str, Any]]:
+) -> list[Object]:
     """Returns the variables of a container; a variable precedes those that refer to it."""
     role = context.app.roles[number]
-    first: list[dict[str, Any]] = []
+    first: list[Object] = []
     if replica is None:
         path = f"metadata.annotations['{JOB_COMPLETION_INDEX}']"
         first.append({"name": INDEX_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": path}}})
@@ -254,7 +255,7 @@ def _env(
     return first + [entry for name, entry in chosen.items() if name != INDEX_VARIABLE or replica is not None]
 
 
-def _variable(role: Role, name: str, value: str, filler: MacroFiller) -> dict[str, Any]:
+def _variable(role: Role, name: str, value: str, filler: MacroFiller) -> Object:
     if not re.fullmatch(r"[ -<>-~]+", name):
         raise UsageError(
             f"role `{role.name}` sets the environment variable {name!r}, which is not a valid name"
@@ -275,8 +276,8 @@ def checked_text(role: Role, text: str) -> str:
     return text
 
 
-def _ports(role: Role) -> list[dict[str, Any]]:
-    ports: list[dict[str, Any]] = []
+def _ports(role: Role) -> list[Object]:
+    ports: list[Object] = []
     taken: set[str] = set()
     for name, port in role.port_map.items():
         short = slug(name)[:15].strip("-")
@@ -287,13 +288,13 @@ def _ports(role: Role) -> list[dict[str, Any]]:
     return ports
 
 
-def _where(role: Role, cfg: RunOptions) -> dict[str, Any]:
+def _where(role: Role, cfg: RunOptions) -> Object:
     """Returns the fields for the choice of nodes, the service account, the priority and pull secrets."""
     selector: dict[str, str] = {}
     instance = role.resource.capabilities.get(K8S_ITYPE)
     if instance:
         selector[K8S_ITYPE] = str(instance)
-    spec: dict[str, Any] = {
+    spec: Object = {
         "nodeSelector": {**selector, **options.pairs(cfg, "node_selector")},
         "tolerations": options.tolerations(cfg),
         "serviceAccountName": cfg.get("service_account"),
@@ -307,7 +308,7 @@ LONGEST_CHECK = 5
 """Seconds that a single check may take."""
 
 
-def readiness_probe(role: Role, filler: MacroFiller) -> dict[str, Any]:
+def readiness_probe(role: Role, filler: MacroFiller) -> Object:
     """Returns the fields of a container for the probe of a service; empty if the cluster has no such probe.
 
     Args:
@@ -323,7 +324,7 @@ def readiness_probe(role: Role, filler: MacroFiller) -> dict[str, Any]:
         return {}
     probe = ServiceRule.of(role.metadata[SERVICE]).probe
     port = int(probe.port) if probe.port.isdigit() else role.port_map.get(probe.port, 0)
-    checks: dict[str, dict[str, Any]] = {
+    checks: dict[str, Object] = {
         HTTP: {"httpGet": {"port": port, "path": probe.text}},
         TCP: {"tcpSocket": {"port": port}},
         CMD: {"exec": {"command": [filler.fill(word) for word in shlex.split(probe.text)]}},

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx.masking import SecretValue
 
 if TYPE_CHECKING:
+    from torchx.schedulers.kubernetes.api.objects import Object
     from torchx.specs.app import AppDef
 
 
@@ -16,7 +17,7 @@ def secret_name(app_id: str) -> str:
     return f"{app_id}-env"
 
 
-def secret_variable(app_id: str, number: int, name: str) -> dict[str, Any]:
+def secret_variable(app_id: str, number: int, name: str) -> Object:
     """Returns a variable of a container whose value is in the Secret.
 
     Args:
@@ -28,7 +29,7 @@ def secret_variable(app_id: str, number: int, name: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"secretKeyRef": reference}}
 
 
-def secret_manifests(app: AppDef, metadata: dict[str, Any]) -> list[dict[str, Any]]:
+def secret_manifests(app: AppDef, metadata: Object) -> list[Object]:
     """Returns the Secret of an application, or nothing if its roles have no secret variables.
 
     Args:

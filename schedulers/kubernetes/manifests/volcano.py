@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
+from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.manifests.attempt_number import RETRY_COUNT
 from torchx.schedulers.kubernetes.manifests.job import restarts_as_a_whole
 from torchx.schedulers.kubernetes.manifests.pod import AppContext, pod_template
@@ -16,7 +16,7 @@ PODS_SPARE = len("-0")
 """Additional characters in names of pods, compared to a Job: the number within the task."""
 
 
-def manifests(context: AppContext, names: list[str]) -> Iterator[dict[str, Any]]:
+def manifests(context: AppContext, names: list[str]) -> Iterator[Object]:
     """Yields the job; Volcano creates the service of its pods itself."""
     roles = context.app.roles
     restarts = [role.max_retries for role in roles if role.max_retries]
@@ -47,7 +47,7 @@ def rank0_host(app_id: str, first: str) -> str:
     return f"{app_id}-{first}-0-0.{app_id}"
 
 
-def _task(context: AppContext, number: int, name: str, replica: int) -> dict[str, Any]:
+def _task(context: AppContext, number: int, name: str, replica: int) -> Object:
     role = context.app.roles[number]
     if (number, replica) == (0, 0):
         # its own host name: torchrun opens the port only if both are equal
@@ -66,7 +66,7 @@ def _task(context: AppContext, number: int, name: str, replica: int) -> dict[str
     }
 
 
-def _policies(role: Role, fail_fast: bool) -> list[dict[str, Any]]:
+def _policies(role: Role, fail_fast: bool) -> list[Object]:
     if restarts_as_a_whole(role):
         action = "RestartJob"
     elif role.max_retries and role.retry_policy is RetryPolicy.REPLICA:

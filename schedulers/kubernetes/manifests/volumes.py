@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from torchx.errors import UsageError
+from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.specs.app import Role
 from torchx.specs.mounts import BindMount, DeviceMount, Mount, TmpfsMount, VolumeMount
 
@@ -23,11 +23,11 @@ class Volumes:
         privileged: whether the container must be privileged.
     """
 
-    volumes: list[dict[str, Any]] = field(default_factory=list)
-    mounts: list[dict[str, Any]] = field(default_factory=list)
+    volumes: list[Object] = field(default_factory=list)
+    mounts: list[Object] = field(default_factory=list)
     privileged: bool = False
 
-    def add(self, name: str, source: dict[str, Any], path: str, read_only: bool = False) -> None:
+    def add(self, name: str, source: Object, path: str, read_only: bool = False) -> None:
         """Adds a volume.
 
         Args:

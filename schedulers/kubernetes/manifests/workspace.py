@@ -7,7 +7,7 @@ import gzip
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
@@ -18,6 +18,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.schedulers.docker.images.plan import ImagePlan
+    from torchx.schedulers.kubernetes.api.objects import Object
     from torchx.specs.app import AppDef
     from torchx.specs.run_options import RunOptions
     from torchx.workspace.tree import Tree
@@ -135,7 +136,7 @@ def config_map_names(app_id: str, archives: Mapping[int, Archive]) -> dict[int, 
     return {number: known[archive.data] for number, archive in archives.items()}
 
 
-def config_map(metadata: dict[str, Any], archive: Archive) -> dict[str, Any]:
+def config_map(metadata: Object, archive: Archive) -> Object:
     """Returns the ConfigMap of an archive."""
     return {
         "apiVersion": "v1",
@@ -146,7 +147,7 @@ def config_map(metadata: dict[str, Any], archive: Archive) -> dict[str, Any]:
     }
 
 
-def add_to(pod_spec: dict[str, Any], name: str) -> None:
+def add_to(pod_spec: Object, name: str) -> None:
     """Adds an init container that unpacks the workspace of a pod, in place.
 
     It runs ``tar`` from the image, without a shell; without ``tar``, the pod fails with a message.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.masking import SecretValue
 from torchx.schedulers.ids import FIRST, REST
+from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.manifests import job as jobs
 from torchx.schedulers.kubernetes.manifests.attempt_number import RETRIES, field_of
 from torchx.schedulers.kubernetes.manifests.escaping import INDEX, INDEX_VARIABLE, MacroFiller
@@ -131,9 +131,7 @@ def to_request(
     return KubernetesJob(name, context.namespace, JOB, [*maps, *env, *secrets, main], plans)
 
 
-def _job(
-    context: AppContext, name: str, count: int, at_once: int, secrets: list[dict[str, Any]]
-) -> dict[str, Any]:
+def _job(context: AppContext, name: str, count: int, at_once: int, secrets: list[Object]) -> Object:
     """Returns the Job, without overlays."""
     role = context.app.roles[0]
     template = pod_template(context, 0, retries_at=field_of(role))
@@ -181,10 +179,10 @@ def cancelled_secret(name: str) -> str:
 
 def _run_secrets(
     context: AppContext, apps: Sequence[AppDef], differing: set[str], img_root: str
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Object]:
     """Yields the Secrets with the lines of the runs, and that with the list of cancelled runs."""
 
-    def secret(name: str, data: dict[str, str], immutable: bool) -> dict[str, Any]:
+    def secret(name: str, data: dict[str, str], immutable: bool) -> Object:
         metadata = context.metadata(name, context.labels)
         kind = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
         return {**kind, **({"immutable": True} if immutable else {}), "data": data}

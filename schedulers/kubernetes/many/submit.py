@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from torchx.errors import StateError
 from torchx.json_limits import MOST_REPLICAS
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.client import Cluster, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import annotation
+from torchx.schedulers.kubernetes.api.objects import Object, annotation
 from torchx.schedulers.kubernetes.contexts import Clusters, remember
 from torchx.schedulers.kubernetes.gang.rights import missing_right
 from torchx.schedulers.kubernetes.manifests.job import restarts_by_torchx
@@ -113,7 +112,7 @@ def _submit(clusters: Clusters, info: AppDryRunInfo[KubernetesJob], runs: ManyRu
 def _same_images(apps: Sequence[AppDef]) -> list[AppDef]:
     """Returns the applications with the image of the first one, which the dry-run has planned."""
     first = apps[0].roles[0]
-    changes: dict[str, Any] = {"image": first.image, "workspace": first.workspace}
+    changes: Object = {"image": first.image, "workspace": first.workspace}
     return [apps[0], *(replace(app, roles=[replace(app.roles[0], **changes)]) for app in apps[1:])]
 
 

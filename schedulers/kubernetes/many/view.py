@@ -62,7 +62,7 @@ def run_ids(text: str) -> list[str]:
         return []
 
 
-def run_record(text: str, main: Object, run: int) -> dict[str, Any]:
+def run_record(text: str, main: Object, run: int) -> Object:
     """Returns the record of a run, made from that of its Job.
 
     Args:
@@ -123,7 +123,7 @@ def run_view(main: Object, index: int, pods: Iterable[Object]) -> tuple[Object, 
     conditions = [each for each in status.get("conditions") or [] if each.get("type") not in _ENDS]
     whole = true_conditions(main).get("Failed") or true_conditions(main).get("Complete")
     at = _ended_at(newest) or str((whole or {}).get("lastTransitionTime") or "")
-    ended: dict[str, Any] = {"status": "True", **({"lastTransitionTime": at} if at else {})}
+    ended: Object = {"status": "True", **({"lastTransitionTime": at} if at else {})}
     if done:
         conditions.append({**ended, "type": "Complete", "reason": "CompletionsReached"})
     elif failed:
@@ -132,7 +132,7 @@ def run_view(main: Object, index: int, pods: Iterable[Object]) -> tuple[Object, 
         conditions.append({**whole})
     elif cancelled and not running and not any(each.get("type") == "Suspended" for each in conditions):
         conditions.append({"type": "Suspended", "status": "True", "reason": "JobSuspended"})
-    own: dict[str, Any] = {"conditions": conditions, "completedIndexes": "0" if done else ""}
+    own: Object = {"conditions": conditions, "completedIndexes": "0" if done else ""}
     own |= {"failedIndexes": "0" if failed else "", "active": int(running)}
     if newest is not None:
         own |= {"startTime": str((begun[0].get("status") or {}).get("startTime") or "")}

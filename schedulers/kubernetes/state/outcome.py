@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timezone
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, short, time_of
 from torchx.schedulers.kubernetes.api.shape import AnyOf, check
@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
 
     def text(self) -> str:
         """Returns the outcome as an annotation."""
-        data: dict[str, Any] = {"state": self.state.name, "msg": self.msg, "ended_at": "", "failure": None}
+        data: Object = {"state": self.state.name, "msg": self.msg, "ended_at": "", "failure": None}
         data["failed"] = dict(self.failed)
         if self.ended_at is not None:
             data["ended_at"] = f"{self.ended_at.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
