@@ -23,6 +23,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     owns,
     parts_of,
     true_conditions,
+    value_at,
 )
 from torchx.schedulers.kubernetes.api.pod_ends import MAX_PARALLEL, end_pod, now
 from torchx.schedulers.kubernetes.api.shape import shaped
@@ -175,8 +176,8 @@ def has_failed(facts: Facts, main: Object) -> bool:
     if limit is None:
         return False
     for pod in facts.pods:
-        ended = (container_of(pod).get("state") or {}).get("terminated") or {}
-        failed = ended.get("exitCode") or (pod.get("status") or {}).get("phase") == "Failed"
+        ended = value_at(container_of(pod), "state", "terminated") or {}
+        failed = ended.get("exitCode") or value_at(pod, "status", "phase") == "Failed"
         spared = deleted(pod) or ended_by_us(pod) or taken.disruption(pod)
         count = count_of(annotation(pod, FAILURE_COUNT))
         if failed and not spared and owns(main, pod) and count is not None and count >= limit:
@@ -211,7 +212,7 @@ def end_jobs(cluster: Cluster, facts: Facts, mains: list[Object], mark: str) -> 
 def _keeps_pods(facts: Facts, main: Object) -> bool:
     """Returns True if an object does not react to the end of single pods."""
     fields = spec(main)
-    rules = (fields.get("podFailurePolicy") or {}).get("rules") or []
+    rules = value_at(fields, "podFailurePolicy", "rules") or []
     return (
         facts.kind == "job"
         and not fields.get("suspend")
@@ -299,7 +300,7 @@ def close(cluster: Cluster, facts: Facts, main: Object, mark: str = "") -> None:
     """
     change = _marked(cluster, main, mark)
     path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
-    has_started = (main.get("status") or {}).get("startTime") and not spec(main).get("suspend")
+    has_started = value_at(main, "status", "startTime") and not spec(main).get("suspend")
     if facts.kind == "job" and has_started:
         before = spec(main).get("activeDeadlineSeconds")
         if before not in (None, CLOSED):  # the next attempt has it, too

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from torchx.errors import TorchxError
 from torchx.schedulers.kubernetes.api.client import Cluster
+from torchx.schedulers.kubernetes.api.objects import value_at
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.scheduling.findings import Finding, Verdict
 
@@ -67,7 +68,7 @@ def _right(cluster: Cluster, verb: str, resource: str, group: str) -> Finding:
         review = cluster.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
     except TorchxError as error:
         return Finding(what, Verdict.ABSENT, f"unknown: {error.message}")
-    if (review.get("status") or {}).get("allowed"):
+    if value_at(review, "status", "allowed"):
         return Finding(what, Verdict.GOOD, f"in namespace {cluster.namespace}")
     hint = f"request the right to {verb} {resource} from the cluster's administrator"
     return Finding(what, Verdict.WRONG, f"not in namespace {cluster.namespace}", hint)

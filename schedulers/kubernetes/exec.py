@@ -15,7 +15,7 @@ from torchx.machine.port_names import resolve_port, variable_of
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.forwarding import BINARY, CLOSING, Forward, websocket_failures
-from torchx.schedulers.kubernetes.api.objects import short
+from torchx.schedulers.kubernetes.api.objects import short, value_at
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.exec_monitor import ConnectionMonitor, connect, readable, require_node
 from torchx.schedulers.kubernetes.lookup import require
@@ -236,7 +236,7 @@ def _code(data: bytes, program: str) -> int:
         status = json.loads(data)
         if status.get("status") == "Success":
             return 0
-        for cause in (status.get("details") or {}).get("causes") or []:
+        for cause in value_at(status, "details", "causes") or []:
             if cause.get("reason") == "ExitCode":
                 return int(cause["message"])
         message = " ".join(str(status["message"]).split())
@@ -290,7 +290,7 @@ def port_connector(
     def pod() -> tuple[str, str, int]:
         facts = require(clusters, app_id)
         found = pod_of(facts, role, replica)
-        roles = (facts.record.get("app") or {}).get("roles") or []
+        roles = value_at(facts.record, "app", "roles") or []
         ports = next((one.get("port_map") or {} for one in roles if one.get("name") == role), {})
         env = {variable_of(name): str(number) for name, number in ports.items()}
         number = resolve_port(port, env, f"{role}/{replica}")

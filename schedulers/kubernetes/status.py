@@ -8,7 +8,7 @@ from datetime import datetime
 
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
-from torchx.schedulers.kubernetes.api.objects import annotation, short, time_of, true_conditions
+from torchx.schedulers.kubernetes.api.objects import annotation, short, time_of, true_conditions, value_at
 from torchx.schedulers.kubernetes.contexts import Clusters, text_of
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of
 from torchx.schedulers.kubernetes.gang.records import Restart, used_retries
@@ -141,7 +141,7 @@ def describe_runs(job: Facts, runs: Iterable[int], now: float) -> Iterator[Descr
             continue
         if kind not in alike:  # thousands of runs wait in the same way
             alike[kind] = describe_safely(facts, now)
-        own = own_entries((facts.record.get("app") or {}).get("metadata"))
+        own = own_entries(value_at(facts.record, "app", "metadata"))
         yield replace(alike[kind], app_id=facts.app_id, metadata=own)
 
 
@@ -206,14 +206,14 @@ def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppRe
         msg=msg,
         structured_error_msg=reasons.error_file(first, statuses),
         roles_statuses=list(roles.values()),
-        name=str((record.get("app") or {}).get("name") or facts.name),
+        name=str(value_at(record, "app", "name") or facts.name),
         submitted_at=submitted,
         started_at=started or (_started(facts) if state is not AppState.PENDING else None),
         ended_at=ended,
         first_failure=first,
         cfg=response_cfg,
         run=runs.run_of(used),
-        metadata=own_entries((record.get("app") or {}).get("metadata")),
+        metadata=own_entries(value_at(record, "app", "metadata")),
     )
 
 
@@ -343,14 +343,14 @@ def _restarts(facts: Facts) -> int:
     if is_gang(facts):
         return max(attempt_of(main) for main in facts.mains) - 1
     if facts.kind == "job":
-        roles = (facts.record.get("app") or {}).get("roles") or []
+        roles = value_at(facts.record, "app", "roles") or []
         return -1 if any(role.get("max_retries") for role in roles) else 0
     status = facts.mains[0].get("status") or {}
     return int(status.get("restarts") or status.get("retryCount") or 0)
 
 
 def _started(facts: Facts) -> datetime | None:
-    times = [time_of((job.get("status") or {}).get("startTime")) for job in facts.jobs]
+    times = [time_of(value_at(job, "status", "startTime")) for job in facts.jobs]
     return min((at for at in times if at is not None), default=None)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torchx.errors import AbsentError, StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine.files import expanded, read_file
+from torchx.schedulers.kubernetes.api.objects import value_at
 from torchx.suggestions import did_you_mean
 
 with lazy_imports:
@@ -117,7 +118,7 @@ def load(context: str | None, kubeconfig: str | None = None) -> tuple[Any, str, 
         raise StateError(
             f"{where} cannot be used: {_one_line(error)}", hint="show it: kubectl config view"
         ) from None
-    namespace = (current.get("context") or {}).get("namespace") or "default"
+    namespace = value_at(current, "context", "namespace") or "default"
     return configuration, namespace, f"context {current['name']} of {joined}"
 
 

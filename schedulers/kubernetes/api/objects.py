@@ -17,6 +17,18 @@ _INDEX = re.compile(r"\d{1,6}", re.ASCII)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z", re.ASCII)
 
 
+def value_at(thing: Mapping[str, Any], *path: str) -> Any:
+    """Returns the value at a path in an object; None if a part of the path is absent, null or empty.
+
+    >>> value_at({"status": {"phase": "Running"}}, "status", "phase"), value_at({}, "status", "phase")
+    ('Running', None)
+    """
+    value: Any = thing
+    for name in path:
+        value = (value or {}).get(name)
+    return value
+
+
 def label(thing: Object, key: str) -> str:
     """Returns a label of an object, or an empty string."""
     return str((thing.get("metadata", {}).get("labels") or {}).get(key, ""))
@@ -29,7 +41,7 @@ def annotation(thing: Object, key: str) -> str:
 
 def conditions_of(thing: Object) -> dict[str, Mapping[str, Any]]:
     """Returns the conditions of an object by their types."""
-    return {str(c.get("type")): c for c in (thing.get("status") or {}).get("conditions") or []}
+    return {str(c.get("type")): c for c in value_at(thing, "status", "conditions") or []}
 
 
 def true_conditions(thing: Object) -> dict[str, Mapping[str, Any]]:

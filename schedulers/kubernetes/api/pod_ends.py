@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.objects import value_at
 from torchx.schedulers.kubernetes.manifests.names import ENDED
 
 MAX_PARALLEL = 16
@@ -15,7 +16,7 @@ MAX_PARALLEL = 16
 def end_pod(cluster: Cluster, namespace: str, pod: Object) -> None:
     """Ends a pod by a deadline, which keeps pod and log; deletes a pod without a node."""
     path = path_of("v1", "pods", namespace, pod["metadata"]["name"])
-    if not (pod.get("spec") or {}).get("nodeName"):
+    if not value_at(pod, "spec", "nodeName"):
         cluster.delete(path)
         return
     change = {"metadata": {"annotations": {ENDED: now(cluster)}}, "spec": {"activeDeadlineSeconds": 1}}

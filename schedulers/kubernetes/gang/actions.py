@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import annotation, count_of, deleted, owns, parts_of
+from torchx.schedulers.kubernetes.api.objects import annotation, count_of, deleted, owns, parts_of, value_at
 from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.cancel import close, end_jobs
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of, name_of, originals
@@ -104,7 +104,7 @@ def _have_ended(cluster: Cluster, facts: Facts, mains: list[Object]) -> bool:
     for main in mains:
         if any(owns(main, pod) and not is_over(pod) for pod in facts.pods):
             return False
-        if not is_terminal(job_facts("job", main).state) and not (main.get("spec") or {}).get("suspend"):
+        if not is_terminal(job_facts("job", main).state) and not value_at(main, "spec", "suspend"):
             close(cluster, facts, main)
     return True
 
@@ -116,10 +116,10 @@ def _manifests(facts: Facts, restart: Restart, held_at: str) -> Iterator[Object]
     for main in replaced:
         name, attempt = main["metadata"]["name"], attempt_of(main)
         hosts[name] = name_of(name, attempt, attempt + 1)
-    ttl = (facts.record.get("cfg") or {}).get("ttl")
+    ttl = value_at(facts.record, "cfg", "ttl")
     more = {"ttlSecondsAfterFinished": ttl} if ttl is not None else {}
     run = run_of(restart.used)
-    roles = (facts.record.get("app") or {}).get("roles") or []
+    roles = value_at(facts.record, "app", "roles") or []
     before = {number: ", ".join(before_of(role)) for number, role in enumerate(roles)}
     made = [
         next_job(
@@ -183,7 +183,7 @@ def _begin(cluster: Cluster, facts: Facts, restart: Restart, created: list[Objec
 
 def _start(cluster: Cluster, facts: Facts, job: Object) -> bool:
     """Starts a job, unless it has changed since it was read."""
-    queued = bool((job["metadata"].get("labels") or {}).get(QUEUE))
+    queued = bool(value_at(job["metadata"], "labels", QUEUE))
     start = {} if queued or awaits(job) else {"spec": {"suspend": False}}
     change = {**start, "metadata": {"annotations": {HELD: None}}}
     return cluster.patch_unchanged(_path(facts, job), job, change)

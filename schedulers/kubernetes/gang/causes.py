@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchx.exit_codes import PREFLIGHT_FAILED
-from torchx.schedulers.kubernetes.api.objects import Object, deleted, owns
+from torchx.schedulers.kubernetes.api.objects import Object, deleted, owns, value_at
 from torchx.schedulers.kubernetes.manifests.names import CONTAINER
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.state.attempts import attempts_of, container_of, ended_by_us
@@ -32,7 +32,7 @@ def refusal(rules: RetryRules, pod: Object) -> str:
         pod: a pod that has failed; its status has its last lines.
     """
     attempt = attempts_of(pod, 1)[-1]
-    ended = (container_of(pod).get("state") or {}).get("terminated") or {}
+    ended = value_at(container_of(pod), "state", "terminated") or {}
     lines = lines_of(str(ended.get("message") or "").encode("utf-8", "replace"))
     return rules.refusal(Failure(attempt.exit_code, attempt.signal, attempt.msg, lines, attempt.cause))
 
@@ -46,11 +46,11 @@ def never_retried(facts: Facts) -> set[tuple[int, int]]:
         return set()
     rules = rules_of(facts.record.get("cfg") or {})
     newest = {replica_of(pod): pod for pod in sorted(facts.pods, key=run_of)}
-    by_jobs = [main for main in facts.mains if (main.get("spec") or {}).get("backoffLimitPerIndex")]
+    by_jobs = [main for main in facts.mains if value_at(main, "spec", "backoffLimitPerIndex")]
     return {
         key
         for key, pod in newest.items()
-        if (pod.get("status") or {}).get("phase") == "Failed"
+        if value_at(pod, "status", "phase") == "Failed"
         and any(owns(main, pod) for main in by_jobs)
         and not (deleted(pod) or ended_by_us(pod) or disruption(pod))
         and refusal(rules, pod)

@@ -19,6 +19,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     owns,
     time_of,
     true_conditions,
+    value_at,
 )
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of
 from torchx.schedulers.kubernetes.gang.causes import refusal, rules_of
@@ -150,7 +151,7 @@ class Replay:
         self._causes = rules_of(cfg)
         self._pods = {m["metadata"]["name"]: _newest_pods(facts, m) for m in facts.mains}
         self._limits = RunLimits.of(cfg, (pod for pods in self._pods.values() for pod in pods.values()))
-        self.rules = _rules((facts.record.get("app") or {}).get("roles") or [], facts)
+        self.rules = _rules(value_at(facts.record, "app", "roles") or [], facts)
         used: dict[str | int, int] = dict(used_retries(facts).items())
         backoff = cfg.get("retry_backoff")
         self.gang = Gang(
@@ -272,7 +273,7 @@ class Replay:
             completed, failed = (indexes(status.get(key)) for key in ("completedIndexes", "failedIndexes"))
             noted = taken.noted(main)
             by_hand = set()
-            if not ((main.get("spec") or {}).get("suspend") or _ENDS & true_conditions(main).keys()):
+            if not (value_at(main, "spec", "suspend") or _ENDS & true_conditions(main).keys()):
                 by_hand = taken.deleted_by_hand(main, pods.values())
             rule = self.rules[number]
             for index, ordinal in enumerate(rule.replicas):
@@ -310,7 +311,7 @@ class Replay:
             if attempt.state is not AppState.RUNNING:
                 yield End(at, ordinal, stopped=True)
         elif attempt.state is AppState.FAILED:
-            limit = (main.get("spec") or {}).get("backoffLimitPerIndex") or 0
+            limit = value_at(main, "spec", "backoffLimitPerIndex") or 0
             disrupted = taken.disruption(pod) and taken.spares_disrupted(main)
             if disrupted or (count_of(annotation(pod, FAILURE_COUNT)) or 0) < limit:
                 return  # the Job starts it again
@@ -328,7 +329,7 @@ def _newest_pods(facts: Facts, main: Object) -> dict[int, Object]:
 def _rules(roles: list[Mapping[str, Any]], facts: Facts) -> list[RoleRules]:
     """Returns the rules of all roles; a Job with further attempts restarts its replicas itself."""
     mains = {role_index(main): main for main in facts.mains}
-    by_jobs = {role_index(m) for m in facts.mains if (m.get("spec") or {}).get("backoffLimitPerIndex") != 0}
+    by_jobs = {role_index(m) for m in facts.mains if value_at(m, "spec", "backoffLimitPerIndex") != 0}
     rules: list[RoleRules] = []
     first = 0
     for number, role in enumerate(roles):

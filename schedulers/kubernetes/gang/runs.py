@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torchx.schedulers.kubernetes.api.objects import Object, annotation, indexes, owns, time_of
+from torchx.schedulers.kubernetes.api.objects import Object, annotation, indexes, owns, time_of, value_at
 from torchx.schedulers.kubernetes.gang.records import restart_from
 from torchx.schedulers.kubernetes.limits import DISRUPTIONS, rule_of
 from torchx.schedulers.kubernetes.manifests.names import LATE, RETRIES
@@ -96,13 +96,13 @@ class RunLimits:
         """
         if ended_by_us(pod) or annotation(pod, LATE):
             return False
-        expired = (pod.get("status") or {}).get("reason") == "DeadlineExceeded"
+        expired = value_at(pod, "status", "reason") == "DeadlineExceeded"
         return self.rule.limit is not None and (expired or at >= self.notified_at - ROUNDING)
 
 
 def started_at(pod: Object) -> float:
     """Returns the start of a pod on its node, from which its deadline counts; 0.0 before."""
-    at = time_of((pod.get("status") or {}).get("startTime"))
+    at = time_of(value_at(pod, "status", "startTime"))
     return at.timestamp() if at is not None else 0.0
 
 

@@ -10,7 +10,14 @@ from typing import Any
 
 from torchx import settings
 from torchx.json_limits import MOST_REPLICAS
-from torchx.schedulers.kubernetes.api.objects import Object, annotation, indexes, label, true_conditions
+from torchx.schedulers.kubernetes.api.objects import (
+    Object,
+    annotation,
+    indexes,
+    label,
+    true_conditions,
+    value_at,
+)
 from torchx.schedulers.kubernetes.manifests.names import (
     CANCELLED,
     CANCELLED_CODE,
@@ -35,7 +42,7 @@ def has_runs(main: Object) -> bool:
 
 def count_of_runs(main: Object) -> int:
     """Returns the number of indexes of a Job."""
-    return min(int((main.get("spec") or {}).get("completions") or 0), MOST_REPLICAS)
+    return min(int(value_at(main, "spec", "completions") or 0), MOST_REPLICAS)
 
 
 def has_index(main: Object, index: int) -> bool:
@@ -135,8 +142,8 @@ def run_view(main: Object, index: int, pods: Iterable[Object]) -> tuple[Object, 
     own: Object = {"conditions": conditions, "completedIndexes": "0" if done else ""}
     own |= {"failedIndexes": "0" if failed else "", "active": int(running)}
     if newest is not None:
-        own |= {"startTime": str((begun[0].get("status") or {}).get("startTime") or "")}
-        own |= {"ready": int(running and bool((newest.get("status") or {}).get("phase") == "Running"))}
+        own |= {"startTime": str(value_at(begun[0], "status", "startTime") or "")}
+        own |= {"ready": int(running and bool(value_at(newest, "status", "phase") == "Running"))}
     notes = _annotations(main, index)
     if cancelled:
         notes[CANCELLED] = annotation(main, CANCELLED) or at or annotation(main, CANCELLED_RUNS_AT)
@@ -181,9 +188,9 @@ def _as_replica_0(pod: Object) -> Object:
 
 
 def _exit_code(pod: Object) -> Any:
-    return ((container_of(pod).get("state") or {}).get("terminated") or {}).get("exitCode")
+    return value_at(container_of(pod), "state", "terminated", "exitCode")
 
 
 def _ended_at(pod: Object | None) -> str:
     state = container_of(pod).get("state") or {} if pod is not None else {}
-    return str((state.get("terminated") or {}).get("finishedAt") or "")
+    return str(value_at(state, "terminated", "finishedAt") or "")

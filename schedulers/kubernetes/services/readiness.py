@@ -11,6 +11,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     deleted,
     owns,
     time_of,
+    value_at,
 )
 from torchx.schedulers.kubernetes.manifests.names import LATE, READY
 from torchx.schedulers.kubernetes.objects import Facts, role_index
@@ -91,5 +92,5 @@ def ready_replicas(facts: Facts, rules: Sequence[RoleRules]) -> Iterator[int]:
 def succeeded_at(main: Object, pod: Object | None) -> float:
     """Returns the time when a replica has succeeded, else that of its job, in seconds since the epoch."""
     ended = attempts_of(pod, 1)[-1].ended_at if pod is not None else None
-    at = ended or time_of((main.get("status") or {}).get("completionTime"))
+    at = ended or time_of(value_at(main, "status", "completionTime"))
     return at.timestamp() if at is not None else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torchx.schedulers.kubernetes.api.objects import Object, annotation
+from torchx.schedulers.kubernetes.api.objects import Object, annotation, value_at
 from torchx.schedulers.kubernetes.manifests.escaping import MacroFiller
 from torchx.schedulers.kubernetes.manifests.names import AWAITS
 from torchx.schedulers.kubernetes.objects import RELEASED, Facts
@@ -72,7 +72,7 @@ def before_of(role: Mapping[str, Any]) -> list[str]:
 
 
 def _roles(facts: Facts) -> list[Mapping[str, Any]]:
-    return (facts.record.get("app") or {}).get("roles") or []
+    return value_at(facts.record, "app", "roles") or []
 
 
 def _metadata(role: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     owns,
     time_of,
     true_conditions,
+    value_at,
 )
 from torchx.schedulers.kubernetes.gang.restarts import Replay
 from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, is_ended_by_us, role_index
@@ -89,7 +90,7 @@ class ServiceView:
     def _replica(self, status: ReplicaStatus, number: int) -> ReplicaStatus:
         main = self._mains.get(number)
         if main is not None and awaits(main) and status.state is AppState.SUBMITTED:
-            roles = (self._facts.record.get("app") or {}).get("roles") or []
+            roles = value_at(self._facts.record, "app", "roles") or []
             msg = f"it starts after {', '.join(before_of(roles[number]))}"
             waiting = AttemptStatus(1, AppState.PENDING, msg=msg)
             return replace(status, state=AppState.PENDING, attempts=[waiting])

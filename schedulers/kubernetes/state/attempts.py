@@ -16,6 +16,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     deleted,
     short,
     time_of,
+    value_at,
 )
 from torchx.schedulers.kubernetes.manifests.names import ENDED as ENDED_BY_US
 from torchx.schedulers.kubernetes.manifests.names import LATE, NOTICE, READY
@@ -56,7 +57,7 @@ def live(pod: Object) -> bool:
 
 def is_over(pod: Object) -> bool:
     """Returns True if a pod has ended."""
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return value_at(pod, "status", "phase") in ("Succeeded", "Failed")
 
 
 def ended_by_us(pod: Object) -> bool:
@@ -69,15 +70,15 @@ def finished_after_notice(pod: Object) -> bool:
 
     Its node may be late: the time of the end is not considered.
     """
-    ended = (container_of(pod).get("state") or {}).get("terminated") or {}
+    ended = value_at(container_of(pod), "state", "terminated") or {}
     if ended_by_us(pod) or annotation(pod, LATE) or not count_of(annotation(pod, NOTICE)):
         return False
-    return ended.get("exitCode") == 0 and (pod.get("status") or {}).get("reason") == "DeadlineExceeded"
+    return ended.get("exitCode") == 0 and value_at(pod, "status", "reason") == "DeadlineExceeded"
 
 
 def ended_by_itself(pod: Object) -> bool:
     """Returns True if a pod that torchx ended had failed before, with a code of its own."""
-    ended = (container_of(pod).get("state") or {}).get("terminated") or {}
+    ended = value_at(container_of(pod), "state", "terminated") or {}
     at, marked = time_of(ended.get("finishedAt")), time_of(annotation(pod, ENDED_BY_US))
     own = ended.get("exitCode") not in (None, 0, *_SIGNALLED)
     return own and at is not None and marked is not None and at <= marked
@@ -98,7 +99,7 @@ def attempts_of(
     restarts = int(status.get("restartCount") or 0)
     state = status.get("state") or {}
     attempts = []
-    last = (status.get("lastState") or {}).get("terminated") or {}
+    last = value_at(status, "lastState", "terminated") or {}
     if "exitCode" in last and restarts:
         attempts.append(_ended(pod, last, number + restarts - 1, by_hand))
     if last and "waiting" in state and restarts:
@@ -172,8 +173,8 @@ def _noticed_at(pod: Object, end: datetime | None) -> datetime | None:
         pod: the pod.
         end: the end of its program; None while it runs.
     """
-    deadline = (pod.get("spec") or {}).get("activeDeadlineSeconds")
-    begin = time_of((pod.get("status") or {}).get("startTime"))
+    deadline = value_at(pod, "spec", "activeDeadlineSeconds")
+    begin = time_of(value_at(pod, "status", "startTime"))
     if not (count_of(annotation(pod, NOTICE)) and deadline and begin) or ended_by_us(pod):
         return None
     at = begin + timedelta(seconds=int(deadline))
@@ -232,7 +233,7 @@ def _start_error(message: str) -> str:
 
 def _init_failure(pod: Object) -> str:
     for status in pod.get("status", {}).get("initContainerStatuses") or []:
-        ended = (status.get("state") or {}).get("terminated") or {}
+        ended = value_at(status, "state", "terminated") or {}
         if ended.get("exitCode"):
             more = short(ended.get("message"))
             why = f"its init container `{status.get('name')}` ended with exit {ended['exitCode']}"
@@ -242,7 +243,7 @@ def _init_failure(pod: Object) -> str:
 
 def _memory_limit(pod: Object) -> str:
     for container in pod.get("spec", {}).get("containers") or []:
-        limit = ((container.get("resources") or {}).get("limits") or {}).get("memory")
+        limit = value_at(container, "resources", "limits", "memory")
         if limit:
             return str(limit)
     return ""

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torchx.schedulers.kubernetes.api.objects import Object, annotation, short, time_of, true_conditions
+from torchx.schedulers.kubernetes.api.objects import (
+    Object,
+    annotation,
+    short,
+    time_of,
+    true_conditions,
+    value_at,
+)
 from torchx.schedulers.kubernetes.manifests.names import RESTARTED
 from torchx.schedulers.kubernetes.objects import CANCELLED, CLOSED, is_ended_by_us, role_index
 from torchx.schedulers.kubernetes.state.reasons import JobFacts
@@ -48,7 +55,7 @@ def is_closed(main: Object, condition: Mapping[str, Any]) -> bool:
         main: the job.
         condition: the condition of its end.
     """
-    deadline = (main.get("spec") or {}).get("activeDeadlineSeconds")
+    deadline = value_at(main, "spec", "activeDeadlineSeconds")
     marked = is_ended_by_us(main) or annotation(main, RESTARTED)
     return bool(deadline == CLOSED and marked and condition.get("reason") == "DeadlineExceeded")
 

@@ -9,7 +9,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torchx.json_limits import MOST_REPLICAS
-from torchx.schedulers.kubernetes.api.objects import Object, annotation, count_of, indexes, label, short
+from torchx.schedulers.kubernetes.api.objects import (
+    Object,
+    annotation,
+    count_of,
+    indexes,
+    label,
+    short,
+    value_at,
+)
 from torchx.schedulers.kubernetes.manifests.attempt_number import earlier_attempts
 from torchx.schedulers.kubernetes.manifests.names import (
     ATTEMPT,
@@ -52,13 +60,13 @@ class Member:
 
 def members_of(facts: Facts, record: Mapping[str, Any]) -> list[Member]:
     """Returns all replicas of an application in the order of its roles, from its record, else its jobs."""
-    roles = (record.get("app") or {}).get("roles") or []
+    roles = value_at(record, "app", "roles") or []
     if not roles:
         roles = [
             {
                 "name": label(main, ROLE_NAME) or main["metadata"]["name"],
-                "num_replicas": min((main.get("spec") or {}).get("completions") or 1, MOST_REPLICAS),
-                "max_retries": (main.get("spec") or {}).get("backoffLimitPerIndex"),
+                "num_replicas": min(value_at(main, "spec", "completions") or 1, MOST_REPLICAS),
+                "max_retries": value_at(main, "spec", "backoffLimitPerIndex"),
             }
             for main in (facts.jobs or facts.mains)
         ]
@@ -100,7 +108,7 @@ def number_of(pod: Object, place: int) -> int:
         place: the number of known older pods of the replica.
     """
     whole, own, _, _ = run_of(pod)
-    containers = (pod.get("spec") or {}).get("containers") or []
+    containers = value_at(pod, "spec", "containers") or []
     earlier = max((earlier_attempts(container.get("env") or []) for container in containers), default=0)
     return max(whole, earlier + own, place) + 1
 
@@ -145,7 +153,7 @@ class Replicas:
         self._cancelled = any(annotation(main, CANCELLED) for main in facts.mains)
         self._events: dict[str, list[Object]] = {}
         for event in facts.events:
-            self._events.setdefault(str((event.get("involvedObject") or {}).get("name")), []).append(event)
+            self._events.setdefault(str(value_at(event, "involvedObject", "name")), []).append(event)
         self._refused = _refused(facts)
         self._notes = {
             (role_index(main) or 0, index): why
@@ -157,9 +165,7 @@ class Replicas:
             for job in facts.earlier
             for index, why in taken.noted(job).items()
         }
-        self._suspended = {
-            role_index(main) or 0 for main in facts.mains if (main.get("spec") or {}).get("suspend")
-        }
+        self._suspended = {role_index(main) or 0 for main in facts.mains if value_at(main, "spec", "suspend")}
         self._disruptions: dict[tuple[int, int], str] = {}
         self._by_hand = {
             name
@@ -198,7 +204,7 @@ class Replicas:
             id=member.replica,
             state=state,
             role=member.role,
-            hostname=str((newest.get("spec") or {}).get("nodeName") or ""),
+            hostname=str(value_at(newest, "spec", "nodeName") or ""),
             structured_error_msg=_error_file(newest),
             attempts=attempts,
             max_attempts=member.max_attempts,
@@ -334,7 +340,7 @@ def _is_of(main: Object, pod: Object) -> bool:
 def _has_run(pod: Object) -> bool:
     status = container_of(pod)
     state = status.get("state") or {}
-    ended = (state.get("terminated") or {}).get("startedAt")
+    ended = value_at(state, "terminated", "startedAt")
     return bool(status.get("restartCount") or "running" in state or ended)
 
 
@@ -351,7 +357,7 @@ def _refused(facts: Facts) -> dict[tuple[int, int], str]:
 
 def _error_file(pod: Object) -> str:
     """Returns the error file in the termination message of a replica, as JSON text."""
-    ended = (container_of(pod).get("state") or {}).get("terminated") or {}
+    ended = value_at(container_of(pod), "state", "terminated") or {}
     text = str(ended.get("message") or "")
     if not ended.get("exitCode") or not text.startswith("{"):
         return NONE

@@ -14,6 +14,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     short,
     time_of,
     true_conditions,
+    value_at,
 )
 from torchx.schedulers.kubernetes.manifests.names import DISRUPTED, ENDED, JOB_COMPLETION_INDEX
 from torchx.specs.status import EndCause
@@ -33,7 +34,7 @@ _DISRUPTIONS = {
 
 def node_of(pod: Object) -> str:
     """Returns the name of a pod's node, or an empty string."""
-    return str((pod.get("spec") or {}).get("nodeName") or "")
+    return str(value_at(pod, "spec", "nodeName") or "")
 
 
 def disruption(pod: Object) -> str:
@@ -65,7 +66,7 @@ def taken_away(pod: Object, *, by_hand: bool = False) -> str:
 def cause_of(pod: Object) -> EndCause:
     """Returns the cause of the disruption of a pod."""
     condition = true_conditions(pod).get("DisruptionTarget")
-    evicted = (pod.get("status") or {}).get("reason") == "Evicted"
+    evicted = value_at(pod, "status", "reason") == "Evicted"
     if condition is not None and condition.get("reason") == "PreemptionByScheduler":
         return EndCause.PREEMPTED
     if evicted or condition is not None:
@@ -75,7 +76,7 @@ def cause_of(pod: Object) -> EndCause:
 
 def spares_disrupted(job: Object) -> bool:
     """Returns True if a job ignores disruptions; jobs of version 0.1.0 count them as failures."""
-    rules = ((job.get("spec") or {}).get("podFailurePolicy") or {}).get("rules") or []
+    rules = value_at(job, "spec", "podFailurePolicy", "rules") or []
     return any(rule.get("action") == "Ignore" and rule.get("onPodConditions") for rule in rules)
 
 
@@ -94,9 +95,9 @@ def deleted_by_hand(job: Object, pods: Iterable[Object]) -> set[str]:
         spared = disruption(pod) or annotation(pod, ENDED)
         if deleted(pod) and not spared:
             deleting[str(pod["metadata"].get("name"))] = str(pod["metadata"]["deletionTimestamp"])
-        elif (pod.get("status") or {}).get("phase") == "Failed" and not spared:
+        elif value_at(pod, "status", "phase") == "Failed" and not spared:
             failed = True
-    if (job.get("spec") or {}).get("maxFailedIndexes") != 0:
+    if value_at(job, "spec", "maxFailedIndexes") != 0:
         return set(deleting)
     first = min(deleting.values(), default="")
     return set() if failed else {name for name, at in deleting.items() if at == first}
@@ -104,10 +105,10 @@ def deleted_by_hand(job: Object, pods: Iterable[Object]) -> set[str]:
 
 def not_ready(pod: Object) -> bool:
     """Returns True if a pod's containers run but its condition is not ready: its node may be lost."""
-    if (pod.get("status") or {}).get("phase") != "Running" or not node_of(pod):
+    if value_at(pod, "status", "phase") != "Running" or not node_of(pod):
         return False
     ready = conditions_of(pod).get("Ready", {})
-    containers = (pod.get("status") or {}).get("containerStatuses") or []
+    containers = value_at(pod, "status", "containerStatuses") or []
     runs = bool(containers) and all(
         c.get("ready") and "running" in (c.get("state") or {}) for c in containers
     )
@@ -163,7 +164,7 @@ def note_key(pod: Object) -> str:
 
 def noted(main: Object) -> dict[int, list[str]]:
     """Returns the noted disruptions of a job's pods by replica."""
-    notes = (main.get("metadata") or {}).get("annotations") or {}
+    notes = value_at(main, "metadata", "annotations") or {}
     result: dict[int, list[tuple[str, str]]] = {}
     for key, text in notes.items():
         index = str(key).removeprefix(DISRUPTED).partition("-")[0]
@@ -185,7 +186,7 @@ def was_disrupted(notes: Iterable[str] | None, pod: Object | None) -> bool:
         return False
     if pod is not None and (disruption(pod) or count_before(pod)):
         return True
-    if pod is not None and (pod.get("status") or {}).get("reason") == "Evicted":
+    if pod is not None and value_at(pod, "status", "reason") == "Evicted":
         return False  # it has exceeded its own limit
     return any(note != BY_HAND for note in notes or ())
 
