@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 Check = Callable[[Any, str], Any]
 """Returns a checked value; takes the value and the name of its field."""
+
+Kind = TypeVar("Kind")
 
 LATEST = 250_000_000_000.0
 """Latest valid time in seconds since the epoch; later ones cannot be converted to every time zone."""
@@ -21,15 +23,20 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _SIGNAL = re.compile(r"SIG(?:[A-Z]{2,12}[0-9]{0,2}|[0-9]{1,3})")
 
 
+def _typed(value: Any, name: str, kind: type[Kind], expected: str) -> Kind:
+    if not isinstance(value, kind):
+        raise TypeError(f"`{name}` is not {expected}")
+    return value
+
+
 def text(value: Any, name: str) -> str:
     """Returns a text for display; replaces lone surrogates.
 
     Raises:
         TypeError: it is not a string.
     """
-    if not isinstance(value, str):
-        raise TypeError(f"`{name}` is not a string")
-    return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+    string = _typed(value, name, str, "a string")
+    return string if string.isascii() else string.encode("utf-8", "replace").decode("utf-8")
 
 
 def handle_text(value: Any, name: str) -> str:
@@ -39,11 +46,10 @@ def handle_text(value: Any, name: str) -> str:
         TypeError: it is not a string.
         ValueError: it has line breaks or other control characters.
     """
-    if not isinstance(value, str):
-        raise TypeError(f"`{name}` is not a string")
-    if _CONTROL.search(value):
+    string = _typed(value, name, str, "a string")
+    if _CONTROL.search(string):
         raise ValueError(f"`{name}` has control characters")
-    return value
+    return string
 
 
 def system_text(value: Any, name: str) -> str:
@@ -53,11 +59,10 @@ def system_text(value: Any, name: str) -> str:
         TypeError: it is not a string.
         ValueError: it cannot be encoded.
     """
-    if not isinstance(value, str):
-        raise TypeError(f"`{name}` is not a string")
-    if not value.isascii():
-        value.encode("utf-8", "surrogateescape")
-    return value
+    string = _typed(value, name, str, "a string")
+    if not string.isascii():
+        string.encode("utf-8", "surrogateescape")
+    return string
 
 
 def system_texts(value: Any, name: str) -> list[str]:
@@ -67,9 +72,7 @@ def system_texts(value: Any, name: str) -> list[str]:
         TypeError: it is not a list of strings.
         ValueError: one of them cannot be encoded.
     """
-    if not isinstance(value, list):
-        raise TypeError(f"`{name}` is not a list")
-    return [system_text(item, name) for item in value]
+    return [system_text(item, name) for item in sequence(value, name)]
 
 
 def environment(value: Any, name: str) -> dict[str, str]:
@@ -79,9 +82,7 @@ def environment(value: Any, name: str) -> dict[str, str]:
         TypeError: it is not a mapping of strings to strings.
         ValueError: one of them cannot be encoded.
     """
-    if not isinstance(value, dict):
-        raise TypeError(f"`{name}` is not an object")
-    return {system_text(key, name): system_text(item, name) for key, item in value.items()}
+    return {system_text(key, name): system_text(item, name) for key, item in mapping(value, name).items()}
 
 
 def timestamp(value: Any, name: str) -> float:
@@ -141,11 +142,10 @@ def signal_name(value: Any, name: str) -> str | None:
     """
     if value is None:
         return None
-    if not isinstance(value, str):
-        raise TypeError(f"`{name}` is not a string")
-    if not _SIGNAL.fullmatch(value):
+    string = _typed(value, name, str, "a string")
+    if not _SIGNAL.fullmatch(string):
         raise ValueError(f"`{name}` is not the name of a signal")
-    return value
+    return string
 
 
 def mapping(value: Any, name: str) -> Mapping[str, Any]:
@@ -154,9 +154,7 @@ def mapping(value: Any, name: str) -> Mapping[str, Any]:
     Raises:
         TypeError: it is not an object.
     """
-    if not isinstance(value, dict):
-        raise TypeError(f"`{name}` is not an object")
-    return value
+    return _typed(value, name, dict, "an object")
 
 
 def sequence(value: Any, name: str) -> list[Any]:
@@ -165,9 +163,7 @@ def sequence(value: Any, name: str) -> list[Any]:
     Raises:
         TypeError: it is not a list.
     """
-    if not isinstance(value, list):
-        raise TypeError(f"`{name}` is not a list")
-    return value
+    return _typed(value, name, list, "a list")
 
 
 def flag(value: Any, name: str) -> bool:
@@ -176,9 +172,7 @@ def flag(value: Any, name: str) -> bool:
     Raises:
         TypeError: it is not true or false.
     """
-    if not isinstance(value, bool):
-        raise TypeError(f"`{name}` is not true or false")
-    return value
+    return _typed(value, name, bool, "true or false")
 
 
 def or_none(check: Check) -> Check:
