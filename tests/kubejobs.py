@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from support import wait_until
@@ -58,3 +59,7 @@ def until_all_run(scheduler: KubernetesScheduler, app_id: str) -> DescribeAppRes
 
 def until_ended(scheduler: KubernetesScheduler, app_id: str) -> DescribeAppResponse:
     return until(scheduler, app_id, lambda response: is_terminal(response.state), f"{app_id} has ended")
+
+
+def until_file(file: Path, then: str) -> str:
+    return f"while [ ! -e {file} ]; do sleep 0.05; done; {then}"

@@ -48,6 +48,7 @@ class Fault:
         times: how often.
         body: what is answered.
         headers: further headers of the answer.
+        after: seconds until it is answered.
     """
 
     method: str
@@ -56,6 +57,7 @@ class Fault:
     times: int = 1
     body: Object | None = None
     headers: tuple[tuple[str, str], ...] = ()
+    after: float = 0.0
 
 
 class FakeCluster:
@@ -195,6 +197,7 @@ class Handler(Streams):
             fault.times -= 1
             if fault.times <= 0:
                 cluster.faults.remove(fault)
+            cluster.stopping.wait(fault.after)
             if isinstance(fault.do, int):
                 self._answer(
                     fault.do,

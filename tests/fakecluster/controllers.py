@@ -246,6 +246,9 @@ class Controllers:
         old = [j for j in mine if j["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] != run]
         for job in old:
             delete(self._store, jobs_at, job)
+        restarting = condition("RestartingJobSet", "RestartingJobSet", "", str(bool(old)))
+        if run != "0":  # facts 1.36: new in its versions after 0.12
+            self._store.update(collection, name, lambda found: set_condition(found["status"], restarting))
         if old:
             return
         suspend = bool(jobset["spec"].get("suspend"))
@@ -263,14 +266,16 @@ class Controllers:
         def change(found: Object) -> None:
             status = found.setdefault("status", {})
             if failed and int(run) < policy.get("maxRestarts", 0):
-                status["restarts"] = int(run) + 1
+                status["restarts"] = status["restartsCountTowardsMax"] = int(run) + 1
             elif failed:
                 message = f"jobset failed (first failed job: {failed[0]['metadata']['name']})"
                 set_condition(status, condition("Failed", "FailedJobs", message))
+                status["terminalState"] = "Failed"
             elif len(done) == len(jobset["spec"]["replicatedJobs"]):
                 set_condition(
                     status, condition("Completed", "AllJobsCompleted", "jobset completed successfully")
                 )
+                status["terminalState"] = "Completed"
             elif suspend or any(c["type"] == "Suspended" for c in status.get("conditions") or []):
                 reason = "SuspendedJobs" if suspend else "ResumeJobs"
                 set_condition(status, condition("Suspended", reason, "", str(suspend)))

@@ -21,6 +21,10 @@ LAG = 0.05
 """Seconds by which the phase of a pod is behind the state of its container; about one on a real cluster."""
 CPUS = 64
 NODES, NAME = "/api/v1/nodes", "node-1"
+MOUNT_FAILED = (
+    'MountVolume.SetUp failed for volume "kube-api-access-x" : failed to fetch token: serviceaccounts '
+    '"default" is forbidden: node requested token bound to a pod scheduled on a different node'
+)
 PAST_DEADLINE = "Pod was active on the node longer than the specified deadline"
 
 
@@ -55,6 +59,8 @@ class Node:
         self._due: set[str] = set()
         self.lost = threading.Event()
         self.creation = 0.0
+        self.mounts = threading.Event()  # while it is cleared, no volume can be mounted
+        self.mounts.set()
         self._creating: set[str] = set()
         self._threads: list[threading.Thread] = []
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -168,6 +174,7 @@ class Node:
         self._store.update(collection, name, lambda p: p["spec"].update(nodeName=NAME))
         self._store.update(collection, name, lambda p: p["status"].update(startTime=now()))
         self._state(collection, name, {"waiting": {"reason": "ContainerCreating"}})
+        self._mount(collection, pod)
         if "nosuch" in container["image"]:
             image = container["image"]
             reported = (
@@ -242,6 +249,23 @@ class Node:
         reason = "Completed" if code == 0 else "Error"
         over = {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now()}
         self._finish(collection, name, {**over, **({"message": reported} if reported else {})})
+
+    def _mount(self, collection: str, pod: Object) -> None:
+        """Waits for the volume of the service account (facts 1.36: it fails for seconds under load)."""
+        if self.mounts.is_set():
+            return
+        name = pod["metadata"]["name"]
+        event = {
+            "metadata": {"generateName": f"{name}."},
+            "involvedObject": {"kind": "Pod", "name": name},
+            "type": "Warning",
+            "reason": "FailedMount",
+            "message": MOUNT_FAILED,
+            "lastTimestamp": now(),
+        }
+        self._store.create(f"{collection[: -len('pods')]}events", event)
+        while not (self.mounts.wait(0.05) or self.stop.is_set()):
+            pass
 
     def _has_ended(self, process: subprocess.Popen[bytes], seconds: float) -> bool:
         return self.stop.wait(seconds) or process.poll() is not None

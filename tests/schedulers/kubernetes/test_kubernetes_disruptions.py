@@ -14,7 +14,8 @@ from fakecluster import FakeCluster, node
 from fakecluster.cluster import evict
 from fakecluster.controllers import delete
 from fakecluster.objects import ended
-from kubejobs import role, submit, until, until_all_run, until_state
+from kubejobs import role, submit, until, until_all_run, until_file, until_state
+from program import torchx
 from support import wait_until
 
 from torchx.schedulers.kubernetes.api.objects import Object, time_of
@@ -24,7 +25,7 @@ from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.schedulers.kubernetes.status import describe
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.logs import LogQuery
-from torchx.specs.status import AppState, ReplicaStatus
+from torchx.specs.status import AppState, ReplicaStatus, is_terminal
 
 RECORDED = Path(__file__).parents[2] / "resources" / "kubernetes" / "disruptions.json"
 PODS = "/api/v1/namespaces/default/pods"
@@ -339,3 +340,60 @@ def test_a_replica_counts_its_attempts(scheduler: KubernetesScheduler, entrypoin
     app_id = submit(scheduler, again)
     assert scheduler.wait(app_id, timeout=120)
     assert lines(scheduler, app_id, 0) == ["1 of a b\n", "2 of a b\n"]
+
+
+# --- what passes by itself (facts 1.36) ----------------------------------------------------------
+
+
+def test_a_mount_that_failed_for_a_moment_is_no_cause(
+    scheduler: KubernetesScheduler, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    assert cluster.node is not None
+    cluster.node.mounts.clear()
+    fails = until_file(tmp_path / "go", "exit 3")
+    script = f'[ "$JOB_COMPLETION_INDEX" = 0 ] || exec sleep 600; {fails}'
+    app_id = submit(scheduler, role(script, num_replicas=2))
+    until(scheduler, app_id, lambda s: "FailedMount: " in s.msg and "(2 of 2" in s.msg, "both wait")
+    cluster.node.mounts.set()
+    status = until_all_run(scheduler, app_id)
+    assert [status.msg, *(r.attempts[-1].msg for r in replicas(status))] == ["", "", ""]
+    pod = cluster.objects("pods")[1]["metadata"]["name"]
+    cluster.store.update(PODS, pod, lambda found: found["status"].update(phase="Pending"))
+    status = until(scheduler, app_id, lambda s: True, "its events are read again, as a pod waits")
+    assert [r.attempts[-1].msg for r in replicas(status) if r.state is AppState.RUNNING] == [""] * 2
+    cluster.store.update(PODS, pod, lambda found: found["status"].update(phase="Running"))
+    (tmp_path / "go").touch()
+    assert scheduler.wait(app_id, 120.0)
+    found = json.loads(torchx("why", f"kubernetes://torchx/{app_id}", "-o", "json").stdout)
+    assert found["cause"]["evidence"] == "exit code 3", found
+    assert "Mount" not in json.dumps(found)
+
+
+def test_a_jobset_that_restarts_has_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeCluster(jobsets=True) as cluster:
+        monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig(tmp_path / "kubeconfig")))
+        scheduler = KubernetesScheduler("torchx")
+        script = f'test "$TORCHX_ATTEMPT" = 2 || exit 1; {until_file(tmp_path / "go", "true")}'
+        app_id = submit(scheduler, role(script, num_replicas=2, max_retries=1), kind="jobset")
+        status, seen = glance(scheduler, app_id), set()
+        while [(r.state, r.attempt) for r in replicas(status)] != [(AppState.RUNNING, 2)] * 2:
+            assert not scheduler.wait(app_id, 0.01)
+            status = glance(scheduler, app_id)
+            seen.add(status.state)
+        assert not any(map(is_terminal, seen))
+        (tmp_path / "go").touch()
+        assert until_state(scheduler, app_id, AppState.SUCCEEDED).num_restarts == 1
+        changes = [thing for _, _, path, thing in cluster.store.happened if path.endswith("/jobsets")]
+        reported = [c["status"] for t in changes for c in conditions(t) if c["type"] == "RestartingJobSet"]
+        assert (reported[0], reported[-1]) == ("True", "False")
+        scheduler.close()
+
+
+def conditions(thing: Object) -> list[Object]:
+    return list((thing.get("status") or {}).get("conditions") or [])
+
+
+def glance(scheduler: KubernetesScheduler, app_id: str) -> DescribeAppResponse:
+    found = scheduler.glance(app_id)
+    assert found is not None
+    return found

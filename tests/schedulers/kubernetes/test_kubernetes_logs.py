@@ -230,17 +230,17 @@ HUNG = {
     "message": 'Get "https://10.255.0.2:10250/containerLogs/default/P/main": net/http: TLS handshake timeout',
     "code": 500,
 }
-"""The answer to a request for a log, after ten seconds."""
+"""The answer to a request for a log, after ten seconds (facts 1.36)."""
 
 
-def hang(cluster: FakeCluster, *replicas: int) -> list[str]:
+def hang(cluster: FakeCluster, *replicas: int, after: float = 0.2) -> list[str]:
     """Has the node of some replicas hang; returns the paths of their logs."""
     paths = []
     for pod in cluster.objects("pods"):
         if int(pod["metadata"]["annotations"][INDEX]) in replicas:
             name = pod["metadata"]["name"]
             cluster.store.update(PODS, name, lambda found: found["spec"].update(nodeName="node-2"))
-            cluster.fault("GET", f"/pods/{name}/log", 500, times=10**6, body=HUNG)
+            cluster.fault("GET", f"/pods/{name}/log", 500, times=10**6, body=HUNG, after=after)
             paths.append(f"GET {PODS}/{name}/log")
     return paths
 
@@ -265,6 +265,27 @@ def test_lines_of_other_nodes_are_shown(
     assert found == [0, 3] or (tail and found in ([0], [3]))
     asked = sum(cluster.asked.count(path) for path in paths)
     assert asked == 1 or (tail and asked == 2), "once per node; the last lines are read in parallel"
+
+
+@pytest.mark.long
+def test_a_hung_node_holds_other_lines_up_once(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+    app_id = submit(scheduler, role("echo up $JOB_COMPLETION_INDEX; sleep 600", num_replicas=4))
+    until_all_run(scheduler, app_id)
+    paths = hang(cluster, 1, 2, after=10.0)
+    cluster.asked.clear()
+    lines: list[LogChunk] = []
+    with pytest.raises(ClusterError, match=r"lines of worker/1, worker/2 are missing: the node of"):
+        lines.extend(scheduler.log_chunks(app_id, LogQuery()))
+    assert sorted(chunk.replica for chunk in lines) == [0, 3]
+    assert sum(cluster.asked.count(path) for path in paths) == 1, "10 s, not 20 s"
+    cluster.faults.clear()
+    hang(cluster, 1, 2, after=2.0)
+    following = Following(scheduler, app_id, LogQuery(follow=True))
+    following.until("up 0")
+    following.until("up 3")
+    scheduler.cancel(app_id)
+    with pytest.raises(ClusterError, match=r"lines of worker/1, worker/2 are missing"):
+        following.end()
 
 
 def test_a_lost_node_does_not_end_following(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:

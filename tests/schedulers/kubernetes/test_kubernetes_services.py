@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from fakecluster import FakeCluster, probes, store
-from kubejobs import app, role, submit, until, until_ended
+from kubejobs import app, role, submit, until, until_ended, until_file
 from program import answer, torchx
 from support import wait_until
 
@@ -26,10 +26,6 @@ from torchx.specs.status import AppState
 HELD = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
 """A program that runs until it gets TERM."""
 ENDS = {"exit 0": "exit 0", "failure": "exit 3", "kill": "kill -9 $$$$"}
-
-
-def until_file(file: Path, then: str) -> str:
-    return f"while [ ! -e {file} ]; do sleep 0.05; done; {then}"
 
 
 def states(status: DescribeAppResponse) -> dict[str, list[str]]:
