@@ -89,6 +89,11 @@ def _job_notes(app: AppDef, cfg: RunOptions) -> Iterator[str]:
     single = [role for role in retried if not restarts_by_torchx(app, role, cfg)]
     if single and needs_lines(cfg):
         yield f"a Job considers exit codes and signals only, not other causes of retries ({_roles(single)})"
+    elif single and cfg.get("no_retry_on") is None:
+        yield (
+            "a Job also retries usage, import and syntax errors and full disks, unless an attached run, "
+            f"`torchx wait` or `torchx log -f` ends it first ({_roles(single)})"
+        )
     whole = [role for role in retried if role.retry_policy is RetryPolicy.APPLICATION and role not in single]
     if single and whole:
         yield f"after a restart of all roles, the retries of single replicas count from 0 ({_roles(single)})"

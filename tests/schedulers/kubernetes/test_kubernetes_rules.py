@@ -88,7 +88,9 @@ def test_volcano_restarts_and_gathers_as_requested() -> None:
 @pytest.mark.parametrize(
     ("app", "cfg", "kind", "words"),
     [
-        (AppDef("a", [role(max_retries=1)]), {}, "job", []),
+        (AppDef("a", [role(max_retries=1)]), {}, "job", ["also retries usage, import and syntax errors"]),
+        (AppDef("a", [role(max_retries=1)]), {"no_retry_on": ["3"]}, "job", []),
+        (AppDef("a", [role(max_retries=1)]), {"no_retry_on": ["none"]}, "job", []),
         (AppDef("a", [role(max_retries=1, num_replicas=2)]), {}, "job", []),
         (
             AppDef(
