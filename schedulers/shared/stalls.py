@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from torchx.jobs import shape
 from torchx.jobs.events import read_events
-from torchx.jobs.paths import LogPaths
 from torchx.scheduling.stalls import StallReport, stalled_for
 
 STALLED, PROGRESS, CANCEL = "stalled", "progress", "cancel"
@@ -62,11 +61,6 @@ class StallFolder(NamedTuple):
     def log(self) -> Path:
         """The error output of the programs that write reports, normally empty."""
         return self.path / "errors.log"
-
-    @property
-    def has_report(self) -> bool:
-        """Whether stacks have been written."""
-        return LogPaths(self.path).stacks.is_file()
 
     def read(self) -> StallHistory:
         """Returns the recorded stalls; skips damaged events."""

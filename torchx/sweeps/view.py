@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 from torchx.errors import StateError
 from torchx.jobs.record import damaged
 from torchx.machine import locks
+from torchx.schedulers.shared.listing import local_time as local_time
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs.status import AppState, FirstFailure
 from torchx.sweeps import after, progress
@@ -61,12 +61,6 @@ class Sweep:
         return AppState.CANCELLED if counts.get("CANCELLED") else AppState.SUCCEEDED
 
     @property
-    def started(self) -> float | None:
-        """The start of the first run, seconds since the epoch, by the clock of now while runs are active."""
-        started = self.progress.started
-        return started if started is None or self.has_ended else started + self.progress.clock_step
-
-    @property
     def blocked(self) -> str:
         """The applications that the runs wait for; empty if none."""
         return after.waiting(self.header.after, self.progress.met)
@@ -113,11 +107,6 @@ class Sweep:
             return self.progress.reason
         parts = [f"{count:,} {NAMES.get(name, name.lower())}" for name, count in counts.items()]
         return f"{total:,} {'run' if total == 1 else 'runs'}: {', '.join(parts)}"
-
-
-def local_time(seconds: float | None) -> datetime | None:
-    """Returns seconds since the epoch as a local time."""
-    return None if seconds is None else datetime.fromtimestamp(seconds).astimezone()
 
 
 NAMES = {"PENDING": "waiting"}
@@ -173,6 +162,8 @@ def _load(paths: SweepPaths) -> Sweep:
 
         progress.read(paths, apply)
         runs.clock_step = state.clock_step
+        if state.started is not None and state.done is None:
+            state.started += state.clock_step
     except OSError as error:
         raise damaged(paths.journal, error.strerror) from error
     finally:

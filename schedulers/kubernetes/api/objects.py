@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -113,28 +113,19 @@ def owns(main: Object, pod: Object) -> bool:
     return any(owner.get("uid") == main["metadata"].get("uid") for owner in owners)
 
 
-def owned_pods(jobs: Iterable[Object], pods: Iterable[Object]) -> list[Object]:
+def owned_pods(jobs: Sequence[Object], pods: Iterable[Object]) -> list[Object]:
     """Returns the pods of some jobs; others may have copies of their labels."""
-    uids = {job["metadata"].get("uid") for job in jobs}
-    return [
-        pod
-        for pod in pods
-        if any(owner.get("uid") in uids for owner in pod["metadata"].get("ownerReferences") or [])
-    ]
+    return [pod for pod in pods if any(owns(job, pod) for job in jobs)]
 
 
-def parts_of(jobs: Iterable[Object], things: Iterable[Object]) -> list[Object]:
+def parts_of(jobs: Sequence[Object], things: Sequence[Object]) -> list[Object]:
     """Returns the services, maps and secrets of some jobs; others may have copies of their labels.
 
-    Without the right to change them, a submission sets no owners. Then they are older than all jobs, or have
-    the name of the host of a later attempt.
+    Without the right to change them, a submission sets no owners. Then they are older than all jobs.
     """
-    jobs, things = list(jobs), list(things)
     oldest = min(map(created, jobs), default="")
-    hosts = {f"{job['metadata']['name']}-0" for job in jobs}
     unowned = [thing for thing in things if not thing["metadata"].get("ownerReferences")]
-    own = [each for each in unowned if created(each) <= oldest or each["metadata"]["name"] in hosts]
-    return owned_pods(jobs, things) + own
+    return owned_pods(jobs, things) + [thing for thing in unowned if created(thing) <= oldest]
 
 
 def created(thing: Object) -> str:

@@ -134,7 +134,8 @@ def _manifests(facts: Facts, restart: Restart, held_at: str) -> Iterator[Object]
         )
         for main in replaced
     ]
-    yield from (rank0_service(job) for job in made if _role(job) == 0)
+    owners = [_owner(main) for main in replaced]
+    yield from (rank0_service(job, owners) for job in made if _role(job) == 0)
     yield from made
 
 

@@ -108,11 +108,12 @@ def next_job(
     }
 
 
-def rank0_service(job: Object) -> Object:
+def rank0_service(job: Object, owners: list[Object]) -> Object:
     """Returns the service that makes rank 0 reachable under the host name of an attempt of the first role.
 
     Args:
         job: the manifest of the job of that attempt.
+        owners: the jobs of the attempt before.
     """
     metadata = job["metadata"]
     common = {key: value for key, value in metadata["labels"].items() if not _is_of_role(key)}
@@ -125,7 +126,12 @@ def rank0_service(job: Object) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": f"{metadata['name']}-0", "namespace": metadata["namespace"], "labels": common},
+        "metadata": {
+            "name": f"{metadata['name']}-0",
+            "namespace": metadata["namespace"],
+            "labels": common,
+            "ownerReferences": owners,
+        },
         "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": first},
     }
 
