@@ -16,6 +16,9 @@ LONGEST_ERROR_FILE = 1 << 16
 KILLED = "by another process, a limit or the kernel, e.g. out of memory"
 """The reason to show for a process that a SIGKILL of unknown origin has ended."""
 
+TIMED_OUT = 124
+"""The exit code of commands about an application that has reached its time limit, and of a wait in vain."""
+
 PREFLIGHT_FAILED = 94
 """The exit code of a replica whose program was not started, as a check before it failed."""
 

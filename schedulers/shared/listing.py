@@ -9,7 +9,7 @@ from torchx import settings
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.responses import NOT_SET
 from torchx.specs.app_metadata import tags_of
-from torchx.specs.status import AppState
+from torchx.specs.status import AppState, code_of
 
 
 def row_of(
@@ -28,10 +28,9 @@ def row_of(
         app_handle: its handle (default: the runner sets it).
     """
     first = status.first_failure
-    if status.state is not AppState.FAILED:
-        exit_code = 0 if status.state is AppState.SUCCEEDED else None
-    elif exit_code is None and first is not None:
-        exit_code = first.result
+    if status.state is not AppState.FAILED or exit_code is None:
+        failed = first if status.state is AppState.FAILED else None
+        exit_code = code_of(status.state, status.cause, failed)
     return ListAppResponse(
         app_id=status.app_id,
         app_handle=app_handle,

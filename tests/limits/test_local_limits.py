@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from local import describe, ended, handle, paths, scheduler, sh, submit
-from program import torchx
+from program import answer, torchx
 from support import wait_until
 
 from torchx.schedulers.shared.notice import NOTICE_SCRIPT
@@ -169,3 +169,14 @@ def test_the_script_of_nodes_and_containers_does_the_same(tmp_path: Path, text: 
             assert program.wait(120) == 0
             assert sender.wait(120) == 0
     assert out.read_text() == "first\nsecond\n"
+
+
+def test_a_time_limit_ends_with_exit_code_124() -> None:
+    limit = ["-cfg", "time_limit=0.3s"]
+    assert torchx("run", *limit, "utils.sh", "exec sleep 60").returncode == 124
+    assert torchx("wait", "@last").returncode == 124
+    assert torchx("attach", "@last").returncode == 124
+    assert json.loads(torchx("wait", "@last", "-o", "json").stdout)[0]["exit_code"] == 124
+    assert answer("list", "-o", "json")[0]["exit_code"] == 124
+    assert torchx("run", "--each", "x=1", *limit, "utils.sh", "sleep 60; echo {x}").returncode == 124
+    assert answer("results", "@last", "-o", "json")[0]["exit_code"] == 124

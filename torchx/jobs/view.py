@@ -9,7 +9,7 @@ from typing import Any
 
 from torchx.end_causes import EndCause
 from torchx.errors import StateError
-from torchx.exit_codes import KILLED, result_of
+from torchx.exit_codes import KILLED, TIMED_OUT, result_of
 from torchx.jobs import shape
 from torchx.jobs.events import read_events
 from torchx.jobs.paths import JobPaths
@@ -181,6 +181,8 @@ class JobView:
         """The exit code of the job, as a shell reports it, or None if it runs or has none."""
         if self.state == "SUCCEEDED":
             return 0
+        if self.state == "FAILED" and self.cause is EndCause.TIME_LIMIT:
+            return TIMED_OUT
         failed = self.failed_attempt
         result = None if failed is None else result_of(failed[1].exit_code, failed[1].signal)
         return 1 if result == 0 else result  # 0: a service that ended while it was needed

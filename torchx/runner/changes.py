@@ -13,7 +13,15 @@ from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.events import AppEvent, Readiness
 from torchx.scheduling.limits import LimitRule
 from torchx.scheduling.usage import AppUsage
-from torchx.specs.status import AppState, AttemptStatus, EndCause, ReplicaStatus, RoleStatus, is_terminal
+from torchx.specs.status import (
+    AppState,
+    AttemptStatus,
+    EndCause,
+    ReplicaStatus,
+    RoleStatus,
+    code_of,
+    is_terminal,
+)
 
 Key = tuple[str, str, int | None, int | None]
 """Kind, role, replica, and attempt of an event."""
@@ -228,6 +236,5 @@ def _message(described: DescribeAppResponse) -> str:
 
 
 def _result(described: DescribeAppResponse) -> dict[str, Any]:
-    first = described.first_failure
-    code = 0 if described.state is AppState.SUCCEEDED else first.result if first is not None else None
+    code = code_of(described.state, described.cause, described.first_failure)
     return {"state": described.state.name, **({} if code is None else {"exit_code": code})}

@@ -23,7 +23,7 @@ from torchx.machine.outage import Outage
 from torchx.notifications.store import END, STALL, Store
 from torchx.scheduling.responses import DescribeAppResponse
 from torchx.specs.handles import parse_app_handle
-from torchx.specs.status import AppState, is_terminal
+from torchx.specs.status import code_of, is_terminal
 from torchx.supervisor.process import report_ready, restart_later, separate
 
 with lazy_imports:  # the submitting command waits only for the others
@@ -138,13 +138,12 @@ def payload_of(handle: str, ended: DescribeAppResponse, message: str = "") -> di
     where = (
         None if first is None else {"role": first.role, "replica": first.replica, "attempt": first.attempt}
     )
-    code = 0 if ended.state is AppState.SUCCEEDED else first.result if first is not None else None
     return payload.make(
         name=ended.name or ended.app_id,
         handle=handle,
         state=ended.state.name,
         message=message or str(ended.msg) or (first.msg if first is not None else ""),
-        exit_code=code,
+        exit_code=code_of(ended.state, ended.cause, first),
         first_failure=where,
         times=(_seconds(ended.submitted_at), _seconds(ended.started_at), _seconds(ended.ended_at)),
     )

@@ -11,7 +11,7 @@ from typing import Any
 from torchx.end_causes import EndCause as EndCause
 from torchx.end_causes import Reason as Reason
 from torchx.errors import TorchxError
-from torchx.exit_codes import result_of
+from torchx.exit_codes import TIMED_OUT, result_of
 from torchx.lazy import lazy_imports
 
 with lazy_imports:
@@ -138,6 +138,22 @@ def failure_of(role: str, replica: int, attempt: AttemptStatus) -> FirstFailure:
     return FirstFailure(
         role, replica, attempt.number, attempt.exit_code, attempt.signal, attempt.msg, attempt.cause
     )
+
+
+def code_of(state: AppState, cause: EndCause | None, first: FirstFailure | None) -> int | None:
+    """Returns the exit code of an application; None if it is unknown.
+
+    0 if it succeeded, 124 if it reached its time limit, else that of the replica that failed first.
+
+    >>> code_of(AppState.FAILED, EndCause.TIME_LIMIT, None), code_of(AppState.CANCELLED, None, None)
+    (124, None)
+    """
+    if state is AppState.SUCCEEDED:
+        return 0
+    causes = (cause, None if first is None else first.cause)
+    if state is AppState.FAILED and EndCause.TIME_LIMIT in causes:
+        return TIMED_OUT
+    return None if first is None else first.result
 
 
 @dataclass

@@ -17,7 +17,7 @@ from torchx.scheduling.pace import pause_after
 from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal
-from torchx.specs.status import AppState, is_terminal
+from torchx.specs.status import AppState, code_of, is_terminal
 
 if TYPE_CHECKING:
     from torchx.scheduling.usage import AppUsage
@@ -176,7 +176,7 @@ def end_entry(number: int, end: Ended) -> dict[str, Any]:
 def ended(described: DescribeAppResponse) -> Ended:
     """Returns the end of a run from its status."""
     first = described.first_failure
-    code = 0 if described.state is AppState.SUCCEEDED else first.result if first is not None else None
+    code = code_of(described.state, described.cause, first)
     message = str(described.msg) or (first.msg if first is not None else "")
     return Ended(
         described.state.name,

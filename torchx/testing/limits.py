@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from torchx.errors import UsageError
+from torchx.exit_codes import TIMED_OUT
 from torchx.runner.changes import changes
 from torchx.scheduling.base import DescribeAppResponse, Reports, Scheduler
 from torchx.scheduling.events import AppEvent
-from torchx.specs.status import AppState
+from torchx.specs.status import AppState, code_of
 from torchx.testing.harness import Ability, Harness
 
 
@@ -40,6 +41,7 @@ class LimitConformance(Harness):
         assert ended.state is AppState.FAILED
         first = ended.first_failure
         assert "time limit" in ended.msg + (first.msg if first is not None else ""), "it is the named cause"
+        assert code_of(ended.state, ended.cause, first) == TIMED_OUT
         assert self.until_ended(scheduler, again).state is AppState.SUCCEEDED
 
     def test_events_of_requeue_are_those_of_every_engine(self, scheduler: Scheduler[Any]) -> None:

@@ -16,6 +16,7 @@ from mcp.server.stdio import stdio_server
 
 from torchx.errors import TorchxError, UsageError
 from torchx.excerpts import plain_line
+from torchx.exit_codes import TIMED_OUT
 from torchx.version import __version__
 from torchx_cli.agents import calls, paging, tools
 from torchx_cli.agents.tools import Tool
@@ -24,7 +25,6 @@ from torchx_cli.terminal.masking import mask_text
 PROGRESS_EVERY = 10.0
 """Seconds between two messages about the progress of a call."""
 
-EXIT_TIMEOUT = 124
 EXIT_NO_ANSWER = 1
 
 INSTRUCTIONS = (
@@ -127,7 +127,7 @@ async def answer(name: str, tool: Tool, arguments: Mapping[str, Any]) -> tuple[A
     if ended.code and _is_error(data):
         return data, True
     paged = paging.page(data, cursor)
-    if ended.code == EXIT_TIMEOUT:
+    if ended.code == TIMED_OUT and any(each["exit_code"] is None for each in data):
         return {"result": paged, "next": "not yet: call this tool again with the same arguments"}, False
     notes = [_line(line) for line in ended.errors.splitlines()] if tool.group == "run" else []
     if notes:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchx.errors import TorchxError, UsageError
+from torchx.exit_codes import TIMED_OUT
 from torchx.lazy import lazy_imports
 from torchx.runner.survey import LateError
 from torchx_cli import conditions
@@ -38,7 +39,6 @@ EXIT_UNMET = 3
 LONGEST_ANSWER = 600.0
 """Maximum seconds to wait for the answer of a scheduler; its own limits are shorter."""
 
-EXIT_TIMEOUT = 124
 """Timed out, as for timeout(1)."""
 
 MOST_CHUNKS = 64
@@ -123,7 +123,7 @@ def _code(outcomes: list[Outcome], condition: str, *, first: bool) -> int:
     if first and any(outcome.met for outcome in outcomes):
         outcomes = [outcome for outcome in outcomes if outcome.met]
     if any(outcome.met is None for outcome in outcomes):
-        return EXIT_TIMEOUT
+        return TIMED_OUT
     if condition != DONE:
         unknown = any(outcome.status is None for outcome in outcomes)
         return 0 if all(outcome.met for outcome in outcomes) else 1 if unknown else EXIT_UNMET

@@ -15,6 +15,7 @@ from torchx.specs.app import AppDef, Role
 from torchx.specs.app_metadata import note_of, tags_of
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.serialize import app_to_dict
+from torchx.specs.status import code_of
 from torchx_cli.again.recorded import RecordedCommand, provenance_of, recorded_command
 from torchx_cli.applications import find
 from torchx_cli.compare.values import GIVEN, Section, Values, compared, named, of_roles
@@ -265,11 +266,10 @@ def _results(sides: Sides, secrets: Sequence[str], runner: Runner, config: Confi
 def _end(side: Side) -> dict[str, Any]:
     status = status_of(side.described)
     first = status.first_failure
-    exit_code = first.result if first is not None else 0 if status.state.name == "SUCCEEDED" else None
     attempts = [len(replica.attempts) for role in status.roles for replica in role.replicas]
     return {
         "state": status.state.name,
-        "exit code": exit_code,
+        "exit code": code_of(status.state, status.cause, first),
         "attempts": max(attempts, default=None),
         "first failure": None if first is None else ending.description(first, status),
         "reason": status.msg or None,

@@ -28,6 +28,7 @@ CODES = {
     "not_allowed": "the server for agents was started without `--allow` for this tool",
     "not_owner": "the application belongs to another user",
     "not_repeatable": "the record is too incomplete to submit the application again",
+    "missing_script": "the script of a role does not exist on this machine",
     "missing_secret": "the record lacks the values of secrets: provide them with `--secret`",
     "not_recorded": "the source of the application is not on record",
     "damaged_record": "the record of the application is damaged",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
 from torchx.specs.handles import parse_app_handle
+from torchx.specs.status import code_of
 from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED, Interrupts
 from torchx_cli.terminal.output import (
     discard_output,
@@ -221,11 +222,12 @@ def print_result(runner: Runner, handle: str, status: AppStatus, *, seen: bool, 
 def exit_code(status: AppStatus) -> int:
     """Returns the exit code for an application.
 
-    0 if it succeeded, else that of the replica that failed first (128 + N for signal N), or 1.
+    0 if it succeeded, 124 if it reached its time limit, else that of the replica that failed first (128 + N
+    for signal N), or 1.
     """
+    result = code_of(status.state, status.cause, status.first_failure)
     if status.state.name == "SUCCEEDED":
         return 0
-    result = status.first_failure.result if status.first_failure is not None else None
     return (result & 0xFF or 1) if result else 1
 
 
