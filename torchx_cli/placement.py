@@ -40,7 +40,7 @@ def placement(request: RunRequest, runner: Runner, config: Config) -> Placement:
 
     workspace = request.workspace
     configured = config.get("cli:run", "workspace")
-    if not workspace and configured is not None and configured.value:
+    if workspace is None and configured is not None and configured.value:
         if runner.takes_workspace(scheduler, requested=False):
             workspace = located(configured).value
         elif runner.takes_workspace(scheduler):
@@ -52,4 +52,4 @@ def placement(request: RunRequest, runner: Runner, config: Config) -> Placement:
             note(
                 f"note: {scheduler} does not support workspaces; the one from {configured.origin} is ignored"
             )
-    return Placement(scheduler, cfg, workspace)
+    return Placement(scheduler, cfg, workspace or "")

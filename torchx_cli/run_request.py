@@ -48,7 +48,8 @@ class RunRequest:
         scheduler: name of the scheduler; empty if the configuration names it.
         scheduler_args: run options, as given on the command line.
         options: run options by name, from JSON.
-        workspace: folders copied with the application: a path, a URL or a YAML mapping.
+        workspace: folders copied with the application: a path, a URL or a YAML mapping; empty for none, also
+            if the configuration has one.
         parent_run_id: the parent run.
         dryrun: show the request without submitting it, if not empty; ``full``: with all files.
         wait: wait until the application has ended.
@@ -73,7 +74,7 @@ class RunRequest:
     scheduler: str = ""
     scheduler_args: list[str] = field(default_factory=list)
     options: dict[str, Any] | None = None
-    workspace: str = ""
+    workspace: str | None = None
     parent_run_id: str = ""
     dryrun: str | bool = ""
     wait: bool = False
@@ -180,7 +181,7 @@ def _from_stdin(data: Mapping[str, Any]) -> RunRequest:
         scheduler=data["scheduler"],
         scheduler_args=[options] if isinstance(options, str) and options else [],
         options=options if isinstance(options, dict) else None,
-        workspace=data.get("workspace", ""),
+        workspace=data.get("workspace"),
         parent_run_id=data.get("parent_run_id", ""),
         dryrun=data.get("dryrun", False),
         wait=data.get("wait", False),

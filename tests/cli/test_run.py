@@ -289,6 +289,16 @@ def test_workspace_of_configuration_that_cannot_be_used_is_reported() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "used"), [([], "."), (["--workspace", ""], None), (["--workspace="], None)]
+)
+def test_an_empty_workspace_replaces_the_configured_one(given: list[str], used: str | None) -> None:
+    config("[cli:run]\nworkspace = .\n")
+    data = answer("run", "--dryrun", "-o", "json", "-s", "slurm", *given, "utils.echo")
+    workspace = data["app"]["roles"][0]["workspace"]
+    assert (workspace is None) == (used is None)
+
+
 def test_json_on_stdin() -> None:
     requested = {
         "component_name": "c.py:app",

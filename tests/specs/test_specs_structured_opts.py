@@ -202,6 +202,7 @@ def test_names_that_are_not_fields_are_in_the_mapping() -> None:
 @dataclass
 class _Inner(StructuredOpts):
     context: str = "c"
+    """Which cluster."""
 
 
 @dataclass
@@ -212,3 +213,17 @@ class _WithOptionalGroup(StructuredOpts):
 def test_an_optional_group_without_options_is_none() -> None:
     assert _WithOptionalGroup.from_cfg({}).inner is None
     assert dict(_WithOptionalGroup.from_cfg({"inner.context": "d"})) == {"inner.context": "d"}
+
+
+@pytest.mark.parametrize("name", ["inner.context", "inner.other", "plain.context", "other"])
+def test_a_name_of_no_value_is_not_contained(name: str) -> None:
+    @dataclass
+    class Both(_WithOptionalGroup):
+        plain: str = "p"
+
+    assert name not in Both()
+    assert Both().get(name, "default") == "default"
+
+
+def test_groups_have_their_own_help() -> None:
+    assert _WithOptionalGroup.get_docstrings() == {"inner.context": "Which cluster."}

@@ -114,21 +114,23 @@ class StructuredOpts(Mapping[str, Any]):
 
     @classmethod
     def get_docstrings(cls) -> dict[str, str]:
-        """Returns the help of each field, from the source of this class and its bases."""
+        """Returns the help of each field, from the source of this class, its bases and its groups."""
         docs: dict[str, str] = {}
         _complete(cls)
         for base in reversed(cls.__mro__):
             if is_dataclass(base):
                 docs.update(_field_docs(base))
-        return docs
+        groups = {field.name: tp.get_docstrings() for field, tp in cls._typed_fields() if _is_group(tp)}
+        return docs | {f"{name}.{key}": text for name, group in groups.items() for key, text in group.items()}
 
     def __getitem__(self, name: str) -> Any:
         group, dot, rest = name.partition(".")
         for field in _fields(type(self)):
+            value = getattr(self, field.name)
             if name in _names(field):
-                return getattr(self, field.name)
-            if dot and group in _names(field):
-                return getattr(self, field.name)[rest]
+                return value
+            if dot and group in _names(field) and isinstance(value, StructuredOpts):
+                return value[rest]
         return self._extra[name]
 
     def __iter__(self) -> Iterator[str]:

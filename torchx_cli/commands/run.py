@@ -118,15 +118,15 @@ def run_(
     env_file: EnvFile = [],  # noqa: B006
     secret: Secrets = [],  # noqa: B006
     workspace: Annotated[
-        str,
+        str | None,
         option(
             "--workspace",
             metavar="PATH",
             help="Copy this folder with the application: a path, an fsspec URL, or a YAML mapping from "
-            "these to target folders.",
+            "these to target folders; '' for none.",
             group=PROGRAM,
         ),
-    ] = "",
+    ] = None,
     stdin: Annotated[
         bool,
         switch(
