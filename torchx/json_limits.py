@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torchx.lazy import lazy_imports
 
 with lazy_imports:  # other modules need only the limits
     import json
+
+Object = dict[str, Any]
+"""An object in JSON, or in the API of an engine, as plain data."""
+
+Data = Mapping[str, Any]
+"""Such an object that is only read."""
 
 LARGEST = 16 << 20
 """Maximum characters of a JSON text."""

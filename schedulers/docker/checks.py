@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
+from torchx.json_limits import Data
 from torchx.schedulers.devices import DEVICES
 from torchx.scheduling.checks import is_utf8, require_images, require_roles
 from torchx.specs.app import AppDef
@@ -20,7 +20,7 @@ def check(app: AppDef) -> None:
     require_images(app, "local_docker")
 
 
-def note_on_bytes(bodies: Iterable[Mapping[str, Any]]) -> list[str]:
+def note_on_bytes(bodies: Iterable[Data]) -> list[str]:
     """Returns a note on arguments and variables that are not UTF-8, which the engine's JSON cannot hold."""
     found = dict[str, None]()
     for body in bodies:

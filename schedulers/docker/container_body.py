@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
+from torchx.json_limits import Data, Object
+
 UNNAMED = ("", "none", "host", "bridge", "default")
 """The engine's built-in networks, which do not resolve container names and reject aliases."""
 
@@ -45,7 +47,7 @@ def body_field(key: str) -> Any:
     return property(lambda self: self.body[key], lambda self, value: self.body.update({key: value}))
 
 
-def networking(body: Mapping[str, Any]) -> dict[str, Any]:
+def networking(body: Data) -> Object:
     """Returns the endpoints of a container; its network alias stays the same when it is renamed."""
     network, name = body["HostConfig"].get("NetworkMode", ""), body.get("Hostname")
     if not name or network in UNNAMED or network.startswith("container:"):
@@ -53,7 +55,7 @@ def networking(body: Mapping[str, Any]) -> dict[str, Any]:
     return {"EndpointsConfig": {network: {"Aliases": [name]}}}
 
 
-def _normalize_podman(host: dict[str, Any], networks: list[str]) -> None:
+def _normalize_podman(host: Object, networks: list[str]) -> None:
     """Fixes, in place, values that Podman reports but does not accept."""
     if host.get("NanoCpus"):
         host |= {"CpuPeriod": 0, "CpuQuota": 0}  # the same limit
@@ -65,9 +67,7 @@ def _normalize_podman(host: dict[str, Any], networks: list[str]) -> None:
     host["Ulimits"] = [{**one, "Name": one["Name"].lower().removeprefix("rlimit_")} for one in limits]
 
 
-def next_body(
-    inspected: Mapping[str, Any], labels: Mapping[str, str], env: Mapping[str, str]
-) -> dict[str, Any]:
+def next_body(inspected: Data, labels: Mapping[str, str], env: Mapping[str, str]) -> Object:
     """Returns the body of the request that creates a replica's next container from its previous one.
 
     Args:

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.json_limits import Data, Object
 from torchx.schedulers.docker.container_body import Environment, networking
 from torchx.suggestions import did_you_mean
 
@@ -92,7 +93,7 @@ def fields_of(names: str) -> _Convert:
     """
     known = {name.lower(): name for name in names.split()}
 
-    def convert(value: Any) -> dict[str, Any]:
+    def convert(value: Any) -> Object:
         keys = {str(key).replace("_", "").lower(): item for key, item in mapping(value).items()}
         if not keys.keys() <= known.keys():
             raise WrongValueError(f"values for {', '.join(known.values())}")
@@ -109,7 +110,7 @@ hosts = _package("format_extra_hosts", Mapping, "a list of texts")
 environment = _package("format_environment", Mapping, "a list of texts")
 
 
-def ports(value: Any) -> dict[str, Any]:
+def ports(value: Any) -> Object:
     """Returns port bindings, from the form of the ``docker`` package or the engine's."""
     bound = {port: places for port, places in mapping(value).items() if _are_bindings(places)}
     rest = {port: places for port, places in value.items() if port not in bound}
@@ -179,7 +180,7 @@ _KEYS = {
 """The engine's key of each option; most names of the package are a key in lower case."""
 
 
-def apply_options(body: dict[str, Any], options: Mapping[str, Any], where: str) -> None:
+def apply_options(body: Object, options: Data, where: str) -> None:
     """Sets options of a container in the body of its create request, in place; None removes one.
 
     Args:
@@ -216,7 +217,7 @@ def apply_options(body: dict[str, Any], options: Mapping[str, Any], where: str) 
         body["NetworkingConfig"] = networking(body)
 
 
-def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _flat(options: Data) -> Iterator[tuple[str, Any]]:
     """Yields the options, and those in ``HostConfig``."""
     for name, value in options.items():
         if name == HOST and isinstance(value, Mapping):
@@ -225,13 +226,13 @@ def _flat(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def reserved_in(options: Mapping[str, Any]) -> str | None:
+def reserved_in(options: Data) -> str | None:
     """Returns the first option that only the scheduler may set, or None."""
     reserved = (n for n, _ in _flat(options) if n in ("name", "detach") or _KEYS.get(n) in RESERVED)
     return next(reserved, None)
 
 
-def without_secrets(options: Mapping[str, Any]) -> dict[str, Any]:
+def without_secrets(options: Data) -> Object:
     """Returns options without those that may hold secrets."""
     return {
         name: without_secrets(value) if name == HOST and isinstance(value, Mapping) else value
@@ -248,10 +249,10 @@ class Options(MutableMapping[str, Any]):
         body: the body of its create request.
     """
 
-    def __init__(self, name: str, body: dict[str, Any]) -> None:
+    def __init__(self, name: str, body: Object) -> None:
         self._name, self._body = name, body
 
-    def _section(self, name: str) -> dict[str, Any]:
+    def _section(self, name: str) -> Object:
         return self._body[HOST] if _KEYS[name] in _IN_HOST else self._body
 
     def __getitem__(self, name: str) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any
 
 from torchx.exit_codes import signal_of
-from torchx.json_limits import MOST_REPLICAS
+from torchx.json_limits import MOST_REPLICAS, Data
 from torchx.schedulers.docker.labels import (
     APP_ID,
     ATTEMPT,
@@ -95,8 +94,8 @@ class Container:
     pid: int = 0
     image: str = ""
     gpus: tuple[str, ...] = ()
-    job: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    retry: Mapping[str, Any] = field(default_factory=dict)
+    job: Data = field(default_factory=dict, repr=False)
+    retry: Data = field(default_factory=dict)
     ends_at: int = 0
     user: str = ""
     command: tuple[str, ...] = field(default=(), repr=False)
@@ -161,7 +160,7 @@ DAMAGED = "damaged-"
 """Prefix of the generated id for a container whose label has no valid one."""
 
 
-def read(inspected: Mapping[str, Any]) -> Container | None:
+def read(inspected: Data) -> Container | None:
     """Parses the engine's description of a container; returns None if it is not a replica of an application.
 
     A container that only has the labels of a replica is not one. If a replica cannot be read, ``damage``
@@ -194,7 +193,7 @@ def read(inspected: Mapping[str, Any]) -> Container | None:
         return replace(plain, damage=str(damage))
 
 
-def _has_copied_labels(labels: Mapping[str, Any], name: str, host: str) -> bool:
+def _has_copied_labels(labels: Data, name: str, host: str) -> bool:
     """Returns True if the labels of a container are those of a replica, but its host name is not.
 
     Images inherit the labels of a container by ``docker commit``, and the containers of these images have
@@ -217,7 +216,7 @@ def _has_copied_labels(labels: Mapping[str, Any], name: str, host: str) -> bool:
     return without_end_dots(host) != container_name(labels[APP_ID], role, replica)
 
 
-def _parsed(plain: Container, inspected: Mapping[str, Any], labels: Mapping[str, Any]) -> Container:
+def _parsed(plain: Container, inspected: Data, labels: Data) -> Container:
     """Returns a container with all its fields.
 
     Raises:
@@ -292,49 +291,49 @@ def seconds(text: str | None) -> float | None:
     return timestamp if 0.0 <= timestamp <= LAST_TIME else None
 
 
-def status_in(data: Mapping[str, Any], name: str) -> str:
+def status_in(data: Data, name: str) -> str:
     """Returns the status of a container, with Docker's name for it."""
     status = text_in(data, name)
     return _PODMAN_STATUSES.get(status, status)
 
 
-def mapping_in(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def mapping_in(data: Data, name: str) -> Data:
     """Returns a value if it is a mapping, or else an empty mapping."""
     value = data.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def text_in(data: Mapping[str, Any], name: str) -> str:
+def text_in(data: Data, name: str) -> str:
     """Returns a value if it is a string, or else an empty string."""
     value = data.get(name)
     return value if isinstance(value, str) else ""
 
 
-def _texts(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
+def _texts(data: Data, name: str) -> tuple[str, ...]:
     value = data.get(name)
     return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
 
 
-def _integer(data: Mapping[str, Any], name: str) -> int:
+def _integer(data: Data, name: str) -> int:
     value = data.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-def _exit_code(state: Mapping[str, Any]) -> int:
+def _exit_code(state: Data) -> int:
     code = state.get("ExitCode")
     if not isinstance(code, int):
         raise DamageError("the engine reports no exit code")
     return code
 
 
-def _user(labels: Mapping[str, Any]) -> str:
+def _user(labels: Data) -> str:
     try:
         return name_of(labels, USER)
     except DamageError:
         return ""
 
 
-def _gpus(host: Mapping[str, Any]) -> Iterable[str]:
+def _gpus(host: Data) -> Iterable[str]:
     requests = host.get("DeviceRequests")
     for one in requests if isinstance(requests, list) else ():
         if isinstance(one, dict):

@@ -7,12 +7,12 @@ is killed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from torchx.errors import TorchxError, UsageError
 from torchx.jobs.ticket import Ticket
+from torchx.json_limits import Data, Object
 from torchx.lazy import lazy_imports
 from torchx.leases.gpus import Gpu
 from torchx.leases.holders import inherited, take
@@ -31,7 +31,7 @@ with lazy_imports:
     from torchx.schedulers.shared import reservation, waiting
 
 
-def requested(body: Mapping[str, Any]) -> int:
+def requested(body: Data) -> int:
     """Returns the number of GPUs that a container requests without naming them."""
     requests = body["HostConfig"].get("DeviceRequests") or []
     return sum(max(0, int(one.get("Count") or 0)) for one in requests if not one.get("DeviceIDs"))
@@ -51,7 +51,7 @@ def taken(engine: Engine) -> set[str]:
 def lease(
     engine: Engine,
     app_id: str,
-    bodies: Sequence[dict[str, Any]],
+    bodies: Sequence[Object],
     app: AppDef,
     cfg: RunOptions,
     at: float,
@@ -98,7 +98,7 @@ def lease(
     return reserved, []
 
 
-def assign(bodies: Iterable[dict[str, Any]], gpus: Iterable[str]) -> None:
+def assign(bodies: Iterable[Object], gpus: Iterable[str]) -> None:
     """Allocates GPUs to the containers that request a number of them.
 
     Args:
@@ -155,7 +155,7 @@ def latest_end(containers: Sequence[Container]) -> float | None:
     return max(container.ends_at for container in containers) + job.grace
 
 
-def _with_ids(request: Mapping[str, Any], left: list[str]) -> Mapping[str, Any]:
+def _with_ids(request: Data, left: list[str]) -> Data:
     """Returns a request for devices with as many GPUs as it requests, which are taken from a list."""
     count = int(request.get("Count") or 0)
     if count <= 0 or request.get("DeviceIDs"):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from torchx.json_limits import MOST_REPLICAS
+from torchx.json_limits import MOST_REPLICAS, Data, Object
 from torchx.schedulers.docker.request import LABEL
 from torchx.scheduling.limits import LimitRule
 
@@ -61,7 +61,7 @@ def is_app_id(text: object) -> bool:
     return isinstance(text, str) and _APP_ID.fullmatch(text) is not None
 
 
-def number_of(labels: Mapping[str, Any], name: str, default: int, largest: int) -> int:
+def number_of(labels: Data, name: str, default: int, largest: int) -> int:
     """Returns a whole number from a label.
 
     Raises:
@@ -75,7 +75,7 @@ def number_of(labels: Mapping[str, Any], name: str, default: int, largest: int) 
     return int(text)
 
 
-def name_of(labels: Mapping[str, Any], name: str) -> str:
+def name_of(labels: Data, name: str) -> str:
     """Returns a name from a label, or an empty string if the label is missing.
 
     Raises:
@@ -87,7 +87,7 @@ def name_of(labels: Mapping[str, Any], name: str) -> str:
     return str(text)
 
 
-def read_job(labels: Mapping[str, Any]) -> Mapping[str, Any]:
+def read_job(labels: Data) -> Data:
     """Returns the data of the label JOB, or an empty mapping if it is missing.
 
     Raises:
@@ -100,7 +100,7 @@ def read_job(labels: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=16)
-def _read_job(text: str) -> Mapping[str, Any]:
+def _read_job(text: str) -> Data:
     """Parses the label JOB; cached, as all containers of an application have the same."""
     data = _from_json(JOB, text)
     schema = data.get("schema")
@@ -112,7 +112,7 @@ def _read_job(text: str) -> Mapping[str, Any]:
     return data
 
 
-def check_job(data: Mapping[str, Any]) -> None:
+def check_job(data: Data) -> None:
     """Checks the data of an application, from a label or a file.
 
     Raises:
@@ -130,7 +130,7 @@ def check_job(data: Mapping[str, Any]) -> None:
         raise DamageError(f"its label job names more than {MOST_REPLICAS} replicas")
 
 
-def read_retry(labels: Mapping[str, Any]) -> Mapping[str, Any]:
+def read_retry(labels: Data) -> Data:
     """Returns the data of the label RETRY, or an empty mapping if it is missing.
 
     Raises:
@@ -153,7 +153,7 @@ def read_retry(labels: Mapping[str, Any]) -> Mapping[str, Any]:
     return data
 
 
-def _from_json(name: str, text: object) -> dict[str, Any]:
+def _from_json(name: str, text: object) -> Object:
     """Returns the JSON object in a label, in bounded time: long numbers and deep nesting are rejected."""
     if not isinstance(text, str) or len(text) > MOST_BYTES:
         raise DamageError(f"its label {_short(name)} is too large")
@@ -163,7 +163,7 @@ def _from_json(name: str, text: object) -> dict[str, Any]:
         raise DamageError(f"its label {_short(name)} is not JSON") from None
     if not isinstance(data, dict):
         raise DamageError(f"its label {_short(name)} is not a JSON object")
-    cleaned: dict[str, Any] = _clean(data, 0)
+    cleaned: Object = _clean(data, 0)
     return cleaned
 
 
@@ -296,7 +296,7 @@ _ROLE: _Shape = {
 }
 
 
-def _check(shape: _Shape, data: Mapping[str, Any], where: str) -> None:
+def _check(shape: _Shape, data: Data, where: str) -> None:
     for name, (required, test) in shape.items():
         if (name in data and not test(data[name])) or (required and name not in data):
             problem = "is invalid" if name in data else "is missing"

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from select import POLLIN, poll
-from typing import Any
 
 from torchx.errors import StateError
+from torchx.json_limits import Object
 from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import PATIENCE, Engine, EngineError
 from torchx.schedulers.docker.engine.following import Following, follow
@@ -105,8 +105,8 @@ def read_log(engine: Engine, container: Container, query: LogQuery) -> Iterator[
     yield from frames.rest()
 
 
-def _parameters(query: LogQuery, *, follow: bool, since: str = "") -> dict[str, Any]:
-    parameters: dict[str, Any] = {
+def _parameters(query: LogQuery, *, follow: bool, since: str = "") -> Object:
+    parameters: Object = {
         "stdout": int(query.stream is not Stream.STDERR),
         "stderr": int(query.stream is not Stream.STDOUT),
         "timestamps": 1,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from torchx.errors import StateError
+from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
 from torchx.schedulers.docker.containers import (
     DAMAGED,
@@ -39,7 +39,7 @@ LATE = 0.5
 _DAMAGED = re.compile(DAMAGED + "[0-9a-f]{12}")
 
 
-def entries(engine: Engine, app_id: str | None = None) -> list[Mapping[str, Any]]:
+def entries(engine: Engine, app_id: str | None = None) -> list[Data]:
     """Returns the engine's listing of the containers of one application, or of all.
 
     Raises:
@@ -72,7 +72,7 @@ def find_containers(
     """
     unchanged = {c.id: c for c in known if c.status in STEADY}
 
-    def inspect(entry: Mapping[str, Any]) -> Container | None:
+    def inspect(entry: Data) -> Container | None:
         if entry["Id"] in unchanged:
             return unchanged[entry["Id"]]
         try:
@@ -146,7 +146,7 @@ def owner_of(containers: Sequence[Container]) -> str:
     return next((c.user for c in containers if c.user), "")
 
 
-def _uninspected(entry: Mapping[str, Any], damage: str) -> Container:
+def _uninspected(entry: Data, damage: str) -> Container:
     """Returns a container from its entry in a listing."""
     names = entry.get("Names")
     first = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""

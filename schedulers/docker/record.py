@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import StateError, UsageError
@@ -33,6 +33,7 @@ from torchx.settings import AFTER, SERVICE
 from torchx.specs.serialize import app_from_dict, app_to_dict
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Data, Object
     from torchx.schedulers.docker.containers import Container
     from torchx.specs.app import AppDef
     from torchx.specs.run_options import RunOptions
@@ -43,7 +44,7 @@ _HIDDEN = ("entrypoint", "args", "env", "metadata", "workspace")
 """Fields of a role that are not in the label, as they may hold secrets."""
 
 
-def job_data(app: AppDef, cfg: RunOptions, session: str) -> dict[str, Any]:
+def job_data(app: AppDef, cfg: RunOptions, session: str) -> Object:
     """Returns all data of an application, for the private file."""
     return {
         "schema": SCHEMA,
@@ -54,7 +55,7 @@ def job_data(app: AppDef, cfg: RunOptions, session: str) -> dict[str, Any]:
     }
 
 
-def label_data(data: Mapping[str, Any]) -> dict[str, Any]:
+def label_data(data: Data) -> Object:
     """Returns the data for the label of an application's containers.
 
     Args:
@@ -68,7 +69,7 @@ def label_data(data: Mapping[str, Any]) -> dict[str, Any]:
     return {**label, "cfg_env": sorted(env)} if isinstance(env, dict) else label
 
 
-def _label_role(role: Mapping[str, Any]) -> dict[str, Any]:
+def _label_role(role: Data) -> Object:
     shown = {name: value for name, value in role.items() if name not in _HIDDEN}
     metadata = role.get("metadata") or {}
     own, order = metadata.get(OWN), public_order(metadata)
@@ -138,7 +139,7 @@ def restored(text: str, spans: object, values: Mapping[str, str]) -> str:
 # --- restore the application ---------------------------------------------------------------------
 
 
-def full_data(app_id: str, data: Mapping[str, Any], containers: Sequence[Container]) -> Mapping[str, Any]:
+def full_data(app_id: str, data: Data, containers: Sequence[Container]) -> Data:
     """Returns all data of an application, from its file or else from its containers.
 
     Args:
@@ -162,7 +163,7 @@ def full_data(app_id: str, data: Mapping[str, Any], containers: Sequence[Contain
     return {**data, "app": {**data["app"], "metadata": metadata, "roles": roles}, "cfg": cfg}
 
 
-def _restored_role(app_id: str, role: Mapping[str, Any], containers: Sequence[Container]) -> dict[str, Any]:
+def _restored_role(app_id: str, role: Data, containers: Sequence[Container]) -> Object:
     """Returns a role with the values of its first container."""
     mine = [c for c in containers if c.role == role["name"] and not c.removed]
     if not mine:
@@ -199,7 +200,7 @@ def _path(app_id: str) -> Path:
     return _folder() / f"{file_name(app_id)[-LONGEST_NAME:]}.json"
 
 
-def save(app_id: str, data: Mapping[str, Any], engine: str) -> None:
+def save(app_id: str, data: Data, engine: str) -> None:
     """Writes the file of an application atomically, readable only by this user.
 
     Args:
@@ -219,7 +220,7 @@ def save(app_id: str, data: Mapping[str, Any], engine: str) -> None:
         raise StateError(f"the job cannot be recorded at {path}: {error.strerror}") from error
 
 
-def load(app_id: str) -> dict[str, Any] | None:
+def load(app_id: str) -> Object | None:
     """Returns the data in the file of an application, or None without a valid file.
 
     The file must belong to this user and describe this application.
@@ -234,7 +235,7 @@ def load(app_id: str) -> dict[str, Any] | None:
     return data if sound and _is_complete(data) else None
 
 
-def _is_complete(data: Mapping[str, Any]) -> bool:
+def _is_complete(data: Data) -> bool:
     """Returns True if an application can be created from the data."""
     try:
         check_job(data)
@@ -268,7 +269,7 @@ def forget_absent(engine: str, present: Mapping[str, object]) -> None:
                 forget(app_id)
 
 
-def public_order(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def public_order(metadata: Data) -> Object:
     """Returns the metadata of a role that its start and end need."""
     order = {name: metadata[name] for name in (SERVICE, AFTER) if name in metadata}
     service = order.get(SERVICE)

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import UsageError
@@ -34,6 +34,7 @@ with lazy_imports:
     from torchx.services import rules
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Data, Object
     from torchx.schedulers.docker.images.plan import ImagePlan
 
 NETWORK = "torchx"
@@ -63,7 +64,7 @@ class DockerContainer:
     """
 
     name: str
-    body: dict[str, Any]
+    body: Object
     image = body_field("Image")
     command = body_field("Cmd")
 
@@ -251,7 +252,7 @@ def _inherited_env(cfg: RunOptions) -> dict[str, str]:
     return {**copied, **(env if isinstance(env, dict) else {})}
 
 
-def _own_options(role: Role) -> tuple[Mapping[str, Any], str]:
+def _own_options(role: Role) -> tuple[Data, str]:
     """Returns the container options in a role's metadata, and their place for error messages.
 
     Raises:
@@ -272,7 +273,7 @@ def checkpoint_volume(app_id: str) -> str:
     return f"torchx-{app_id}"
 
 
-def _checkpoints(rule: LimitRule, app: AppDef, app_id: str) -> list[dict[str, Any]]:
+def _checkpoints(rule: LimitRule, app: AppDef, app_id: str) -> list[Object]:
     """Returns the mount of the folder for checkpoints: the given folder, or a volume of the application."""
     if rule.is_empty and not any(role.max_retries for role in app.roles):
         return []
@@ -281,7 +282,7 @@ def _checkpoints(rule: LimitRule, app: AppDef, app_id: str) -> list[dict[str, An
     return [_mount("volume", checkpoint_volume(app_id), CHECKPOINTS, False)]
 
 
-def _mounts(role: Role, mounts: list[dict[str, Any]]) -> dict[str, Any]:
+def _mounts(role: Role, mounts: list[Object]) -> Object:
     devices = get_device_mounts(role.resource.devices)
     for mount in role.mounts:
         if isinstance(mount, BindMount):
@@ -300,13 +301,13 @@ def _mounts(role: Role, mounts: list[dict[str, Any]]) -> dict[str, Any]:
     return {**({"Mounts": mounts} if mounts else {}), **({"Devices": shown} if shown else {})}
 
 
-def _mount(kind: str, source: str, target: str, read_only: bool) -> dict[str, Any]:
+def _mount(kind: str, source: str, target: str, read_only: bool) -> Object:
     return {"Type": kind, "Source": source, "Target": target, "ReadOnly": read_only}
 
 
-def _resources(role: Role) -> dict[str, Any]:
+def _resources(role: Role) -> Object:
     resource = role.resource
-    options: dict[str, Any] = {}
+    options: Object = {}
     if resource.memMB > 0:
         # the same limit with swap: otherwise a replica over its limit would be slowed instead of stopped
         options = dict.fromkeys(("Memory", "MemorySwap", "ShmSize"), int(resource.memMB) << 20)
@@ -317,7 +318,7 @@ def _resources(role: Role) -> dict[str, Any]:
     return options
 
 
-def _published(role: Role, replica: int, taken: set[int]) -> dict[str, Any]:
+def _published(role: Role, replica: int, taken: set[int]) -> Object:
     """Returns the option that publishes the ports of a replica.
 
     A machine has each port once: that of another replica, or of another role, is published on any free one.

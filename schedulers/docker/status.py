@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
 from torchx.machine.cgroups import cgroup_of
 from torchx.machine.processes import age, look_up
@@ -196,7 +197,7 @@ def describe_all(containers: Sequence[Container], now: float | None = None) -> D
     return replace(status, roles=app.roles, metadata=app.metadata, cfg=dict(data.get("cfg") or job.cfg))
 
 
-def _from_containers(job: Job, containers: Sequence[Container]) -> Mapping[str, Any]:
+def _from_containers(job: Job, containers: Sequence[Container]) -> Data:
     """Returns the data of an application as far as its containers show it without the label JOB."""
     images = {c.role: c.image for c in containers}
     roles = [{"name": r.name, "image": images.get(r.name, ""), "num_replicas": r.replicas} for r in job.roles]

@@ -8,13 +8,14 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from torchx import settings
 from torchx.errors import StateError, UsageError
 from torchx.jobs.ticket import Ticket
+from torchx.json_limits import Data, Object
 from torchx.lazy import lazy_imports
 from torchx.machine import locks as lock
 from torchx.machine.files import make_folder
@@ -68,7 +69,7 @@ def submit(
     request: DockerJob,
     app: AppDef,
     cfg: RunOptions,
-    data: Mapping[str, Any],
+    data: Data,
     report: Callable[[str], None],
 ) -> list[str]:
     """Creates and starts the containers of an application.
@@ -115,8 +116,8 @@ def submit(
 def start_containers(
     engine: Engine,
     job: Job,
-    containers: list[tuple[str, dict[str, Any]]],
-    data: Mapping[str, Any],
+    containers: list[tuple[str, Object]],
+    data: Data,
     locks: Sequence[int],
     leases: Sequence[int],
 ) -> None:
@@ -156,13 +157,13 @@ def _build(engine: Engine, request: DockerJob, report: Callable[[str], None]) ->
     return notes
 
 
-def _body(container: DockerContainer, data: str) -> dict[str, Any]:
+def _body(container: DockerContainer, data: str) -> Object:
     """Returns the body to send; the request itself stays unchanged by the allocation of GPUs."""
     labels = {**container.body["Labels"], JOB: data, USER: owner.user_name()}
     return {**container.body, "Labels": labels, "HostConfig": dict(container.body["HostConfig"])}
 
 
-def _begin_run(bodies: list[dict[str, Any]], job: Job) -> None:
+def _begin_run(bodies: list[Object], job: Job) -> None:
     """Sets the end of the first run in the containers of a job with a time limit."""
     if job.limits.limit is None:
         return
@@ -176,13 +177,13 @@ def _begin_run(bodies: list[dict[str, Any]], job: Job) -> None:
 def _start(
     engine: Engine,
     app_id: str,
-    bodies: list[tuple[str, dict[str, Any]]],
+    bodies: list[tuple[str, Object]],
     first: Collection[int],
     then: Callable[[], None],
 ) -> None:
     """Creates all containers, starts the first ones, and calls ``then``; removes all if that fails."""
 
-    def create(named: tuple[str, dict[str, Any]]) -> str:
+    def create(named: tuple[str, Object]) -> str:
         name, body = named
         made = networks.while_unique(
             engine, lambda: engine.call("POST", "/containers/create", {"name": name}, body)
@@ -211,7 +212,7 @@ def _start(
         raise
 
 
-def _provide_volumes(engine: Engine, bodies: Iterable[dict[str, Any]]) -> None:
+def _provide_volumes(engine: Engine, bodies: Iterable[Object]) -> None:
     """Creates the volumes that containers share: on Podman, two that create one at the same time fail."""
     mounts = [mount for body in bodies for mount in body["HostConfig"].get("Mounts") or []]
     uses = Counter(mount.get("Source") for mount in mounts if mount.get("Type") == "volume")
@@ -220,7 +221,7 @@ def _provide_volumes(engine: Engine, bodies: Iterable[dict[str, Any]]) -> None:
             engine.call("POST", "/volumes/create", None, {"Name": name})
 
 
-def _check_programs(engine: Engine, bodies: list[tuple[str, dict[str, Any]]], made: list[str]) -> None:
+def _check_programs(engine: Engine, bodies: list[tuple[str, Object]], made: list[str]) -> None:
     """Checks for each program once per image, so that nothing is started if one is missing."""
     firsts: dict[tuple[str, str], tuple[str, str]] = {}
     for (name, body), container in zip(bodies, made, strict=True):
@@ -238,13 +239,13 @@ def _check_programs(engine: Engine, bodies: list[tuple[str, dict[str, Any]]], ma
             raise StateError(f"{name} cannot be started: no program `{key[1]}` in its image {key[0]}")
 
 
-def _provide_checkpoints(engine: Engine, bodies: list[tuple[str, dict[str, Any]]], made: list[str]) -> None:
+def _provide_checkpoints(engine: Engine, bodies: list[tuple[str, Object]], made: list[str]) -> None:
     """Makes the volume for checkpoints writable for the users of the containers; checks a given folder.
 
     Raises:
         StateError: a user cannot write into the given folder.
     """
-    firsts: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
+    firsts: dict[tuple[str, str], tuple[str, Object]] = {}
     for (_, body), container in zip(bodies, made, strict=True):
         for mount in body["HostConfig"].get("Mounts") or []:
             if mount.get("Target") == CHECKPOINTS:

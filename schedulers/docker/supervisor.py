@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from torchx import settings
 from torchx.errors import StateError
 from torchx.jobs.paths import JobPaths
+from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.machine.outage import Outage
 from torchx.schedulers.docker.cancel import KILLED_WITHIN, end_all, remove
@@ -259,7 +259,7 @@ class Supervisor:
             labels = {ATTEMPT: str(number), RETRY: retry, **({ENDS_AT: str(ends_at)} if ends_at else {})}
             body = next_body(inspected, labels, env)
             name = f"{container.host}.{number}"
-            made: dict[str, Any] = self._engine.call("POST", "/containers/create", {"name": name}, body)
+            made: Object = self._engine.call("POST", "/containers/create", {"name": name}, body)
             return str(made["Id"])
 
         results = in_parallel(make, old)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import UsageError
@@ -25,6 +25,7 @@ with lazy_imports:
     from torchx.specs import serialize
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Data
     from torchx.specs.app import AppDef
 
 
@@ -40,7 +41,7 @@ def app_of(facts: Facts) -> AppDef:
     return serialize.app_from_dict({"name": facts.name, "roles": [_role(job) for job in jobs]})
 
 
-def _whole(facts: Facts, app: Mapping[str, Any]) -> Object:
+def _whole(facts: Facts, app: Data) -> Object:
     """Returns the record of an application with the arguments and environment of its manifests."""
     templates = dict(_templates(facts))
     roles = [
@@ -50,7 +51,7 @@ def _whole(facts: Facts, app: Mapping[str, Any]) -> Object:
     return {**app, "roles": roles}
 
 
-def _templates(facts: Facts) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _templates(facts: Facts) -> Iterator[tuple[int, Data]]:
     """Yields the number and the pod template of each role; with several templates, that of replica 0."""
     for main in reversed(facts.mains):
         if facts.kind == "job":
@@ -63,9 +64,7 @@ def _templates(facts: Facts) -> Iterator[tuple[int, Mapping[str, Any]]]:
             yield _number(str(_at(template, "metadata", "labels").get(ROLE_INDEX, ""))), template
 
 
-def _filled(
-    facts: Facts, role: Mapping[str, Any], template: Mapping[str, Any], roles: Sequence[Mapping[str, Any]]
-) -> Object:
+def _filled(facts: Facts, role: Data, template: Data, roles: Sequence[Data]) -> Object:
     hidden = role.get(HIDDEN)
     if hidden is None:
         return dict(role)  # written by version 0.1.0: complete
@@ -91,7 +90,7 @@ def _filled(
     return result
 
 
-def _variable(entry: Mapping[str, Any], marks: list[list[int | str]], filler: MacroFiller) -> str:
+def _variable(entry: Data, marks: list[list[int | str]], filler: MacroFiller) -> str:
     if _at(entry, "valueFrom", "secretKeyRef"):
         return MASK
     path = _at(entry, "valueFrom", "fieldRef").get("fieldPath")
@@ -110,19 +109,19 @@ def _role(job: Object) -> Object:
     }
 
 
-def _command(main: Mapping[str, Any]) -> list[str]:
+def _command(main: Data) -> list[str]:
     """Returns the command of a role, without the additions of the scheduler."""
     own = [*_list(main, "command")[:1], *attempts.own_arguments(launcher.own_arguments(_list(main, "args")))]
     return without_checks([str(each) for each in own])
 
 
-def _main(template: Mapping[str, Any]) -> Mapping[str, Any]:
+def _main(template: Data) -> Data:
     containers = _list(template, "spec", "containers")
     named = [each for each in containers if each.get("name") == CONTAINER]
     return next(iter(named or containers), {})
 
 
-def _at(data: Any, *path: str) -> Mapping[str, Any]:
+def _at(data: Any, *path: str) -> Data:
     """Returns the mapping at a path; default: empty."""
     for key in path:
         data = data.get(key) if isinstance(data, dict) else None

@@ -8,11 +8,11 @@ without a node, and for kinds of objects that would restart an ended pod.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
 
+from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import (
@@ -159,7 +159,7 @@ def delete_objects(cluster: Cluster, facts: Facts) -> None:
                 cluster.delete(f"{path}/{each['metadata']['name']}")
 
 
-def spec(main: Object) -> Mapping[str, Any]:
+def spec(main: Object) -> Data:
     """Returns the specification of an object."""
     return main.get("spec") or {}
 

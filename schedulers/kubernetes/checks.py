@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
+from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.gang.causes import needs_lines
 from torchx.schedulers.kubernetes.manifests import volumes
 from torchx.schedulers.kubernetes.manifests.job import is_gang, restarts_as_a_whole, restarts_by_torchx
@@ -59,7 +59,7 @@ def _notes(app: AppDef, cfg: RunOptions, kind: str) -> Iterator[str]:
         yield "the application is too large to be stored with its job: `describe` will show only its pods"
 
 
-def process_notes(app: AppDef, templates: Iterable[Mapping[str, Any]]) -> list[str]:
+def process_notes(app: AppDef, templates: Iterable[Data]) -> list[str]:
     """Returns a note on the roles whose programs are process 1 of their container.
 
     Args:

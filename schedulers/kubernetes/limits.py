@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from torchx import settings
 from torchx.errors import RunOptionError, UsageError
+from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.manifests.attempt_number import LIMIT
 from torchx.schedulers.kubernetes.manifests.names import NOTICE
@@ -86,7 +85,7 @@ def with_requeues(app: AppDef, cfg: RunOptions) -> AppDef:
     return replace(app, roles=roles)
 
 
-def rule_of(cfg: Mapping[str, Any]) -> LimitRule:
+def rule_of(cfg: Data) -> LimitRule:
     """Returns the rule of recorded options; an empty one if they are damaged."""
     try:
         return LimitRule.of(cfg)

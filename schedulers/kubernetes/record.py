@@ -10,11 +10,10 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping
 from typing import Any
 
 from torchx.errors import StateError
-from torchx.json_limits import MOST_REPLICAS
+from torchx.json_limits import MOST_REPLICAS, Data
 from torchx.masking import SecretValue
 from torchx.masking.data import readable_by_others
 from torchx.schedulers.kubernetes.api.objects import Object
@@ -143,7 +142,7 @@ def read_record(text: str) -> Object:
     return data
 
 
-def _check_counts(app: Mapping[str, Any]) -> None:
+def _check_counts(app: Data) -> None:
     roles = app.get("roles", [])
     if "roles" not in app or any("name" not in role for role in roles):
         raise RecordError("its record cannot be read: it has no roles, or one without a name")

@@ -9,6 +9,7 @@ from typing import Any
 
 from torchx import settings
 from torchx.errors import UsageError
+from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
 from torchx.masking import MASK, SecretValue
 from torchx.schedulers.kubernetes.api.objects import Object
@@ -166,7 +167,7 @@ def to_request(
     return KubernetesJob(name, context.namespace, kind, [*maps.values(), *secrets, *manifests], plans)
 
 
-def templates_of(request: KubernetesJob) -> Iterator[Mapping[str, Any]]:
+def templates_of(request: KubernetesJob) -> Iterator[Data]:
     """Yields the pod templates of a request."""
     for manifest in request.manifests:
         spec = manifest.get("spec") or {}
@@ -220,7 +221,7 @@ _BREAKS = frozenset("\x85\u2028\u2029")  # line ends in YAML, which a block scal
 _NO_TEXT = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null"])
 
 
-def dump(manifests: Iterable[Mapping[str, Any]]) -> str:
+def dump(manifests: Iterable[Data]) -> str:
     """Returns manifests as YAML documents.
 
     Strings that some parsers read as numbers or booleans are quoted, such as ``1e3`` and ``y``, which are

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
+from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.client import Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
@@ -60,7 +60,7 @@ def usage(clusters: Clusters, app_id: str) -> AppUsage | None:
     return AppUsage(tuple(measured), "the metrics API", current=("cpu", "memory")) if measured else None
 
 
-def _metrics(clusters: Clusters, app_id: str) -> dict[str, Mapping[str, Any]]:
+def _metrics(clusters: Clusters, app_id: str) -> dict[str, Data]:
     """Returns the measurements of pods by their names; empty without a metrics API."""
     cluster = clusters.of(app_id)
     namespace, name = split_id(app_id, cluster.namespace)
@@ -78,7 +78,7 @@ def _metrics(clusters: Clusters, app_id: str) -> dict[str, Mapping[str, Any]]:
     return {str(item["metadata"].get("name")): item for item in filter(None, map(shaped, found))}
 
 
-def sample_of(metrics: Mapping[str, Any]) -> Sample | None:
+def sample_of(metrics: Data) -> Sample | None:
     """Returns the measurements of a pod, the sum of its containers; None if there are none."""
     containers = metrics.get("containers")
     usages = (

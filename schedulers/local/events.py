@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime, timezone
-from typing import Any
 
 from torchx.jobs import shape
 from torchx.jobs.catalog import paths_of
@@ -13,6 +12,7 @@ from torchx.jobs.events import follow_events
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import damaged
 from torchx.jobs.view import AttemptView, JobView, fold, submitted
+from torchx.json_limits import Data, Object
 from torchx.printable import memory_size
 from torchx.schedulers.local.status import LocalJobs
 from torchx.scheduling.checks import unknown_application
@@ -60,7 +60,7 @@ class _Converter:
         self._ready = Readiness(len(view.replicas))
         self._peak: tuple[int, int, int] | None = None  # bytes, ordinal, attempt
 
-    def convert(self, data: dict[str, Any]) -> list[AppEvent]:
+    def convert(self, data: Object) -> list[AppEvent]:
         """Returns the events for a line of the log; none for a damaged line, or an internal one."""
         convert = _CONVERT.get(data["e"])
         if not fold(self._view, data) or convert is None:
@@ -70,7 +70,7 @@ class _Converter:
         except (KeyError, IndexError, TypeError, ValueError):  # values that the view does not use
             return []
 
-    def _start(self, data: Mapping[str, Any]) -> list[AppEvent]:
+    def _start(self, data: Data) -> list[AppEvent]:
         ordinal, attempt = self._attempt(data)
         pid = attempt.process.pid if attempt.process is not None else None
         events = [self._event(data, "started", ordinal, attempt.number, details={"pid": pid})]
@@ -78,7 +78,7 @@ class _Converter:
             events.append(self._event(data, "ready", message=self._ready.message))
         return events
 
-    def _service_ready(self, data: Mapping[str, Any]) -> list[AppEvent]:
+    def _service_ready(self, data: Data) -> list[AppEvent]:
         ordinal, attempt = self._attempt(data)
         events = [self._event(data, "ready", ordinal, attempt.number)]
         if self._ready.started(ordinal):
@@ -89,7 +89,7 @@ class _Converter:
         name = self._view.replicas[ordinal].role
         return any(role.service is not None for role in self._view.record.roles if role.name == name)
 
-    def _exit(self, data: Mapping[str, Any]) -> list[AppEvent]:
+    def _exit(self, data: Data) -> list[AppEvent]:
         ordinal, attempt = self._attempt(data)
         self._ready.ended(ordinal, succeeded=attempt.state == "SUCCEEDED")
         memory = attempt.peak_memory
@@ -103,7 +103,7 @@ class _Converter:
         message = "; ".join(filter(None, (how, attempt.stopped, attempt.reason)))
         return [self._event(data, "ended", ordinal, attempt.number, message, details)]
 
-    def _retry(self, data: Mapping[str, Any]) -> list[AppEvent]:
+    def _retry(self, data: Data) -> list[AppEvent]:
         ordinal, attempt = self._attempt(data)
         scope = shape.text(data["scope"], "scope").lower()
         number, allowed = shape.integer(data["n"], "n"), shape.integer(data["of"], "of")
@@ -112,34 +112,34 @@ class _Converter:
         details = {"scope": scope, "number": number, "allowed": allowed, "delay": delay}
         return [self._event(data, "retry", ordinal, attempt.number, message, details)]
 
-    def _requeue(self, data: Mapping[str, Any]) -> list[AppEvent]:
+    def _requeue(self, data: Data) -> list[AppEvent]:
         number, allowed = shape.integer(data["n"], "n"), shape.integer(data["of"], "of")
         self._ready = Readiness(len(self._view.replicas))
         message = f"run {number + 1} begins after the {shape.text(data['why'], 'why')}"
         details = {"number": number, "allowed": allowed, "run": number + 1}
         return [self._event(data, "requeued", message=message, details=details)]
 
-    def _notice(self, data: Mapping[str, Any]) -> list[AppEvent]:
+    def _notice(self, data: Data) -> list[AppEvent]:
         details = {"run": self._view.run}
         return [self._event(data, "notice", message=shape.text(data["msg"], "msg"), details=details)]
 
-    def _stalled(self, data: Mapping[str, Any]) -> list[AppEvent]:
+    def _stalled(self, data: Data) -> list[AppEvent]:
         message = shape.text(data.get("msg", ""), "msg")
         if data.get("r") is None:
             return [self._event(data, "stalled", message=message)]
         ordinal, attempt = self._attempt(data)
         return [self._event(data, "stalled", ordinal, attempt.number, message)]
 
-    def _cancel(self, data: Mapping[str, Any]) -> list[AppEvent]:
+    def _cancel(self, data: Data) -> list[AppEvent]:
         return [self._event(data, "cancelled", message=shape.text(data.get("why", ""), "why"))]
 
-    def _end(self, data: Mapping[str, Any]) -> list[AppEvent]:
+    def _end(self, data: Data) -> list[AppEvent]:
         view, events = self._view, []
         if self._peak is not None:
             memory, ordinal, number = self._peak
             message = f"peak memory {memory_size(memory)}"
             events.append(self._event(data, "measured", ordinal, number, message, {"memory": memory}))
-        details: dict[str, Any] = {"state": view.state}
+        details: Object = {"state": view.state}
         if view.exit_code is not None:
             details["exit_code"] = view.exit_code
         failed = view.failed_attempt
@@ -148,7 +148,7 @@ class _Converter:
         message = "; ".join(filter(None, (view.state, why or first)))
         return [*events, self._event(data, "ended", message=message, details=details)]
 
-    def _attempt(self, data: Mapping[str, Any]) -> tuple[int, AttemptView]:
+    def _attempt(self, data: Data) -> tuple[int, AttemptView]:
         """Returns the ordinal of the event's replica, and the current attempt of the replica."""
         ordinal = shape.integer(data["r"], "r")
         attempts = self._view.replicas[ordinal].attempts
@@ -156,12 +156,12 @@ class _Converter:
 
     def _event(
         self,
-        data: Mapping[str, Any],
+        data: Data,
         kind: str,
         ordinal: int | None = None,
         attempt: int | None = None,
         message: str = "",
-        details: Mapping[str, Any] | None = None,
+        details: Data | None = None,
     ) -> AppEvent:
         replica = None if ordinal is None else self._view.replicas[ordinal]
         role, number = ("", None) if replica is None else (replica.role, replica.id)

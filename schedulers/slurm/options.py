@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
 from torchx.masking.names import name_set
 from torchx.schedulers.shared.options import (
@@ -133,7 +134,7 @@ class SlurmOptions(runopts):
             return value  # an option of sbatch: checked by `resolve`
         return super()._from_json(key, opt, value, cfg)
 
-    def _unknown(self, name: str, cfg: Mapping[str, Any]) -> InvalidRunConfigException:
+    def _unknown(self, name: str, cfg: Data) -> InvalidRunConfigException:
         if hint := UNSUPPORTED.get(key := self.canonical_key(name)):
             reason = hint.partition(": ")[0]
             return InvalidRunConfigException(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from torchx.json_limits import Object
 from torchx.masking.names import name_set
 from torchx.schedulers.slurm.folders.batch_log import log_tail
 from torchx.schedulers.slurm.folders.progress import ScriptEnd, attempts_of, read_script_end
@@ -301,7 +302,7 @@ def save_outcome(record: SlurmRecord, outcome: Outcome) -> None:
     if not is_terminal(outcome.state) or not record.folder or distrust_reason(paths.folder, record.token):
         return
     if not path_exists(paths.outcome):
-        data: dict[str, Any] = {**asdict(outcome), "state": outcome.state.name}
+        data: Object = {**asdict(outcome), "state": outcome.state.name}
         with contextlib.suppress(OSError, ValueError):
             write(paths.outcome, json.dumps(data))
 

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from torchx.jobs.paths import Inside, file_name
+from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 
@@ -253,9 +254,9 @@ def tasks_in(folder: Path) -> Iterator[Path]:
                 yield Path(entry.path)
 
 
-def roles_in(folder: Path) -> list[dict[str, Any]]:
+def roles_in(folder: Path) -> list[Object]:
     """Returns the roles found in the folder of a job, for a job without a record."""
-    roles: list[dict[str, Any]] = []
+    roles: list[Object] = []
     with contextlib.suppress(OSError):
         for path in sorted(folder.iterdir(), key=lambda path: path.lstat().st_mtime):
             replicas = [int(name) for name in _folders(path) if _REPLICA.fullmatch(name)]

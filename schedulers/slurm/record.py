@@ -6,14 +6,14 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from torchx.errors import StateError
 from torchx.jobs.paths import state_home, user_home
-from torchx.json_limits import MOST_REPLICAS
+from torchx.json_limits import MOST_REPLICAS, Data, Object
 from torchx.lazy import lazy_imports
 from torchx.machine import files, trees
 from torchx.schedulers.slurm.folders.marks import token_of
@@ -74,8 +74,8 @@ class SlurmRecord:
     session: str
     folder: str
     submitted_at: float
-    app: dict[str, Any]
-    cfg: dict[str, Any] = field(default_factory=dict)
+    app: Object
+    cfg: Object = field(default_factory=dict)
     cluster: str = ""
     schema: int = SCHEMA
     damage: str = ""
@@ -270,13 +270,13 @@ def read_record(
     return record
 
 
-def _validated(data: Mapping[str, Any]) -> SlurmRecord:
+def _validated(data: Data) -> SlurmRecord:
     """Returns a record from plain data.
 
     Raises:
         ValueError: a field is missing or has the wrong type.
     """
-    known: dict[str, Any] = {}
+    known: Object = {}
     value: Any
     for name, kinds in _TYPES.items():
         value = data[name] if name in data else _OPTIONAL.get(name)
@@ -299,7 +299,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "job_id": (int,), "token": _TEXT, "name": _TEXT, "job_name": _TEXT, "session": _TEXT, "folder": _TEXT,
     "submitted_at": (int, float), "app": _OBJECT, "cfg": _OBJECT, "cluster": _TEXT, "fallback": _TEXT,
 }  # fmt: skip
-_OPTIONAL: dict[str, Any] = {"cfg": {}, "cluster": "", "fallback": ""}
+_OPTIONAL: Object = {"cfg": {}, "cluster": "", "fallback": ""}
 
 
 def _check_roles(roles: Any) -> None:

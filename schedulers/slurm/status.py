@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from torchx.errors import UsageError
 from torchx.exit_codes import KILLED, read_error_file
+from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
 from torchx.schedulers.shared.listing import local_time, row_of
 from torchx.schedulers.slurm.commands import NoAnswerError
@@ -217,7 +217,7 @@ def _replica(
     record: SlurmRecord,
     paths: SlurmPaths,
     outcome: Outcome,
-    role: Mapping[str, Any],
+    role: Data,
     replica: int,
     service: bool,
 ) -> ReplicaStatus:

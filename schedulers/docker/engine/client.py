@@ -44,6 +44,7 @@ with lazy_imports:
     from torchx.schedulers.docker.engine import duplex, ssh
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Data
     from torchx.schedulers.docker.engine.ssh import Tunnels
 
 PATIENCE = 60.0
@@ -133,7 +134,7 @@ class Engine:
         self,
         method: str,
         path: str,
-        query: Mapping[str, Any] | None = None,
+        query: Data | None = None,
         body: Any = None,
         patience: float | None = None,
     ) -> Any:
@@ -173,7 +174,7 @@ class Engine:
     def stream(
         self,
         path: str,
-        query: Mapping[str, Any] | None = None,
+        query: Data | None = None,
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
         patience: float | None = None,
@@ -219,7 +220,7 @@ class Engine:
         head, _, rest = data.partition(b"\r\n\r\n")
         return connection, head, rest
 
-    def send(self, path: str, query: Mapping[str, Any]) -> socket.socket:
+    def send(self, path: str, query: Data) -> socket.socket:
         """Sends a GET request; returns the connection on which the response arrives.
 
         Raises:
@@ -265,7 +266,7 @@ class Engine:
 
     @contextmanager
     def upload(
-        self, path: str, query: Mapping[str, Any], send: Callable[[Callable[[bytes], None]], None]
+        self, path: str, query: Data, send: Callable[[Callable[[bytes], None]], None]
     ) -> Iterator[Iterable[bytes]]:
         """Posts a tar archive while it is created, and streams the lines of the response.
 
@@ -295,7 +296,7 @@ class Engine:
         except (OSError, http.client.HTTPException) as error:
             raise self.unreachable(error) from error
 
-    def _url(self, path: str, query: Mapping[str, Any] | None) -> str:
+    def _url(self, path: str, query: Data | None) -> str:
         encoded = {
             key: json.dumps(value) if isinstance(value, (dict, list)) else str(value)
             for key, value in (query or {}).items()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Mapping
-from typing import Any
 
+from torchx.json_limits import Data
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.http import closed_on_error, reason, status_of
 
@@ -63,7 +62,7 @@ class Following:
         return data
 
 
-def follow(engine: Engine, container: str, parameters: Mapping[str, Any]) -> tuple[Following, bytes]:
+def follow(engine: Engine, container: str, parameters: Data) -> tuple[Following, bytes]:
     """Returns a connection that follows the log of a container, and the bytes received so far.
 
     Args:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from torchx.errors import StateError
+from torchx.json_limits import Data, Object
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.request import NETWORK
 
@@ -33,7 +34,7 @@ def provide(engine: Engine) -> None:
         _remove(engine, network)
 
 
-def provide_for(engine: Engine, bodies: Iterable[Mapping[str, Any]]) -> None:
+def provide_for(engine: Engine, bodies: Iterable[Data]) -> None:
     """Creates the network, unless it exists or none of the containers joins it.
 
     Args:
@@ -63,7 +64,7 @@ def while_unique(engine: Engine, request: Callable[[], _T]) -> _T:
     return request()
 
 
-def _existing(engine: Engine) -> list[dict[str, Any]]:
+def _existing(engine: Engine) -> list[Object]:
     """Returns the networks of that name, the oldest first."""
     # the filter matches parts of names, too
     listed = engine.call("GET", "/networks", {"filters": json.dumps({"name": [NETWORK]})})
@@ -80,7 +81,7 @@ def _create(engine: Engine) -> None:
             raise StateError(f"the network {NETWORK} cannot be created: {race.message}") from race
 
 
-def _remove(engine: Engine, network: dict[str, Any]) -> None:
+def _remove(engine: Engine, network: Object) -> None:
     """Removes a network; one that is in use stays, and is removed once its containers have ended."""
     name = str(network.get("Id"))
     try:

@@ -7,13 +7,13 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import quote
 
 from torchx.errors import StateError
+from torchx.json_limits import Data
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.images.plan import ImagePlan
 from torchx.schedulers.docker.images.pull import inspect_image
@@ -78,7 +78,7 @@ class Output:
         """Whether the current step runs a program."""
         return ": RUN " in f"{self.step.upper()} "
 
-    def add(self, line: Mapping[str, Any]) -> None:
+    def add(self, line: Data) -> None:
         """Processes one line of the engine's response."""
         self.image = str((line.get("aux") or {}).get("ID") or self.image)
         self.pulling = "status" in line
@@ -109,7 +109,7 @@ class Output:
 def build(
     engine: Engine,
     plan: ImagePlan,
-    query: Mapping[str, Any],
+    query: Data,
     pack: Callable[[Writer], None],
     report: Callable[[str], None],
 ) -> str:

@@ -8,8 +8,8 @@ import re
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
+from torchx.json_limits import Data
 from torchx.specs.workspace import Workspace
 from torchx.workspace.tree import Tree, open_project
 
@@ -110,7 +110,7 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
     return _VARIABLE.sub(lambda match: values.get(match[1] or match[2]) or match[3] or "", text)
 
 
-def default_dockerfile(below: Mapping[str, Any] | None, digest: str) -> str:
+def default_dockerfile(below: Data | None, digest: str) -> str:
     """Returns the Dockerfile that copies the files into the working directory of an image.
 
     The files are owned by the image's user, which otherwise could not read files with mode 600.

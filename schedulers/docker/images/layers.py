@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from torchx.json_limits import Data
 from torchx.scheduling.progress import Part
 
 _MOVES = {"Downloading": "downloading", "Extracting": "extracting", "Pushing": "pushing"}
@@ -22,7 +22,7 @@ class Layers:
         self._parts: dict[str, Part] = {}
         self._done: set[str] = set()
 
-    def add(self, line: Mapping[str, Any]) -> None:
+    def add(self, line: Data) -> None:
         """Processes one line of the engine's response."""
         name, status = str(line.get("id") or ""), str(line.get("status") or "")
         detail = line.get("progressDetail") or {}
@@ -63,7 +63,7 @@ class Layers:
         return f"{len(self._done)} of {len(self._parts)} layers" if len(self._parts) > 1 else ""
 
 
-def lines_of(connection: socket.socket, rest: bytes) -> Iterator[Mapping[str, Any]]:
+def lines_of(connection: socket.socket, rest: bytes) -> Iterator[Data]:
     """Yields the JSON lines of a streamed response."""
     while True:
         *lines, rest = rest.split(b"\n")

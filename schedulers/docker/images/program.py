@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from posixpath import join
-from typing import Any
 
+from torchx.json_limits import Data
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import in_parallel
 
@@ -22,7 +21,7 @@ def is_missing(engine: Engine, container: str, program: str) -> bool:
         container: the container's id.
         program: a path, or a name to find on its PATH.
     """
-    config: Mapping[str, Any] = engine.call("GET", f"/containers/{container}/json")["Config"]
+    config: Data = engine.call("GET", f"/containers/{container}/json")["Config"]
     if "/" in program:
         paths = [join(config.get("WorkingDir") or "/", program)]
     else:

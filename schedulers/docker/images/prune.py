@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
+from torchx.json_limits import Data
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.images.dockerfile import BASE_LABEL, CONTENT_LABEL
 from torchx.schedulers.docker.images.plan import TAG_LENGTH
@@ -48,7 +47,7 @@ def unused_images(engine: Engine) -> list[OldImage]:
     return sorted(unused, key=lambda image: image.made)
 
 
-def is_ours(image: Mapping[str, Any]) -> bool:
+def is_ours(image: Data) -> bool:
     """Returns True if an image was built for a workspace and has no other names.
 
     The names are checked because images built on top of it inherit its labels. One that was made from the
@@ -62,7 +61,7 @@ def is_ours(image: Mapping[str, Any]) -> bool:
     return bool(tag) and APP_ID not in labels and all(name.endswith(f":{tag}") for name in _names(image))
 
 
-def _names(image: Mapping[str, Any]) -> list[str]:
+def _names(image: Data) -> list[str]:
     return [name for name in image.get("RepoTags") or [] if name != "<none>:<none>"]
 
 

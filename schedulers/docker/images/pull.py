@@ -6,13 +6,13 @@ import base64
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from torchx.errors import StateError
+from torchx.json_limits import Data
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.images.layers import Layers, lines_of
 from torchx.scheduling.progress import MB, Ongoing
@@ -59,7 +59,7 @@ def provide(engine: Engine, image: str, report: Callable[[str], None]) -> str | 
     return None
 
 
-def _is_local(image: str, here: Mapping[str, Any]) -> bool:
+def _is_local(image: str, here: Data) -> bool:
     """Returns True if an image got its name on the engine itself.
 
     Images pulled from or pushed to a registry have a digest of its repository. With Podman, images that were
@@ -78,10 +78,10 @@ def _short_name(repository: str) -> str:
     return re.sub(r"^(?:(?:index\.)?docker\.io/)?(?:library/)?", "", repository)
 
 
-def inspect_image(engine: Engine, image: str) -> Mapping[str, Any] | None:
+def inspect_image(engine: Engine, image: str) -> Data | None:
     """Returns the engine's description of an image, or None if it does not have it."""
     try:
-        info: Mapping[str, Any] = engine.call("GET", f"/images/{quote(image, safe='/:@')}/json")
+        info: Data = engine.call("GET", f"/images/{quote(image, safe='/:@')}/json")
         return info
     except EngineError as error:
         if error.status == 404:

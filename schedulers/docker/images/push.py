@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
-from typing import Any
 from urllib.parse import quote
 
 from torchx.errors import StateError
+from torchx.json_limits import Data
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.images.layers import Layers, lines_of
 from torchx.schedulers.docker.images.pull import credentials_for, split_image
@@ -18,7 +18,7 @@ ANONYMOUS = base64.urlsafe_b64encode(b"{}").decode()
 """Empty credentials, as the engine requires the header."""
 
 
-def push(engine: Engine, name: str, image: Mapping[str, Any], report: Callable[[str], None]) -> str:
+def push(engine: Engine, name: str, image: Data, report: Callable[[str], None]) -> str:
     """Pushes an image, unless its registry has it, and returns its name by digest.
 
     Args:

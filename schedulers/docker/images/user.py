@@ -9,9 +9,10 @@ import stat
 import sys
 import tarfile
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
+from torchx.json_limits import Data
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 
@@ -104,7 +105,7 @@ def is_denied(engine: Engine, user: User, folder: str) -> bool:
     needed = stat.S_IWOTH | stat.S_IXOTH
     if status.st_mode & needed == needed or _ACCESS_LISTS in lists or user.uid is None:
         return False
-    info: Mapping[str, Any] = engine.call("GET", "/info")
+    info: Data = engine.call("GET", "/info")
     if "Docker Desktop" in str(info.get("OperatingSystem")):
         return False  # its files belong to the user of the desktop
     if any(option.startswith(_MAPPED) for option in info.get("SecurityOptions") or ()):

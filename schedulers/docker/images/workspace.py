@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from urllib.parse import quote
 
 from torchx.errors import StateError
+from torchx.json_limits import Data
 from torchx.machine import locks
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.images.build import Writer, build
@@ -109,7 +110,7 @@ def provide_image(engine: Engine, plan: ImagePlan, report: Callable[[str], None]
     return str(image["Id"]), notes
 
 
-def _find(engine: Engine, plan: ImagePlan, below: str) -> Mapping[str, Any] | None:
+def _find(engine: Engine, plan: ImagePlan, below: str) -> Data | None:
     """Returns the image if the engine has it, under its own or the local name, or None."""
     for name in dict.fromkeys((plan.name, f"{NAME}:{plan.digest[:TAG_LENGTH]}")):
         image = inspect_image(engine, name)
@@ -136,10 +137,10 @@ def _build_lock(plan: ImagePlan, report: Callable[[str], None]) -> Iterator[None
 def _build(
     engine: Engine,
     plan: ImagePlan,
-    below: list[Mapping[str, Any]],
+    below: list[Data],
     ids: str,
     report: Callable[[str], None],
-) -> Mapping[str, Any]:
+) -> Data:
     arguments = {"IMAGE": plan.base, "WORKSPACE": plan.workspace}
     query = {
         "t": plan.name,

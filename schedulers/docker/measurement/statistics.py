@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
 from typing import Any
 
+from torchx.json_limits import Data
 from torchx.machine.cgroups import Totals
 from torchx.schedulers.docker.containers import Container, mapping_in
 from torchx.schedulers.docker.engine.client import PATIENCE, Engine
@@ -51,12 +51,12 @@ def totals_of(statistics: Any) -> Totals | None:
     return Totals(None if cpu is None else cpu / 1e9, max(used - cache, 0), read, write)
 
 
-def _number(data: Mapping[str, Any], name: str) -> int | None:
+def _number(data: Data, name: str) -> int | None:
     value = data.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def _storage(data: Mapping[str, Any], kind: str) -> int | None:
+def _storage(data: Data, kind: str) -> int | None:
     """Returns the bytes that were read or written, of all devices; None if the engine counts none."""
     entries = data.get("io_service_bytes_recursive")
     if not isinstance(entries, list):

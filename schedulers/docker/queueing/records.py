@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.errors import StateError
 from torchx.jobs.paths import Home, JobPaths, state_home, user_home
+from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 
@@ -29,10 +30,11 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.jobs.ticket import Ticket
     from torchx.jobs.view import JobView
+    from torchx.json_limits import Data
     from torchx.schedulers.docker.engine.address import Address
     from torchx.specs.app import AppDef, Role
 
-Bodies = Sequence[tuple[str, dict[str, Any]]]
+Bodies = Sequence[tuple[str, Object]]
 """The name of each container, and the body of the request that creates it."""
 
 SOCKET, REQUEST = "engine", "request.json"
@@ -50,8 +52,8 @@ class Request(NamedTuple):
         containers: its containers.
     """
 
-    data: dict[str, Any]
-    containers: list[tuple[str, dict[str, Any]]]
+    data: Object
+    containers: list[tuple[str, Object]]
 
     def save(self, folder: Path) -> None:
         """Writes the request into the folder of a record, readable by this user only."""
@@ -92,9 +94,7 @@ class Queued(NamedTuple):
         return self.view.orphaned and self.view.has_ended
 
 
-def create(
-    address: Address, app: AppDef, data: Mapping[str, Any], containers: Bodies, mine: Ticket
-) -> list[str]:
+def create(address: Address, app: AppDef, data: Data, containers: Bodies, mine: Ticket) -> list[str]:
     """Records an application that waits for its resources.
 
     Args:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.errors import TorchxError
 from torchx.jobs import ticket
@@ -40,6 +40,7 @@ with lazy_imports:  # the keeper waits only for the others
     from torchx.waiting import ends
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Object
     from torchx.schedulers.docker.containers import Container
     from torchx.schedulers.docker.engine.client import Engine
     from torchx.schedulers.docker.rules.job import Job
@@ -139,7 +140,7 @@ class Start(NamedTuple):
             submit.supervise(job, [self.lock], self.leases.descriptors)
         return True
 
-    def _provide(self, engine: Engine, bodies: list[dict[str, Any]]) -> None:
+    def _provide(self, engine: Engine, bodies: list[Object]) -> None:
         """Pulls missing images, and creates missing networks."""
         for image in dict.fromkeys(str(body["Image"]) for body in bodies):
             if pull.inspect_image(engine, image) is None:  # it was removed since the submission

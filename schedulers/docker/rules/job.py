@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx.lazy import lazy_imports
 from torchx.schedulers.docker.containers import Container
@@ -16,6 +16,7 @@ with lazy_imports:
     from torchx.services import probe
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Data
     from torchx.services.probe import ServiceRule
 
 BY_ENGINE = "ENGINE"
@@ -56,8 +57,8 @@ class Job:
 
     app_id: str
     roles: tuple[RoleFacts, ...]
-    cfg: Mapping[str, Any]
-    data: Mapping[str, Any]
+    cfg: Data
+    data: Data
 
     @property
     def grace(self) -> float:
@@ -116,13 +117,13 @@ def job_of(containers: Sequence[Container]) -> Job:
     return Job(containers[0].app_id, tuple(RoleFacts(name, n) for name, n in counts.items()), {}, {})
 
 
-def job_from(app_id: str, data: Mapping[str, Any]) -> Job:
+def job_from(app_id: str, data: Data) -> Job:
     """Returns the job from the data of the label JOB."""
     roles = tuple(_facts_of(role) for role in data["app"]["roles"])
     return Job(app_id, roles, data.get("cfg") or {}, data)
 
 
-def _facts_of(role: Mapping[str, Any]) -> RoleFacts:
+def _facts_of(role: Data) -> RoleFacts:
     facts = RoleFacts(role["name"], role["num_replicas"], role["max_retries"], role["retry_policy"])
     metadata = role.get("metadata") or {}
     if SERVICE in metadata:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from torchx.errors import StateError
 from torchx.jobs.paths import Home, file_name, user_home
+from torchx.json_limits import Data
 from torchx.machine import files
 from torchx.schedulers.docker.containers import Container, damage_of, read
 from torchx.schedulers.docker.labels import APP_ID, ATTEMPT, ENDS_AT, REPLICA, RETRY, ROLE
@@ -83,7 +83,7 @@ def _lacks_one(containers: Sequence[Container]) -> bool:
     for container in containers:
         replica = (container.role, container.replica)
         newest[replica] = max(newest.get(replica, 0), container.attempt)
-    job: Mapping[str, Any] = next((c.job for c in containers if c.job), {"app": {"roles": []}})
+    job: Data = next((c.job for c in containers if c.job), {"app": {"roles": []}})
     replicas = sum(role["num_replicas"] for role in job["app"]["roles"])
     return len(newest) < replicas or len(containers) < sum(newest.values())
 
@@ -100,7 +100,7 @@ def _recorded(app_id: str) -> Iterator[Container]:
                 yield replace(container, removed=True)
 
 
-def _description(c: Container) -> Mapping[str, Any]:
+def _description(c: Container) -> Data:
     """Returns the part of the engine's description of a container that the rules need."""
     labels = {APP_ID: c.app_id, ROLE: c.role, REPLICA: str(c.replica), ATTEMPT: str(c.attempt)}
     if c.retry:

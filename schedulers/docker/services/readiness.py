@@ -14,9 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing, suppress
-from typing import Any
 
 from torchx.errors import TorchxError
+from torchx.json_limits import Data
 from torchx.schedulers.docker.cancel import end_all, mark_ready
 from torchx.schedulers.docker.containers import Container, mapping_in, text_in
 from torchx.schedulers.docker.engine import frames
@@ -304,7 +304,7 @@ class Checks:
         return PortCheck(port, self._probe.text, host, STAYS_OPEN)
 
 
-def is_reachable(found: Mapping[str, Any]) -> bool:
+def is_reachable(found: Data) -> bool:
     """Returns True if this machine has the gateway of a container's network, or the network is its own.
 
     Otherwise the engine has networks of its own, in a virtual machine or without root, and reaches this

@@ -10,6 +10,7 @@ from typing import Any
 from torchx import settings
 from torchx.errors import StateError
 from torchx.jobs.paths import file_name, user_home
+from torchx.json_limits import Object
 from torchx.machine import files
 from torchx.schedulers.shared.stalls import StallFolder, StallHistory
 from torchx.scheduling.stalls import SLOT_SIZE
@@ -39,7 +40,7 @@ def history_of(app_id: str, cfg: Any) -> StallHistory:
         return StallHistory()
 
 
-def mount_heartbeats(body: dict[str, Any], app_id: str, ordinal: int) -> None:
+def mount_heartbeats(body: Object, app_id: str, ordinal: int) -> None:
     """Adds the mount of the heartbeats to the body of a container.
 
     Args:

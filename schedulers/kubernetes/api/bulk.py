@@ -8,7 +8,7 @@ certificates and proxies, is used again. Everything unusual is left to the clien
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -16,6 +16,7 @@ from torchx.schedulers.kubernetes.api.errors import response_error
 from torchx.version import __version__
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Data
     from torchx.schedulers.kubernetes.api.client import Cluster
 
 BLOCK = 1 << 16
@@ -44,7 +45,7 @@ class BulkReader:
         while self._idle:
             self._idle.pop().close()
 
-    def stream(self, path: str, query: Mapping[str, Any]) -> Any:
+    def stream(self, path: str, query: Data) -> Any:
         """Requests a resource.
 
         Args:
@@ -75,7 +76,7 @@ class BulkReader:
         """Makes a connection available to the next request, once its response was read completely."""
         self._idle.append(sock)
 
-    def _first(self, path: str, query: Mapping[str, Any]) -> Any:
+    def _first(self, path: str, query: Data) -> Any:
         """Sends a request with the client, and takes over the connection."""
         response = self._cluster.stream(path, query, silence=self._silence)
         connection = response.connection
@@ -85,7 +86,7 @@ class BulkReader:
         connection.sock = None  # the client opens another one when it uses this connection again
         return _FirstResponse(self, response, sock)
 
-    def _send(self, sock: Any, path: str, query: Mapping[str, Any]) -> _Response:
+    def _send(self, sock: Any, path: str, query: Data) -> _Response:
         lines = [
             f"GET {self._prefix}{path}?{_encoded(tuple(query.items()))} HTTP/1.1",
             f"Host: {self._host}",

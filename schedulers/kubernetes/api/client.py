@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
+from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.config import load
 from torchx.schedulers.kubernetes.api.connection import BROKEN_OFF, ended_at, why, within
@@ -54,7 +55,7 @@ Read = Callable[[Any], Object | None]
 class _Request(NamedTuple):
     method: str
     path: str
-    query: Mapping[str, Any] | None = None
+    query: Data | None = None
     body: Object | None = None
     content_type: str = ""
 
@@ -101,7 +102,7 @@ class Cluster:
         """Closes the connections."""
         self._pool.clear()
 
-    def get(self, path: str, query: Mapping[str, Any] | None = None) -> Object:
+    def get(self, path: str, query: Data | None = None) -> Object:
         """Returns an object or one page of a list."""
         return self.call("GET", path, query)
 
@@ -114,7 +115,7 @@ class Cluster:
                 return None
             raise
 
-    def create(self, path: str, body: Object, query: Mapping[str, Any] | None = None) -> Object:
+    def create(self, path: str, body: Object, query: Data | None = None) -> Object:
         """Creates an object in a collection."""
         return self.call("POST", path, query, body)
 
@@ -139,7 +140,7 @@ class Cluster:
             return False
         return True
 
-    def delete(self, path: str, query: Mapping[str, Any] | None = None) -> None:
+    def delete(self, path: str, query: Data | None = None) -> None:
         """Deletes an object, or the selected objects of a collection, if they exist.
 
         Dependent objects are deleted afterwards, unless the query sets another propagation policy.
@@ -150,9 +151,7 @@ class Cluster:
             if error.status != 404:
                 raise
 
-    def items(
-        self, path: str, query: Mapping[str, Any] | None = None, *, read: Read | None = None
-    ) -> list[Object]:
+    def items(self, path: str, query: Data | None = None, *, read: Read | None = None) -> list[Object]:
         """Returns all objects of a list, page by page.
 
         Args:
@@ -163,7 +162,7 @@ class Cluster:
         return self.list_with_version(path, query, read=read)[0]
 
     def list_with_version(
-        self, path: str, query: Mapping[str, Any] | None = None, *, read: Read | None = None
+        self, path: str, query: Data | None = None, *, read: Read | None = None
     ) -> tuple[list[Object], str]:
         """Returns all objects of a list, and the version of the list to start a watch from."""
         read = read or shaped
@@ -190,7 +189,7 @@ class Cluster:
         self,
         method: str,
         path: str,
-        query: Mapping[str, Any] | None = None,
+        query: Data | None = None,
         body: Object | None = None,
         *,
         content_type: str = "application/json",
@@ -236,7 +235,7 @@ class Cluster:
         response.release_conn()
         return self._parsed(bytes(data)) if data else {}
 
-    def stream(self, path: str, query: Mapping[str, Any] | None = None, *, silence: float = SILENCE) -> Any:
+    def stream(self, path: str, query: Data | None = None, *, silence: float = SILENCE) -> Any:
         """Opens a stream, such as a watch or a log that is followed.
 
         Args:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from torchx.errors import StateError, UnreachableError
+from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object
 
 _VERBS = {"POST": "create", "PATCH": "change", "PUT": "replace", "DELETE": "delete"}
@@ -191,7 +191,7 @@ def _without_right(user: str, verb: str, target: str, namespace: str | None) -> 
     )
 
 
-def _causes(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _causes(data: Data) -> list[Data]:
     details = data.get("details")
     causes = details.get("causes") if isinstance(details, dict) else None
     return [each for each in causes if isinstance(each, dict)] if isinstance(causes, list) else []

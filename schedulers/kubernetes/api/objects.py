@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from torchx.json_limits import MOST_REPLICAS
+from torchx.json_limits import MOST_REPLICAS, Data
+from torchx.json_limits import Object as Object
 
-Object = dict[str, Any]
-"""An object of the API, or a part of one, as plain data."""
 _MAX_LENGTH = 300
 _INDEX = re.compile(r"\d{1,6}", re.ASCII)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z", re.ASCII)
 
 
-def value_at(thing: Mapping[str, Any], *path: str) -> Any:
+def value_at(thing: Data, *path: str) -> Any:
     """Returns the value at a path in an object; None if a part of the path is absent, null or empty.
 
     >>> value_at({"status": {"phase": "Running"}}, "status", "phase"), value_at({}, "status", "phase")
@@ -39,12 +38,12 @@ def annotation(thing: Object, key: str) -> str:
     return str((thing.get("metadata", {}).get("annotations") or {}).get(key, ""))
 
 
-def conditions_of(thing: Object) -> dict[str, Mapping[str, Any]]:
+def conditions_of(thing: Object) -> dict[str, Data]:
     """Returns the conditions of an object by their types."""
     return {str(c.get("type")): c for c in value_at(thing, "status", "conditions") or []}
 
 
-def true_conditions(thing: Object) -> dict[str, Mapping[str, Any]]:
+def true_conditions(thing: Object) -> dict[str, Data]:
     """Returns the conditions of an object that are true, by their types."""
     return {kind: c for kind, c in conditions_of(thing).items() if c.get("status") == "True"}
 

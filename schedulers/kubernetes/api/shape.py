@@ -6,9 +6,9 @@ objects are read, so that no other code has to expect them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object
 
 MALFORMED = "torchx.pytorch.org/malformed"
@@ -157,7 +157,7 @@ def _fits(data: Any, shape: Any) -> bool:
     return _drop(data, shape, "", wrong, keep=True) and not wrong
 
 
-def _fields(data: Object, shape: Mapping[str, Any], where: str, wrong: list[str], keep: bool) -> bool:
+def _fields(data: Object, shape: Data, where: str, wrong: list[str], keep: bool) -> bool:
     every = shape.get("*")
     for key in [*data] if every is not None else [key for key in shape if key in data]:
         expected = shape.get(key, every)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from torchx.exit_codes import PREFLIGHT_FAILED
+from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object, deleted, owns, value_at
 from torchx.schedulers.kubernetes.manifests.names import CONTAINER
 from torchx.schedulers.kubernetes.objects import Facts
@@ -16,7 +14,7 @@ from torchx.scheduling.retry_rules import Failure, RetryRules, exit_codes_of, li
 from torchx.specs.run_options import RunOptions
 
 
-def rules_of(cfg: Mapping[str, Any]) -> RetryRules:
+def rules_of(cfg: Data) -> RetryRules:
     """Returns the rules of a submitted application; those of another version count as the default ones."""
     try:
         return RetryRules.of(cfg)

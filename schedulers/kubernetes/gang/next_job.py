@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from torchx import settings
+from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, count_of
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of, name_of
 from torchx.schedulers.kubernetes.manifests.attempt_number import EARLIER, earlier_attempts
@@ -48,7 +48,7 @@ def next_job(
     job: Object,
     restart: str,
     held_at: str,
-    spec: Mapping[str, Any],
+    spec: Data,
     hosts: Mapping[str, str],
     run: int = 1,
     awaits: str = "",
@@ -140,7 +140,7 @@ def _is_of_role(key: str) -> bool:
     return key == ATTEMPT or key.startswith(f"{PREFIX}role-")
 
 
-def _labels(metadata: Mapping[str, Any], number: int) -> dict[str, str]:
+def _labels(metadata: Data, number: int) -> dict[str, str]:
     labels = metadata.get("labels") or {}
     own = {
         key: value
@@ -150,9 +150,7 @@ def _labels(metadata: Mapping[str, Any], number: int) -> dict[str, str]:
     return {**own, ATTEMPT: str(number)}
 
 
-def _variable(
-    entry: Mapping[str, Any], number: int, run: int, hosts: Mapping[str, str], domain: str
-) -> Object:
+def _variable(entry: Data, number: int, run: int, hosts: Mapping[str, str], domain: str) -> Object:
     """Returns a variable of the next attempt: its number, that of the run, and the names of its hosts."""
     name, value = str(entry.get("name")), entry.get("value")
     counts = {settings.TORCHX_ATTEMPT: number, settings.TORCHX_RUN: run}

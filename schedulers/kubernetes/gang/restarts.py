@@ -6,10 +6,11 @@ The ends of the replicas of the newest attempts are replayed through the rules o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import (
     Object,
     annotation,
@@ -326,7 +327,7 @@ def _newest_pods(facts: Facts, main: Object) -> dict[int, Object]:
     return {replica_of(pod)[1]: pod for pod in own}
 
 
-def _rules(roles: list[Mapping[str, Any]], facts: Facts) -> list[RoleRules]:
+def _rules(roles: list[Data], facts: Facts) -> list[RoleRules]:
     """Returns the rules of all roles; a Job with further attempts restarts its replicas itself."""
     mains = {role_index(main): main for main in facts.mains}
     by_jobs = {role_index(m) for m in facts.mains if value_at(m, "spec", "backoffLimitPerIndex") != 0}

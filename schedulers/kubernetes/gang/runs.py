@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, indexes, owns, time_of, value_at
 from torchx.schedulers.kubernetes.gang.records import restart_from
 from torchx.schedulers.kubernetes.limits import DISRUPTIONS, rule_of
@@ -74,7 +75,7 @@ class RunLimits:
     notified_at: float = math.inf
 
     @classmethod
-    def of(cls, cfg: Mapping[str, Any], pods: Iterable[Object]) -> RunLimits:
+    def of(cls, cfg: Data, pods: Iterable[Object]) -> RunLimits:
         """Returns the limits of the run of some pods."""
         rule = rule_of(cfg)
         if rule.limit is None:
@@ -121,7 +122,7 @@ def as_finished(facts: Facts, main: Object, job: JobFacts) -> JobFacts:
     return replace(job, state=AppState.SUCCEEDED, reason="") if failed and failed <= done else job
 
 
-def with_limit(first: FirstFailure | None, cfg: Mapping[str, Any], used: Mapping[str, int]) -> Any:
+def with_limit(first: FirstFailure | None, cfg: Data, used: Mapping[str, int]) -> Any:
     """Returns the first failure, with the time limit and its used requeues if they are the reason."""
     rule = rule_of(cfg)
     if first is None or rule.limit is None or first.msg != REACHED:

@@ -9,10 +9,11 @@ it sets the end of a run with a time limit, since a pod's variables do not have 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object, count_of
 from torchx.settings import TORCHX_ATTEMPT, TORCHX_ENDS_AT
 from torchx.specs.app import Role
@@ -124,7 +125,7 @@ def arguments(entrypoint: str, retries_at: str | None, *, limited: bool = False)
     return []
 
 
-def earlier_attempts(env: Iterable[Mapping[str, Any]]) -> int:
+def earlier_attempts(env: Iterable[Data]) -> int:
     """Returns the number of attempts before those of a Job that restarts its replicas itself."""
     return next((count_of(str(e.get("value"))) or 0 for e in env if e.get("name") == EARLIER), 0)
 

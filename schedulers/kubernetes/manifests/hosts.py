@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.json_limits import Data
 from torchx.machine.ports import port_variable
 from torchx.scheduling.checks import hosts_in
 from torchx.services import rules
@@ -79,7 +80,7 @@ def address_variables(app: AppDef, hosts: Mapping[str, str]) -> dict[str, str]:
     return rules.host_variables(hosts) | numbers if hosts else {}
 
 
-def hosts_in_env(roles: Sequence[Mapping[str, Any]], env: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def hosts_in_env(roles: Sequence[Data], env: Sequence[Data]) -> dict[str, str]:
     """Returns the hosts of the roles in the environment of a container, for describing an application.
 
     Args:
@@ -90,7 +91,7 @@ def hosts_in_env(roles: Sequence[Mapping[str, Any]], env: Sequence[Mapping[str, 
     return dict(_named(roles, values))
 
 
-def _named(roles: Sequence[Mapping[str, Any]], values: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
+def _named(roles: Sequence[Data], values: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
     for role in roles:
         value = values.get(rules.hosts_variable(str(role["name"])))
         if isinstance(value, str):

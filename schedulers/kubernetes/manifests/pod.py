@@ -6,10 +6,10 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from torchx import settings
 from torchx.errors import UsageError
+from torchx.json_limits import Data
 from torchx.machine.ports import port_variable
 from torchx.masking import SecretValue
 from torchx.schedulers.kubernetes import options
@@ -185,7 +185,7 @@ def share_processes(spec: Object) -> None:
         spec.setdefault("shareProcessNamespace", True)
 
 
-def is_shared_by_others(spec: Mapping[str, Any]) -> bool:
+def is_shared_by_others(spec: Data) -> bool:
     """Returns True if a pod has further containers or sidecars."""
     started = [each for each in spec.get("initContainers") or () if isinstance(each, dict)]
     sidecars = any(each.get("restartPolicy") == "Always" for each in started)

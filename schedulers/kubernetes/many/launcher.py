@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
+from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.manifests.attempt_number import is_python, is_shell
 from torchx.schedulers.kubernetes.manifests.escaping import INDEX_VARIABLE, escaped
@@ -93,7 +94,7 @@ def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def fields_in(data: Mapping[str, Any], entrypoint: str, index: int) -> RunFields | None:
+def fields_in(data: Data, entrypoint: str, index: int) -> RunFields | None:
     r"""Returns the fields of a run in the data of a Secret, or None if it is in another one or damaged.
 
     >>> fields = RunFields(["it's", "a\nb", ""], {"SEED": "1;"})

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, value_at
 from torchx.schedulers.kubernetes.manifests.escaping import MacroFiller
 from torchx.schedulers.kubernetes.manifests.names import AWAITS
@@ -47,7 +45,7 @@ def is_released(main: Object) -> bool:
     return bool(annotation(main, RELEASED))
 
 
-def with_order(rule: RoleRules, role: Mapping[str, Any], main: Object | None) -> RoleRules:
+def with_order(rule: RoleRules, role: Data, main: Object | None) -> RoleRules:
     """Returns the rules of a role, with those of a service and the roles that it still waits for.
 
     Args:
@@ -65,15 +63,15 @@ def with_order(rule: RoleRules, role: Mapping[str, Any], main: Object | None) ->
     return rule
 
 
-def before_of(role: Mapping[str, Any]) -> list[str]:
+def before_of(role: Data) -> list[str]:
     """Returns the names of the roles that a recorded role starts after."""
     names = _metadata(role).get(AFTER)
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def _roles(facts: Facts) -> list[Mapping[str, Any]]:
+def _roles(facts: Facts) -> list[Data]:
     return value_at(facts.record, "app", "roles") or []
 
 
-def _metadata(role: Mapping[str, Any]) -> Mapping[str, Any]:
+def _metadata(role: Data) -> Data:
     return role.get("metadata") or {}

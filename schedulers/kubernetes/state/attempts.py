@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 from torchx.exit_codes import signal_of
+from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import (
     Object,
     annotation,
@@ -39,7 +39,7 @@ _NEVER_RAN = ("ContainerStatusUnknown", "StartError", "ContainerCannotRun")
 _PREEMPTION = re.compile(r",? (no new claims to deallocate, )?preemption: .*| no new claims to deallocate.*")
 
 
-def container_of(pod: Object, role: str = "main") -> Mapping[str, Any]:
+def container_of(pod: Object, role: str = "main") -> Data:
     """Returns the status of the role's container; empty before it exists."""
     statuses = pod.get("status", {}).get("containerStatuses") or []
     named = next((status for status in statuses if status.get("name") == role), None)
@@ -107,9 +107,7 @@ def attempts_of(
     return [*attempts, _current(pod, state, number + restarts, events, by_hand)]
 
 
-def _current(
-    pod: Object, state: Mapping[str, Any], number: int, events: Iterable[Object], by_hand: bool
-) -> AttemptStatus:
+def _current(pod: Object, state: Data, number: int, events: Iterable[Object], by_hand: bool) -> AttemptStatus:
     status = pod.get("status", {})
     ended = state.get("terminated") or {}
     if "exitCode" in ended:
@@ -138,7 +136,7 @@ def _stopped(pod: Object, by_hand: bool) -> bool:
     return deleted(pod) and not by_hand and not disruption(pod)
 
 
-def _ended(pod: Object, terminated: Mapping[str, Any], number: int, by_hand: bool) -> AttemptStatus:
+def _ended(pod: Object, terminated: Data, number: int, by_hand: bool) -> AttemptStatus:
     code = int(terminated["exitCode"])
     never = terminated.get("reason") in _NEVER_RAN
     named = None if never else signal_of(code)
@@ -198,7 +196,7 @@ def _ended_at(pod: Object) -> datetime | None:
     return max((at for at in times if at is not None), default=None)
 
 
-def _why(pod: Object, terminated: Mapping[str, Any], by_hand: bool) -> Reason:
+def _why(pod: Object, terminated: Data, by_hand: bool) -> Reason:
     """Returns why an attempt ended, if there is more than its exit code."""
     status = pod.get("status", {})
     reason = str(terminated.get("reason") or "")

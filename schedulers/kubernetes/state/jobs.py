@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import (
     Object,
     annotation,
@@ -48,7 +46,7 @@ def job_facts(kind: str, main: Object) -> JobFacts:
     return JobFacts(role, state, details=status)
 
 
-def is_closed(main: Object, condition: Mapping[str, Any]) -> bool:
+def is_closed(main: Object, condition: Data) -> bool:
     """Returns True if torchx has ended a job by a deadline.
 
     Args:
@@ -64,9 +62,7 @@ _CUT = "FailedIndexes"
 """The failure reason of a job whose pods were ended one by one, as no other limit applies."""
 
 
-def _ended_job(
-    role: int, state: AppState, condition: Mapping[str, Any], status: Mapping[str, Any]
-) -> JobFacts:
+def _ended_job(role: int, state: AppState, condition: Data, status: Data) -> JobFacts:
     at = time_of(status.get("completionTime")) or time_of(condition.get("lastTransitionTime"))
     return JobFacts(
         role, state, str(condition.get("reason") or ""), short(condition.get("message")), at, details=status
@@ -90,7 +86,7 @@ _VOLCANO = {
 }
 
 
-def _volcano_facts(role: int, status: Mapping[str, Any]) -> JobFacts:
+def _volcano_facts(role: int, status: Data) -> JobFacts:
     reported = status.get("state") or {}
     state = _VOLCANO.get(str(reported.get("phase")), AppState.SUBMITTED)
     at = time_of(reported.get("lastTransitionTime")) if is_terminal(state) else None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import collections
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any
 
 from torchx.exit_codes import signal_of
+from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object, label, short
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.specs.status import NONE, AppState, FirstFailure, ReplicaStatus, failure_of, is_terminal
@@ -39,7 +39,7 @@ class JobFacts:
     message: str = ""
     ended_at: datetime | None = None
     ending: bool = False
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Data = field(default_factory=dict)
 
 
 REPLICA_FAILURES = (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from torchx.json_limits import MOST_REPLICAS
+from torchx.json_limits import MOST_REPLICAS, Data
 from torchx.schedulers.kubernetes.api.objects import (
     Object,
     annotation,
@@ -58,7 +58,7 @@ class Member:
     max_attempts: int = 1
 
 
-def members_of(facts: Facts, record: Mapping[str, Any]) -> list[Member]:
+def members_of(facts: Facts, record: Data) -> list[Member]:
     """Returns all replicas of an application in the order of its roles, from its record, else its jobs."""
     roles = value_at(record, "app", "roles") or []
     if not roles:
