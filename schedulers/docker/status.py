@@ -28,9 +28,10 @@ from torchx.schedulers.docker.rules.refusals import refusal
 from torchx.schedulers.docker.stalling.files import history_of, stall_folder
 from torchx.schedulers.docker.supervisor_launch import lacks_supervisor
 from torchx.schedulers.shared import owner
-from torchx.schedulers.shared.listing import local_time, newest_first, row_of
+from torchx.schedulers.shared.listing import newest_first, row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.limits import LimitRule
+from torchx.scheduling.responses import local_time
 from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.serialize import app_from_dict

@@ -25,9 +25,9 @@ from torchx.jobs.view import AttemptView, JobView
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.schedulers import get_scheduler_factories
-from torchx.schedulers.shared.listing import local_time
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.query import AppQuery, literal_of
+from torchx.scheduling.responses import local_time
 from torchx.scheduling.stalls import stalled_for
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.status import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timezone
 
 from torchx import settings
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
@@ -53,8 +52,3 @@ def newest_first(rows: Iterable[ListAppResponse]) -> list[ListAppResponse]:
     return sorted(
         rows, key=lambda row: (row.submitted_at is not None, row.submitted_at, row.app_id), reverse=True
     )
-
-
-def local_time(seconds: float | None) -> datetime | None:
-    """Returns seconds since the epoch as a time in the zone of this machine."""
-    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc).astimezone()

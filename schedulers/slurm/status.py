@@ -11,7 +11,7 @@ from torchx.errors import UsageError
 from torchx.exit_codes import KILLED, read_error_file
 from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
-from torchx.schedulers.shared.listing import local_time, row_of
+from torchx.schedulers.shared.listing import row_of
 from torchx.schedulers.slurm.commands import NoAnswerError
 from torchx.schedulers.slurm.folders.batch_log import last_error_line
 from torchx.schedulers.slurm.folders.progress import attempts_of, run_of
@@ -25,6 +25,7 @@ from torchx.schedulers.slurm.queue import SlurmJob, find, find_record, list_jobs
 from torchx.schedulers.slurm.reasons import CAUSES, full_disk
 from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.scheduling.responses import local_time
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.handles import make_app_handle
 from torchx.specs.run_options import RunOptions

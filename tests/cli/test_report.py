@@ -157,9 +157,7 @@ def test_reports_of_trackers_become_metrics(data: dict[str, Any], tmp_path: Path
     assert collected["runs"] == []
 
 
-def test_a_sweep_has_a_table_of_its_runs_and_plots_over_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_has_a_table_and_plots_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torchx("run", "--each", "lr=1,2,3", "utils.sh", "test {lr} -lt 3")
     data = json.loads(torchx("report", "@last", "--json").stdout)

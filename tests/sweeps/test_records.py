@@ -49,9 +49,7 @@ def test_the_last_start_and_end_of_a_run_count() -> None:
 
 
 @pytest.mark.parametrize("step", [-3600, 3600])
-def test_a_sweep_lasts_as_long_after_a_change_of_the_clock(
-    step: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_duration_of_a_sweep_follows_no_clock(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     true, up, boot = time.time, processes.uptime(), processes.boot_id()
     at = true()
     noted: dict[str, object] = {"e": "conductor", "pid": 1, "start": 1, "t": at, "boot": boot, "uptime": up}

@@ -403,7 +403,7 @@ def test_gpus_of_unsupervised_job_are_used_after_its_end(machine: fakegpus.FakeG
 
 
 @pytest.mark.long
-def test_submissions_and_starts_check_no_lock_of_a_waiting_job(
+def test_submissions_check_no_lock_of_a_waiting_job(
     machine: fakegpus.FakeGpus, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They find jobs without a supervisor; such checks would be the square of the number of jobs."""

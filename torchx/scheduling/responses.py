@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from torchx.lazy import lazy_imports
@@ -160,3 +160,8 @@ def html_table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 def _cell(value: object) -> str:
     text = html.escape(printable(value))
     return f'<td style="color:{COLOURS.get(text, "inherit")}">{text}</td>'
+
+
+def local_time(seconds: float | None) -> datetime | None:
+    """Returns seconds since the epoch as a time in the zone of this machine."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc).astimezone()

@@ -14,12 +14,12 @@ from torchx.machine import locks
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx.scheduling.protocols import UnavailableError
 from torchx.scheduling.query import AppQuery
+from torchx.scheduling.responses import local_time
 from torchx.specs.app_metadata import tags_of
 from torchx.specs.handles import make_app_handle
 from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, RoleStatus
 from torchx.sweeps import launch, view
 from torchx.sweeps.paths import BACKEND, known, paths_of
-from torchx.sweeps.view import local_time
 
 with lazy_imports:
     from torchx.specs import serialize

@@ -9,7 +9,6 @@ from pathlib import Path
 from torchx.errors import StateError
 from torchx.jobs.record import damaged
 from torchx.machine import locks
-from torchx.schedulers.shared.listing import local_time as local_time
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs.status import AppState, FirstFailure
 from torchx.sweeps import after, progress

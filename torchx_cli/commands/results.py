@@ -14,6 +14,7 @@ import typer
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner import prepare
+from torchx.scheduling.responses import local_time
 from torchx.specs.handles import parse_app_handle
 from torchx.sweeps import results, view
 from torchx.sweeps.paths import paths_of
@@ -144,8 +145,8 @@ def as_data(result: Result) -> dict[str, Any]:
         "state": run.state,
         "parameters": {name: results.number(value) for name, value in run.parameters.items()},
         "metrics": result.metrics,
-        "started_at": iso(view.local_time(run.started)),
-        "ended_at": iso(view.local_time(run.ended)),
+        "started_at": iso(local_time(run.started)),
+        "ended_at": iso(local_time(run.ended)),
         "duration": result.duration,
         "exit_code": run.code,
         "msg": run.message,

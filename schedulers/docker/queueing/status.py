@@ -9,8 +9,9 @@ from torchx.lazy import lazy_imports
 from torchx.schedulers.docker.engine.address import Address
 from torchx.schedulers.docker.queueing import records
 from torchx.schedulers.docker.queueing.records import Queued
-from torchx.schedulers.shared.listing import local_time, row_of
+from torchx.schedulers.shared.listing import row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.scheduling.responses import local_time
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.status import AppState, ReplicaStatus, RoleStatus
 

@@ -8,10 +8,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from torchx.schedulers.shared.listing import local_time
 from torchx.schedulers.slurm.outcome import Outcome, is_time
 from torchx.schedulers.slurm.paths import clean, parse_json, read_own
 from torchx.schedulers.slurm.reasons import CAUSES, FAILURES
+from torchx.scheduling.responses import local_time
 from torchx.scheduling.retry_rules import Failure, RetryRules
 from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
 from torchx.specs.status import AppState, AttemptStatus, EndCause, is_terminal

@@ -179,7 +179,7 @@ def test_a_cancellation_wins_at_any_moment(kind: str, first: str, monkeypatch: p
 
 
 @pytest.mark.parametrize("reason", [unready("HTTP 503"), STALLED, STOPPED])
-def test_a_replica_that_ended_orderly_before_its_retry_is_cancelled(reason: str) -> None:
+def test_a_replica_between_end_and_retry_is_cancelled(reason: str) -> None:
     machine = a_job("exited")
     machine.known[0]["Name"] += f".{reason}"
     machine.known[1]["Name"] += f".{STALLED}"
@@ -189,7 +189,7 @@ def test_a_replica_that_ended_orderly_before_its_retry_is_cancelled(reason: str)
     check(machine)
 
 
-def test_a_guest_with_the_name_of_a_mark_hides_no_cancellation() -> None:
+def test_a_guest_named_like_a_mark_hides_no_cancellation() -> None:
     machine = a_job("running")
     names = [f"{APP_ID_}-w-{n}.cancelled" for n in range(2)]
     for name in names:

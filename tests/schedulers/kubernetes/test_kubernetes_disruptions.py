@@ -345,7 +345,7 @@ def test_a_replica_counts_its_attempts(scheduler: KubernetesScheduler, entrypoin
 # --- what passes by itself (facts 1.36) ----------------------------------------------------------
 
 
-def test_a_mount_that_failed_for_a_moment_is_no_cause(
+def test_a_mount_that_failed_briefly_is_not_a_cause(
     scheduler: KubernetesScheduler, cluster: FakeCluster, tmp_path: Path
 ) -> None:
     assert cluster.node is not None

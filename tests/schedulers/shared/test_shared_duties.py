@@ -13,10 +13,11 @@ from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
 from torchx.jobs.view import AttemptView, JobView, ReplicaView
 from torchx.schedulers import create_scheduler
 from torchx.schedulers.shared import owner
-from torchx.schedulers.shared.listing import local_time, newest_first, row_of
+from torchx.schedulers.shared.listing import newest_first, row_of
 from torchx.schedulers.shared.options import SHARED, check_choices
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx.scheduling.checks import require_replicas
+from torchx.scheduling.responses import local_time
 from torchx.scheduling.usage import Sample
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.status import AppState, FirstFailure
