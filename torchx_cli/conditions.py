@@ -16,6 +16,7 @@ from torchx.machine.outage import Outage
 from torchx.runner.reports import FIRST_PAUSE, LONGEST_PAUSE
 from torchx.scheduling.base import Reports
 from torchx.scheduling.logs import LogChunk, LogQuery, matching, text_of, whole_lines
+from torchx.scheduling.pace import sharing
 from torchx.specs.status import AppState
 from torchx.suggestions import did_you_mean
 
@@ -201,5 +202,5 @@ def _poll(
         time.sleep(pause if left is None else min(pause, left))
         longest = LONGEST_PAUSE if recorded else runner.pause_after(handle, time.monotonic() - begun)
         pause = min(1.5 * pause, longest)
-        with outage.bridged():
+        with outage.bridged(), sharing():
             status = runner.status(handle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from torchx.errors import UsageError
@@ -34,6 +34,7 @@ from torchx.schedulers.kubernetes.state.evidence import (
     waits,
 )
 from torchx.schedulers.kubernetes.state.taken import not_ready
+from torchx.scheduling.pace import is_sharing
 
 BATCH, JOBSET, VOLCANO = "batch/v1", "jobset.x-k8s.io/v1alpha2", "batch.volcano.sh/v1alpha1"
 RESOURCES = {"job": (BATCH, "jobs"), "jobset": (JOBSET, "jobsets"), "volcano": (VOLCANO, "jobs")}
@@ -196,22 +197,39 @@ def gather(
     found = gather_jobs(cluster, namespace, name)
     if found is None:
         return None
-    read = None if whole else SmallPods()
-    pods = cluster.items(path_of("v1", "pods", namespace), selector(name), read=read)
+    path = path_of("v1", "pods", namespace)
+    pods = cluster.items(path, selector(name)) if whole else of_app(cluster, path, name, small=True)
     pods = owned_pods([*found.mains, *found.jobs, *found.earlier], pods)
     lost = [pod for pod in pods if events and not_ready(pod)]
     warnings = events_of(cluster, namespace, name) if events and (lost or waits(found.jobs, pods)) else []
     return replace(found, pods=pods, events=warnings, nodes=nodes_of(cluster, lost))
 
 
+def of_app(cluster: Cluster, path: str, name: str, *, small: bool = False) -> Objects:
+    """Returns the objects of an application in a list.
+
+    Args:
+        cluster: the cluster.
+        path: the path of the list.
+        name: the id of the application within the namespace; empty for all.
+        small: they are pods; omit the fields that are not read here.
+    """
+
+    def query(names: Collection[str]) -> dict[str, Objects]:
+        only = next(iter(names)) if len(names) == 1 else ""
+        objects = cluster.items(path, selector(only), read=SmallPods() if small else None)
+        return {**_by_app(objects), only: objects}
+
+    return cluster.answers(path, query).about(name) or []
+
+
 def gather_jobs(cluster: Cluster, namespace: str, name: str) -> Facts | None:
     """Reads the objects of an application without its pods; returns None if there are none."""
-    query = selector(name)
-    jobs = _not_deleted(cluster.items(path_of(BATCH, "jobs", namespace), query))
+    jobs = _not_deleted(of_app(cluster, path_of(BATCH, "jobs", namespace), name))
     owned = [job for job in jobs if is_owned(job)]
     kind, mains, earlier = "job", *newest_attempts(jobs)
     if owned or not jobs:
-        kind, mains = _find_by_kind(cluster, namespace, query, bool(owned))
+        kind, mains = _find_by_kind(cluster, namespace, name, bool(owned))
         jobs = owned
     if not mains:
         return None
@@ -224,13 +242,17 @@ def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
 
     Of their pods, only waiting and failed ones are read; the jobs describe the others.
     """
-    query = selector("")
-    jobs = _not_deleted(cluster.items(path_of(BATCH, "jobs", namespace), query))
+    jobs = _not_deleted(of_app(cluster, path_of(BATCH, "jobs", namespace), ""))
     mains = {"job": [job for job in jobs if not is_owned(job)]}
     for kind in ("jobset", "volcano"):
-        mains[kind] = _items_if_allowed(cluster, main_path(kind, namespace), query)
-    unusual = {**query, "fieldSelector": "status.phase!=Running,status.phase!=Succeeded"}
-    pods = _by_app(cluster.items(path_of("v1", "pods", namespace), unusual) if any(mains.values()) else [])
+        mains[kind] = _if_allowed(functools.partial(of_app, cluster, main_path(kind, namespace), ""))
+    path, read = path_of("v1", "pods", namespace), list[Object]()
+    if is_sharing():
+        read = of_app(cluster, path, "", small=True)
+    elif any(mains.values()):
+        unusual = {"fieldSelector": "status.phase!=Running,status.phase!=Succeeded"}
+        read = cluster.items(path, {**selector(""), **unusual})
+    pods = _by_app(read)
     children = _by_app(jobs)
     listed: list[Facts] = []
     doubtful: list[Facts] = []
@@ -314,21 +336,19 @@ def is_owned(job: Object) -> bool:
     return any(owner.get("controller") for owner in job["metadata"].get("ownerReferences") or [])
 
 
-def _find_by_kind(
-    cluster: Cluster, namespace: str, query: dict[str, str], owned: bool
-) -> tuple[str, Objects]:
+def _find_by_kind(cluster: Cluster, namespace: str, name: str, owned: bool) -> tuple[str, Objects]:
     """Finds an application among the kinds that are optional in a cluster."""
     for kind in ("jobset",) if owned else ("jobset", "volcano"):
-        objects = _items_if_allowed(cluster, main_path(kind, namespace), query)
+        objects = _if_allowed(functools.partial(of_app, cluster, main_path(kind, namespace), name))
         if objects:
             return kind, originals(objects)
     return "job", []
 
 
-def _items_if_allowed(cluster: Cluster, path: str, query: dict[str, str]) -> Objects:
+def _if_allowed(read: Callable[[], Objects]) -> Objects:
     """Returns the items of a list, or an empty list if it is missing or forbidden."""
     try:
-        return _not_deleted(cluster.items(path, query))
+        return _not_deleted(read())
     except ClusterError as error:
         if error.status in (403, 404):
             return []

@@ -34,6 +34,7 @@ from torchx.schedulers.kubernetes.state.replicas import Member, Replicas, member
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.listing import newest_first, row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.scheduling.pace import is_sharing
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.run_options import RunOptions
 from torchx.specs.status import AppState, FirstFailure, ReplicaStatus, RoleStatus, is_terminal
@@ -98,7 +99,7 @@ def list_apps(clusters: Clusters, cfg: RunOptions | None) -> list[ListAppRespons
         clusters: the clusters.
         cfg: run options context and namespace; default: the namespace ``default`` and that of the context.
     """
-    cluster = clusters.select(cfg or {}, quick=True)
+    cluster = clusters.select(cfg or {}, quick=not is_sharing())
     namespace = text_of(cfg, "namespace")
     namespaces = [namespace] if namespace else list(dict.fromkeys(("default", cluster.namespace)))
     return newest_first(

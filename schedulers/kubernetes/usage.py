@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
-from torchx.schedulers.kubernetes.api.client import Object, path_of
+from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import time_of
 from torchx.schedulers.kubernetes.api.shape import shaped
@@ -15,10 +17,11 @@ from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.lookup import find
 from torchx.schedulers.kubernetes.manifests.names import split_run
 from torchx.schedulers.kubernetes.many.facts import pod_selector
-from torchx.schedulers.kubernetes.objects import split_id
+from torchx.schedulers.kubernetes.objects import selector, split_id
 from torchx.schedulers.kubernetes.state.attempts import live
 from torchx.schedulers.kubernetes.state.replicas import members_of, number_of, replica_of, run_of
 from torchx.schedulers.shared.usage import requests_of
+from torchx.scheduling.pace import is_sharing
 from torchx.scheduling.usage import AppUsage, ReplicaUsage, Requested, Sample
 
 with lazy_imports:
@@ -64,18 +67,26 @@ def _metrics(clusters: Clusters, app_id: str) -> dict[str, Data]:
     """Returns the measurements of pods by their names; empty without a metrics API."""
     cluster = clusters.of(app_id)
     namespace, name = split_id(app_id, cluster.namespace)
-    query = pod_selector(name, split_run(name)[1])
+    query = selector("") if is_sharing() else pod_selector(name, split_run(name)[1])
     found: list[Any] = []
     for place in dict.fromkeys((namespace, *(() if ":" in app_id else ("default",)))):
         path = path_of("metrics.k8s.io/v1beta1", "pods", place)
+        read = partial(_read, cluster, path)
         try:
-            items = cluster.call("GET", path, query, timeout=PATIENCE).get("items")
+            items = cluster.answers(path, read).about(query["labelSelector"])
         except ClusterError as error:
             if error.status in (403, 404, 503):  # not allowed, not installed, or not ready
                 continue
             raise
         found += items if isinstance(items, list) else []
     return {str(item["metadata"].get("name")): item for item in filter(None, map(shaped, found))}
+
+
+def _read(cluster: Cluster, path: str, selectors: Collection[str]) -> dict[str, Any]:
+    return {
+        each: cluster.call("GET", path, {"labelSelector": each}, timeout=PATIENCE).get("items")
+        for each in selectors
+    }
 
 
 def sample_of(metrics: Data) -> Sample | None:

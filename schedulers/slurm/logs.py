@@ -121,7 +121,7 @@ def log_chunks(app_id: str, query: LogQuery) -> Iterator[LogChunk]:
     require_folder(job.record.paths, is_terminal(job.outcome.state))
     roles = job.record.app.get("roles", ())
     members = [Member(role["name"], k) for role in roles for k in range(int(role.get("num_replicas", 1)))]
-    watch = Watch(job.record, share=2)  # the command also reports why it waits
+    watch = Watch(job.record)
     return SlurmLog(lambda: job.record.paths, members, lambda: not watch.has_ended()).read(query)
 
 

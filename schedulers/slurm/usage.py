@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from torchx.schedulers.shared.usage import requests_of
 from torchx.schedulers.slurm import commands as client
+from torchx.schedulers.slurm.folders.marked import minimal_record
 from torchx.schedulers.slurm.folders.progress import attempts_of, read_script_end
-from torchx.schedulers.slurm.parse import parse_key
+from torchx.schedulers.slurm.parse import JobFacts, parse_key
 from torchx.schedulers.slurm.paths import path_exists
-from torchx.schedulers.slurm.queue import MAX_IDS, find, find_record
-from torchx.schedulers.slurm.record import SlurmRecord
+from torchx.schedulers.slurm.queue import ALL, ANSWERS, MAX_IDS, find, find_record
+from torchx.schedulers.slurm.record import Records, SlurmRecord
+from torchx.scheduling.pace import Answers, is_sharing
 from torchx.scheduling.usage import AppUsage, ReplicaUsage, Requested, Sample
 from torchx.specs import serialize
 
 _STEP = re.compile(r"(?P<job>\d+(?:_\d+)?)(?:\+(?P<part>\d{1,4}))?\.(?P<step>\d{1,9})")
+_AFTER_ID = re.compile(r"[.+|]")
 _TIME = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
 _COLUMNS = (
@@ -68,7 +71,7 @@ def usage(app_id: str) -> AppUsage | None:
         return None
     if not attempts_of(record.paths) and path_exists(record.paths.folder):
         return None  # it has not started: sacct takes most of the time of a status
-    output = account([record])
+    output = (_ACCOUNTS.about(record.key) or "") if is_sharing() else account([record])
     name, own_id = _job_in(output, record)
     if name not in (*_NO_NAME, record.job_name) and _record_of_queue(app_id) is None:
         return None  # it is about a newer job with this id, unless only its name was changed
@@ -142,6 +145,36 @@ def account(records: Sequence[SlurmRecord]) -> str:
     return client.answer([*argv, f"--format={','.join(_COLUMNS)}"])
 
 
+def _by_job(output: str) -> dict[str, str]:
+    """Returns the lines of sacct and sstat by the ids of their jobs."""
+    lines: dict[str, list[str]] = {}
+    for line in output.splitlines():
+        lines.setdefault(_AFTER_ID.split(line, 1)[0], []).append(line)
+    return {job: "\n".join(found) for job, found in lines.items()}
+
+
+def _running() -> list[JobFacts]:
+    """Returns the running jobs of this user, if parts of this process share answers; else none."""
+    jobs = (ANSWERS.about(ALL) or {}) if is_sharing() else {}
+    return [part for parts in jobs.values() for part in parts if part.state == "RUNNING" and not part.part]
+
+
+def _read_accounts(keys: Collection[str]) -> dict[str, str]:
+    records = {part.key: minimal_record(part, "", [], False) for part in _running()}
+    records.update(Records().of(keys))
+    return _by_job(account([*records.values()])) if records else {}
+
+
+def _read_nodes(ids: Collection[str]) -> dict[str, str]:
+    columns = ",".join(("JobID", "AveCPU", "MaxRSS", "MaxRSSTask", "NTasks"))
+    argv = ["sstat", "--noheader", "--parsable2", "--allsteps", f"--format={columns}"]
+    every = sorted({*ids, *(str(part.own_id) for part in _running())})
+    return _by_job(client.answer([*argv, f"--jobs={','.join(every)}"]))
+
+
+_ACCOUNTS, _NODES = Answers(_read_accounts), Answers(_read_nodes)
+
+
 def _with_nodes(own_id: str, steps: list[Step], seconds: float | None = None) -> list[Step]:
     """Adds the current measurements of running steps, which the accounting does not have yet.
 
@@ -150,11 +183,8 @@ def _with_nodes(own_id: str, steps: list[Step], seconds: float | None = None) ->
         steps: its steps.
         seconds: the duration of steps that are not among them; None to leave them out.
     """
-    columns = ",".join(("JobID", "AveCPU", "MaxRSS", "MaxRSSTask", "NTasks"))
-    argv = ["sstat", "--noheader", "--parsable2", "--allsteps", f"--format={columns}"]
-    output = client.answer([*argv, f"--jobs={own_id}"])
     known = {(step.part, step.step): step for step in steps}
-    for line in output.splitlines():
+    for line in (_NODES.about(own_id) or "").splitlines():
         name, cpu, memory, largest, replicas = (*line.split("|"), *[""] * 5)[:5]
         match = _STEP.fullmatch(name)
         key = (int(match["part"] or 0), int(match["step"])) if match else (0, -1)
@@ -178,11 +208,7 @@ def steps_by_job(output: str) -> dict[str, list[Step]]:
     >>> list(steps_by_job("7_1.0|COMPLETED|20|00:40|646696K|1|2\\n7_1|COMPLETED|20|00:40||||"))
     ['7_1']
     """
-    lines: dict[str, list[str]] = {}
-    for line in output.splitlines():
-        if match := _STEP.fullmatch(line.partition("|")[0]):
-            lines.setdefault(match["job"], []).append(line)
-    return {job: list(read_steps("\n".join(found))) for job, found in lines.items()}
+    return {job: list(read_steps(lines)) for job, lines in _by_job(output).items()}
 
 
 def read_steps(output: str) -> Iterator[Step]:

@@ -8,9 +8,9 @@ from torchx.machine.outage import MAX_OUTAGE, Outage
 from torchx.schedulers.slurm.folders.progress import ScriptEnd, read_script_end
 from torchx.schedulers.slurm.outcome import save_outcome
 from torchx.schedulers.slurm.paths import path_exists
-from torchx.schedulers.slurm.queue import find, find_record
+from torchx.schedulers.slurm.queue import ANSWERS, find, find_record
 from torchx.schedulers.slurm.record import SlurmRecord
-from torchx.scheduling.pace import pause_after
+from torchx.scheduling.pace import pause_after, sharing
 from torchx.specs.status import is_terminal
 
 POLL_INTERVAL = 0.1
@@ -27,18 +27,16 @@ def wait(app_id: str, timeout: float | None) -> bool:
 
 
 class Watch:
-    """Watches for the end of a job.
+    """Watches for the end of a job; all watches of a process share their queries of the controller.
 
     Args:
         record: the record of the job.
-        share: the number of parts of the command that query the controller.
     """
 
-    def __init__(self, record: SlurmRecord, share: int = 1) -> None:
+    def __init__(self, record: SlurmRecord) -> None:
         self._app_id = f"{record.key}@{record.token}"
         self._record = record
-        self._share = share
-        self._begun = self._next = time.monotonic()
+        self._begun = self._next = self._since = time.monotonic()
         self._ended = False
         self._earlier: ScriptEnd | None = None  # the end of a run before the current one
         self._markers = 0
@@ -58,15 +56,18 @@ class Watch:
         markers = path_exists(paths.cancelled) + path_exists(paths.stopped)
         if markers != self._markers:  # the job is about to end
             self._markers, self._begun, self._next = markers, now, now
-        if now >= self._next or end not in (None, self._earlier):
+            ANSWERS.restart()
+        if end not in (None, self._earlier):
+            self._next = self._since = now
+        if now >= self._next:
             self._ended = self._query()
-            self._next = now + pause_after(now - self._begun, share=self._share)
+            self._next = now + pause_after(now - self._begun)
             self._earlier = end  # unless the job has ended, Slurm has started it again
         return self._ended
 
     def _query(self) -> bool:
         ended = False
-        with self._outage.bridged():
+        with self._outage.bridged(), sharing(self._since):
             job = find(self._app_id)
             ended = job is None or is_terminal(job.outcome.state)
             if job is not None:

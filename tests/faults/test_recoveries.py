@@ -14,7 +14,7 @@ import itertools
 import queue
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from torchx.errors import StateError
+from torchx.errors import StateError, UnreachableError
 from torchx.machine import outage, relay
 from torchx.notifications import sender
 from torchx.notifications.delivery import Result
@@ -38,6 +38,7 @@ from torchx.schedulers.kubernetes import watch as kubernetes_watch
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.slurm import wait as slurm_wait
 from torchx.schedulers.slurm.commands import NoAnswerError
+from torchx.scheduling import pace
 from torchx.scheduling.events import AppEvent
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.protocols import UnavailableError
@@ -47,7 +48,9 @@ from torchx.supervisor import sampling
 from torchx.sweeps import logs as sweep_logs
 from torchx.sweeps import native, runs, submitter
 from torchx_cli import conditions
+from torchx_cli.terminal import waiting as terminal_waiting
 from torchx_cli.terminal import watch as terminal_watch
+from torchx_cli.top import snapshot
 
 LATER = 30 * 24 * 3600.0
 """Seconds between the two failures: more than any limit."""
@@ -354,18 +357,87 @@ def status_that_is_watched(faults: Faults, patch: Patch, folder: Path) -> bool:
         def pause_after(self, handle: str, waited: float) -> float:
             return 15.0
 
-        def pause(self, handle: str, seconds: float) -> None:
-            """Waits by the engine: it fails before any time has passed."""
-            faults.step(UnavailableError("no answer"))
+        def wakes(self, handle: str) -> bool:
+            return False
 
-        def description(self, handle: str, *, brief: bool) -> DescribeAppResponse:
-            return DescribeAppResponse("a", AppState.CANCELLED if faults.steps > 4 else AppState.RUNNING)
+        def poll(self, handle: str) -> DescribeAppResponse:
+            is_over = faults.step(UnavailableError("no answer"))
+            return DescribeAppResponse("a", AppState.CANCELLED if is_over else AppState.RUNNING)
 
+    event = SimpleNamespace(wait=faults.sleep, clear=lambda: None)
     patch(terminal_watch, "time", faults)
+    patch(terminal_watch, "threading", SimpleNamespace(Event=lambda: event))
     patch(terminal_watch, "_print_changes", lambda printed, now: None)
     runner: Any = Runner()
     last = terminal_watch.watch(runner, "x://s/a", DescribeAppResponse("a", AppState.RUNNING), lambda now: [])
-    return last is not None and last.state is AppState.CANCELLED and faults.sleeps == [15.0, 15.0]
+    return last is not None and last.state is AppState.CANCELLED and faults.sleeps == [15.0] * 5
+
+
+def answers_that_parts_share(faults: Faults, patch: Patch, folder: Path) -> bool:
+    """Two parts of a process wait for jobs of an engine, and share its answers and its errors."""
+
+    def query(keys: Collection[str]) -> dict[str, bool]:
+        return dict.fromkeys(keys, faults.step(UnavailableError("no answer")))
+
+    patch(pace, "time", faults)
+    answers = pace.Answers(query)
+    seen: set[str] = set()
+    while len(seen) < 2:
+        for key in ("a", "b"):
+            with contextlib.suppress(UnavailableError), pace.sharing():
+                seen |= {key} if answers.about(key) else set()
+        faults.sleep(1.0)
+    return faults.steps < 10
+
+
+def reason_why_an_application_waits(faults: Faults, patch: Patch, folder: Path) -> bool:
+    """An attached run reports why it waits."""
+    printed: list[str] = []
+
+    class Runner:
+        def pause_after(self, handle: str, waited: float, share: int) -> float:
+            return 15.0
+
+        def poll(self, handle: str) -> DescribeAppResponse:
+            is_over = faults.step(UnreachableError("no answer"))
+            return DescribeAppResponse("a", AppState.RUNNING if is_over else AppState.PENDING, msg="Priority")
+
+    patch(terminal_waiting, "time", faults)
+    patch(terminal_waiting, "note", printed.append)
+    reporter = terminal_waiting.Waiting(Runner(), "x://s/a")  # type: ignore[arg-type]
+    patch(reporter, "_stop", SimpleNamespace(wait=faults.sleep, is_set=lambda: False))
+    reporter._run()
+    return printed == ["waiting: Priority"] and len(faults.sleeps) == 5
+
+
+def rounds_of_top(faults: Faults, patch: Patch, folder: Path) -> bool:
+    """`top` reads the applications of an engine again and again."""
+
+    class Runner:
+        def scheduler(self, name: str) -> object:
+            return SimpleNamespace(on_this_machine=False)
+
+        def description(self, handle: str, *, brief: bool) -> DescribeAppResponse:
+            is_over = faults.step(UnavailableError("no answer"))
+            return DescribeAppResponse("a", AppState.CANCELLED if is_over else AppState.RUNNING)
+
+        def usage(self, handle: str) -> None:
+            """Has no measurements."""
+
+        def log_chunks(self, handle: str, query: LogQuery) -> list[object]:
+            return []
+
+    def pause(seconds: float) -> None:
+        faults.sleep(seconds)
+        collector._stop = collector.apps[0].has_ended
+
+    clock = {name: getattr(faults, name) for name in ("monotonic", "sleep")}
+    patch(snapshot, "time", SimpleNamespace(process_time=lambda: 0.0, **clock))
+    collector = snapshot.Collector(Runner(), lambda: ["x://s/a"])  # type: ignore[arg-type]
+    collector._handles = ["x://s/a"]
+    wake: Any = SimpleNamespace(wait=pause, clear=lambda: None)
+    collector._repeat("x", lambda: collector.read("x"), wake)
+    return collector.error is None and collector.apps[0].state == "CANCELLED"
 
 
 def condition_of_an_application(faults: Faults, patch: Patch, folder: Path) -> bool:
@@ -520,6 +592,9 @@ CASES: list[Callable[[Faults, Patch, Path], bool]] = [
     events_of_all_applications,
     events_of_one_application,
     status_that_is_watched,
+    answers_that_parts_share,
+    reason_why_an_application_waits,
+    rounds_of_top,
     condition_of_an_application,
     sweep_of_an_engine,
     submitter_of_a_sweep,

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from torchx.errors import UsageError
+from torchx.machine import processes
+from torchx.runner import aio
 from torchx.schedulers.shared.logs import line_filter
 from torchx.schedulers.slurm.node.files import node_file
 from torchx.scheduling import patterns
 from torchx.scheduling.base import filter_regex
-from torchx.scheduling.logs import LogQuery, matching
+from torchx.scheduling.logs import LogChunk, LogQuery, Stream, matching
 from torchx.scheduling.patterns import SearchTooLongError, any_matches
 from torchx.scheduling.retry_rules import Failure, RetryRules
 from torchx.services.probe import Probe, ServiceRule
 from torchx.supervisor.services.probes import LineCheck
 from torchx.supervisor.services.watch import Watch
+from torchx.sweeps import logs as sweep_logs
 from torchx.sweeps.results import _search, parse_metric
 
 SLOW = "(a+)+$"
@@ -35,6 +42,10 @@ LINE = "a" * 60 + "b"
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "MOST_CPU", 0.02)
+
+
+def own_children() -> list[int]:
+    return [entry.process.pid for entry in processes.table() if entry.parent == os.getpid()]
 
 
 def in_thread(call: Callable[[], object]) -> object:
@@ -76,10 +87,64 @@ def found_by(pattern: str) -> dict[str, Callable[[], object]]:
     }
 
 
+@pytest.mark.parametrize("run", [here, in_thread])
 @pytest.mark.parametrize("name", list(found_by("x")))
-def test_a_slow_pattern_of_a_query_is_an_error(name: str) -> None:
+def test_a_slow_pattern_of_a_query_is_an_error(
+    name: str, run: Callable[[Callable[[], object]], object]
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UsageError, match="takes too long"):
+            run(found_by(SLOW)[name])
+
+
+@pytest.mark.parametrize("name", list(found_by("x")))
+def test_searches_in_threads_share_a_process(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is kept for the next line, has no other file of this process, and ends with the thread."""
+    monkeypatch.setattr(patterns, "MOST_CPU", 5.0)
+    children: list[list[int]] = []
+    quick = found_by("(a+)b")[name]
+    expected = quick()
+
+    def search() -> None:
+        for _ in range(3):
+            found = quick()
+            assert found == expected
+            children.append(own_children())
+        (child,) = children[-1]
+        opened = [path for path in Path(f"/proc/{child}/fd").iterdir() if int(path.name) > 2]
+        assert [os.readlink(path).partition(":")[0] for path in opened] == ["socket"]
+
+    with open(os.devnull, "rb"):
+        in_thread(search)
+    assert children[0] == children[-1] != []
+    assert own_children() == []
+
+
+def test_a_slow_pattern_ends_a_followed_sweep_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def log_of(engine: object, run: object, query: LogQuery) -> Iterator[LogChunk]:
+        assert query.regex is not None
+        data = LINE.encode() + b"\n"
+        yield LogChunk("1", 0, 1, Stream.COMBINED, 0.0, matching(data, re.compile(query.regex)))
+
+    run = SimpleNamespace(app_id="a", state="RUNNING", number=1, ended=None)
+    sweep: Any = SimpleNamespace(
+        header=SimpleNamespace(scheduler="x", native=False), runs=[run], has_ended=False
+    )
+    monkeypatch.setattr(sweep_logs, "log_of", log_of)
+    monkeypatch.setattr(sweep_logs, "view", SimpleNamespace(require=lambda paths, app_id: sweep))
+    query = LogQuery(follow=True, regex=SLOW)
     with pytest.raises(UsageError, match="takes too long"):
-        found_by(SLOW)[name]()
+        list(sweep_logs._follow(lambda name: None, "s", query, sweep))  # type: ignore[arg-type, return-value]
+
+
+async def _lines(pattern: str) -> list[str]:
+    return [line async for line in aio.each(filter_regex(pattern, [LINE]))]
+
+
+def test_a_slow_pattern_is_an_error_in_asyncio() -> None:
+    with pytest.raises(UsageError, match="takes too long"):
+        asyncio.run(_lines(SLOW))
 
 
 def test_a_slow_rule_of_retries_does_not_match() -> None:

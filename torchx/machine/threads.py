@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections.abc import Callable
 from typing import Any
 
 
 def begin(target: Callable[..., Any], *args: Any, name: str = "") -> threading.Thread | None:
-    """Starts a daemon thread; returns None if this user may not start a further one.
+    """Starts a daemon thread with the context variables of this one; None if the user may start no other.
 
     Args:
         target: the function to run.
         args: its arguments.
         name: the name of the thread.
     """
-    thread = threading.Thread(target=target, args=args, name=name or None, daemon=True)
+    run = contextvars.copy_context().run
+    thread = threading.Thread(target=run, args=(target, *args), name=name or None, daemon=True)
     try:
         thread.start()
     except RuntimeError:

@@ -23,7 +23,7 @@ from torchx.scheduling.base import (
     Summarizes,
     Waits,
 )
-from torchx.scheduling.pace import LONGEST, pause_after
+from torchx.scheduling.pace import LONGEST, pause_after, sharing
 from torchx.scheduling.query import AppQuery
 from torchx.scheduling.responses import AppList
 from torchx.specs.handles import UnknownAppException
@@ -80,6 +80,15 @@ class Applications(Engines):
                 scheduler.reconcile(app_id)
                 described = query(app_id)
             return described
+
+    def poll(self, app_handle: str) -> DescribeAppResponse | None:
+        """Returns the brief description of an application, None if it is unknown, for a part that waits.
+
+        The parts of a process share the answers of an engine that is reached over a network, if it supports
+        that: they may be as old as the pauses of :meth:`pause_after`.
+        """
+        with sharing():
+            return self.description(app_handle, brief=True)
 
     def outline(self, app_handle: str) -> DescribeAppResponse | None:
         """Returns the application id, the roles and the replicas of an application, None if it is unknown.

@@ -17,7 +17,7 @@ from torchx.machine.outage import Outage
 from torchx.runner.changes import changes
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Measures, Reports, Scheduler
 from torchx.scheduling.events import AppEvent
-from torchx.scheduling.pace import pause_after
+from torchx.scheduling.pace import pause_after, sharing
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import parse_app_handle
 
@@ -120,7 +120,8 @@ class Feed:
     def _describe(self) -> DescribeAppResponse | None:
         """Returns the description; after an error, which :meth:`read` raises, that of the last query."""
         try:
-            self._last = self._runner.description(self._handle, brief=True)
+            with sharing():
+                self._last = self._runner.description(self._handle, brief=True)
         except (TorchxError, OSError) as error:
             if self._last is None:
                 raise
@@ -242,7 +243,7 @@ class _Search:
         if time.monotonic() < self._next:
             return []
         events: list[AppEvent] = []
-        with suppress(TorchxError, OSError):  # the next search may succeed
+        with suppress(TorchxError, OSError), sharing():  # the next search may succeed
             for row in _rows(self._runner, self._schedulers, self._query):
                 if row.app_handle not in self._known:
                     self._known.add(row.app_handle)

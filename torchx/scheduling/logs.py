@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import Enum
 
 from torchx.errors import UsageError
-from torchx.scheduling.patterns import SearchTooLongError, limited_cpu
+from torchx.scheduling.patterns import SearchTooLongError, in_time
 
 LONGEST_LINE = 1 << 20
 """Bytes of a line from which on it is treated in parts."""
@@ -118,17 +118,14 @@ def too_slow(pattern: str) -> UsageError:
 def finder(regex: str) -> Callable[[str], bool]:
     """Returns a function that returns True if a pattern is found in a line.
 
-    Outside of the main thread, its search has no limit of time.
-
     Raises:
         UsageError: raised by the function: the search takes too long.
     """
-    search = re.compile(regex).search
+    pattern = re.compile(regex)
 
     def found(line: str) -> bool:
         try:
-            with limited_cpu():
-                return search(line) is not None
+            return in_time(("line", pattern), lambda text: pattern.search(text) is not None, line)
         except SearchTooLongError:
             raise too_slow(regex) from None
 
@@ -138,8 +135,6 @@ def finder(regex: str) -> Callable[[str], bool]:
 def matching(data: bytes, pattern: re.Pattern[str]) -> bytes:
     r"""Returns the lines that match a pattern, with their bytes unchanged.
 
-    Outside of the main thread, the search has no limit of time.
-
     Raises:
         UsageError: the search takes too long.
 
@@ -147,8 +142,7 @@ def matching(data: bytes, pattern: re.Pattern[str]) -> bytes:
     b'b\xff\nb'
     """
     try:
-        with limited_cpu():
-            return _matching(data, pattern.search)
+        return in_time(pattern, lambda lines: _matching(lines, pattern.search), data)
     except SearchTooLongError:
         raise too_slow(pattern.pattern) from None
 

@@ -5,12 +5,15 @@ Jobs of Slurm run a copy of this file on their nodes, with any Python 3.
 
 import contextlib
 import os
+import pickle
 import signal
+import socket
 import threading
 import warnings
-from typing import Callable, Iterable, Iterator, TypeVar
+from typing import Any, Callable, Dict, Hashable, Iterable, Iterator, TypeVar
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 MOST_CPU = 1.0
 """Seconds of processor time for one search."""
@@ -57,27 +60,81 @@ def any_matches(search: Callable[[T], object], texts: Iterable[T]) -> bool:
         SearchTooLongError: the limit was reached.
     """
     if threading.current_thread() is not threading.main_thread():
-        return _in_child(search, texts)
+        return bool(_Child(lambda each: any(map(search, texts))).search(None))
     with limited_cpu():
         return any(map(search, texts))
 
 
-def _in_child(search: Callable[[T], object], texts: Iterable[T]) -> bool:
+_children = threading.local()  # by the keys of their searches
+
+
+def in_time(key: Hashable, search: Callable[[T], R], data: T) -> R:
+    """Returns the result of a search, which is interrupted at the limit in any thread.
+
+    Outside of the main thread a child process searches. It is kept for further searches of its thread.
+
+    Args:
+        key: the searches of equal keys are equal functions.
+        search: the function.
+        data: its argument.
+
+    Raises:
+        SearchTooLongError: the limit was reached.
+    """
+    if threading.current_thread() is threading.main_thread():
+        with limited_cpu():
+            return search(data)
+    children: Dict[Any, _Child] = _children.__dict__
+    child = children.pop(key, None) or _Child(search)
+    result: R = child.search(data)
+    children[key] = child  # unless the search has failed
+    return result
+
+
+class _Child:
+    """A process that makes searches; it ends with this object, and with its parent."""
+
+    def __init__(self, search: Callable[[T], object]) -> None:
+        ours, theirs = socket.socketpair()
+        self._pid = _fork()
+        if self._pid == 0:
+            try:
+                os.closerange(3, theirs.fileno())  # locks of the parent, and its end of the pair
+                os.closerange(theirs.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGVTALRM})
+                with theirs.makefile("rwb") as pipe:
+                    while True:
+                        data = pickle.load(pipe)  # noqa: S301  # of the parent
+                        signal.setitimer(signal.ITIMER_VIRTUAL, MOST_CPU)  # the signal ends the child
+                        found = search(data)
+                        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+                        pickle.dump(found, pipe)
+                        pipe.flush()
+            finally:
+                os._exit(0)
+        theirs.close()
+        self._pipe = ours.makefile("rwb")
+        ours.close()
+
+    def search(self, data: object) -> Any:
+        try:
+            pickle.dump(data, self._pipe)
+            self._pipe.flush()
+            return pickle.load(self._pipe)  # noqa: S301  # of a copy of this process
+        except (EOFError, OSError):
+            raise SearchTooLongError from None
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            self._pipe.close()
+        with contextlib.suppress(OSError):
+            os.waitpid(self._pid, 0)
+
+
+def _fork() -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forks with threads: the child starts none
-        child = os.fork()
-    if child == 0:
-        code = 2
-        try:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGVTALRM})
-            signal.setitimer(signal.ITIMER_VIRTUAL, MOST_CPU)  # the signal ends the child
-            code = 0 if any(map(search, texts)) else 1
-        finally:
-            os._exit(code)
-    status = os.waitpid(child, 0)[1]
-    if not os.WIFEXITED(status) or os.WEXITSTATUS(status) > 1:
-        raise SearchTooLongError
-    return os.WEXITSTATUS(status) == 0
+        return os.fork()
 
 
 def _stop(number: int, frame: object) -> None:

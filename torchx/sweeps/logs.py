@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from torchx.errors import TorchxError
+from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner.logs import merged
 from torchx.scheduling.base import LogChunks, Scheduler
 from torchx.scheduling.logs import LogChunk, LogQuery
-from torchx.scheduling.pace import pause_after
+from torchx.scheduling.pace import pause_after, sharing
 from torchx.scheduling.protocols import UnavailableError
 from torchx.sweeps import view
 from torchx.sweeps.paths import paths_of
@@ -77,13 +77,14 @@ def log_of(engine: Scheduler[Any], run: Run, query: LogQuery) -> Iterator[LogChu
         query: selects the lines of all of its replicas.
     """
     query = replace(query, replicas={})
-    described = engine.describe(run.app_id)
-    if described is None:
-        return
-    if isinstance(engine, LogChunks):
-        chunks = engine.log_chunks(run.app_id, query)
-    else:
-        chunks = merged(engine, run.app_id, described.roles, query)
+    with sharing():
+        described = engine.describe(run.app_id)
+        if described is None:
+            return
+        if isinstance(engine, LogChunks):
+            chunks = engine.log_chunks(run.app_id, query)
+        else:
+            chunks = merged(engine, run.app_id, described.roles, query)
     alone = sum(role.num_replicas for role in described.roles) <= 1
     for chunk in chunks:
         role = f"{run.number}" if alone else f"{run.number}.{chunk.role}"
@@ -99,15 +100,18 @@ def _follow(engine_of: EngineOf, app_id: str, query: LogQuery, sweep: Sweep) -> 
     """Yields the logs of runs as they are written, until all selected ones have ended."""
     engine = engine_of(sweep.header.scheduler)
     observed = begun = time.monotonic()
-    found: queue.Queue[LogChunk | None] = queue.Queue(MOST_CHUNKS)
+    found: queue.Queue[LogChunk | UsageError | None] = queue.Queue(MOST_CHUNKS)
     followed: set[str] = set()
     reading = 0
 
     def read(run: Run) -> None:
         try:
-            with suppress(TorchxError, OSError):
-                for chunk in log_of(engine, run, query):
-                    found.put(chunk)
+            for chunk in log_of(engine, run, query):
+                found.put(chunk)
+        except UsageError as error:  # of the query: the search for its pattern takes too long
+            found.put(error)
+        except (TorchxError, OSError):
+            pass  # the other runs are shown
         finally:
             found.put(None)
 
@@ -132,12 +136,14 @@ def _follow(engine_of: EngineOf, app_id: str, query: LogQuery, sweep: Sweep) -> 
                 break
             if chunk is None:
                 reading -= 1
+            elif isinstance(chunk, UsageError):
+                raise chunk
             else:
                 yield chunk
         if not reading and not ended:
             time.sleep(max(until - time.monotonic(), 0.0))
         if sweep.header.native and time.monotonic() - observed > pause_after(observed - begun, first=PAUSE):
-            with suppress(UnavailableError):
+            with suppress(UnavailableError), sharing():
                 native.reconcile(paths_of(app_id), engine_of)
             observed = time.monotonic()
         sweep = view.require(paths_of(app_id), app_id)

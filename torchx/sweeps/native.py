@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from torchx.machine import locks
 from torchx.scheduling.base import ManyRuns, SubmitsMany
-from torchx.scheduling.pace import pause_after
+from torchx.scheduling.pace import pause_after, sharing
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.app import AppDef
 from torchx.sweeps import launch, view
@@ -90,7 +90,7 @@ def wait(paths: SweepPaths, engine_of: EngineOf, timeout: float | None) -> bool:
     begun = time.monotonic()
     end = None if timeout is None else begun + timeout
     while True:
-        with contextlib.suppress(UnavailableError):
+        with contextlib.suppress(UnavailableError), sharing(begun):
             reconcile(paths, engine_of)
         found = view.find(paths)
         if found is None or found.has_ended:

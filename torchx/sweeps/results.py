@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx.errors import StateError, TorchxError, UsageError
 from torchx.scheduling.base import Scheduler
 from torchx.scheduling.logs import LogQuery, text_of, too_slow, whole_lines
-from torchx.scheduling.patterns import SearchTooLongError, limited_cpu
+from torchx.scheduling.patterns import SearchTooLongError, in_time
 from torchx.specs.handles import make_app_handle
 from torchx.sweeps import logs
 from torchx.sweeps.parameters import with_number
@@ -149,12 +150,15 @@ def from_log(engine: Scheduler[Any], run: Run, metrics: Sequence[Metric]) -> dic
 def _search(text: str, metrics: Iterable[Metric], found: dict[str, Value]) -> None:
     for name, pattern in metrics:
         try:
-            with limited_cpu():
-                last = deque(pattern.finditer(text), 1)
+            last = in_time(("last", pattern), partial(_last, pattern), text)
         except SearchTooLongError:
             raise too_slow(pattern.pattern) from None
-        for match in last:
-            found[name] = number(match[1] if pattern.groups else match[0])
+        found.update((name, number(value)) for value in last)
+
+
+def _last(pattern: re.Pattern[str], text: str) -> list[str | None]:
+    """Returns the value of the last match, in a list that is empty without one."""
+    return [match[1] if pattern.groups else match[0] for match in deque(pattern.finditer(text), 1)]
 
 
 def number(value: Any) -> Value:

@@ -13,7 +13,7 @@ from torchx.machine.outage import Outage
 from torchx.masking import mask_text
 from torchx.schedulers.ids import assigned
 from torchx.scheduling.base import DescribeAppResponse, Glances, Measures, Scheduler, Selects, Waits
-from torchx.scheduling.pace import pause_after
+from torchx.scheduling.pace import pause_after, sharing
 from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal
@@ -124,7 +124,8 @@ def wait(engine: Scheduler[Any], app_id: str) -> Ended:
     damage, is_over = Outage(DAMAGED_FOR), False
     while True:
         try:
-            described = glance(engine, app_id)
+            with contextlib.nullcontext() if is_over else sharing():
+                described = glance(engine, app_id)
             if described is None:
                 return Ended("FAILED", message="its scheduler no longer knows it")
             if is_terminal(described.state):

@@ -13,7 +13,7 @@ from torchx.machine import locks
 from torchx.machine.outage import Outage
 from torchx.machine.polling import readable
 from torchx.scheduling.base import Scheduler
-from torchx.scheduling.pace import pause_after
+from torchx.scheduling.pace import pause_after, sharing
 from torchx.scheduling.protocols import UnavailableError
 from torchx.sweeps import environment
 from torchx.sweeps.native_runs import NativeRuns, has_unread_requests
@@ -48,11 +48,15 @@ def run(paths: SweepPaths, held: int) -> None:
     except StateError as error:
         trouble = error.message
     pipe, outage = open_wake(paths), Outage(GIVE_UP_AFTER)
-    begun = time.monotonic()
+    begun = woken = time.monotonic()
     while True:
         complete = False
         try:
-            with locks.exclusive(paths.observing), contextlib.closing(NativeRuns(paths, engine_of)) as native:
+            with (
+                sharing(woken),
+                locks.exclusive(paths.observing),
+                contextlib.closing(NativeRuns(paths, engine_of)) as native,
+            ):
                 native.recover()
                 native.act()
                 complete = native.submit(trouble=trouble)
@@ -66,6 +70,7 @@ def run(paths: SweepPaths, held: int) -> None:
         if not complete:
             if readable([pipe], pause_after(time.monotonic() - begun)):
                 os.read(pipe, 4096)
+                woken = time.monotonic()
             continue
         with locks.exclusive(paths.edit):
             if not has_unread_requests(paths, progress):

@@ -12,6 +12,7 @@ import typer
 from torchx.scheduling import checks
 from torchx.scheduling.stacks_text import as_text
 from torchx.specs.handles import parse_numbers
+from torchx.specs.status import is_terminal
 from torchx_cli.applications import ACTIVE, find, target_of
 from torchx_cli.flags import Json, LogTarget, Output, option
 from torchx_cli.session import session_of
@@ -72,9 +73,9 @@ def stacks_(
                     note("no matching processes")
             if interval is None:
                 return
-            runner.wait(handle, timeout=interval)
-            status = runner.status(handle)
-            if status is None or status.is_terminal():
+            runner.pause(handle, interval)
+            current = runner.poll(handle)
+            if current is None or is_terminal(current.state):
                 return
 
 

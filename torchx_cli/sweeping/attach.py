@@ -13,6 +13,7 @@ from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
 from torchx.machine import files, locks
 from torchx.specs.handles import parse_app_handle
+from torchx.specs.status import is_terminal
 from torchx.sweeps.paths import SweepPaths, paths_of
 from torchx.sweeps.plan import Plan
 from torchx_cli.terminal import attach
@@ -96,8 +97,8 @@ class _Ends:
                 if now >= due:
                     due = now + max(self._runner.pause_after(self._handle, now - begun), CHECK_EVERY)
                     if not locks.is_held(self._paths.lock):
-                        status = self._runner.status(self._handle)  # starts a conductor, if needed
-                        if status is None or status.is_terminal():
+                        current = self._runner.poll(self._handle)  # starts a conductor, if needed
+                        if current is None or is_terminal(current.state):
                             self._print(plan)
                             return
                 time.sleep(PAUSE)

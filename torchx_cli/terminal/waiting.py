@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchx.errors import UnreachableError
 from torchx.machine import threads
+from torchx.runner.status import status_of
 from torchx_cli.terminal.output import note
 
 if TYPE_CHECKING:
@@ -51,13 +52,14 @@ class Waiting:
         while not self._stop.wait(pause):
             try:
                 pause = self._runner.pause_after(self._handle, time.monotonic() - begun, SHARE)
-                status = self._runner.status(self._handle)
+                current = self._runner.poll(self._handle)
             except UnreachableError:  # the command itself waits for an answer, too
                 continue
             except Exception:  # the command itself reports the error
                 return
-            if status is None or status.state.name not in WAITS or self._stop.is_set():
+            if current is None or current.state.name not in WAITS or self._stop.is_set():
                 return
+            status = status_of(current)
             message = reason(status)
             if message != self._printed:
                 if self._printed or status.msg not in self._notes:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import collections
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
+from torchx.machine import threads
 from torchx.machine.outage import Outage
 from torchx.printable import one_line
 from torchx_cli.terminal.output import fit, is_terminal, note, say
@@ -48,7 +52,9 @@ def watch(
         screen = drawing.Screen(sys.stdout)
     printed: dict[str, str] = {}
     current: DescribeAppResponse | None = first
-    begun, outage = time.monotonic(), Outage()
+    begun, outage, over = time.monotonic(), Outage(), threading.Event()
+    if runner.wakes(handle):
+        threads.begin(_wait, runner, handle, over, name="end")
     while current is not None:
         status = runner_status.status_of(current)
         if screen is not None:
@@ -57,14 +63,19 @@ def watch(
             _print_changes(printed, changes(current.app_id, status))
         if status.is_terminal():
             return current
-        pause = runner.pause_after(handle, time.monotonic() - begun)
+        woken = over.wait(runner.pause_after(handle, time.monotonic() - begun))
+        over.clear()
         with outage.bridged():
-            runner.pause(handle, pause)
-            current = runner.description(handle, brief=True)
-        if outage.lasts:
-            time.sleep(pause)
+            current = runner.description(handle, brief=True) if woken else runner.poll(handle)
     note(f"{first.app_id} is no longer known to its scheduler")
     return None
+
+
+def _wait(runner: Runner, handle: str, over: threading.Event) -> None:
+    """Sets an event at the end of an application."""
+    with suppress(TorchxError, OSError):  # the queries go on
+        runner.wait(handle)
+        over.set()
 
 
 def _print_changes(printed: dict[str, str], now: dict[str, str]) -> None:

@@ -16,7 +16,7 @@ from torchx import excerpts
 from torchx.errors import StateError, TorchxError
 from torchx.machine import threads
 from torchx.scheduling.logs import LogQuery
-from torchx.scheduling.pace import pause_after
+from torchx.scheduling.pace import pause_after, sharing
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import is_terminal
 from torchx_cli.applications import identity
@@ -209,7 +209,9 @@ class Collector:
     def _find_new(self) -> None:
         """Finds new applications, and starts the threads of their schedulers."""
         known = set(self._handles)
-        self._handles = [*(handle for handle in self._find() if handle not in known), *self._handles]
+        with sharing():
+            found = [*self._find()]
+        self._handles = [*(handle for handle in found if handle not in known), *self._handles]
         for name in dict.fromkeys(map(_scheduler_of, self._handles)):
             if name not in self._wakes:
                 self._begin(name, functools.partial(self.read, name))
@@ -223,9 +225,10 @@ class Collector:
 
     def read(self, scheduler: str) -> None:
         """Reads the applications of a scheduler."""
-        for handle in self._handles:
-            if _scheduler_of(handle) == scheduler:
-                self._apps[handle] = self._app(handle, self._apps.get(handle))
+        with sharing():
+            for handle in self._handles:
+                if _scheduler_of(handle) == scheduler:
+                    self._apps[handle] = self._app(handle, self._apps.get(handle))
 
     def _app(self, handle: str, before: AppRows | None) -> AppRows:
         if before is not None and before.has_ended:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -19,6 +19,7 @@ from torchx.schedulers.kubernetes.api.errors import ClusterError, response_error
 from torchx.schedulers.kubernetes.api.objects import Object as Object
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.shared.clock import EngineClock
+from torchx.scheduling.pace import Answers
 from torchx.version import __version__
 
 with lazy_imports:
@@ -92,11 +93,24 @@ class Cluster:
         self._known_until = 0.0
         self._connect = connect
         self.clock = EngineClock()
+        self._answers: dict[str, Answers[list[Object]]] = {}
 
     @property
     def is_relayed(self) -> bool:
         """True if a proxy reads the requests: they name the cluster."""
         return self._pool.proxy is not None and self.host.startswith("http:")
+
+    def answers(
+        self, path: str, query: Callable[[Collection[str]], Mapping[str, list[Object]]]
+    ) -> Answers[list[Object]]:
+        """Returns the answers about a list that the parts of this process share.
+
+        Args:
+            path: the path of the list.
+            query: reads it; that of the first call is used.
+        """
+        with self._lock:
+            return self._answers.setdefault(path, Answers(query))
 
     def close(self) -> None:
         """Closes the connections."""

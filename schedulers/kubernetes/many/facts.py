@@ -18,10 +18,12 @@ from torchx.schedulers.kubernetes.objects import (
     gather,
     gather_jobs,
     main_path,
+    of_app,
     selector,
 )
 from torchx.schedulers.kubernetes.state.evidence import events_of, nodes_of, waits
 from torchx.schedulers.kubernetes.state.taken import not_ready
+from torchx.scheduling.pace import is_sharing
 from torchx.scheduling.protocols import UnavailableError
 
 
@@ -74,16 +76,19 @@ def job_with_runs(cluster: Cluster, namespace: str, name: str) -> Facts | None:
         namespace: its namespace.
         name: the id of the Job within the namespace.
     """
-    jobs = cluster.items(main_path("job", namespace), selector(name))
+    jobs = of_app(cluster, main_path("job", namespace), name)
     jobs = originals(job for job in jobs if view.has_runs(job) and not deleted(job))
     return Facts(namespace, name, "job", jobs, jobs, []) if jobs else None
 
 
 def _gather_run(cluster: Cluster, job: Facts, run: int, events: bool, whole: bool) -> Facts:
     """Returns a run of a sweep; reads only its pods."""
-    query = pod_selector(f"{job.name}.{run}", run)
     path = path_of("v1", "pods", job.namespace)
-    pods = sorted(cluster.items(path, query, read=None if whole else SmallPods()), key=created)
+    if is_sharing():
+        pods = [pod for pod in pods_of(cluster, job) if view.index_of(pod) == str(run)]
+    else:
+        query = pod_selector(f"{job.name}.{run}", run)
+        pods = sorted(cluster.items(path, query, read=None if whole else SmallPods()), key=created)
     found = run_facts(replace(job, pods=pods), run)
     lost = [pod for pod in found.pods if events and not_ready(pod)]
     if not (events and (lost or waits(found.mains, found.pods))):
@@ -128,6 +133,5 @@ def main_selector(name: str, run: int | None) -> dict[str, str]:
 
 def pods_of(cluster: Cluster, job: Facts) -> list[Object]:
     """Returns the pods of all runs, oldest first."""
-    path = path_of("v1", "pods", job.namespace)
-    pods = cluster.items(path, selector(job.name), read=SmallPods())
+    pods = of_app(cluster, path_of("v1", "pods", job.namespace), job.name, small=True)
     return sorted(owned_pods(job.mains, pods), key=created)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import true_conditions
@@ -43,9 +45,13 @@ def has_ended(job: Object) -> bool:
 
 def events_of(cluster: Cluster, namespace: str, name: str) -> Objects:
     """Returns warnings about the objects of an application; empty without the right to read events."""
-    query = {"fieldSelector": "type=Warning"}
+    path = path_of("v1", "events", namespace)
+
+    def query(names: Collection[str]) -> dict[str, Objects]:
+        return dict.fromkeys(names, cluster.items(path, {"fieldSelector": "type=Warning"}))
+
     try:
-        events = cluster.items(path_of("v1", "events", namespace), query)
+        events = cluster.answers(path, query).about("") or []
     except ClusterError as error:
         if error.status in (403, 404):
             return []

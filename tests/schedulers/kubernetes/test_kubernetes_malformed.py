@@ -34,6 +34,7 @@ from torchx.schedulers.kubernetes.status import describe
 from torchx.schedulers.kubernetes.watch import Mirror
 from torchx.schedulers.shared.listing import row_of
 from torchx.scheduling.logs import LogQuery
+from torchx.scheduling.pace import Answers
 from torchx.specs.app import AppDef
 from torchx.specs.status import AppState
 
@@ -79,6 +80,9 @@ EVENT["message"] = 'pods "a-trainer-1-xxxxx" is forbidden: exceeded quota: q'
 
 class Agreeable:
     """Stands for a cluster that agrees to every change, and has no further objects."""
+
+    def answers(self, path: str, query: Any) -> Answers[Any]:
+        return Answers(query)
 
     def items(self, *args: Any, **more: Any) -> list[Any]:
         return []
