@@ -10,6 +10,7 @@ import signal
 import socket
 import threading
 import warnings
+import weakref
 from typing import Any, Callable, Dict, Hashable, Iterable, Iterator, TypeVar
 
 T = TypeVar("T")
@@ -96,8 +97,8 @@ class _Child:
 
     def __init__(self, search: Callable[[T], object]) -> None:
         ours, theirs = socket.socketpair()
-        self._pid = _fork()
-        if self._pid == 0:
+        pid = _fork()
+        if pid == 0:
             try:
                 os.closerange(3, theirs.fileno())  # locks of the parent, and its end of the pair
                 os.closerange(theirs.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
@@ -115,6 +116,7 @@ class _Child:
         theirs.close()
         self._pipe = ours.makefile("rwb")
         ours.close()
+        weakref.finalize(self, _end, self._pipe, pid)
 
     def search(self, data: object) -> Any:
         try:
@@ -124,11 +126,12 @@ class _Child:
         except (EOFError, OSError):
             raise SearchTooLongError from None
 
-    def __del__(self) -> None:
-        with contextlib.suppress(OSError):
-            self._pipe.close()
-        with contextlib.suppress(OSError):
-            os.waitpid(self._pid, 0)
+
+def _end(pipe: Any, pid: int) -> None:
+    with contextlib.suppress(OSError):
+        pipe.close()
+    with contextlib.suppress(OSError):
+        os.waitpid(pid, 0)
 
 
 def _fork() -> int:
