@@ -15,6 +15,7 @@ from program import ROOT, environment, torchx
 from slurms import output, role, slurm, state, state_folder
 from support import wait_until
 
+from torchx.errors import StateError
 from torchx.schedulers.slurm.record import Records
 from torchx.schedulers.slurm.scheduler import SlurmScheduler
 from torchx.specs import AppDef, AppState, RetryPolicy
@@ -118,8 +119,8 @@ def test_the_configuration_may_be_elsewhere(
     scheduler: SlurmScheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clusters: bool
 ) -> None:
     """The variables of an outer job are removed, those that name the cluster are not."""
+    lines = slurm("scontrol", "show", "config").splitlines()
     if clusters:
-        lines = slurm("scontrol", "show", "config").splitlines()
         name = next(line.split()[-1] for line in lines if line.startswith("ClusterName"))
         monkeypatch.setenv("SLURM_CLUSTERS", name)
     else:
@@ -127,6 +128,10 @@ def test_the_configuration_may_be_elsewhere(
         monkeypatch.setenv("SLURM_CONF", str(tmp_path / "other.conf"))
     for variable, value in {"SLURM_JOB_ID": "99", "SLURM_NTASKS": "7", "SLURM_HET_SIZE": "2"}.items():
         monkeypatch.setenv(variable, value)
+    if clusters and "slurmdbd" not in "".join(lines):  # sbatch looks up the cluster in the accounting
+        with pytest.raises(StateError, match="can't be reached now"):
+            scheduler.submit(AppDef("elsewhere", [role("true")]), {})
+        return
     app_id = scheduler.submit(AppDef("elsewhere", [role("echo $SLURM_NTASKS; exit 3")]), {})
     assert scheduler.wait(app_id, 60)
     assert (state(scheduler, app_id), output(scheduler, app_id)) == (AppState.FAILED, b"1\n")
