@@ -12,9 +12,11 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from types import NoneType
 from typing import Any
 
 from torchx.json_limits import MOST_REPLICAS, Data, Object
+from torchx.json_shape import ANY_KEY, REQUIRED, check
 from torchx.schedulers.docker.request import LABEL
 from torchx.scheduling.limits import LimitRule
 
@@ -118,12 +120,19 @@ def check_job(data: Data) -> None:
     Raises:
         DamageError: they are invalid.
     """
-    _check(_JOB, data, "job")
+    try:
+        check(data, _SHAPE, "")
+    except ValueError as error:
+        raise DamageError(f"its label job is damaged: {error}") from None
     roles = data["app"]["roles"]
-    for number, role in enumerate(roles):
-        if not isinstance(role, dict):
-            raise DamageError(f"its label job is damaged: `roles[{number}]` is not a role")
-        _check(_ROLE, role, f"roles[{number}]")
+    for where, part in [
+        ("job", data),
+        ("app", data["app"]),
+        *((f"roles[{n}]", r) for n, r in enumerate(roles)),
+    ]:
+        for name, test in _VALUES[where.partition("[")[0]].items():
+            if name in part and not test(part[name]):
+                raise DamageError(f"its label job is damaged: `{name}` of {where} is invalid")
     if len({role["name"] for role in roles}) < len(roles):
         raise DamageError("its label job is damaged: two roles have the same name")
     if sum(role["num_replicas"] for role in roles) > MOST_REPLICAS:
@@ -194,8 +203,6 @@ def _clean(value: Any, depth: int) -> Any:
 
 # --- the shape of the label JOB ------------------------------------------------------------------
 
-_Test = Callable[[Any], bool]
-
 
 def _is_name(value: Any) -> bool:
     if not isinstance(value, str) or _TURNING.intersection(value):
@@ -219,45 +226,11 @@ def _is_time(value: Any) -> bool:
     return value is None or (_is_number(value) and 0 <= value <= LAST_TIME)
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-def _is_texts_by_name(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_text, value.values()))
-
-
-def _is_mapping(value: Any) -> bool:
-    return isinstance(value, dict)
-
-
-def _is_ports(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(_is_count, value.values()))
-
-
-def _is_mounts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_mapping, value))
-
-
-def _is_resource(value: Any) -> bool:
-    return isinstance(value, dict) and all(_is_number(value.get(n)) for n in ("cpu", "gpu", "memMB"))
-
-
-def _is_app(value: Any) -> bool:
-    if not isinstance(value, dict) or not isinstance(value.get("roles"), list):
-        return False
-    return _is_name(value.get("name", "")) and _is_mapping(value.get("metadata", {}))
-
-
 def _is_cfg(value: Any) -> bool:
     if value is None:
         return True
     pauses = ("grace_period", "retry_backoff")
-    if not isinstance(value, dict) or not all(_is_pause(value.get(name)) for name in pauses):
+    if not all(_is_pause(value.get(name)) for name in pauses):
         return False
     try:
         LimitRule.of(value)
@@ -266,41 +239,60 @@ def _is_cfg(value: Any) -> bool:
     return True
 
 
-_REQUIRED, _OPTIONAL = True, False
-_Shape = Mapping[str, tuple[bool, _Test]]
-_JOB: _Shape = {
-    "session": (_OPTIONAL, _is_name),
-    "submitted_at": (_OPTIONAL, _is_time),
-    "app": (_REQUIRED, _is_app),
-    "cfg": (_OPTIONAL, _is_cfg),
-    "cfg_env": (_OPTIONAL, _is_texts),
+_SHAPE = {
+    REQUIRED: ("app",),
+    "session": str,
+    "submitted_at": (float, NoneType),
+    "app": {
+        REQUIRED: ("roles",),
+        "name": str,
+        "metadata": dict,
+        "roles": [
+            {
+                REQUIRED: ("name", "num_replicas", "max_retries", "retry_policy", "image"),
+                "name": str,
+                "num_replicas": int,
+                "max_retries": int,
+                "retry_policy": str,
+                "image": str,
+                "min_replicas": (int, NoneType),
+                "entrypoint": str,
+                "args": [str],
+                "env": {ANY_KEY: str},
+                "env_names": [str],
+                "secret_names": [str],
+                "macros": dict,
+                "resource": {
+                    REQUIRED: ("cpu", "gpu", "memMB"),
+                    "cpu": float,
+                    "gpu": float,
+                    "memMB": float,
+                },
+                "port_map": {ANY_KEY: int},
+                "metadata": dict,
+                "mounts": [dict],
+                "workspace": ({ANY_KEY: str}, NoneType),
+            }
+        ],
+    },
+    "cfg": (dict, NoneType),
+    "cfg_env": [str],
 }
-_ROLE: _Shape = {
-    "name": (_REQUIRED, lambda value: _is_name(value) and bool(value)),
-    "num_replicas": (_REQUIRED, _is_count),
-    "max_retries": (_REQUIRED, _is_count),
-    "retry_policy": (_REQUIRED, lambda value: value in _POLICIES),
-    "image": (_REQUIRED, _is_text),
-    "min_replicas": (_OPTIONAL, lambda value: value is None or _is_count(value)),
-    "entrypoint": (_OPTIONAL, _is_text),
-    "args": (_OPTIONAL, _is_texts),
-    "env": (_OPTIONAL, _is_texts_by_name),
-    "env_names": (_OPTIONAL, _is_texts),
-    "secret_names": (_OPTIONAL, _is_texts),
-    "macros": (_OPTIONAL, _is_mapping),
-    "resource": (_OPTIONAL, _is_resource),
-    "port_map": (_OPTIONAL, _is_ports),
-    "metadata": (_OPTIONAL, _is_mapping),
-    "mounts": (_OPTIONAL, _is_mounts),
-    "workspace": (_OPTIONAL, lambda value: value is None or _is_texts_by_name(value)),
+"""The types of the label JOB."""
+_VALUES: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
+    "job": {"session": _is_name, "submitted_at": _is_time, "cfg": _is_cfg},
+    "app": {"name": _is_name},
+    "roles": {
+        "name": lambda value: _is_name(value) and bool(value),
+        "num_replicas": _is_count,
+        "max_retries": _is_count,
+        "retry_policy": lambda value: value in _POLICIES,
+        "min_replicas": lambda value: value is None or _is_count(value),
+        "resource": lambda value: all(math.isfinite(value[name]) for name in ("cpu", "gpu", "memMB")),
+        "port_map": lambda value: all(map(_is_count, value.values())),
+    },
 }
-
-
-def _check(shape: _Shape, data: Data, where: str) -> None:
-    for name, (required, test) in shape.items():
-        if (name in data and not test(data[name])) or (required and name not in data):
-            problem = "is invalid" if name in data else "is missing"
-            raise DamageError(f"its label job is damaged: `{name}` of {where} {problem}")
+"""The values of the label JOB that their types do not limit."""
 
 
 def _short(label: str) -> str:
