@@ -10,14 +10,16 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from types import NoneType
 from typing import Any
 
 from torchx.errors import StateError
 from torchx.json_limits import MOST_REPLICAS, Data
+from torchx.json_shape import ANY_KEY, check
 from torchx.masking import SecretValue
 from torchx.masking.data import readable_by_others
 from torchx.schedulers.kubernetes.api.objects import Object
-from torchx.schedulers.kubernetes.api.shape import AnyOf, check, too_deep
+from torchx.schedulers.kubernetes.api.shape import LARGEST_NUMBER, too_deep
 from torchx.specs.app import AppDef, Role
 from torchx.specs.macro import macro_pattern
 from torchx.specs.overlay_merge import operator_of
@@ -42,37 +44,36 @@ HIDDEN = "hidden"
 """Key of a role in a record: the names of its environment, and the positions of macros in its values."""
 _MACROS = ("img_root", "app_id", "replica_id", "rank0_env")
 _PACKED = "gzip:"
-_OPTIONAL_TEXT = AnyOf(str, None)
 _SHAPE = {
     "schema": int,
-    "cfg": {"*": object},
+    "cfg": dict,
     "app": {
         "name": str,
-        "metadata": {"*": object},
+        "metadata": dict,
         "roles": [
             {
                 "name": str,
                 "image": str,
                 "entrypoint": str,
                 "args": [str],
-                "env": {"*": str},
+                "env": {ANY_KEY: str},
                 "num_replicas": int,
-                "min_replicas": AnyOf(int, None),
+                "min_replicas": (int, NoneType),
                 "max_retries": int,
                 "retry_policy": str,
                 "resource": {
-                    "cpu": AnyOf(int, float),
-                    "gpu": AnyOf(int, float),
-                    "memMB": AnyOf(int, float),
-                    "capabilities": {"*": object},
-                    "devices": {"*": int},
-                    "tags": {"*": object},
+                    "cpu": float,
+                    "gpu": float,
+                    "memMB": float,
+                    "capabilities": dict,
+                    "devices": {ANY_KEY: int},
+                    "tags": dict,
                 },
-                "port_map": {"*": int},
-                "metadata": {"*": object},
-                "mounts": [{"*": object}],
-                "workspace": AnyOf({"*": _OPTIONAL_TEXT}, None),
-                HIDDEN: {"args": {"*": [[AnyOf(int, str)]]}, "env": {"*": [[AnyOf(int, str)]]}},
+                "port_map": {ANY_KEY: int},
+                "metadata": dict,
+                "mounts": [dict],
+                "workspace": ({ANY_KEY: (str, NoneType)}, NoneType),
+                HIDDEN: {"args": {ANY_KEY: [[(int, str)]]}, "env": {ANY_KEY: [[(int, str)]]}},
             }
         ],
     },
@@ -133,9 +134,10 @@ def read_record(text: str) -> Object:
         raise RecordError(f"its record was written by a newer version (schema {schema}, known is {SCHEMA})")
     if too_deep(data, MAX_DEPTH):
         raise RecordError(f"its record cannot be read: it is nested more than {MAX_DEPTH} levels deep")
-    wrong = check(data, _SHAPE)
-    if wrong:
-        raise RecordError(f"its record cannot be read: {wrong}")
+    try:
+        check(data, _SHAPE, "")
+    except ValueError as error:
+        raise RecordError(f"its record cannot be read: {error}") from None
     _check_counts(data["app"])
     # a command line there is not ours, and `rerun --set` would run the component that it names
     data["app"]["metadata"] = readable_by_others(data["app"].get("metadata", {}))
@@ -152,6 +154,9 @@ def _check_counts(app: Data) -> None:
         raise RecordError("its record cannot be read: the place of a macro is not a number and a text")
     if any(not 0 <= role.get(key, 1) <= MOST_REPLICAS for role in roles for key in _COUNTS):
         raise RecordError(f"its record cannot be read: a count is not from 0 to {MOST_REPLICAS}")
+    numbers = [role.get("resource", {}).get(key, 0) for role in roles for key in ("cpu", "gpu", "memMB")]
+    if not all(abs(number) <= LARGEST_NUMBER for number in numbers):
+        raise RecordError("its record cannot be read: a number of a resource is out of range")
     if sum(role.get("num_replicas", 1) for role in roles) > MOST_REPLICAS:
         raise RecordError(f"its record cannot be read: more than {MOST_REPLICAS} replicas")
 

@@ -1,4 +1,4 @@
-"""Type checks for untrusted data: objects of a cluster, records in annotations.
+"""Type checks for objects of a cluster.
 
 A cluster validates only its built-in kinds and no annotations. Fields of a wrong type are dropped when
 objects are read, so that no other code has to expect them.
@@ -15,13 +15,6 @@ MALFORMED = "torchx.pytorch.org/malformed"
 """Key that :func:`shaped` adds to an object with a wrong type in its status or specification."""
 LARGEST_NUMBER = 2**53
 """The largest number accepted: JSON numbers are exact up to here."""
-
-
-class AnyOf:
-    """A field with one of several types; None means null."""
-
-    def __init__(self, *kinds: Any) -> None:
-        self.kinds = kinds
 
 
 _CONDITION = {"type": str, "status": str, "reason": str, "message": str, "lastTransitionTime": str}
@@ -69,7 +62,7 @@ _SPEC = {
     "maxFailedIndexes": int,
     "podFailurePolicy": {"rules": [{"action": str, "onPodConditions": [{"type": str}]}]},
     "nodeName": str,
-    "containers": [{"name": str, "resources": {"limits": {"*": AnyOf(str, int, float)}}}],
+    "containers": [{"name": str, "resources": {"limits": {"*": (str, int, float)}}}],
     "template": {"metadata": {"labels": {"*": str}}, "spec": {"containers": [{"name": str}]}},
     "replicatedJobs": [{"name": str, "template": {"spec": {"*": object}}}],
     "tasks": [{"name": str, "template": {"metadata": {"labels": {"*": str}}}}],
@@ -110,17 +103,6 @@ def shaped(data: Any) -> Object | None:
     return data
 
 
-def check(data: Any, shape: Any) -> str:
-    """Returns a message about the first field of a wrong type, or an empty string.
-
-    >>> check({"roles": [{"name": 1}]}, {"roles": [{"name": str}]})
-    '`roles[0].name` is a number, expected a text'
-    """
-    wrong: list[str] = []
-    _drop(data, shape, "", wrong, keep=True)
-    return wrong[0] if wrong else ""
-
-
 def too_deep(data: Any, most: int) -> bool:
     """Returns True if plain data has more than the given number of levels."""
     level, depth = [data], 0
@@ -135,16 +117,16 @@ def too_deep(data: Any, most: int) -> bool:
     return bool(level)
 
 
-def _drop(data: Any, shape: Any, where: str, wrong: list[str], *, keep: bool = False) -> bool:
+def _drop(data: Any, shape: Any, where: str, wrong: list[str]) -> bool:
     """Returns True if a value has its shape; removes parts without theirs, in place."""
     if shape is object:
         return True
-    if isinstance(shape, AnyOf):
-        return any(data is None if kind is None else _fits(data, kind) for kind in shape.kinds)
+    if isinstance(shape, tuple):
+        return any(_drop(data, kind, where, wrong) for kind in shape)
     if isinstance(shape, dict):
-        return isinstance(data, dict) and _fields(data, shape, where, wrong, keep)
+        return isinstance(data, dict) and _fields(data, shape, where, wrong)
     if isinstance(shape, list):
-        return isinstance(data, list) and _items(data, shape[0], where, wrong, keep)
+        return isinstance(data, list) and _items(data, shape[0], where, wrong)
     if shape is int:
         return isinstance(data, int) and not isinstance(data, bool) and abs(data) <= LARGEST_NUMBER
     if shape is float:
@@ -152,38 +134,27 @@ def _drop(data: Any, shape: Any, where: str, wrong: list[str], *, keep: bool = F
     return isinstance(data, shape)
 
 
-def _fits(data: Any, shape: Any) -> bool:
-    wrong: list[str] = []
-    return _drop(data, shape, "", wrong, keep=True) and not wrong
-
-
-def _fields(data: Object, shape: Data, where: str, wrong: list[str], keep: bool) -> bool:
+def _fields(data: Object, shape: Data, where: str, wrong: list[str]) -> bool:
     every = shape.get("*")
     for key in [*data] if every is not None else [key for key in shape if key in data]:
         expected = shape.get(key, every)
         value = data[key]
-        if value is None and not keep:
+        if value is None:
             del data[key]  # in the API, null and an absent field are the same
-        elif _drop(value, expected, f"{where}.{key}", wrong, keep=keep):
-            if isinstance(value, str) and not keep and not value.isascii():
+        elif _drop(value, expected, f"{where}.{key}", wrong):
+            if isinstance(value, str) and not value.isascii():
                 data[key] = value.encode("utf-8", "replace").decode()  # a lone surrogate cannot be printed
         else:
             wrong.append(_sentence(f"{where}.{key}", value, expected))
-            if not keep:
-                del data[key]
+            del data[key]
     return True
 
 
-def _items(data: list[Any], shape: Any, where: str, wrong: list[str], keep: bool) -> bool:
-    bad = [
-        number
-        for number, item in enumerate(data)
-        if not _drop(item, shape, f"{where}[{number}]", wrong, keep=keep)
-    ]
+def _items(data: list[Any], shape: Any, where: str, wrong: list[str]) -> bool:
+    bad = [number for number, item in enumerate(data) if not _drop(item, shape, f"{where}[{number}]", wrong)]
     for number in reversed(bad):
         wrong.append(_sentence(f"{where}[{number}]", data[number], shape))
-        if not keep:
-            del data[number]
+        del data[number]
     return True
 
 
@@ -206,7 +177,6 @@ def _sentence(where: str, data: Any, shape: Any) -> str:
 
 
 def _expected(shape: Any) -> str:
-    if isinstance(shape, AnyOf):
-        return " or ".join(dict.fromkeys(_expected(kind) for kind in shape.kinds))
-    kind = type(shape) if isinstance(shape, (dict, list)) else type(None) if shape is None else shape
-    return _NAMES[kind]
+    if isinstance(shape, tuple):
+        return " or ".join(dict.fromkeys(_expected(kind) for kind in shape))
+    return _NAMES[type(shape) if isinstance(shape, (dict, list)) else shape]

@@ -6,12 +6,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from torchx.json_shape import ANY_KEY, REQUIRED, check
 from torchx.schedulers.kubernetes.api.objects import annotation, count_of, short
-from torchx.schedulers.kubernetes.api.shape import AnyOf, check
+from torchx.schedulers.kubernetes.api.shape import LARGEST_NUMBER
 from torchx.schedulers.kubernetes.manifests.names import RETRIES
 from torchx.schedulers.kubernetes.objects import Facts
 
-_SHAPE = {"roles": {"*": int}, "used": {"*": int}, "why": str, "at": AnyOf(int, float), "done": bool}
+_SHAPE = {
+    REQUIRED: ("roles", "used"),
+    "roles": {ANY_KEY: int},
+    "used": {ANY_KEY: int},
+    "why": str,
+    "at": float,
+    "done": bool,
+}
 
 
 @dataclass(frozen=True)
@@ -47,12 +55,13 @@ def restart_from(text: str) -> tuple[Restart, bool] | None:
     """Returns the restart in an annotation, and whether it is done; None if it is damaged."""
     try:
         data = json.loads(text)
+        check(data, _SHAPE, "")
     except (ValueError, RecursionError):
-        return None
-    if not isinstance(data, dict) or check(data, _SHAPE) or not {"roles", "used"} <= data.keys():
         return None
     counts = [*data["roles"].values(), *data["used"].values()]
     if any(count_of(role) is None for role in data["roles"]) or not all(0 <= n < 10**6 for n in counts):
+        return None
+    if not 0 <= data.get("at", 0) <= LARGEST_NUMBER:
         return None
     roles = {int(role): attempt for role, attempt in data["roles"].items()}
     restart = Restart(roles, data["used"], short(data.get("why")), float(data.get("at") or 0.0), True)

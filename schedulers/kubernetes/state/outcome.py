@@ -6,22 +6,22 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timezone
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import NamedTuple
 
+from torchx.json_shape import ANY_KEY, check
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, short, time_of
-from torchx.schedulers.kubernetes.api.shape import AnyOf, check
 from torchx.schedulers.kubernetes.manifests.names import OUTCOME
 from torchx.specs.status import AppState, EndCause, FirstFailure, is_terminal
 
 _FAILURE = {"role": str, "replica": int, "attempt": int, "msg": str}
-_CODES = {"exit_code": AnyOf(int, None), "signal": AnyOf(str, None)}
+_CODES = {"exit_code": (int, NoneType), "signal": (str, NoneType)}
 _SHAPE = {
     "state": str,
     "msg": str,
     "ended_at": str,
-    "failure": AnyOf({**_FAILURE, **_CODES}, None),
-    "failed": {"*": str},
+    "failure": ({**_FAILURE, **_CODES}, NoneType),
+    "failed": {ANY_KEY: str},
 }
 
 
@@ -62,12 +62,12 @@ def outcome_of(mains: Iterable[Object]) -> Outcome:
     text = next(filter(None, (annotation(main, OUTCOME) for main in mains)), "{}")
     try:
         data = json.loads(text)
+        check(data, _SHAPE, "")
         state, failure = AppState[data["state"]], data["failure"]
         first = failure and FirstFailure(**{**failure, "cause": EndCause.of(failure.get("cause"))})
         ended_at = time_of(data["ended_at"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return Outcome()
-    is_valid = not check(data, _SHAPE) and (is_terminal(state) or state is AppState.UNKNOWN)
-    if not is_valid:
+    if not (is_terminal(state) or state is AppState.UNKNOWN):
         return Outcome()
     return Outcome(first, state, short(data.get("msg")), ended_at, data.get("failed", {}))
