@@ -28,6 +28,7 @@ from torchx.schedulers.docker.rules.refusals import refusal
 from torchx.schedulers.docker.stalling.files import history_of, stall_folder
 from torchx.schedulers.docker.supervisor_launch import lacks_supervisor
 from torchx.schedulers.shared import owner
+from torchx.schedulers.shared.clock import TIMES
 from torchx.schedulers.shared.listing import newest_first, row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.limits import LimitRule
@@ -54,6 +55,8 @@ with lazy_imports:
 STARTED_WITHIN = 60.0
 """Seconds after which containers that have not started count as an interrupted start."""
 
+ENGINE_TIMES = TIMES[:-1]
+"""The times of a status by the clock of the engine; the machine of the submission gives its time."""
 CLOCK_SET = 60.0
 """Minimum seconds between the starts of a container and of its process after a change of the clock."""
 
@@ -84,13 +87,8 @@ def _described(
     containers = with_late_oom(engine, containers_of(engine, app_id))
     if not containers:
         return None
-    status = _here(engine, status_of(containers, engine.clock.now()))
+    status = engine.clock.here(status_of(containers, engine.clock.now()), ENGINE_TIMES)
     return replace(status, needs_reconcile=lacks_supervisor(containers))
-
-
-def _here(engine: Engine, status: DescribeAppResponse) -> DescribeAppResponse:
-    """Returns a status with times by the clock of this machine, as that of the submission."""
-    return replace(engine.clock.here(status), submitted_at=status.submitted_at)
 
 
 def describe_native(engine: Engine, app_id: str) -> list[Any] | None:
@@ -101,12 +99,10 @@ def describe_native(engine: Engine, app_id: str) -> list[Any] | None:
 
 def list_apps(engine: Engine) -> list[ListAppResponse]:
     """Returns all applications on the engine, newest first."""
-    return newest_first(
-        row_of(
-            _here(engine, describe(containers, engine.clock.now())), is_own=owner.is_own(owner_of(containers))
-        )
-        for containers in find_containers(engine, tolerant=True).values()
-    )
+    found = find_containers(engine, tolerant=True).values()
+    clock = engine.clock
+    described = [(clock.here(describe(each, clock.now()), ENGINE_TIMES), owner_of(each)) for each in found]
+    return newest_first(row_of(status, is_own=owner.is_own(user)) for status, user in described)
 
 
 def exists(engine: Engine, app_id: str) -> bool:

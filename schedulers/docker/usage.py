@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from torchx.jobs.usage import Measured, read_samples, usage_from
@@ -61,7 +60,7 @@ def _current(
         totals = statistics.measure(engine, container)
         if totals is None:
             return None
-        sample = sample_of(totals, container.started or 0.0, time.time())
+        sample = sample_of(totals, container.started or 0.0, engine.clock.now())
         requested = requests.get(container.role, Requested())
         role, replica, attempt = container.role, container.replica, container.attempt
         return ReplicaUsage(role, replica, attempt, sample, (sample,), True, requested)

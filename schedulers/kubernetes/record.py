@@ -14,12 +14,12 @@ from types import NoneType
 from typing import Any
 
 from torchx.errors import StateError
-from torchx.json_limits import MOST_REPLICAS, Data
+from torchx.json_limits import MOST_REPLICAS, Data, load_json
 from torchx.json_shape import ANY_KEY, check
 from torchx.masking import SecretValue
 from torchx.masking.data import readable_by_others
 from torchx.schedulers.kubernetes.api.objects import Object
-from torchx.schedulers.kubernetes.api.shape import LARGEST_NUMBER, too_deep
+from torchx.schedulers.kubernetes.api.shape import LARGEST_NUMBER
 from torchx.specs.app import AppDef, Role
 from torchx.specs.macro import macro_pattern
 from torchx.specs.overlay_merge import operator_of
@@ -36,8 +36,6 @@ MAX_LENGTH = 90_000
 and ``kubectl apply`` adds a copy of the object to them."""
 MAX_UNPACKED = 8_000_000
 """Maximum bytes of a decompressed record."""
-MAX_DEPTH = 60
-"""Maximum levels of nesting in a record."""
 NOT_KEPT = "<not kept>"
 """Placeholder for the environment, command and arguments of containers in overlays."""
 HIDDEN = "hidden"
@@ -124,16 +122,14 @@ def read_record(text: str) -> Object:
     try:
         if text.startswith(_PACKED):
             text = _unpacked(text.removeprefix(_PACKED))
-        data = json.loads(text)
-    except (ValueError, RecursionError, zlib.error):
+        data = load_json(text)
+    except (ValueError, zlib.error):
         raise RecordError("its record cannot be read: it is damaged") from None
     if not isinstance(data, dict) or not isinstance(data.get("app"), dict):
         raise RecordError("its record cannot be read: it holds no application")
     schema = data.get("schema")
     if isinstance(schema, int) and schema > SCHEMA:
         raise RecordError(f"its record was written by a newer version (schema {schema}, known is {SCHEMA})")
-    if too_deep(data, MAX_DEPTH):
-        raise RecordError(f"its record cannot be read: it is nested more than {MAX_DEPTH} levels deep")
     try:
         check(data, _SHAPE, "")
     except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -14,7 +15,7 @@ from torchx.specs.status import AttemptStatus, is_terminal
 
 CLOCK_STEP = 2.0
 """Minimum seconds of a difference between two clocks; the header with the time has whole seconds."""
-TIMES = ("submitted_at", "started_at", "ended_at", "ready_at", "noticed_at")
+TIMES = ("started_at", "ended_at", "ready_at", "noticed_at", "submitted_at")
 
 T = TypeVar("T", AttemptStatus, DescribeAppResponse)
 
@@ -42,18 +43,25 @@ class EngineClock:
             if abs(ahead - self.ahead) > CLOCK_STEP:  # the others would change the times at each answer
                 self.ahead = ahead
 
-    def here(self, described: DescribeAppResponse) -> DescribeAppResponse:
+    def here(self, described: DescribeAppResponse, times: Sequence[str] = TIMES) -> DescribeAppResponse:
         """Returns a status with times by the clock of this machine, so that durations until now are right.
 
         The times of an application that has ended stay: their differences are right.
+
+        Args:
+            described: the status.
+            times: the fields with times by the clock of the engine.
         """
         if not self.ahead or is_terminal(described.state):
             return described
+        ahead = timedelta(seconds=self.ahead)
+
+        def moved(status: T) -> T:
+            return replace(
+                status, **{t: getattr(status, t) - ahead for t in times if getattr(status, t, None)}
+            )
+
         for role in described.roles_statuses:
             for replica in role.replicas:
-                replica.attempts[:] = map(self._moved, replica.attempts)
-        return self._moved(described)
-
-    def _moved(self, status: T) -> T:
-        known = {name: at for name in TIMES if (at := getattr(status, name, None)) is not None}
-        return replace(status, **{name: at - timedelta(seconds=self.ahead) for name, at in known.items()})
+                replica.attempts[:] = map(moved, replica.attempts)
+        return moved(described)

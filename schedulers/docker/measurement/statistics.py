@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
 from torchx.json_limits import Data
@@ -16,7 +15,7 @@ ONCE = {"stream": "false", "one-shot": "true"}
 
 
 SLACK = 60.0
-"""CPU seconds that a container may seem to have used too much, as its engine may have another clock."""
+"""CPU seconds that a container may seem to have used too much."""
 
 
 def measure(engine: Engine, container: Container, patience: float = PATIENCE) -> Totals | None:
@@ -29,7 +28,7 @@ def measure(engine: Engine, container: Container, patience: float = PATIENCE) ->
     if totals is None or engine.lacks_control_groups:
         return None
     processors = _number(mapping_in(answer, "cpu_stats"), "online_cpus") or math.inf
-    most = max(time.time() - (container.started or 0.0), 0.0) * processors + SLACK
+    most = max(engine.clock.now() - (container.started or 0.0), 0.0) * processors + SLACK
     if totals.cpu is not None and totals.cpu > most:
         return None
     return totals

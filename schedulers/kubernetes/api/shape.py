@@ -103,20 +103,6 @@ def shaped(data: Any) -> Object | None:
     return data
 
 
-def too_deep(data: Any, most: int) -> bool:
-    """Returns True if plain data has more than the given number of levels."""
-    level, depth = [data], 0
-    while level and depth <= most:
-        level = [
-            item
-            for each in level
-            if isinstance(each, (dict, list))
-            for item in (each.values() if isinstance(each, dict) else each)
-        ]
-        depth += 1
-    return bool(level)
-
-
 def _drop(data: Any, shape: Any, where: str, wrong: list[str]) -> bool:
     """Returns True if a value has its shape; removes parts without theirs, in place."""
     if shape is object:

@@ -29,6 +29,7 @@ from torchx.schedulers.docker.measurement.statistics import measure, totals_of
 from torchx.schedulers.docker.replay import Progress
 from torchx.schedulers.docker.supervisor_launch import docker_home, usage_path
 from torchx.schedulers.docker.usage import sample_of
+from torchx.schedulers.shared.clock import EngineClock
 from torchx.scheduling.usage import AppUsage, Requested
 from torchx.specs.resources import Resource
 from torchx.specs.status import AppState
@@ -117,6 +118,7 @@ class _Statistics:
 
     address = SimpleNamespace(path="")
     lacks_control_groups = False
+    clock = EngineClock()
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
