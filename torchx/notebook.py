@@ -181,7 +181,7 @@ def _time(start: datetime | None, end: datetime | None) -> str:
     if start is None:
         return ""
     seconds = ((end or datetime.now(start.tzinfo)) - start).total_seconds()
-    return f"{seconds:.1f} s"
+    return f"{seconds:.1f} s" if seconds > 0 else ""
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -222,10 +222,6 @@ def _is_pause(value: Any) -> bool:
     return value is None or (_is_number(value) and 0 <= value <= LONGEST_PAUSE)
 
 
-def _is_time(value: Any) -> bool:
-    return value is None or (_is_number(value) and 0 <= value <= LAST_TIME)
-
-
 def _is_cfg(value: Any) -> bool:
     if value is None:
         return True
@@ -280,7 +276,11 @@ _SHAPE = {
 }
 """The types of the label JOB."""
 _VALUES: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
-    "job": {"session": _is_name, "submitted_at": _is_time, "cfg": _is_cfg},
+    "job": {
+        "session": _is_name,
+        "submitted_at": lambda value: value is None or 0 <= value <= LAST_TIME,
+        "cfg": _is_cfg,
+    },
     "app": {"name": _is_name},
     "roles": {
         "name": lambda value: _is_name(value) and bool(value),

@@ -227,10 +227,6 @@ def _mark(cluster: Cluster, facts: Facts, main: Object, mark: str) -> None:
     cluster.patch(main_path("job", facts.namespace, main["metadata"]["name"]), change)
 
 
-def _pods_of(cluster: Cluster, facts: Facts, main: Object) -> list[Object]:
-    return cluster.items(path_of("v1", "pods", facts.namespace), _pod_query(main))
-
-
 def _pod_query(job: Object) -> dict[str, str]:
     """Returns the query for the pods of a Job; others may have copies of the labels of its application."""
     return {"labelSelector": f"batch.kubernetes.io/controller-uid={job['metadata']['uid']}"}
@@ -238,7 +234,7 @@ def _pod_query(job: Object) -> dict[str, str]:
 
 def _end_pods(cluster: Cluster, facts: Facts, main: Object) -> list[Object]:
     """Ends the running pods of a Job with their grace period; returns all its pods."""
-    pods = _pods_of(cluster, facts, main)
+    pods = cluster.items(path_of("v1", "pods", facts.namespace), _pod_query(main))
     due = [pod for pod in pods if live(pod) and not deleted(pod) and not ended_by_us(pod)]
     if due:
         with ThreadPoolExecutor(min(MAX_PARALLEL, len(due))) as pool:

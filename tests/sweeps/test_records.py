@@ -52,7 +52,7 @@ def test_the_last_start_and_end_of_a_run_count() -> None:
 def test_duration_of_a_sweep_follows_no_clock(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     true, up, boot = time.time, processes.uptime(), processes.boot_id()
     at = true()
-    noted: dict[str, object] = {"e": "conductor", "pid": 1, "start": 1, "t": at, "boot": boot, "uptime": up}
+    noted: dict[str, object] = {"e": "conductor", "pid": 1, "start": 1, "booted": [boot, at - up]}
     paths = record(2, [noted, begin(1, at)])
     monkeypatch.setattr(time, "time", lambda: true() + step)
     monkeypatch.setattr(time, "time_ns", lambda: int(time.time() * 1e9))

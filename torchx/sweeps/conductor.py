@@ -92,9 +92,7 @@ class Conductor:
             "conductor",
             pid=os.getpid(),
             start=me.process.start if me is not None else 0,
-            t=self._clock.now(),
-            boot=processes.boot_id(),
-            uptime=round(processes.uptime(), 3),
+            booted=[processes.boot_id(), self._clock.now() - processes.uptime()],
         )
         pipe = open_wake(self._paths)
         threading.Thread(target=self._listen, args=(pipe,), daemon=True).start()

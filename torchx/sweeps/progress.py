@@ -107,8 +107,8 @@ class Progress:
                     self.states[at] = CANCELLED
         elif kind == "at_once":
             self.at_once = int(entry["to"])
-        elif kind == "conductor" and "uptime" in entry:
-            self.booted = (str(entry["boot"]), float(entry["t"]) - float(entry["uptime"]))
+        elif kind == "conductor" and "booted" in entry:
+            self.booted = (str(entry["booted"][0]), float(entry["booted"][1]))
         elif kind == "met":
             self.met.add(int(entry["i"]))
         elif kind == "done":

@@ -63,7 +63,7 @@ def cancel_many(clusters: Clusters, app_ids: Collection[str], *, now: bool) -> N
     """
     with reachable():
         for cluster, job, runs in _own_jobs(clusters, app_ids, "cancelled"):
-            if not _is_all(job, runs | _ended(job)):
+            if len(runs | _ended(job)) < view.count_of_runs(job.mains[0]):
                 ends.cancel_runs(cluster, job, runs, grace=not now)
             elif now:
                 kill_objects(cluster, job)
@@ -130,8 +130,3 @@ def _jobs(clusters: Clusters, app_ids: Collection[str]) -> Iterator[tuple[Cluste
 def _ended(job: Facts) -> frozenset[int]:
     status = job.mains[0].get("status") or {}
     return indexes(status.get("completedIndexes")) | indexes(status.get("failedIndexes"))
-
-
-def _is_all(job: Facts, runs: Collection[int]) -> bool:
-    """Returns True if these are all runs of a Job."""
-    return len(runs) >= view.count_of_runs(job.mains[0])
