@@ -22,6 +22,7 @@ from torchx_cli.terminal.output import say
 with lazy_imports:
     import ast
     import inspect
+    import shlex
 
     from torchx_cli import plugin_commands, session
 
@@ -198,7 +199,7 @@ class Torchx(TyperGroup):
             known = [*self.list_commands(ctx), "--help", "--version"]
             hint = did_you_mean(meant, known, "all commands: torchx --help")
             if args[0].endswith(".py"):
-                hint = f"to run a script: torchx run utils.python --script {args[0]}"
+                hint = f"to run a script: torchx run utils.python --script {shlex.quote(args[0])}"
             raise UsageError(
                 f"unknown command `{args[0]}`", hint=hint, code="unknown_command", facts={"given": args[0]}
             )

@@ -116,7 +116,7 @@ def split_component(args: Sequence[str], config: Config) -> tuple[str, list[str]
         raise UsageError(
             "expected a component, got `--`",
             code="missing_argument",
-            hint=f"one `--` is enough: torchx run {' '.join(args[1:2])}",
+            hint=f"one `--` is enough: torchx run {shlex.join(args[1:2])}",
         )
     setting = config.get("cli:run", "component")
     if setting is None:

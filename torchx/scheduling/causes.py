@@ -36,10 +36,10 @@ class Cause(NamedTuple):
 
 ADVICE = {
     "succeeded": "",
-    "running": "to wait for its end: torchx wait",
+    "running": "",
     "waiting": "it starts when the engine has free resources; torchx doctor checks the engine",
     "unknown": "torchx doctor checks the engine",
-    "cancelled": "torchx rerun submits it again",
+    "cancelled": "",
     "out_of_memory": "request more memory, or reduce the memory that the program needs",
     "time_limit": "request more time, or save checkpoints and continue from them",
     "preempted": "submit it again, or allow retries; save checkpoints and continue from them",
@@ -53,7 +53,7 @@ ADVICE = {
     "image": "check the name of the image, and the access to its registry",
     "preflight": "check the host, or exclude it; torchx doctor --gpus checks the GPUs of this machine",
     "missing_program": "check the program, its interpreter, and PATH in the image or on the node",
-    "not_started": "check the request: torchx describe shows it",
+    "not_started": "check the request",
     "signal": "",
     "cuda_out_of_memory": "reduce the batch size, or use GPUs with more memory",
     "cuda_error": "check GPUs and driver with nvidia-smi; CUDA_LAUNCH_BLOCKING=1 shows the failing call",

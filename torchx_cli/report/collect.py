@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torchx.errors import TorchxError
 from torchx.runner import first_failure
 from torchx.runner.status import status_of
+from torchx.runner.why.explain import rerun_command
 from torchx.scheduling import causes
 from torchx.specs.app import AppDef
 from torchx.sweeps import results
@@ -47,7 +49,10 @@ def collect(
     data = as_data(handle, described)
     name = short_name(runner, handle)
     data["made_at"] = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    data["commands"] = {"again": f"torchx rerun {name}", "log": f"torchx log {name}"}
+    data["commands"] = {
+        "again": rerun_command(name, described.roles),
+        "log": shlex.join(["torchx", "log", name]),
+    }
     data["failure"] = _failure(runner, handle, described, name)
     data["usage"], data["usage_error"] = _usage(runner, handle)
     data["runs"] = []
@@ -91,7 +96,7 @@ def _failure(
         "rank": mask_text(found.description, values),
         "error_file": [mask_text(line, values) for line in found.error],
         "last_lines": [mask_text(line, values) for line in found.lines],
-        "log": f"torchx log {name}/{found.replica}",
+        "log": shlex.join(["torchx", "log", f"{name}/{found.replica}"]),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, TextIO
 
 from torchx.lazy import lazy_imports
@@ -85,8 +86,10 @@ def failure_lines(
     if found.advice:
         lines.append(wrap(found.advice, stream, "  "))
     log = "  " + paint("full log:", "dim", stream) + " "
-    rank = f" --rank {found.rank.rank}" if found.rank and found.rank.rank is not None and found.lines else ""
-    lines.append(wrap_command(log, f"torchx log {name}/{one_line(found.replica)}{rank}", stream))
+    rank = found.rank.rank if found.rank and found.lines else None
+    of_rank = [] if rank is None else ["--rank", str(rank)]
+    shown_log = shlex.join(["torchx", "log", f"{name}/{one_line(found.replica)}", *of_rank])
+    lines.append(wrap_command(log, shown_log, stream))
     if command:
         lines.append(wrap_command("  " + paint("again:", "dim", stream) + "    ", command, stream))
     return lines

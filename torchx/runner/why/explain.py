@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchx import excerpts
 from torchx.errors import TorchxError
+from torchx.masking import MASK
 from torchx.runner import first_failure
 from torchx.runner.status import status_of
 from torchx.scheduling import causes, logs
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.causes import Cause
     from torchx.scheduling.logs import LogChunk
     from torchx.scheduling.usage import AppUsage
+    from torchx.specs.app import Role
 
 EVIDENCE = 40
 """Last lines of the replica that failed first in which its cause is searched."""
@@ -131,7 +134,7 @@ def explain(runner: Runner, handle: str, described: DescribeAppResponse, name: s
     if status.state is not AppState.SUCCEEDED:
         success = _last_success(runner, handle, described)
         made.success = None if success is None else success.app_handle
-    made.commands = _commands(made, name)
+    made.commands = _commands(made, name, described.roles)
     return made
 
 
@@ -220,19 +223,36 @@ def _last_success(runner: Runner, handle: str, described: DescribeAppResponse) -
     return None
 
 
-def _commands(made: Explanation, name: str) -> list[str]:
+def rerun_command(name: str, roles: Iterable[Role]) -> str:
+    """Returns the command that submits an application again, with the secrets that its record lacks.
+
+    Args:
+        name: a name of the application.
+        roles: its roles, as recorded.
+    """
+    secret = {key for role in roles for key, value in role.env.items() if value == MASK}
+    return shlex.join(
+        ["torchx", "rerun", name, *(part for key in sorted(secret) for part in ("--secret", key))]
+    )
+
+
+def _commands(made: Explanation, name: str, roles: Iterable[Role]) -> list[str]:
     status, first = made.status, made.status.first_failure
     if status.state in (AppState.SUBMITTED, AppState.PENDING):
-        return [f"torchx wait --for running {name}", f"torchx cancel {name}"]
-    if status.state is AppState.RUNNING:
-        return [f"torchx wait {name}", f"torchx log -n 100 {name}", f"torchx cancel {name}"]
-    if first is not None:
-        rank = made.evidence.rank if made.evidence is not None else None
-        of_rank = f" --rank {rank.rank}" if rank is not None and rank.rank is not None else ""
-        replica = made.evidence.replica if made.evidence is not None else f"{first.role}/{first.replica}"
-        commands = [f"torchx log {name}/{replica}{of_rank}"]
+        commands = [["wait", "--for", "running", name], ["cancel", name]]
+    elif status.state is AppState.RUNNING:
+        commands = [["wait", name], ["log", "-n", "100", name], ["cancel", name]]
+    elif first is not None and made.evidence is not None:
+        rank = made.evidence.rank
+        of_rank = ["--rank", str(rank.rank)] if rank is not None and rank.rank is not None else []
+        commands = [["log", f"{name}/{made.evidence.replica}", *of_rank]]
     else:
-        commands = [f"torchx log {name}", f"torchx events {name}"]
+        commands = [["log", name], ["events", name]]
     if made.cause.name in ("node_lost", "image", "not_started", "unknown", "out_of_memory"):
-        commands.append(f"torchx describe {name}")
-    return commands if status.state is AppState.SUCCEEDED else [*commands, f"torchx rerun {name}"]
+        commands.append(["describe", name])
+    lines = [shlex.join(["torchx", *each]) for each in commands]
+    return [*lines, rerun_command(name, roles)] if status.state in AGAIN else lines
+
+
+AGAIN = (AppState.FAILED, AppState.CANCELLED, AppState.UNKNOWN)
+"""States in which an application may be submitted again."""
