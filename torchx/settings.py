@@ -14,15 +14,6 @@ TORCHX_JOB_ID = "TORCHX_JOB_ID"
 TORCHX_REPLICA = "TORCHX_REPLICA"
 """Set in every replica: its name, ``role/id``."""
 
-TORCHX_ROLE = "TORCHX_ROLE"
-"""Set in every replica: the name of its role."""
-
-TORCHX_REPLICA_ID = "TORCHX_REPLICA_ID"
-"""Set in every replica: its number within the role, from 0."""
-
-TORCHX_NUM_REPLICAS = "TORCHX_NUM_REPLICAS"
-"""Set in every replica: the number of replicas of its role."""
-
 TORCHX_ATTEMPT = "TORCHX_ATTEMPT"
 """Set in every replica: the number of its attempt, from 1. It is absent on Kubernetes if a role with retries
 starts neither a shell nor Python."""

@@ -53,7 +53,9 @@ def test_a_plan_is_shown_without_secrets() -> None:
     assert repr({"plan": plan}).count(SECRET) == 0
 
 
-@pytest.mark.parametrize(("name", "hint"), [("nmae", "did you mean `name`?"), ("id", "known are {name}, ")])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("nmae", "did you mean `name`?"), ("id", "placeholders: name, state")]
+)
 def test_unknown_placeholders_are_rejected(name: str, hint: str) -> None:
     with pytest.raises(UsageError, match=f"cmd:echo has the unknown placeholder `{{{name}}}`") as error:
         Notify(["cmd:echo {state} {" + name + "}"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from engine import IMAGE
 from program import torchx
 
 from torchx.errors import UsageError
@@ -49,6 +50,14 @@ def test_scripts_that_may_exist_are_accepted(folder: Path) -> None:
     made = torchx("run", "-d", "utils.sh", "sleep 1; echo 'print(1)' > made.py").stdout.strip()
     later = torchx("run", "-d", "--after", made, "utils.python", "--script", "made.py")
     assert torchx("wait", later.stdout.strip()).returncode == 0, later.stderr
+
+
+@pytest.mark.docker
+def test_scripts_in_images_are_accepted(folder: Path) -> None:
+    for flags in ([], ["--workspace", "."]):
+        line = ["-s", "local_docker", *flags, "utils.python", "--image", IMAGE, "--script", "absent.py"]
+        done = torchx("run", *line)
+        assert "can't open file" in done.stderr
 
 
 @pytest.mark.parametrize("scheduler", ["local_cwd", "local_dir", "local_docker", "slurm", "kubernetes"])

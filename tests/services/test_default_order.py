@@ -95,14 +95,14 @@ def test_a_trainer_meets_a_server_that_is_ready(tmp_path: Path) -> None:
     handle = torchx("run", "-d", "inference.py:app", cwd=tmp_path).stdout.strip()
     (tmp_path / "go").touch()
     assert torchx("wait", handle).returncode == 0
-    assert re.search(r"^  starts after +server$", torchx("describe", handle).stdout, re.M)
+    assert 'metadata torchx/after  ["server"]' in torchx("describe", handle).stdout
 
 
 def test_reports_name_a_service_that_was_not_ready(tmp_path: Path) -> None:
     (tmp_path / "inference.py").write_text(INFERENCE)
     failed = torchx("run", "inference.py:app", "--wait", "false", cwd=tmp_path)
     assert failed.returncode == 1
-    named = "server/0 was not ready at that time; a role waits for the services that specs.after names"
+    named = "not ready at that time: server/0; a role waits for the services that specs.after names"
     assert named in failed.stderr
     assert named in torchx("why", failed.stdout.strip()).stdout
 

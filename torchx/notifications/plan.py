@@ -142,12 +142,11 @@ def _check_command(target: str) -> None:
         )
     if "\0" in target:
         raise UsageError(f"{shown(target)}: an argument has a zero byte")
-    for name in re.findall(r"(?<!\$)\{(\w+)\}", target):
-        if name not in PLACEHOLDERS:
-            known = f"known are {', '.join(f'{{{each}}}' for each in PLACEHOLDERS)}"
-            hint = did_you_mean(
-                name, PLACEHOLDERS, f"{known}; a program with other braces belongs in a script"
-            )
-            raise UsageError(f"--notify: {shown(target)} has the unknown placeholder `{{{name}}}`", hint=hint)
+    unknown = {*re.findall(r"(?<!\$)\{(\w+)\}", target)} - {*PLACEHOLDERS}
+    if unknown:
+        raise UsageError(
+            f"--notify: {shown(target)} has the unknown placeholder `{{{min(unknown)}}}`",
+            hint=did_you_mean(min(unknown), PLACEHOLDERS, f"placeholders: {', '.join(PLACEHOLDERS)}"),
+        )
     if shutil.which(command[0]) is None:
         raise UsageError(f"{shown(target)}: the program `{command[0]}` was not found on this machine")

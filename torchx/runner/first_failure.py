@@ -15,12 +15,14 @@ from torchx.jobs.paths import LogPaths
 from torchx.lazy import lazy_imports
 from torchx.machine.programs import defect_of_script
 from torchx.scheduling.logs import LogChunk, LogQuery
-from torchx.specs.status import NONE, AppStatus, EndCause, FirstFailure
+from torchx.specs.status import NONE, AppStatus, AttemptStatus, EndCause, FirstFailure
 
 with lazy_imports:
     from torchx.specs import status_text
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from torchx.runner.api import Runner
 
 MOST_REPLICAS = 16
@@ -85,13 +87,10 @@ def evidence_of(runner: Runner, handle: str, status: AppStatus, count: int) -> E
         raise ValueError(f"nothing has failed in {handle}")
     found = _Finder(runner, handle, status, first, count).find()
     if unready := unready_services(status, first):
-        verb = "was" if len(unready) == 1 else "were"
-        advice = f"{', '.join(unready)} {verb} not ready at that time; {WAITS}"
+        names = ", ".join(unready)
+        advice = f"not ready at that time: {names}; a role waits for the services that specs.after names"
         found = dataclasses.replace(found, advice=advice)
     return found
-
-
-WAITS = "a role waits for the services that specs.after names"
 
 
 def unready_services(status: AppStatus, first: FirstFailure) -> list[str]:
@@ -101,17 +100,20 @@ def unready_services(status: AppStatus, first: FirstFailure) -> list[str]:
         status: the status of the application.
         first: the replica that failed first.
     """
-    attempts = {(each.role, each.id): each.attempts for role in status.roles for each in role.replicas}
-    failed = attempts.pop((first.role, first.replica), [])
-    ends = [attempt.ended_at for attempt in failed if attempt.number == first.attempt and attempt.ended_at]
+    attempts = {(role.role, each.id): each.attempts for role in status.roles for each in role.replicas}
     services = {role.role for role in status.roles if role.ready is not None}
-    unready = []
-    for (role, replica), others in attempts.items():
-        begun = [a for a in others if ends and (a.started_at is None or a.started_at <= ends[0])][-1:]
-        is_ready = any(a.ready_at is not None and a.ready_at <= ends[0] for a in begun)
-        if ends and role in services and not is_ready:
-            unready.append(f"{role}/{replica}")
-    return unready
+    ended = {a.number: a.ended_at for a in attempts.pop((first.role, first.replica), [])}.get(first.attempt)
+    return [
+        f"{role}/{replica}"
+        for (role, replica), others in attempts.items()
+        if role in services and ended is not None and not _was_ready(others, ended)
+    ]
+
+
+def _was_ready(attempts: Iterable[AttemptStatus], at: datetime) -> bool:
+    """Returns True if the attempt that ran at a time was ready."""
+    begun = [each.ready_at for each in attempts if each.started_at is not None and each.started_at <= at]
+    return bool(begun) and begun[-1] is not None and begun[-1] <= at
 
 
 def error_file_lines(text: str, count: int) -> list[str]:

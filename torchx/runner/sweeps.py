@@ -18,7 +18,7 @@ from torchx.schedulers import create_scheduler
 from torchx.scheduling.base import BuildsImages, Scheduler
 from torchx.specs.app import AppDef, lay_over
 from torchx.specs.handles import make_app_handle
-from torchx.sweeps.parameters import Row, filled, of_data, placed
+from torchx.sweeps.parameters import Row, filled, of_data
 from torchx.sweeps.paths import BACKEND
 from torchx.sweeps.submission import Request, Submitted, submit
 
@@ -59,15 +59,14 @@ def applications(
             arguments of a run are invalid.
     """
     component = find_component(name)
-    inserted = placed(argv, rows[0])
-    _check_overlap(component, [key for key in rows[0] if key not in inserted], argv, named)
+    _check_overlap(component, filled(argv, rows[0])[1], argv, named)
     built = []
     for row in rows:
-        own = {key: value for key, value in row.items() if key not in inserted}
+        texts, own = filled(argv, row)
         try:
             arguments = parse_arguments(
                 component,
-                filled(argv, row, inserted),
+                texts,
                 config={**(named or {}), **own},
                 section=section,
                 config_origin=ORIGIN,
@@ -79,7 +78,7 @@ def applications(
 
 
 def _check_overlap(
-    component: Component, names: Sequence[str], argv: Sequence[str], named: Mapping[str, Any] | None
+    component: Component, names: Iterable[str], argv: Sequence[str], named: Mapping[str, Any] | None
 ) -> None:
     given = {*(named or {})}
     with suppress(UsageError):  # reported with the arguments of the first run

@@ -289,9 +289,9 @@ def replica_variables(role: str, replica: int | str, count: int) -> dict[str, st
     """Returns the variables that name a replica: its role, its id within the role, their number."""
     return {
         settings.TORCHX_REPLICA: f"{role}/{replica}",
-        settings.TORCHX_ROLE: role,
-        settings.TORCHX_REPLICA_ID: str(replica),
-        settings.TORCHX_NUM_REPLICAS: str(count),
+        "TORCHX_ROLE": role,
+        "TORCHX_REPLICA_ID": str(replica),
+        "TORCHX_NUM_REPLICAS": str(count),
     }
 
 

@@ -117,18 +117,18 @@ def parse(text: str) -> list[Row]:
     return rows
 
 
-def placed(argv: Iterable[str], row: Row) -> list[str]:
-    """Returns the parameters whose names are in braces in an argument, as in ``{lr}``."""
-    texts = list(argv)
-    return [name for name in row if any(f"{{{name}}}" in text for text in texts)]
+def filled(argv: Sequence[str], row: Row) -> tuple[list[str], Row]:
+    """Returns arguments with the values of parameters in the place of their names in braces, and the others.
 
-
-def filled(argv: Iterable[str], row: Row, names: Iterable[str]) -> list[str]:
-    """Returns arguments with the values of parameters in the place of their names in braces."""
-    texts = list(argv)
-    for name in names:
-        texts = [text.replace(f"{{{name}}}", row[name]) for text in texts]
-    return texts
+    >>> filled(["--x={lr}"], {"lr": "0.1", "seed": "2"})
+    (['--x=0.1'], {'seed': '2'})
+    """
+    others, texts = dict(row), list(argv)
+    for name, value in row.items():
+        if any(f"{{{name}}}" in text for text in argv):
+            del others[name]
+            texts = [text.replace(f"{{{name}}}", value) for text in texts]
+    return texts, others
 
 
 def arguments_of(argv: Sequence[str], row: Row, number: int) -> list[str]:
@@ -137,9 +137,8 @@ def arguments_of(argv: Sequence[str], row: Row, number: int) -> list[str]:
     >>> arguments_of(["--out={run}", "x {lr}"], {"lr": "0.1", "seed": "2"}, 7)
     ['--seed=2', '--out=7', 'x 0.1']
     """
-    names = placed(argv, row)
-    flags = [f"--{name}={value}" for name, value in row.items() if name not in names]
-    return [with_number(text, number) for text in (*flags, *filled(argv, row, names))]
+    texts, others = filled(argv, row)
+    return [with_number(text, number) for text in (*(f"--{k}={v}" for k, v in others.items()), *texts)]
 
 
 def with_number(text: str, number: int) -> str:

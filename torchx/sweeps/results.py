@@ -66,7 +66,7 @@ class Result:
 def parse_metric(text: str) -> Metric:
     """Reads a metric: its name, or a pattern with the name before ``=``, as in ``val_loss=([\\d.]+)``.
 
-    A name matches the number after it, as in ``loss=0.3``, ``loss: 0.3``, ``loss 0.3`` or ``"loss": 0.3``.
+    A name alone finds the number after it: ``loss=0.3``, ``loss: 0.3``, ``loss 0.3`` or ``"loss": 0.3``.
     The pattern is the whole text, since most programs print names before values. ``NAME:=PATTERN`` gives
     another name.
 

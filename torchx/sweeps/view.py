@@ -74,14 +74,12 @@ class Sweep:
         return FirstFailure(str(failed.number), 0, 1, code, None, failed.message)
 
     def numbered(self, number: int) -> Run | None:
-        """Returns a run by its number; None without such a run.
+        """Returns a run by its number; None without such a run, or for an application of one run.
 
         Raises:
             StateError: the plan is damaged.
         """
-        if isinstance(self.runs, Runs):
-            return self.runs.numbered(number)
-        return next((run for run in self.runs if run.number == number), None)
+        return self.runs.numbered(number) if isinstance(self.runs, Runs) else None
 
     def in_state(self, state: str) -> Iterator[Run]:
         """Yields the runs in a state, in order.

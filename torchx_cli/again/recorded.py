@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from torchx.provenance.model import Provenance
     from torchx.runner.api import Runner
-    from torchx.sweeps.records import Run
 
 
 class RecordedCommand(NamedTuple):
@@ -119,16 +118,10 @@ def recorded_command(metadata: Mapping[str, object], provenance: Provenance | No
     if planned is not None:
         line = line or (planned[0].header.template.get("metadata") or {}).get(settings.COMMAND_LINE)
     command = parse(line, directory) if isinstance(line, str) and line else None
-    return command if command is None or planned is None else _of_run(command, planned[1])
-
-
-def _of_run(command: RecordedCommand, run: Run) -> RecordedCommand:
-    """Returns the command line of one run of a sweep."""
-    flags = [hit for hit in command.flags if hit.flag.name not in SWEEPING]
-    if len(flags) == len(command.flags):
+    if command is None or planned is None:
         return command
-    argv = parameters.arguments_of(command.argv, run.parameters, run.number)
-    return command._replace(argv=argv, flags=flags)
+    argv = parameters.arguments_of(command.argv, planned[1].parameters, planned[1].number)
+    return command._replace(argv=argv, flags=[h for h in command.flags if h.flag.name not in SWEEPING])
 
 
 SWEEPING = ("each", "zipped", "at_once")

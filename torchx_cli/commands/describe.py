@@ -193,9 +193,7 @@ def _role_rows(role: dict[str, Any], app_id: str) -> list[tuple[str, str]]:
         *(("mount", ", ".join(f"{k}={_text(v)}" for k, v in mount.items())) for mount in role["mounts"]),
         *(("env", f"{one_line(k)}={value}") for k, value in role["env"].items() if k not in _OF_TORCHX),
     ]
-    order = role["metadata"].get(settings.AFTER)
-    rows.append(("starts after", ", ".join(order) if isinstance(order, list) else ""))
-    rows += [(f"metadata {k}", _text(v)) for k, v in role["metadata"].items() if k != settings.AFTER]
+    rows += [(f"metadata {key}", _text(value)) for key, value in role["metadata"].items()]
     return [(name, value.replace(macro.macros.app_id, app_id)) for name, value in rows]
 
 

@@ -149,10 +149,9 @@ def _changed(
     """
     app, handle = submission.app, submission.handle
     other = request.scheduler if request.scheduler != submission.scheduler else ""
-    is_changed = bool(changes or arguments)
-    number = paths.sweep_of_run(str(app.metadata.get(settings.RUN) or ""))[1]
-    as_recorded = settings.COMMAND_LINE in app.metadata and not number
-    if not is_changed and not request.scheduler_args and not other and as_recorded:
+    is_changed = bool([*changes, *arguments])
+    run = app.metadata.get(settings.RUN, "")  # a run of a sweep gets a command line of its own
+    if not (is_changed or request.scheduler_args or other or run) and settings.COMMAND_LINE in app.metadata:
         return submission
     command = recorded.recorded_command(app.metadata, recorded.provenance_of(runner, handle)[0])
     if command is None:
@@ -167,7 +166,12 @@ def _changed(
         rebuilt = rebuild.Rebuilt(command, session.config, handle)
         submission = submission._replace(images={role.name: role.image for role in rebuilt.before.roles})
         if is_changed:
-            texts = [parameters.with_number(text, number) for text in changes] if number else changes
-            app, command = rebuilt.with_changes(app, texts, arguments)
+            app, command = rebuilt.with_changes(app, _with_number(changes, run), arguments)
     app.metadata = {**app.metadata, **command.on(other, request.scheduler_args).metadata()}
     return submission._replace(app=app)
+
+
+def _with_number(texts: Sequence[str], run: str) -> Sequence[str]:
+    """Returns texts with the number of a run of a sweep in the place of `{run}`."""
+    number = paths.sweep_of_run(run)[1]
+    return [parameters.with_number(text, number) for text in texts] if number else texts

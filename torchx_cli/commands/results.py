@@ -91,24 +91,32 @@ def results_(
     form = "csv" if output == "csv" else output_format(output, json)
     if best and (sort or lines):
         raise UsageError("--best cannot be combined with --sort or -n", code="conflicting_flags")
-    metrics = [results.parse_metric(text) for text in metric]
-    key = best.removeprefix("-")
-    if key and key not in (*results.COLUMNS, *(each.name for each in metrics)):
-        metrics.append(results.parse_metric(key))
-    sort, limit = best or sort, 1 if best else count("-n", lines)
+    metrics = _metrics(metric, best.removeprefix("-"))
+    limit = 1 if best else count("-n", lines)
     session = session_of(ctx)
     with session.runner() as runner:
         full, described = find(runner, handle, replicas=False)
         sweep = sweep_of(runner, full, described)
         every = results.results(sweep, runner.scheduler, metrics, trackers_of(session.config))
-        if sort:
-            every = iter(results.sort(list(every), sort, "--best" if best else "--sort"))
+        if sort or best:
+            every = iter(results.sort(list(every), sort or best, "--sort" if sort else "--best"))
         shown = TABLE_LIMIT if limit is None and form == "text" else limit
         found = list(islice(every, shown))
         more = len(sweep.runs) - len(found) if limit is None else 0
-    for each in metrics:
-        if found and all(each.name not in result.metrics for result in found):
-            note(f"note: --metric {each.name}: no line of these logs matches")
+    _print(found, form, more, metrics)
+
+
+def _metrics(texts: Sequence[str], best: str) -> list[results.Metric]:
+    """Returns the metrics to read from the logs, with that of `--best` unless it is another column."""
+    metrics = [results.parse_metric(text) for text in texts]
+    if best and best not in (*results.COLUMNS, *(each.name for each in metrics)):
+        metrics.append(results.parse_metric(best))
+    return metrics
+
+
+def _print(found: Sequence[Result], form: str, more: int, metrics: Sequence[results.Metric]) -> None:
+    for name in {each.name for each in metrics} - {name for result in found for name in result.metrics}:
+        note(f"note: --metric {name}: no line of these logs matches")
     if form == "csv":
         _print_csv(found)
     elif form != "text":

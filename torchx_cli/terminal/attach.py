@@ -116,10 +116,9 @@ class Attached:
             note(f"{self.handle} is no longer known to its scheduler")
             return 1
         command = command_line(*self._named)
-        if self._status.state.name == "FAILED" and (masking.MASK in command or "--stdin" in sys.argv):
-            described = self._runner.description(self.handle)
-            name = applications.short_name(self._runner, self.handle)
-            command = explain.rerun_command(name, [] if described is None else described.roles)
+        if masking.MASK in command or "--stdin" in sys.argv:
+            name, app = applications.short_name(self._runner, self.handle), self._info.app
+            command = explain.rerun_command(name, [] if app is None else app.roles)
         print_result(self._runner, self.handle, self._status, seen=self._stream, command=command)
         return EXIT_INTERRUPTED if self._interrupts.count else exit_code(self._status)
 

@@ -86,10 +86,9 @@ def failure_lines(
     if found.advice:
         lines.append(wrap(found.advice, stream, "  "))
     log = "  " + paint("full log:", "dim", stream) + " "
-    rank = found.rank.rank if found.rank and found.lines else None
-    of_rank = [] if rank is None else ["--rank", str(rank)]
-    shown_log = shlex.join(["torchx", "log", f"{name}/{one_line(found.replica)}", *of_rank])
-    lines.append(wrap_command(log, shown_log, stream))
+    rank = f" --rank {found.rank.rank}" if found.rank and found.rank.rank is not None and found.lines else ""
+    target = shlex.quote(f"{name}/{one_line(found.replica)}")
+    lines.append(wrap_command(log, f"torchx log {target}{rank}", stream))
     if command:
         lines.append(wrap_command("  " + paint("again:", "dim", stream) + "    ", command, stream))
     return lines

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchx import excerpts
 from torchx.errors import TorchxError
-from torchx.masking import MASK
+from torchx.masking import MASK, SecretValue
 from torchx.runner import first_failure
 from torchx.runner.status import status_of
 from torchx.scheduling import causes, logs
@@ -134,7 +134,7 @@ def explain(runner: Runner, handle: str, described: DescribeAppResponse, name: s
     if status.state is not AppState.SUCCEEDED:
         success = _last_success(runner, handle, described)
         made.success = None if success is None else success.app_handle
-    made.commands = _commands(made, name, described.roles)
+    made.commands = _commands(made, shlex.quote(name), rerun_command(name, described.roles))
     return made
 
 
@@ -230,29 +230,24 @@ def rerun_command(name: str, roles: Iterable[Role]) -> str:
         name: a name of the application.
         roles: its roles, as recorded.
     """
-    secret = {key for role in roles for key, value in role.env.items() if value == MASK}
-    return shlex.join(
-        ["torchx", "rerun", name, *(part for key in sorted(secret) for part in ("--secret", key))]
-    )
+    env = [pair for role in roles for pair in role.env.items()]
+    secret = {name for name, value in env if value == MASK or isinstance(value, SecretValue)}
+    return f"torchx rerun {shlex.quote(name)}" + "".join(f" --secret {key}" for key in sorted(secret))
 
 
-def _commands(made: Explanation, name: str, roles: Iterable[Role]) -> list[str]:
+def _commands(made: Explanation, name: str, again: str) -> list[str]:
     status, first = made.status, made.status.first_failure
     if status.state in (AppState.SUBMITTED, AppState.PENDING):
-        commands = [["wait", "--for", "running", name], ["cancel", name]]
-    elif status.state is AppState.RUNNING:
-        commands = [["wait", name], ["log", "-n", "100", name], ["cancel", name]]
-    elif first is not None and made.evidence is not None:
-        rank = made.evidence.rank
-        of_rank = ["--rank", str(rank.rank)] if rank is not None and rank.rank is not None else []
-        commands = [["log", f"{name}/{made.evidence.replica}", *of_rank]]
+        return [f"torchx wait --for running {name}", f"torchx cancel {name}"]
+    if status.state is AppState.RUNNING:
+        return [f"torchx wait {name}", f"torchx log -n 100 {name}", f"torchx cancel {name}"]
+    if first is not None:
+        rank = made.evidence.rank if made.evidence is not None else None
+        of_rank = f" --rank {rank.rank}" if rank is not None and rank.rank is not None else ""
+        replica = made.evidence.replica if made.evidence is not None else f"{first.role}/{first.replica}"
+        commands = [f"torchx log {name}/{shlex.quote(replica)}{of_rank}"]
     else:
-        commands = [["log", name], ["events", name]]
+        commands = [f"torchx log {name}", f"torchx events {name}"]
     if made.cause.name in ("node_lost", "image", "not_started", "unknown", "out_of_memory"):
-        commands.append(["describe", name])
-    lines = [shlex.join(["torchx", *each]) for each in commands]
-    return [*lines, rerun_command(name, roles)] if status.state in AGAIN else lines
-
-
-AGAIN = (AppState.FAILED, AppState.CANCELLED, AppState.UNKNOWN)
-"""States in which an application may be submitted again."""
+        commands.append(f"torchx describe {name}")
+    return commands if status.state is AppState.SUCCEEDED else [*commands, again]
