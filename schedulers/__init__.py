@@ -64,14 +64,18 @@ def _wrap_plugin(name: str, make: SchedulerFactory) -> SchedulerFactory:
     return create
 
 
-def get_scheduler_factories() -> dict[str, SchedulerFactory]:
+def get_scheduler_factories(*, skip_defaults: bool = False) -> dict[str, SchedulerFactory]:
     """Returns the factories of all schedulers, by name.
 
     Plugins cannot replace built-in schedulers: local jobs must not depend on installed plugins.
+
+    Args:
+        skip_defaults: only those of plugins.
     """
     plugins = _plugins.registry().get(_plugins.PluginType.SCHEDULER)
     wrapped = {name: _wrap_plugin(name, make) for name, make in plugins.items()}
-    return wrapped | {name: _lazy(reference) for name, reference in BUILT_IN.items()}
+    built_in = {} if skip_defaults else BUILT_IN
+    return wrapped | {name: _lazy(reference) for name, reference in built_in.items()}
 
 
 def create_scheduler(name: str, session_name: str, **params: Any) -> Scheduler[Any]:

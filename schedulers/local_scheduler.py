@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchx.compat.local import COMBINED_LOG, STDERR_LOG, STDOUT_LOG, AppId, LocalOpts  # noqa: F401
+from torchx.compat.local import COMBINED_LOG, STDERR_LOG, STDOUT_LOG, AppId, LocalOpts, Opts  # noqa: F401
 from torchx.compat.local import LocalApp as _LocalAppDef  # noqa: F401
 from torchx.compat.local import LocalScheduler as LocalScheduler
 from torchx.compat.logs import LogIterator  # noqa: F401

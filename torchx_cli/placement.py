@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.config.paths import located
+from torchx.errors import UsageError
 from torchx_cli.run_request import RunRequest, run_options
 from torchx_cli.terminal.output import note
 
@@ -39,6 +40,8 @@ def placement(request: RunRequest, runner: Runner, config: Config) -> Placement:
     cfg = run_options(request, scheduler, runner, config)
 
     workspace = request.workspace
+    if workspace and not runner.takes_workspace(scheduler):
+        raise UsageError(f"{scheduler} does not support workspaces (from --workspace)")
     configured = config.get("cli:run", "workspace")
     if workspace is None and configured is not None and configured.value:
         if runner.takes_workspace(scheduler, requested=False):

@@ -156,6 +156,8 @@ class DockerScheduler(Scheduler["DockerJob"]):
         """Returns True if an application waits for its containers, or has some."""
         return self._waiting(app_id) is not None or status.exists(self._engine, app_id)
 
+    _is_live = exists
+
     def may_wait(self, app_id: str) -> bool:
         """Returns True if an application is in the queue of this machine."""
         paths = self._waiting(app_id)

@@ -171,6 +171,8 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         """Returns True if a job is on record."""
         return self._jobs.exists(app_id)
 
+    _is_live = exists
+
     def may_wait(self, app_id: str) -> bool:
         """Returns True if a job is in the queue of this machine."""
         return catalog.paths_of(self._jobs.home, app_id).is_waiting()

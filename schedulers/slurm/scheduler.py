@@ -96,6 +96,8 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         """Returns True if a job is known; queries Slurm only if it has no record."""
         return status.exists(app_id)
 
+    _is_live = exists
+
     def list(self, cfg: RunOptions | None = None) -> Iterable[ListAppResponse]:
         """Returns the jobs of torchx, newest first.
 

@@ -52,13 +52,16 @@ def test_an_overridden_method_counts_for_derived_ones(ability: type) -> None:
     assert not isinstance(Tunnel("s"), ability)
 
 
-def test_a_runner_calls_the_overridden_methods() -> None:
+def test_a_runner_calls_the_overridden_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     with Runner("s", {"tunnel": lambda session, **_: Tunnel(session)}) as runner:
         status = runner.wait("tunnel://s/a", timeout=5)
         assert status is not None
         assert status.state is AppState.SUCCEEDED
         assert [app.app_handle for app in runner.list("tunnel")] == ["tunnel://s/a"]
         assert [*runner.log_lines("tunnel://s/a", "r")] == ["a line\n"]
+        runner.cancel("tunnel://s/a")  # it has ended
+        running = DescribeAppResponse(app_id="a", state=AppState.RUNNING)
+        monkeypatch.setattr(Tunnel, "describe", lambda self, app_id: running)
         with pytest.raises(NotImplementedError):
             runner.cancel("tunnel://s/a")
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
+from torchx.compat.options import structured
 from torchx.compat.subclasses import NO_OPTIONS
 from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
 from torchx.schedulers.docker.engine.address import find_address
+from torchx.schedulers.docker.options import run_options
 from torchx.schedulers.docker.scheduler import DockerScheduler as Engine
 from torchx.specs.status import AppState
 
@@ -30,12 +32,11 @@ CONTAINER_STATES = {
 """The states of containers that have not exited."""
 
 
-class DockerOpts(TypedDict, total=False):
-    """The type of the run options; for annotations."""
+class Opts(structured(run_options())):  # type: ignore[misc]
+    """The run options."""
 
-    copy_env: list[str] | None
-    env: dict[str, str] | None
-    privileged: bool
+
+DockerOpts = Opts
 
 
 class DockerScheduler(Engine):

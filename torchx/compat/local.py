@@ -6,9 +6,11 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
+from torchx.compat.options import structured
 from torchx.schedulers.local.images import CWDImageProvider
+from torchx.schedulers.local.options import run_options
 from torchx.schedulers.local.scheduler import ImageProviderFactory
 from torchx.schedulers.local.scheduler import LocalScheduler as Engine
 from torchx.specs.status import AppState, is_terminal
@@ -27,12 +29,11 @@ STDOUT_LOG, STDERR_LOG, COMBINED_LOG = "stdout.log", "stderr.log", "combined.log
 """The log files of a replica."""
 
 
-class LocalOpts(TypedDict, total=False):
-    """The type of the run options; for annotations."""
+class Opts(structured(run_options("local_cwd"))):  # type: ignore[misc]
+    """The run options."""
 
-    log_dir: str
-    prepend_cwd: bool | None
-    auto_set_cuda_visible_devices: bool | None
+
+LocalOpts = Opts
 
 
 class LocalApp:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
-
+from torchx.compat.options import structured
+from torchx.schedulers.slurm.options import run_options
 from torchx.specs.status import AppState
 
 SLURM_STATES: dict[str, AppState] = {
@@ -32,17 +32,6 @@ SLURM_STATES: dict[str, AppState] = {
 SLURM_JOB_DIRS = ".torchxslurmjobdirs"
 """The file in which TorchX lists the folders of jobs; not used here."""
 
-SlurmOpts = TypedDict(
-    "SlurmOpts",
-    {
-        "partition": str,
-        "time": str,
-        "comment": "str | None",
-        "constraint": "str | None",
-        "mail-user": "str | None",
-        "mail-type": "str | None",
-        "job_dir": "str | None",
-    },
-    total=False,
-)
-"""The type of the run options; for annotations."""
+
+class SlurmOpts(structured(run_options())):  # type: ignore[misc]
+    """The run options."""

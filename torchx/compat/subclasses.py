@@ -14,7 +14,7 @@ NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 """The run options of a call from a package that passes none."""
 
 _DERIVED: Mapping[str, tuple[str, ...]] = {
-    "describe": ("describe_native", "exists", "glance", "reconcile", "wait"),
+    "describe": ("_is_live", "describe_native", "exists", "glance", "reconcile", "wait"),
     "list": ("select",),
     "log_iter": ("log_chunks",),
     "_cancel_existing": ("cancel", "delete", "kill"),

@@ -81,7 +81,6 @@ class Runner(Applications):
         if "/" in name or name in (".", ".."):
             raise UsageError(f"a session cannot be called `{name}`: it is a part of handles, between slashes")
         super().__init__(name, scheduler_factories, scheduler_params)
-        self._apps: dict[str, AppDef] = {}  # for derived runners of other packages, which fill it
         self._component_defaults = {k: dict(v) for k, v in (component_defaults or {}).items()}
 
     def __enter__(self) -> Runner:
@@ -286,6 +285,8 @@ class Runner(Applications):
         with self._event("schedule", scheduler, app=dryrun_info.app, cfg=dryrun_info.cfg) as call:
             call.event.app_id = app_id = engine.schedule(dryrun_info)
         handle = make_app_handle(scheduler, self._name, app_id)
+        if dryrun_info.app is not None:
+            self._apps[handle] = dryrun_info.app
         resolve.remember_last(handle)
         if isinstance(engine, Shared):
             origins.remember(handle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 import warnings
 from collections.abc import Collection, Iterable, Iterator
@@ -288,11 +289,17 @@ class Applications(Engines):
         scheduler, app_id = self._of(app_handle)
         with self._event("delete", scheduler.backend, app_id):
             scheduler.delete(app_id)
+        self._apps.pop(app_handle, None)
         notifications.forget(self, app_handle)
         runner_provenance.forget(self, app_handle)
 
     def describe(self, app_handle: str) -> app.AppDef | None:
-        """Returns an application as recorded by its scheduler, None if it is unknown."""
+        """Returns an application as this runner has submitted it, or as recorded by its scheduler.
+
+        None if it is unknown.
+        """
+        if (known := self._apps.get(app_handle)) is not None:
+            return copy.deepcopy(known)
         found = self.description(app_handle)
         return None if found is None else app.AppDef(found.name or found.app_id, found.roles, found.metadata)
 

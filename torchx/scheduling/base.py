@@ -8,6 +8,7 @@ options to a request, and :meth:`Scheduler.schedule`, which submits such a reque
 from __future__ import annotations
 
 import abc
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -46,7 +47,7 @@ with lazy_imports:
     from torchx.scheduling import logs
     from torchx.services import rules
     from torchx.specs import app as specs_app
-    from torchx.specs import macro, resources, run_options
+    from torchx.specs import macro, resources, run_options, status
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef, AppDryRunInfo, Role
@@ -115,7 +116,8 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         Args:
             app: the application; not changed.
             cfg: run options, checked by :meth:`run_opts`.
-            workspace: folders to overlay on the image of the first role, and on the same image of others.
+            workspace: folders to overlay on the image of the first role, and on the same image of others;
+                ignored with a warning if this scheduler does not support workspaces.
 
         Returns:
             The id of the application.
@@ -144,8 +146,10 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
             require_hosts(app, names, self.backend, known=self.knows_hosts)
         if has_services(app):
             rules.check(app) if self.runs_services else rules.reject(app, self.backend)
-        if workspace:
+        if workspace and self.takes_workspaces():
             specs_app.lay_over(workspace, app.roles)
+        elif workspace:
+            warnings.warn(f"{self.backend} does not support workspaces: it is ignored", stacklevel=2)
         if not self.plans_workspaces and any(role.workspace for role in app.roles):
             if not isinstance(self, BuildsWorkspaces):
                 raise UsageError(f"{self.backend} does not accept workspaces")
@@ -217,8 +221,13 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
 
     def cancel(self, app_id: str) -> None:
         """Cancels an application; does nothing if it has ended or is unknown."""
-        if self.exists(app_id):
+        if self._is_live(app_id):
             self._cancel_existing(app_id)
+
+    def _is_live(self, app_id: str) -> bool:
+        """Returns True if a cancellation may be needed; an engine that handles ended ones need not query."""
+        described = self.describe(app_id)
+        return described is not None and not status.is_terminal(described.state)
 
     @abc.abstractmethod
     def _cancel_existing(self, app_id: str) -> None:

@@ -135,6 +135,12 @@ class Role:
         return twin
 
 
+class UnknownRoleError(UsageError, KeyError):
+    """An application has no role of a name (a UsageError, also a KeyError)."""
+
+    code = "unknown_role"
+
+
 @dataclass
 class AppDef:
     """An application: its roles run together and end together.
@@ -153,22 +159,28 @@ class AppDef:
     roles: list[Role] = field(default_factory=list)
     metadata: dict[str, str] = field(default_factory=dict)
 
+    __iter__ = None  # `roles` is the list; without this line, Python would call `__getitem__` with numbers
+
+    def __contains__(self, name: object) -> bool:
+        return any(role.name == name for role in self.roles)
+
     def get_role(self, name: str) -> Role:
-        """Returns a role by its name.
+        """Returns a role by its name, as ``app[name]`` does.
 
         Raises:
-            UsageError: the application has no role of this name.
+            UnknownRoleError: the application has no role of this name.
         """
         for role in self.roles:
             if role.name == name:
                 return role
         known = [role.name for role in self.roles]
-        raise UsageError(
+        raise UnknownRoleError(
             f"application `{self.name}` has no role `{name}`",
             hint=did_you_mean(name, known, f"roles: {', '.join(known)}"),
-            code="unknown_role",
             facts={"given": name},
         )
+
+    __getitem__ = get_role
 
 
 def resolve_overrides(role: Role) -> Role:

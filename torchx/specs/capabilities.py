@@ -61,6 +61,7 @@ class CapabilityKey(Generic[V]):
         return self._checked(resource.capabilities[self.key])
 
     def _checked(self, value: object) -> V:
-        if isinstance(value, get_origin(self.type) or self.type):
+        kind = get_origin(self.type) or self.type
+        if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
             return cast("V", value)
         raise TypeError(f"capability `{self.key}` must be {get_type_name(self.type)}, got {value!r}")

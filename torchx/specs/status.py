@@ -242,6 +242,11 @@ class RoleStatus:
     replicas: list[ReplicaStatus]
     ready: int | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """Returns the status as plain data for ``json``, as in :meth:`AppStatus.to_json`."""
+        replicas = [status_text.replica_json(replica) for replica in self.replicas]
+        return {"role": self.role, "ready": self.ready, "replicas": replicas}
+
 
 def _contradicted(replica: ReplicaStatus) -> bool:
     """Returns True if the last attempt is SUCCEEDED, but its result is not 0."""

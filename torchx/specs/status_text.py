@@ -88,10 +88,7 @@ def as_json(status: AppStatus, filter_roles: Sequence[str] | None) -> dict[str, 
         "state": status.state.name,
         "num_restarts": status.num_restarts,
         "run": status.run,
-        "roles": [
-            {"role": role.role, "ready": role.ready, "replicas": [_replica_json(r) for r in role.replicas]}
-            for role in _wanted(status, filter_roles)
-        ],
+        "roles": [role.to_json() for role in _wanted(status, filter_roles)],
         "msg": status.msg,
         "structured_error_msg": status.structured_error_msg,
         "url": status.ui_url,
@@ -141,7 +138,8 @@ def _time(value: object) -> str:
     return when.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _replica_json(replica: ReplicaStatus) -> dict[str, Any]:
+def replica_json(replica: ReplicaStatus) -> dict[str, Any]:
+    """Returns the status of a replica as plain data."""
     return {
         "id": replica.id,
         "state": replica.state.name,

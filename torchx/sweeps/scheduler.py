@@ -101,6 +101,8 @@ class SweepScheduler(Scheduler[Any]):
         """Returns True if there is such a sweep."""
         return paths_of(app_id).plan.is_file()
 
+    _is_live = exists
+
     def list(self, cfg: RunOptions | None = None) -> Iterable[ListAppResponse]:
         """Returns the sweeps, newest first."""
         return self.select(AppQuery())

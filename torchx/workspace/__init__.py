@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torchx.workspace.api import MultiWorkspaceMixin as MultiWorkspaceMixin
     from torchx.workspace.api import WorkspaceMixin as WorkspaceMixin
+    from torchx.workspace.api import pin_workspace_images as pin_workspace_images
     from torchx.workspace.api import walk_workspace as walk_workspace
 
-__all__ = ["WorkspaceMixin", "walk_workspace"]
+__all__ = ["MultiWorkspaceMixin", "WorkspaceMixin", "pin_workspace_images", "walk_workspace"]
 
 
 def __getattr__(name: str) -> Any:

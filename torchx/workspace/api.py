@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.workspace.ignore import Rules, State, parse
 
@@ -20,6 +21,7 @@ T = TypeVar("T")
 Walk = Iterator[tuple[str, list[str], dict[str, Mapping[str, Any]]]]
 
 TORCHX_IGNORE = ".torchxignore"
+TYPE = "workspace_type"
 
 
 def __getattr__(name: str) -> Any:
@@ -83,6 +85,61 @@ class WorkspaceMixin(Generic[T]):
     def push_images(self, images_to_push: T) -> None:
         """Pushes the images returned by :meth:`dryrun_push_images`."""
         raise NotImplementedError(f"{type(self).__name__} does not push images")
+
+
+class MultiWorkspaceMixin(WorkspaceMixin[tuple[str, Any]]):
+    """Adds several ways to build workspaces to a scheduler; the run option ``workspace_type`` selects one."""
+
+    def workspace_builders(self) -> Mapping[str, WorkspaceMixin[Any]]:
+        """Returns the builders by name; the first is the default."""
+        raise NotImplementedError(f"{type(self).__name__} has no builders of workspaces")
+
+    def workspace_builder(self, cfg: RunOptions) -> tuple[str, WorkspaceMixin[Any]]:
+        """Returns the name of the selected builder, and the builder.
+
+        Raises:
+            UsageError: none has this name.
+        """
+        builders = self.workspace_builders()
+        name = str(cfg.get(TYPE) or next(iter(builders)))
+        if name not in builders:
+            raise UsageError(f"run option `{TYPE}` is `{name}`, expected one of {', '.join(builders)}")
+        return name, builders[name]
+
+    def workspace_opts(self) -> run_options.runopts:
+        """Returns the run options of all builders, and the option that selects one."""
+        opts, names = run_options.runopts(), list(self.workspace_builders())
+        opts.add(TYPE, str, f"how a workspace is sent: {', '.join(names)}", names[0])
+        for builder in self.workspace_builders().values():
+            opts |= builder.workspace_opts()
+        return opts
+
+    def build_workspace_and_update_role(
+        self, role: Role, workspace: str | Workspace, cfg: RunOptions
+    ) -> None:
+        """Builds a workspace with the selected builder."""
+        self.workspace_builder(cfg)[1].build_workspace_and_update_role(role, workspace, cfg)
+
+    def dryrun_push_images(self, app: AppDef, cfg: RunOptions) -> tuple[str, Any]:
+        """Returns the name of the selected builder and its images."""
+        name, builder = self.workspace_builder(cfg)
+        return name, builder.dryrun_push_images(app, cfg)
+
+    def push_images(self, images_to_push: tuple[str, Any]) -> None:
+        """Pushes the images with their builder."""
+        name, images = images_to_push
+        self.workspace_builders()[name].push_images(images)
+
+
+def pin_workspace_images(app: AppDef, images: AppDef) -> None:
+    """Sets the images of workspaces that were built, so that a submission does not build them.
+
+    Args:
+        app: the application; changed.
+        images: the result of ``Runner.build_workspace`` for this application.
+    """
+    for role, built in zip(app.roles, images.roles, strict=True):
+        role.image, role.workspace = built.image, built.workspace
 
 
 def walk_workspace(fs: Any, path: str, ignore_name: str = TORCHX_IGNORE) -> Walk:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import re
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 # what this project imports by itself, at any time: a person's file of that name must not get in between
 _OURS = frozenset({"torchx", "torchx_cli", "yaml", "fsspec", "docker", "rich", "typer", "docstring_parser"})
 _lock = threading.RLock()
+_RELATIVE = re.compile(rb"^\s*from\s+\.", re.MULTILINE)
 
 
 class _Quiet(SourceFileLoader):
@@ -149,7 +151,7 @@ def load_file(path: Path) -> tuple[ModuleType, SearchPath]:
     """Imports a Python file with its imports.
 
     A file in a package (a folder with ``__init__.py``) is imported as its submodule, so that relative
-    imports work.
+    imports work; if the package cannot be imported, a file without such imports is loaded alone.
 
     Returns:
         The module, and the search path of its imports, which must be active while its code runs.
@@ -164,8 +166,15 @@ def load_file(path: Path) -> tuple[ModuleType, SearchPath]:
         search = SearchPath([root, folder], own=stem)
         with search.active():
             if _is_ours(package, root / package.partition(".")[0], search):
-                name = package if stem == "__init__" else f"{package}.{stem}"
-                return importlib.import_module(name), search
+                try:
+                    importlib.import_module(package)
+                except Exception:
+                    if stem == "__init__" or _RELATIVE.search(path.read_bytes()):
+                        raise
+                else:
+                    return importlib.import_module(
+                        package if stem == "__init__" else f"{package}.{stem}"
+                    ), search
     search = SearchPath([folder], own=stem)
     with search.active():
         taken = not stem.isidentifier() or stem in sys.modules or search.elsewhere(stem) is not None
