@@ -332,8 +332,8 @@ def test_read_ranks_and_replicas_of_a_running_job(agent: Agent) -> None:
 
 
 def test_report_a_failure(agent: Agent, failed: str) -> None:
-    page = agent.call("report_page", handle=failed, output="failed.html")
-    assert page == {"text": "failed.html"}
+    assert agent.call("report_page", handle=failed, output="failed.html")["text"] == "failed.html"
+    agent.call("report_page", handle=failed, output="none/failed.html", fails=True)
     assert "failed first" in (agent.folder / "failed.html").read_text()
     data = agent.call("report", handle=failed)
     assert data.get("result", data)["failure"]["description"].startswith("sh/1 failed first")

@@ -25,7 +25,9 @@ from torchx_cli.terminal.masking import mask_text
 PROGRESS_EVERY = 10.0
 """Seconds between two messages about the progress of a call."""
 
-EXIT_NO_ANSWER = 1
+MOST_MESSAGES = 3
+"""Maximum number of messages of a failed command in an answer."""
+
 
 INSTRUCTIONS = (
     "torchx launches applications made of replicas on this machine, Docker, Slurm, Kubernetes. A handle, an "
@@ -114,20 +116,17 @@ async def answer(name: str, tool: Tool, arguments: Mapping[str, Any]) -> tuple[A
         return await _lines(argv, cursor, last="lines" in given)
     reader = calls.Whole()
     ended = await calls.run(argv, reader)
-    output = bytes(reader.data)
-    if tool.kind == "text":
-        if ended.code:
-            return _failure(ended), True
-        text = [_line(line) for line in output.decode("utf-8", "replace").splitlines()]
-        return paging.page({"text": "\n".join(text)}), False
+    output = reader.data.decode("utf-8", "replace")
+    data: Any
     try:
-        data = json.loads(output)
+        data = {"text": output.strip()} if tool.kind == "text" and not ended.code else json.loads(output)
     except ValueError:
         return _failure(ended), True
     if ended.code and _is_error(data):
         return data, True
     paged = paging.page(data, cursor)
-    if ended.code == TIMED_OUT and any(each["exit_code"] is None for each in data):
+    is_list = isinstance(data, list)  # the applications that `wait` has waited for
+    if ended.code == TIMED_OUT and is_list and any(each["exit_code"] is None for each in data):
         return {"result": paged, "next": "not yet: call this tool again with the same arguments"}, False
     notes = [_line(line) for line in ended.errors.splitlines()] if tool.group == "run" else []
     if notes:
@@ -160,13 +159,10 @@ def _is_error(data: Any) -> bool:
 
 
 def _failure(ended: calls.Ended) -> dict[str, Any]:
-    """Returns the error of a command as plain data, from its messages."""
-    lines = [_line(line) for line in ended.errors.splitlines() if line.strip()]
-    at = next((n for n, line in enumerate(lines) if line.startswith("error: ")), max(0, len(lines) - 1))
-    message = lines[at].removeprefix("error: ") if lines else "the command has printed nothing"
-    hint = " ".join(line.strip() for line in lines[at + 1 : at + 3]) or None
-    code = "usage" if ended.code == 2 else "error"
-    return {"error": {"code": code, "message": message, "hint": hint, "exit_code": ended.code}}
+    """Returns the error of a command that has printed no data: its last messages."""
+    lines = [_line(line.strip()) for line in ended.errors.splitlines() if line.strip()]
+    message = "; ".join(lines[-MOST_MESSAGES:]) or "the command has printed nothing"
+    return {"error": {"code": "error", "message": message, "hint": None, "exit_code": ended.code}}
 
 
 def _line(text: str) -> str:

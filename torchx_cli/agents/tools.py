@@ -163,8 +163,8 @@ TOOLS: dict[str, Tool] = {
 _NAMES = {"cfg": "scheduler_args"}
 """Arguments of tools that are not named after their flag, as in the JSON of `run --stdin`."""
 
-_OBJECTS = ("set",)
-"""Arguments that are objects, although their flag is repeated with NAME=VALUE."""
+_KINDS = {"N": "integer", "FLAG=VALUE": "object"}
+"""Kinds of arguments, by the form of the value of their flag."""
 
 CURSOR = {"type": "string", "description": "Continue an earlier answer: the cursor in its `more`."}
 
@@ -220,11 +220,9 @@ def _parameter(declared: Any) -> Parameter:
     flag = flags[0] if declared.param_type_name == "option" else ""
     several = bool(getattr(declared, "multiple", False)) or declared.nargs == -1
     kind = "array" if several else "boolean" if getattr(declared, "is_flag", False) else "string"
-    if kind == "string" and declared.metavar == "N":
-        kind = "integer"
+    kind = _KINDS.get(declared.metavar, kind)
     name = flag.lstrip("-").replace("-", "_") or declared.name
     name = _NAMES.get(name, name)
-    kind = "object" if name in _OBJECTS else kind
     return Parameter(name, flag, kind, getattr(declared, "help", None) or "", False)
 
 
@@ -235,7 +233,7 @@ def schema(tool: Tool) -> dict[str, Any]:
     for name, parameter in found.items():
         kind: dict[str, Any] = {"type": parameter.kind}
         if parameter.kind == "array":
-            kind |= {"items": {"type": "string"}, "minItems": int(parameter.required)}
+            kind["items"] = {"type": "string"}
         if parameter.kind == "object":
             kind["additionalProperties"] = {"type": ["string", "number", "boolean"]}
         properties[name] = {**kind, "description": parameter.help}

@@ -135,12 +135,13 @@ def list_(
     with session.runner() as runner:
         applications = newest(gather(runner, session, scheduler, cfg, query, all_users=all_users))
         if form != "text":
-            measured = any(name in MEASURED for name in chosen)
-            data = [as_data(app, runner if measured else None) for app in islice(applications, limit)]
-            if columns:
-                keys = {"handle", *(KEYS.get(name, name) for name in chosen)}
-                data = [{key: value for key, value in app.items() if key in keys} for app in data]
-            emit(data, form, hide=True)
+            keys = {"handle", *(KEYS.get(name, name) for name in chosen)}
+            found = (as_data(app, runner if "usage" in keys else None) for app in islice(applications, limit))
+            emit(
+                [{key: row[key] for key in row if key in keys or not columns} for row in found],
+                form,
+                hide=True,
+            )
             return
         if quiet:
             handles = [f"{one_line(app.app_handle)}\n" for app in islice(applications, limit)]

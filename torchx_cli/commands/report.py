@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from torchx.errors import StateError, UsageError
+from torchx.errors import StateError, TorchxError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx_cli.applications import find
@@ -17,7 +17,7 @@ from torchx_cli.flags import Handle, option
 from torchx_cli.report.collect import collect
 from torchx_cli.report.page import page
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import data_text, say
+from torchx_cli.terminal.output import data_text, note, say
 
 with lazy_imports:
     from torchx.specs import handles
@@ -46,7 +46,12 @@ def report_(
     session = session_of(ctx)
     with session.runner() as runner:
         full, described = find(runner, handle, full=True)
-        data = collect(runner, full, described, trackers_of(session.config))
+        try:
+            trackers = trackers_of(session.config)
+        except TorchxError as error:
+            note(f"note: no metrics: {error.message}")
+            trackers = []
+        data = collect(runner, full, described, trackers)
     text = data_text(data, "json") if json else page(data)
     path = Path(output or f"{handles.parse_app_handle(full).app_id}.html")
     if output == "-" or (json and not output):

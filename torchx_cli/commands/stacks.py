@@ -32,7 +32,7 @@ def stacks_(
     ctx: typer.Context,
     target: LogTarget,
     rank: Annotated[
-        str, option("--rank", metavar="N", help="Only these ranks, as in 3 or 0,4-7 (the variable RANK).")
+        str, option("--rank", metavar="N,...", help="Only these ranks, as in 3 or 0,4-7 (the variable RANK).")
     ] = "",
     native: Annotated[
         bool,

@@ -55,20 +55,16 @@ def collect(
     }
     data["failure"] = _failure(runner, handle, described, name)
     data["usage"], data["usage_error"] = _usage(runner, handle)
-    data["runs"] = []
+    data["runs"], data["metrics"] = [], {}
     if runner.scheduler_of(handle).has_runs:
         found = list(results.results(sweep_of(runner, handle, described), runner.scheduler, (), trackers))
         rows, heads = rows_of(found)
         data["runs"] = [heads, *([mask_text(text) for text, _ in row] for row in rows)]
         data["metrics"] = _metrics((result.run.number, result.metrics) for result in found)
     else:
-        data["metrics"] = _metrics(report for tracker in trackers for report in _history(tracker, handle))
+        with suppress(NotImplementedError, TorchxError, OSError, ValueError):
+            data["metrics"] = _metrics(report for each in trackers for report in each.history(handle))
     return data
-
-
-def _history(tracker: TrackerBase, handle: str) -> Iterable[tuple[float, Mapping[str, object]]]:
-    with suppress(NotImplementedError, TorchxError, OSError, ValueError):
-        yield from tracker.history(handle)
 
 
 def _metrics(reports: Iterable[tuple[float, Mapping[str, object]]]) -> dict[str, Points]:

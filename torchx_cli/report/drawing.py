@@ -29,14 +29,12 @@ TITLES = {
 """Measurement -> the title of its plot."""
 
 
-def amount(key: str, value: float | None) -> str:
+def amount(key: str, value: float) -> str:
     """Formats a value of a measurement or of a metric.
 
     >>> amount("cpu", 3.14159), amount("memory", 2 << 20), amount("gpu", 0.5), amount("output", 12.0)
     ('3.1 cores', '2 MiB', '50%', '12 B/s')
     """
-    if value is None:
-        return "-"
     if key not in TITLES:
         return f"{value:.6g}"
     if key == "cpu":
@@ -69,31 +67,34 @@ def plot(drawn: Plot, ends: Iterable[str]) -> Element:
     """Returns a plot with its title, axis and legend, and texts for both ends of its time."""
     axis = axis_of(drawn.key, min(drawn.known), max(drawn.known))
     shapes = [element("path", "", {"class": "grid", "d": f"M0 0H{WIDTH}M0 {HEIGHT // 2}H{WIDTH}"})]
+    legend = []
     if drawn.high:
+        legend.append(element("li", f"{drawn.count} replicas: range and median", {"class": "key m"}))
         shapes.append(element("path", "", {"class": "band", "d": band(drawn.low, drawn.high, axis)}))
         shapes.append(element("path", "", {"class": "middle", "d": line(drawn.middle, axis)}))
-    legend = [element("li", f"{drawn.count} replicas: range and median", {"class": "key m"})] * bool(
-        drawn.high
-    )
     for number, (name, values) in enumerate(drawn.lines.items()):
         path = line(values, axis, drawn.places)
         shapes.append(element("path", "", {"class": f"line c{number % 8}", "d": path}))
-        known = [value for value in values if value is not None]
-        peak = f"{name}, at most {amount(drawn.key, max(known))}"
+        largest = max(value for value in values if value is not None)
+        peak = f"{name}, at most {amount(drawn.key, largest)}"
         legend.append(element("li", peak, {"class": f"key c{number % 8}"}))
     title = TITLES.get(drawn.key, drawn.key)
     svg = _svg(shapes, HEIGHT, title, "lines")
-    labels = [element("span", amount(drawn.key, end) if end else "0") for end in reversed(axis)]
-    times = [element("span", text) for text in ends]
+    labels = [amount(drawn.key, end) if end else "0" for end in reversed(axis)]
     return element(
         "figure",
         [
             element("figcaption", title),
-            element("div", [element("div", labels, {"class": "axis"}), svg], {"class": "plot"}),
-            element("div", times, {"class": "times"}),
+            element("div", [captions(labels, "axis"), svg], {"class": "plot"}),
+            captions(ends, "times"),
             element("ul", legend, {"class": "legend"}),
         ],
     )
+
+
+def captions(texts: Iterable[str], kind: str) -> Element:
+    """Returns texts beside or below each other."""
+    return element("div", [element("span", text) for text in texts], {"class": kind})
 
 
 def line(values: Values, axis: Axis, places: Sequence[float] = ()) -> str:

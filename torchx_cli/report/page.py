@@ -72,6 +72,7 @@ def _head(data: Mapping[str, Any], replicas: list[Replica]) -> list[Element]:
                 f"{lasted}, {count}" + (f", {failed} failed" if failed else "") + f", {data['scheduler']}",
             ],
         ),
+        element("p", data["msg"]),
     ]
 
 
@@ -82,7 +83,6 @@ def _details(data: Mapping[str, Any]) -> list[Element]:
         _rows(
             [
                 ("handle", _code(data["handle"])),
-                ("reason", data["msg"]),
                 ("submitted", _when(data["submitted_at"])),
                 ("started", _when(data["started_at"])),
                 ("ended", _when(data["ended_at"])),
@@ -134,9 +134,9 @@ def _metrics(data: Mapping[str, Any], zero: float) -> list[Element]:
             plots.append(plot(metric_plot(name, points), texts))
         else:
             single.append((name, amount(name, points[0][1])))
-    if plots:
-        parts.append(element("div", plots, {"class": "plots"}))
-    return [element("h2", "Metrics"), *parts, _rows(single)] if parts or single else []
+    if not (runs or data["metrics"]):
+        return []
+    return [element("h2", "Metrics"), *parts, element("div", plots, {"class": "plots"}), _rows(single)]
 
 
 def _timeline(replicas: list[Replica], span: tuple[float, float] | None) -> list[Element]:
@@ -194,8 +194,7 @@ def _roles(data: Mapping[str, Any]) -> list[Element]:
                 ]
             ),
         ]
-    metadata = _pairs(data["app"]["metadata"])
-    return [*parts, _rows([("metadata", metadata)])] if metadata else parts
+    return [*parts, _rows([("metadata", _pairs(data["app"]["metadata"]))])]
 
 
 def _pairs(values: Mapping[str, Any]) -> Content:

@@ -18,7 +18,8 @@ MOST_LINES = 8
 MOST_OUTLIERS = 3
 """Maximum number of replicas drawn beside the range."""
 
-Values = list[float | None]
+Grid = list[float | None]
+Values = Sequence[float | None]
 
 
 @dataclass
@@ -36,10 +37,10 @@ class Plot:
     """
 
     key: str
-    lines: dict[str, Values] = field(default_factory=dict)
-    low: Values = field(default_factory=list)
-    middle: Values = field(default_factory=list)
-    high: Values = field(default_factory=list)
+    lines: Mapping[str, Values] = field(default_factory=dict)
+    low: Values = ()
+    middle: Values = ()
+    high: Values = ()
     count: int = 0
     places: Sequence[float] = ()
 
@@ -80,7 +81,7 @@ def plot_of(key: str, replicas: Sequence[Mapping[str, Any]], begin: float, end: 
         begin: the start of the plot.
         end: its end.
     """
-    grids: dict[str, Values] = {}
+    grids: dict[str, Grid] = {}
     for replica in replicas:
         samples = [sample for sample in replica.get("samples") or () if sample[key] is not None]
         if samples:
@@ -92,16 +93,20 @@ def plot_of(key: str, replicas: Sequence[Mapping[str, Any]], begin: float, end: 
     if len(grids) <= MOST_LINES:
         plot.lines = grids
         return plot
-    for column in zip(*grids.values(), strict=True):
-        known = sorted(value for value in column if value is not None) or [None]
-        plot.low.append(known[0])
-        plot.middle.append(known[len(known) // 2])
-        plot.high.append(known[-1])
+    columns = [
+        sorted(value for value in column if value is not None) or [None]
+        for column in zip(*grids.values(), strict=True)
+    ]
+    plot.low = [column[0] for column in columns]
+    plot.middle = [column[len(column) // 2] for column in columns]
+    plot.high = [column[-1] for column in columns]
     plot.lines = {name: grids[name] for name in outliers(grids, plot.middle)}
     return plot
 
 
-def fill(grid: Values, samples: Iterable[Mapping[str, Any]], key: str, begin: float, end: float) -> None:
+def fill(
+    grid: list[float | None], samples: Iterable[Mapping[str, Any]], key: str, begin: float, end: float
+) -> None:
     """Writes the values of samples to the points of a grid that their spans cover; the largest ones win."""
     scale = len(grid) / (end - begin)
     for sample in samples:

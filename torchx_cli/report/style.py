@@ -21,6 +21,7 @@ body { margin: 0 auto; max-width: 1100px; padding: 1.5rem 1rem 3rem; background:
 h1 { font-size: 1.5rem; margin: 0 0 .3rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.1rem; margin: 2rem 0 .6rem; border-bottom: 1px solid var(--rule); }
 p { margin: .4rem 0; overflow-wrap: anywhere; }
+p:empty, dl:empty, .plots:empty { display: none; }
 code, pre { font: 13px/1.45 ui-monospace, monospace; }
 code { overflow-wrap: anywhere; }
 pre { background: var(--box); border: 1px solid var(--rule); border-radius: 6px; padding: .7rem;

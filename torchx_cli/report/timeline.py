@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from torchx_cli.report.drawing import attempts, counts
+from torchx_cli.report.drawing import attempts, captions, counts
 from torchx_cli.report.html import Element, element
 from torchx_cli.report.series import BINS
 from torchx_cli.terminal.times import duration
@@ -51,9 +51,7 @@ def timeline(replicas: Sequence[Replica], begin: float, end: float) -> list[Elem
         shown = unusual[:MOST_ROWS]
         text = f"Running replicas over time, at most {len(replicas)}; most of them: {usual}"
         area = counts(_running(replicas, begin, end), len(replicas))
-        times = element(
-            "div", [element("span", "0 s"), element("span", duration(end - begin))], {"class": "times"}
-        )
+        times = captions(["0 s", duration(end - begin)], "times")
         content.append(element("div", [element("span", text), area, times], {"class": "lane"}))
         if shown:
             more = len(unusual) - len(shown)

@@ -40,14 +40,13 @@ _RUN = Output(
     "The application when the command ends; with --dryrun its request.",
     {"--dryrun": applications.DryRun},
 )
-_OF_RUN = {**_RUN.variants, "COMPONENT --help": tools.ComponentHelp}
 _JOBS = Output(list[str], "The ids of the tracked runs.")
 _METADATA = Output(dict[str, Any], "The metadata of a run by name.")
 _ARTIFACTS = Output(list[tools.TrackedArtifact], "The artifacts of a run.")
 _LINEAGE = Output(list[tools.LineageStep], "The sources and descendants of a run.")
 
 OUTPUTS: dict[str, Output] = {
-    "run": _RUN._replace(variants=_OF_RUN),
+    "run": _RUN._replace(variants={**_RUN.variants, "COMPONENT --help": tools.ComponentHelp}),
     "rerun": _RUN,
     "status": Output(applications.Status, "The status of an application."),
     "why": Output(why.Explained, "The explanation of the state of an application."),

@@ -49,7 +49,7 @@ def render(
     about = printable(component.description or f"{component.name}: no description")
     parts = ["\n".join(_paragraphs(about, width))]
     given = configured or {}
-    rows = [_printable_row(_in_force(_row(p), p, given.get(p.name))) for p in component.leaves]
+    rows = [_printable_row(_row(p, given.get(p.name))) for p in component.leaves]
     if rows:
         parts.append("\n".join(_table(rows, width, colour)))
     if component.varargs and len(rows) > 1:
@@ -105,7 +105,7 @@ def _printable_row(row: _Row) -> _Row:
     return replace(row, flags=one_line(row.flags), text=printable(row.text), default=one_line(row.default))
 
 
-def _row(parameter: Parameter) -> _Row:
+def _row(parameter: Parameter, given: RawValue | None) -> _Row:
     if parameter.kind == VARARGS:
         text = parameter.help or "arguments passed on unchanged"
         return _Row(f"{parameter.name.upper()}…", text, "")
@@ -119,33 +119,24 @@ def _row(parameter: Parameter) -> _Row:
         text = f"{text}: {parameter.type_name}" if text else parameter.type_name
     else:
         flags = f"{', '.join(spellings)} {parameter.type_name}"
-    default = _default(parameter)
+    argument = _argument(parameter, given)
+    default = _default(parameter, argument, given)
     if len(default) > _LONGEST_DEFAULT:  # too wide for its column
         text, default = f"{text} ({default})" if text else default, ""
-    return _Row(flags, text, default, parameter.required)
+    return _Row(flags, text, default, argument["required"])
 
 
-def _in_force(row: _Row, parameter: Parameter, given: RawValue | None) -> _Row:
-    """Returns a row with the default of a configuration file, and its origin."""
-    if given is None:
-        return row
-    value = mask({parameter.name: given.value})[parameter.name]
-    text = f"default {value}, from {given.origin}"
-    if len(text) > _LONGEST_DEFAULT:
-        return replace(row, text=f"{row.text} ({text})" if row.text else text, default="", required=False)
-    return replace(row, default=text, required=False)
-
-
-def _default(parameter: Parameter) -> str:
+def _default(parameter: Parameter, argument: Mapping[str, Any], given: RawValue | None) -> str:
+    value = argument["default"]
+    if given is not None:
+        return f"default {value}, from {given.origin}"
     if parameter.required:
         return "required"
-    text = _written(parameter)
-    if text is None:
+    if value is None:
         return ""
     if is_switch(parameter):
         return "default yes" if parameter.default else "default no"
-    text = text.replace("\n", "\\n") or '""'
-    return f"default {text}"
+    return f"default {value}".replace("\n", "\\n") if value else 'default ""'
 
 
 def _written(parameter: Parameter) -> str | None:
