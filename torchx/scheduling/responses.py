@@ -131,7 +131,6 @@ class AppList(list[ListAppResponse]):
     """Applications, which a notebook displays as a table."""
 
     def _repr_html_(self) -> str:
-        heads = ("application", "name", "state", "started", "exit", "")
         rows = [
             (
                 app.app_id,
@@ -143,7 +142,7 @@ class AppList(list[ListAppResponse]):
             )
             for app in self
         ]
-        return html_table(heads, rows)
+        return html_table(("application", "name", "state", "started", "exit", ""), rows)
 
 
 COLOURS = {"SUCCEEDED": "#2e7d32", "RUNNING": "#2e7d32", "FAILED": "#c62828"}
@@ -159,7 +158,7 @@ def html_table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 def _cell(value: object) -> str:
     text = html.escape(printable(value))
-    return f'<td style="color:{COLOURS.get(text, "inherit")}">{text}</td>'
+    return f'<td style="color:{COLOURS.get(text, "")}">{text}</td>'
 
 
 def local_time(seconds: float | None) -> datetime | None:

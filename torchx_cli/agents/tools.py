@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -234,8 +235,6 @@ def schema(tool: Tool) -> dict[str, Any]:
         kind: dict[str, Any] = {"type": parameter.kind}
         if parameter.kind == "array":
             kind["items"] = {"type": "string"}
-        if parameter.kind == "object":
-            kind["additionalProperties"] = {"type": ["string", "number", "boolean"]}
         properties[name] = {**kind, "description": parameter.help}
         if name in tool.defaults:
             properties[name]["default"] = tool.defaults[name]
@@ -287,29 +286,24 @@ def command_line(name: str, tool: Tool, arguments: Mapping[str, Any]) -> list[st
 def _texts(name: str, parameter: Parameter, value: Any) -> list[str]:
     """Returns the value of an argument as texts."""
     kinds, expected = _TAKES[parameter.kind]
-    wrong = UsageError(f"`{parameter.name}` of `{name}` takes {expected}, got {value!r}")
     if not isinstance(value, kinds):
-        raise wrong
+        raise UsageError(f"`{parameter.name}` of `{name}` takes {expected}, got {value!r}")
     if parameter.kind == "object":
-        return [f"{key}={_text(item, wrong)}" for key, item in value.items()]
+        return [f"{key}={_text(item)}" for key, item in value.items()]
     if parameter.kind == "boolean":
         return []
-    return [_text(item, wrong) for item in (value if parameter.kind == "array" else [value])]
+    return [_text(item) for item in (value if parameter.kind == "array" else [value])]
 
 
-def _text(value: Any, wrong: UsageError) -> str:
-    """Returns a text, a number or a switch as on a command line."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if not isinstance(value, (str, int, float)):
-        raise wrong
-    return str(value)
+def _text(value: Any) -> str:
+    """Returns a value as on a command line: a text, or JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 _TAKES: dict[str, tuple[Any, str]] = {
     "boolean": (bool, "true or false"),
     "array": (list, "a list of texts"),
-    "object": (dict, "an object with a text, a number or true or false for each name"),
+    "object": (dict, "an object with a value for each name"),
     "integer": ((int, str), "a whole number"),
     "string": ((str, int, float), "a text"),
 }

@@ -92,7 +92,7 @@ def _details(data: Mapping[str, Any]) -> list[Element]:
                 ("see", data["ui_url"] or ""),
                 ("run it again", _code(data["commands"]["again"])),
                 ("its log", _code(data["commands"]["log"])),
-                ("report", f"made {_when(data['made_at'])}"),
+                ("reported", _when(data["made_at"])),
             ]
         ),
     ]
