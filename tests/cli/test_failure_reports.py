@@ -93,7 +93,7 @@ def test_long_line_is_marked_and_no_character_is_cut() -> None:
 def test_lines_of_both_streams_stay_apart() -> None:
     parts = [chunk(b"out "), chunk(b"err\n", Stream.STDERR), chunk(b"put\n")]
     assert last_lines(parts, 10) == ["out put", "err"]
-    assert last_lines(parts, 10, names=True) == ["w/0 out put", "w/0 err"]
+    assert last_lines(parts, 10, names=True) == ["w/0 │ out put", "w/0 │ err"]
 
 
 class OneLog(Runner):
