@@ -91,6 +91,7 @@ def python(
     h: str | None = None,
     num_replicas: int = 1,
     mounts: list[str] | None = None,
+    max_retries: int = 0,
 ) -> specs.AppDef:
     """Runs a Python module, a line of Python, or a Python script: one of -m, -c and --script.
 
@@ -109,6 +110,7 @@ def python(
         h: named resource of each replica, such as cpu.small; replaces cpu, gpu and memMB
         num_replicas: number of replicas
         mounts: mounts, as type=bind,src=/host,dst=/job[,readonly]
+        max_retries: number of restarts after failures
     """
     if sum(what is not None for what in (m, c, script)) != 1:
         raise ValueError("nothing to run; add one of -m MODULE, -c TEXT and --script PATH")
@@ -126,6 +128,7 @@ def python(
         resource=specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h),
         env={"HYDRA_MAIN_MODULE": m} if m else {},
         mounts=mounts,
+        max_retries=max_retries,
     )
 
 

@@ -77,9 +77,10 @@ def _skip_conversion(param: Any) -> None:
         if not isinstance(value, (str, bool, list, tuple)) or value == ():
             if param.required:
                 name = param.metavar or param.human_readable_name
+                last = f"the newest application: {ctx.command_path} @last   " if "HANDLE" in name else ""
                 raise UsageError(
                     f"missing {param.param_type_name} '{name}'",
-                    hint=f"see: {ctx.command_path} --help",
+                    hint=f"{last}see: {ctx.command_path} --help",
                     code="missing_argument",
                 )
             value = () if getattr(param, "multiple", False) or param.nargs == -1 else None
@@ -133,6 +134,8 @@ def flag_table(
         if param.param_type_name == "option"
     )
     see = [f"see: {command} --help"]
+    if command.endswith("rerun"):
+        see.insert(0, "to change an argument: --set FLAG=VALUE")
     return FlagTable(flags, hints=see, interspersed=interspersed, lenient=lenient)
 
 

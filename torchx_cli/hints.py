@@ -50,6 +50,8 @@ log | --regex | grep filter pattern search
 log | --no-prefix | raw no-log-prefix
 list events results | -n | limit last max max-items
 list | --state | status filter states
+list | --state running | running active r
+list | --state failed | failed
 list status describe why events results diff | -o | format output-format
 status describe | --watch | f follow live refresh
 cancel delete | --all | a

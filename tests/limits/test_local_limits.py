@@ -117,7 +117,7 @@ def test_job_does_not_inherit_limit_of_its_submitter(
 def test_flags_are_checked_and_may_be_configured(tmp_path: Path) -> None:
     for arguments, message in (
         (["--time-limit", "soon"], "--time-limit is `soon`, expected a duration such as 24h"),
-        (["--warn-before", "5m"], "--warn-before requires `time_limit`"),
+        (["--warn-before", "5m"], "--warn-before requires a time limit"),
         (["--requeue", "sometimes"], "--requeue is `sometimes`, expected a list such as"),
     ):
         done = torchx("run", "--dryrun", "-s", "local_cwd", *arguments, "utils.echo")

@@ -74,7 +74,7 @@ def test_script_without_limit_of_torchx_is_short() -> None:
             "`requeue_on` cannot be combined with run option `requeue=false`",
         ),
         ({"requeue_on": "node:3"}, "takes no number for `node`"),
-        ({"notice": "1m"}, "`notice` requires `time_limit`"),
+        ({"notice": "1m"}, "`notice` requires a time limit"),
     ],
 )
 def test_contradictions_are_rejected(cfg: dict[str, CfgVal], message: str) -> None:

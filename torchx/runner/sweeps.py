@@ -72,6 +72,9 @@ def applications(
                 config_origin=ORIGIN,
             )
         except UsageError as error:
+            key = error.facts.get("flag")
+            if error.code == "unknown_flag" and key in own and component.varargs:
+                error.hint = f"for its program: -- --{key} {{{key}}}   {error.hint}"
             raise _of_run(error, row) from error
         built.append((row, finish(build_app(component, arguments))))
     return built

@@ -22,6 +22,9 @@ MOST_REQUEUES = 20
 REACHED = "time limit reached"
 """The beginning of the message about an application that a time limit has ended."""
 
+LIMITED = "e.g. --time-limit 24h, or the run option time_limit=24h"
+"""The hint about an option that requires a time limit."""
+
 _NOTICE = re.compile(r"(?P<time>[^:]*)(:(SIG)?(?P<signal>[A-Z0-9]+))?")
 _NO_SIGNALS = ("KILL", "STOP", "CHLD", "CONT")
 
@@ -62,7 +65,7 @@ class LimitRule(NamedTuple):
         notice, name = _notice(cfg.get("notice"), limit)
         requeue = _requeue(cfg.get("requeue_on"))
         if TIME_LIMIT in requeue and limit is None:
-            raise RunOptionError("requeue_on", f"is `{cfg['requeue_on']}`, which requires `time_limit`")
+            raise RunOptionError("requeue_on", "requires a time limit", LIMITED)
         return cls(limit, notice, name, requeue, str(cfg.get("checkpoint_dir") or ""))
 
     @property
@@ -147,7 +150,7 @@ def _notice(value: Any, limit: float | None) -> tuple[float, str]:
     if f"SIG{name}" not in signal.Signals.__members__ or name in _NO_SIGNALS:
         raise RunOptionError("notice", f"is `{value}`: `{name}` is not a signal that a program can handle")
     if limit is None:
-        raise RunOptionError("notice", "requires `time_limit`")
+        raise RunOptionError("notice", "requires a time limit", LIMITED)
     if seconds >= limit:
         raise RunOptionError("notice", f"is `{value}`, expected less than the time limit, {exact(limit)}")
     return seconds, name

@@ -105,7 +105,7 @@ def changed_arguments(
     Raises:
         UsageError: a flag is unknown, or the program has it more than once.
     """
-    table = flag_table(component)
+    table = flag_table(component, extra="to replace the arguments of its program: -- ARGUMENTS")
     split = table.split(argv)
     separated = bool(split.rest) and list(argv[-len(split.rest) - 1 : -len(split.rest)]) == ["--"]
     rest = list(program) or split.rest

@@ -182,9 +182,7 @@ class Collector:
         if threads.begin(self._repeat, name, read, wake, name=f"top {name}") is not None:
             self._wakes[name] = wake
         elif not name:
-            raise StateError(
-                "this user may not start another thread", hint="the limit is that of `ulimit -u`"
-            )
+            raise StateError("this user may not start another thread", hint="raise the limit: ulimit -u")
 
     def _repeat(self, name: str, read: Callable[[], object], wake: threading.Event) -> None:
         begun = time.monotonic()

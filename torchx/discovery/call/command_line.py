@@ -61,17 +61,18 @@ def parse_command_line(component: Component, argv: Sequence[str], *, last_wins: 
     return split
 
 
-def flag_table(component: Component, *, last_wins: bool = False) -> FlagTable:
+def flag_table(component: Component, *, last_wins: bool = False, extra: str = "") -> FlagTable:
     """Returns the flags of a component.
 
     Args:
         component: the component.
         last_wins: use the last value of a repeated flag instead of rejecting it.
+        extra: the hint about an unknown flag of a component that takes further arguments.
     """
     flags = [_flag(parameter) for top in component.parameters for parameter in (top, *top.leaves())]
     hints = [f"all flags: torchx run {component.name} --help"]
     if component.varargs:
-        hints.insert(0, f"to pass it to `*{component.varargs.name}` put `--` before it")
+        hints.insert(0, extra or f"to pass it to `*{component.varargs.name}` put `--` before it")
     return FlagTable(
         [*flags, HELP],
         owner=f" for {component.name}",

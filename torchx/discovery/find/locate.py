@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,6 +130,8 @@ def not_found(name: str) -> ComponentNotFoundException:
     close = did_you_mean(name, known, ALL_COMPONENTS)
     if not nearest(name, known):
         close = f"{ALL_COMPONENTS}   your own: FILE.py:FUNCTION or pkg.module:FUNCTION"
+    if name.replace("-", "_").isidentifier() and shutil.which(name):
+        close = f"to run a command: torchx run utils.sh {name} ARGS"
     return ComponentNotFoundException(f"no component `{name}`", hint=close)
 
 
