@@ -1,4 +1,4 @@
-"""The tables of JSON output, from its types: for docs/json.md and for docs/outputs.md of the site.
+"""The tables of JSON output, from its schemas: for docs/json.md and for docs/outputs.md of the site.
 
 `python docs/json_tables.py` writes the tables of docs/json.md again.
 """
@@ -7,117 +7,111 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from torchx_cli.schemas.build import schemas
 from torchx_cli.schemas.errors import CODES
-from torchx_cli.schemas.outputs import ERROR, OUTPUTS, Output
+from torchx_cli.schemas.outputs import OUTPUTS
 
 PAGE = Path(__file__).with_name("json.md")
 ON_THE_PAGE = ("status", "list", "wait", "why")
 """The commands whose output docs/json.md describes."""
 
 TABLE = re.compile(r"<!-- (\w+) -->\n(?:\|.*\n)*")
-NAMES = {str: "string", bool: "true or false", int: "integer", float: "number", NoneType: "null", Any: "any"}
+NAMES = {"boolean": "true or false"}
 
 
-def name_of(kind: Any) -> str:
-    """Returns the type of a value, as readers of JSON know it."""
-    origin, args = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return name_of(args[0])
-    if origin in (Union, UnionType):
-        return f"{name_of(args[0])} or null"
-    if origin is Literal:
-        return "string"
-    if origin is list:
-        return "list" if args[0] is Any else f"list: {name_of(args[0])}"
-    if origin is dict:
-        return "object" if args[1] is Any else f"object of {name_of(args[1])}"
-    return f"[{kind.__name__}](#{kind.__name__.lower()})" if is_typeddict(kind) else NAMES[kind]
+def name_of(schema: dict[str, Any]) -> str:
+    """Returns the type of a value, as readers of JSON know it.
+
+    >>> name_of({"type": ["integer", "null"]}), name_of({"type": "array", "items": {"$ref": "#/$defs/Rank"}})
+    ('integer or null', 'list: [Rank](#rank)')
+    """
+    if "$ref" in schema:
+        name = object_of(schema)
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(name_of(each) for each in schema["anyOf"])
+    kind = schema.get("type", "any")
+    if isinstance(kind, list):
+        return " or ".join(name_of({**schema, "type": each}) for each in kind)
+    if kind == "array":
+        return f"list: {name_of(schema['items'])}" if schema["items"] else "list"
+    if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
+        return f"object of {name_of(schema['additionalProperties'])}"
+    return str(NAMES.get(kind, kind))
 
 
-def meaning_of(hint: Any) -> str:
-    """Returns the description of a key."""
-    return str(get_args(hint)[1]).replace("|", "\\|")
+def object_of(schema: dict[str, Any]) -> str:
+    """Returns the name of the object of an output or of the items of a list, or an empty text."""
+    reference = str(schema.get("items", schema).get("$ref", ""))
+    return reference.rpartition("/")[2]
 
 
-def table(kind: Any) -> str:
+def table(name: str, schema: dict[str, Any]) -> str:
     """Returns the table of an object."""
-    hints = get_type_hints(kind, include_extras=True)
-    rows = [
-        f"| `{name}`{'' if name in kind.__required_keys__ else ' *'} | {name_of(hint)} | {meaning_of(hint)} |"
-        for name, hint in hints.items()
-    ]
-    return "\n".join([f"<!-- {kind.__name__} -->", "| key | value | meaning |", "|---|---|---|", *rows, ""])
+    rows = []
+    for key, value in schema["properties"].items():
+        mark = "" if key in schema["required"] else " *"
+        meaning = value.get("description", "").replace("|", "\\|")
+        rows.append(f"| `{key}`{mark} | {name_of(value)} | {meaning} |")
+    return "\n".join([f"<!-- {name} -->", "| key | value | meaning |", "|---|---|---|", *rows, ""])
 
 
-def objects(outputs: Iterable[Output]) -> dict[str, Any]:
-    """Returns all objects of some outputs, by name."""
-    found: dict[str, Any] = {}
-
-    def add(kind: Any) -> None:
-        if is_typeddict(kind):
-            if kind.__name__ not in found:
-                found[kind.__name__] = kind
-                for hint in get_type_hints(kind, include_extras=True).values():
-                    add(hint)
-            return
-        for part in get_args(kind)[:1] if get_origin(kind) is Annotated else get_args(kind):
-            add(part)
-
-    for output in outputs:
-        for kind in (output.kind, *output.variants.values()):
-            add(kind)
-    return found
+def objects(names: Iterable[str]) -> dict[str, Any]:
+    """Returns the schemas of all objects in the outputs of some commands, by name."""
+    every = schemas()
+    return {name: kind for command in names for name, kind in every[command].get("$defs", {}).items()}
 
 
 def updated(page: str) -> str:
     """Returns docs/json.md with the tables of today."""
-    kinds = objects(OUTPUTS[name] for name in ON_THE_PAGE)
-    return TABLE.sub(lambda found: table(kinds[found[1]]) if found[1] in kinds else found[0], page)
+    kinds = objects(ON_THE_PAGE)
+    return TABLE.sub(lambda hit: table(hit[1], kinds[hit[1]]) if hit[1] in kinds else hit[0], page)
 
 
-def form(kind: Any, command: str, owners: dict[str, str]) -> str:
-    """Returns the form of an output: a sentence, or the table of its object.
+def section(title: str, schema: dict[str, Any], flags: Iterable[str], present: dict[str, str]) -> list[str]:
+    """Returns the lines about an output: its description, and the tables of its forms.
 
     Args:
-        kind: the type of the output.
-        command: the command that prints it.
-        owners: the command whose section has the table of an object, by object; an object of this
-            output is added.
+        title: the commands.
+        schema: the schema of the output.
+        flags: the flags that change its form, as the schema has their forms after the first one.
+        present: the sections that have the table of an object, by object; those of this one are added.
     """
-    if is_typeddict(kind):
-        owner = owners.setdefault(kind.__name__, command)
-        return table(kind) if owner == command else f"The object of `{owner}`.\n"
-    within = [part for part in get_args(kind) if is_typeddict(part)]
-    if within:
-        return f"A list of these objects:\n\n{form(within[0], command, owners)}"
-    return f"Type: {name_of(kind)}.\n"
-
-
-def section(names: Sequence[str], output: Output, owners: dict[str, str]) -> list[str]:
-    """Returns the lines about an output, which several commands may have."""
-    about = f"{output.about} Each line is such an object." if output.is_stream else output.about
-    lines = [f"## {', '.join(names)}", about, "", form(output.kind, names[0], owners)]
-    for flag, kind in output.variants.items():
-        lines += [f"With `{flag}`:", "", form(kind, names[0], owners)]
+    lines = [f"## {title}", schema["description"], ""]
+    forms = schema.get("anyOf", [schema])
+    for form, flag in zip(forms, ["", *flags], strict=True):
+        if flag:
+            lines += [f"With `{flag}`:", ""]
+        name = object_of(form)
+        if "items" in form and name:
+            lines += ["A list of these objects:", ""]
+        if not name:
+            lines.append(f"Type: {name_of(form)}.\n")
+        elif present.setdefault(name, title) == title:
+            lines.append(table(name, schema["$defs"][name]))
+        else:
+            lines.append(f"The object of `{present[name]}`.\n")
     return lines
 
 
 def generated() -> str:
     """Returns the tables of all commands, of the objects within their outputs, and of the codes of errors."""
-    outputs = {id(output): output for output in OUTPUTS.values()}
+    every = schemas()
+    commands: dict[int, list[str]] = {}
+    for name, output in OUTPUTS.items():
+        commands.setdefault(id(output), []).append(name)
     lines: list[str] = []
-    owners: dict[str, str] = {}
-    for number, output in outputs.items():
-        lines += section([name for name, other in OUTPUTS.items() if id(other) == number], output, owners)
-    lines += section(["Errors"], ERROR, owners)
+    present: dict[str, str] = {}
+    for names in commands.values():
+        lines += section(", ".join(names), every[names[0]], OUTPUTS[names[0]].variants, present)
+    lines += section("Errors", every["error"], (), present)
     lines += [
         "| code | cause |",
         "|---|---|",
@@ -125,9 +119,9 @@ def generated() -> str:
         "",
     ]
     lines += ["## Objects within these"]
-    for name, kind in objects([*OUTPUTS.values(), ERROR]).items():
-        if name not in owners:
-            lines += [f"### {name}", (kind.__doc__ or "").strip(), "", table(kind)]
+    for name, kind in objects(every).items():
+        if name not in present:
+            lines += [f"### {name}", kind["description"], "", table(name, kind)]
     return "\n".join(lines)
 
 
