@@ -13,7 +13,7 @@ from torchx_cli.terminal.output import is_terminal, note, say
 
 
 def completion_(
-    shell: Annotated[str, argument(metavar="SHELL", help="bash, zsh or fish.")],
+    shell: Annotated[str, argument(metavar="bash|zsh|fish", help="The shell.")],
 ) -> None:
     """Print a shell completion script for commands, flags, handles and components.
 
