@@ -11,10 +11,8 @@ from torchx.schedulers.shared.options import (
     LIMITS,
     add_shared,
     check_choices,
-    check_numbers,
-    check_retry_rules,
+    check_shared,
 )
-from torchx.scheduling.preflight import checks_of
 from torchx.specs.run_options import CfgVal, RunOptions, runopts
 
 with lazy_imports:
@@ -46,53 +44,37 @@ def run_options() -> runopts:
     """Returns the run options."""
     opts = runopts()
     opts.add(
-        "kind",
-        type_=str,
-        default=AUTO,
-        help="kind of object: job, jobset or volcano; auto: the best that the cluster supports",
+        "kind", str, "kind of object: job, jobset or volcano; auto: the best that the cluster supports", AUTO
     )
-    opts.add("queue", type_=str, help="queue of Kueue or Volcano; required for Volcano")
-    opts.add("namespace", type_=str, default="default", help="namespace on the cluster")
-    opts.add("context", type_=str, help="context of the kubeconfig (default: the current one)")
-    opts.add("kubeconfig", type_=str, help="path of the kubeconfig (default: $KUBECONFIG or ~/.kube/config)")
-    opts.add("service_account", type_=str, help="service account of the pods")
-    opts.add("priority_class", type_=str, help="priority class of the pods")
-    opts.add("node_selector", type_=dict[str, str], help="required labels of nodes, as key:value,key:value")
-    opts.add(
-        "tolerations",
-        type_=list[str],
-        help="tolerated taints: key, key:Effect or key:value:Effect; * for all",
-    )
-    opts.add("labels", type_=dict[str, str], help="additional labels of all objects, as key:value,key:value")
-    opts.add("annotations", type_=dict[str, str], help="additional annotations of all objects, as key:value")
-    opts.add("image_pull_policy", type_=str, help="when nodes pull the image: Always, IfNotPresent or Never")
-    opts.add("image_pull_secrets", type_=list[str], help="secrets of the namespace for pulling images")
+    opts.add("queue", str, "queue of Kueue or Volcano; required for Volcano")
+    opts.add("namespace", str, "namespace on the cluster", "default")
+    opts.add("context", str, "context of the kubeconfig (default: the current one)")
+    opts.add("kubeconfig", str, "path of the kubeconfig (default: $KUBECONFIG or ~/.kube/config)")
+    opts.add("service_account", str, "service account of the pods")
+    opts.add("priority_class", str, "priority class of the pods")
+    opts.add("node_selector", dict[str, str], "required labels of nodes, as key:value,key:value")
+    opts.add("tolerations", list[str], "tolerated taints: key, key:Effect or key:value:Effect; * for all")
+    opts.add("labels", dict[str, str], "additional labels of all objects, as key:value,key:value")
+    opts.add("annotations", dict[str, str], "additional annotations of all objects, as key:value")
+    opts.add("image_pull_policy", str, "when nodes pull the image: Always, IfNotPresent or Never")
+    opts.add("image_pull_secrets", list[str], "secrets of the namespace for pulling images")
     add_shared(opts, "image_repo", "quiet")
     opts.add(
         "workspace_type",
-        type_=str,
-        default="auto",
-        help="transport of workspaces: image, configmap (up to 900 KB), or auto: image with image_repo",
+        str,
+        "transport of workspaces: image, configmap (up to 900 KB), or auto: image with image_repo",
+        "auto",
     )
     add_shared(opts, "workspace_limit_mb")
+    opts.add("validate_spec", bool, "have the cluster validate all objects before creating any", True)
+    opts.add("reserved_millicpu", int, "CPU by which requests are below limits", 100)
+    opts.add("reserved_memmb", int, "memory by which requests are below limits", 1024)
     opts.add(
-        "validate_spec",
-        type_=bool,
-        default=True,
-        help="have the cluster validate all objects before creating any",
-    )
-    opts.add("reserved_millicpu", type_=int, default=100, help="CPU by which requests are below limits")
-    opts.add("reserved_memmb", type_=int, default=1024, help="memory by which requests are below limits")
-    opts.add(
-        "efa_device_count",
-        type_=int,
-        help="EFA devices of each replica, instead of those of its resource; 0 for none",
+        "efa_device_count", int, "EFA devices of each replica, instead of those of its resource; 0 for none"
     )
     add_shared(opts, grace_period=30.0)
     add_shared(opts, "fail_fast", "retry_backoff", "retry_on", "no_retry_on", "preflight", *LIMITS)
-    opts.add(
-        "ttl", type_=int, help="seconds from the end until the cluster removes the job (default: it is kept)"
-    )
+    opts.add("ttl", int, "seconds from the end until the cluster removes the job (default: it is kept)")
     return opts
 
 
@@ -103,8 +85,7 @@ def check_options(cfg: RunOptions) -> None:
         UsageError: a value is invalid.
     """
     check_choices("kubernetes", cfg, CHOICES)
-    check_numbers("kubernetes", cfg, NUMBERS, LARGEST)
-    check_retry_rules(cfg)
+    check_shared("kubernetes", cfg, NUMBERS, LARGEST)
     for option in ("retry_on", "no_retry_on"):
         if cfg.get(option) is not None and cfg.get("kind") in (JOBSET, VOLCANO):
             raise UsageError(
@@ -112,7 +93,6 @@ def check_options(cfg: RunOptions) -> None:
                 hint="without it, torchx does: -cfg kind=job",
             )
     limits.check_limits(cfg)
-    checks_of(cfg)
     for option in ("namespace", "service_account", "priority_class"):
         _require_dns_name(option, cfg.get(option))
     for secret in strings(cfg, "image_pull_secrets"):

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchx.errors import RunOptionError, StateError, UsageError
+from torchx.errors import RunOptionError, StateError
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.scheduling.limits import LimitRule
-from torchx.scheduling.stalls import LONGEST
+from torchx.scheduling.preflight import checks_of
+from torchx.scheduling.stalls import LONGEST, StallRule
 from torchx.specs.run_options import CfgVal, RunOptions, runopt, runopts
 from torchx.suggestions import did_you_mean
 from torchx.workspace.options import LIMIT, LIMIT_NAME
@@ -116,38 +117,35 @@ def progress_of(info: AppDryRunInfo[Any]) -> Callable[[str], None]:
     return (lambda line: None) if info.cfg.get("quiet") else info.on_progress
 
 
-def check_numbers(scheduler: str, cfg: RunOptions, options: Iterable[str], largest: int = LONGEST) -> None:
-    """Checks the range of numeric options.
+NUMBERS = ("grace_period", "retry_backoff", "workspace_limit_mb", "image_limit_mb")
+
+
+def check_shared(
+    scheduler: str, cfg: RunOptions, numbers: Iterable[str] = NUMBERS, largest: int = LONGEST
+) -> None:
+    """Checks the options that several schedulers have: numbers, retries by cause, stalls, preflight.
 
     Args:
         scheduler: the scheduler, for the message.
         cfg: the run options.
-        options: the numeric options.
-        largest: the largest value (default: that of a duration in seconds).
+        numbers: the numeric options.
+        largest: the largest number (default: that of a duration in seconds).
 
     Raises:
-        UsageError: a value is out of range.
+        UsageError: a number is out of range, or another value is invalid.
     """
-    for option in options:
+    for option in numbers:
         value = cfg.get(option)
         if isinstance(value, (int, float)) and not 0 <= value <= largest:
             expected = f"a number from 0 to {largest:,}"
-            raise UsageError(f"run option `{option}` of {scheduler} is {value}, expected {expected}")
-
-
-def check_retry_rules(cfg: RunOptions) -> None:
-    """Checks the rules of retries.
-
-    Raises:
-        UsageError: a rule is invalid.
-    """
+            raise RunOptionError(option, f"of {scheduler} is {value}, expected {expected}")
     for option in ("retry_on", "no_retry_on"):
-        if cfg.get(option) is None:
-            continue
         try:
-            retry_rules.RetryRules.of({option: cfg[option]})
+            retry_rules.RetryRules.of({option: cfg.get(option)})
         except ValueError as error:
             raise RunOptionError(option, str(error)) from None
+    StallRule.of(cfg)
+    checks_of(cfg)
 
 
 def check_choices(scheduler: str, cfg: RunOptions, choices: Mapping[str, Sequence[str]]) -> None:
@@ -165,7 +163,5 @@ def check_choices(scheduler: str, cfg: RunOptions, choices: Mapping[str, Sequenc
         value = cfg.get(option)
         if value is not None and value not in known:
             expected = f"{', '.join(known[:-1])} or {known[-1]}"
-            raise UsageError(
-                f"run option `{option}` of {scheduler} is `{value}`, expected {expected}",
-                hint=did_you_mean(str(value), known),
-            )
+            hint = did_you_mean(str(value), known)
+            raise RunOptionError(option, f"of {scheduler} is `{value}`, expected {expected}", hint)

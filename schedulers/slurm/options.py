@@ -15,11 +15,9 @@ from torchx.schedulers.shared.options import (
     LIMITS,
     add_shared,
     check_choices,
-    check_numbers,
-    check_retry_rules,
+    check_shared,
 )
 from torchx.schedulers.slurm.node.job_limits import check_limits
-from torchx.scheduling.preflight import checks_of
 from torchx.specs.run_options import CfgVal, InvalidRunConfigException, RunOptions, runopt, runopts
 from torchx.suggestions import did_you_mean, nearest
 
@@ -184,24 +182,24 @@ def _is_known(name: str) -> bool:
 def run_options() -> SlurmOptions:
     """Returns the run options."""
     opts = SlurmOptions()
-    opts.add("partition", type_=str, help="partition to run in")
-    opts.add("account", type_=str, help="account to charge")
-    opts.add("time", type_=str, help="time limit: minutes, HH:MM:SS or D-HH:MM:SS")
-    opts.add("qos", type_=str, help="quality of service")
-    opts.add("constraint", type_=str, help="features that nodes must have")
-    opts.add("comment", type_=str, help="comment of the job; torchx appends a mark")
-    opts.add("mail-user", type_=str, help="recipient of mail notifications")
-    opts.add("mail-type", type_=str, help="events that send mail: BEGIN, END, FAIL, ALL")
+    opts.add("partition", str, "partition to run in")
+    opts.add("account", str, "account to charge")
+    opts.add("time", str, "time limit: minutes, HH:MM:SS or D-HH:MM:SS")
+    opts.add("qos", str, "quality of service")
+    opts.add("constraint", str, "features that nodes must have")
+    opts.add("comment", str, "comment of the job; torchx appends a mark")
+    opts.add("mail-user", str, "recipient of mail notifications")
+    opts.add("mail-type", str, "events that send mail: BEGIN, END, FAIL, ALL")
     opts.add(
         "job_dir",
-        type_=str,
-        help="folder for logs and workspaces, shared with all nodes (default: slurm in the state home); if "
+        str,
+        "folder for logs and workspaces, shared with all nodes (default: slurm in the state home); if "
         "it is not, output is gathered from it into the state home",
     )
     opts.add(
         "node_log_dir",
-        type_=str,
-        help="folder on the disk of each node for the output of replicas, e.g. $TMPDIR; it is copied to the "
+        str,
+        "folder on the disk of each node for the output of replicas, e.g. $TMPDIR; it is copied to the "
         "folder of the job every 5 s and at the end",
     )
     opts._opts["requeue"] = _Requeue(
@@ -214,32 +212,25 @@ def run_options() -> SlurmOptions:
     add_shared(opts, "grace_period", "fail_fast", "retry_on", "no_retry_on", *LIMITS)
     opts.add(
         "gpu_option",
-        type_=str,
-        default="gpus-per-task",
-        help="sbatch option that requests GPUs: gpus-per-task; gpus-per-node or gres, one node per replica",
+        str,
+        "sbatch option that requests GPUs: gpus-per-task; gpus-per-node or gres, one node per replica",
+        "gpus-per-task",
     )
     opts.add(
-        "containers",
-        type_=str,
-        help="run each role in its image: pyxis (or true), by srun --container-image; apptainer",
+        "containers", str, "run each role in its image: pyxis (or true), by srun --container-image; apptainer"
     )
     opts.add(
-        "setup",
-        type_=str,
-        help="commands of bash that each replica runs before its program, e.g. module load cuda",
+        "setup", str, "commands of bash that each replica runs before its program, e.g. module load cuda"
     )
     opts.add(
         "sbatch",
-        type_=list[str],
-        help="#SBATCH lines for .torchxconfig, e.g. --exclusive;--gres=gpu:2. With -cfg use option names: "
+        list[str],
+        "#SBATCH lines for .torchxconfig, e.g. --exclusive;--gres=gpu:2. With -cfg use option names: "
         "exclusive=true,gres=gpu:2",
     )
-    opts.add("all_users", type_=bool, default=False, help="for torchx list: include jobs of other users")
+    opts.add("all_users", bool, "for torchx list: include jobs of other users", False)
     opts.add(
-        "workspace_type",
-        type_=str,
-        default="dir",
-        help="how to ship a workspace: dir, a copy in job_dir; docker, in an image",
+        "workspace_type", str, "how to ship a workspace: dir, a copy in job_dir; docker, in an image", "dir"
     )
     add_shared(opts, "workspace_limit_mb", "image_repo", "quiet", "preflight")
     return opts
@@ -261,10 +252,8 @@ def check_options(cfg: RunOptions) -> None:
             "run option `node_log_dir` of slurm must be an absolute path or begin with a variable",
             hint="e.g. node_log_dir=/scratch or node_log_dir=$TMPDIR",
         )
-    check_numbers("slurm", cfg, ["workspace_limit_mb", "grace_period"])
-    check_retry_rules(cfg)
+    check_shared("slurm", cfg)
     check_limits(cfg)
-    checks_of(cfg)
     for name, value in sbatch_options(cfg).items():
         if isinstance(value, str) and any(ord(letter) < 32 for letter in value):
             raise UsageError(f"run option `{name}` of slurm contains a line break or control character")

@@ -74,11 +74,11 @@ def test_what_is_never_retried_takes_precedence() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"retry_on": ["0"]}, "`retry_on` has `0`, expected an exit code"),
-        ({"retry_on": ["300"]}, "`retry_on` has `300`"),
-        ({"retry_on": ["9-3"]}, "`retry_on` has `9-3`"),
-        ({"retry_on": ["SIGNOPE"]}, "`retry_on` has `SIGNOPE`"),
-        ({"no_retry_on": ["log:("]}, "`no_retry_on` has `log:(`, whose pattern is invalid"),
+        ({"retry_on": ["0"]}, "has `0`, expected an exit code"),
+        ({"retry_on": ["300"]}, "has `300`"),
+        ({"retry_on": ["9-3"]}, "has `9-3`"),
+        ({"retry_on": ["SIGNOPE"]}, "has `SIGNOPE`"),
+        ({"no_retry_on": ["log:("]}, "has `log:(`, whose pattern is invalid"),
         ({"no_retry_on": ["log:"]}, "which has no pattern"),
         ({"no_retry_on": ["none", "3"]}, "which excludes other rules"),
         ({"retry_on": ["none"]}, "max_retries=0"),
