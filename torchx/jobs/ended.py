@@ -8,12 +8,13 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torchx.errors import StateError
 from torchx.jobs import shape
 from torchx.jobs.paths import Home, JobPaths, LogPaths
 from torchx.jobs.view import ENDS, JobView, load
+from torchx.json_limits import Object
 from torchx.machine import files
 from torchx.specs.app_metadata import tags_of, valid_tags
 
@@ -195,7 +196,7 @@ def compact(home: Home) -> None:
 
 def write_success(view: JobView, logs: LogPaths) -> None:
     """Writes SUCCESS to the log tree: final state, pids, exit codes and log paths."""
-    roles: dict[str, list[dict[str, Any]]] = {}
+    roles: dict[str, list[Object]] = {}
     for replica in view.replicas:
         folder = logs.replica(replica.role, replica.id)
         last = replica.attempts[-1] if replica.attempts else None

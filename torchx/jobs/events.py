@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from torchx.json_limits import Object
 from torchx.machine import files
 
 LARGEST = 1 << 28
@@ -96,7 +97,7 @@ class EventLog:
         os.close(self._descriptor)
 
 
-def read_events(path: Path) -> Iterator[dict[str, Any]]:
+def read_events(path: Path) -> Iterator[Object]:
     """Yields the events of a job in order; skips damaged and incomplete lines.
 
     Raises:
@@ -115,7 +116,7 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
                 yield event
 
 
-def follow_events(path: Path) -> Iterator[dict[str, Any] | None]:
+def follow_events(path: Path) -> Iterator[Object | None]:
     """Yields the events of a job in order, and None at the current end of its log, until it is removed.
 
     Raises:
@@ -145,7 +146,7 @@ def follow_events(path: Path) -> Iterator[dict[str, Any] | None]:
                 yield None
 
 
-def parse_event(line: bytes) -> dict[str, Any] | None:
+def parse_event(line: bytes) -> Object | None:
     """Parses a line of an event log; returns None if it is damaged or incomplete."""
     try:
         event = json.loads(line)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from torchx.errors import StateError
 from torchx.jobs import shape
 from torchx.jobs.paths import file_name
+from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 
@@ -62,7 +63,7 @@ class RoleRecord(NamedTuple):
     retry_policy: str = "APPLICATION"
     gpus: int = 0
     workspace: str | None = None
-    service: dict[str, Any] | None = None
+    service: Object | None = None
     after: tuple[str, ...] = ()
 
 
@@ -91,8 +92,8 @@ class JobRecord(NamedTuple):
     submitted_at: float
     log_dir: str
     roles: list[RoleRecord]
-    app: dict[str, Any]
-    cfg: dict[str, Any]
+    app: Object
+    cfg: Object
     grace: float = 10.0
     fail_fast: bool = True
     backoff: float = 1.0
@@ -124,7 +125,7 @@ class JobRecord(NamedTuple):
             )
         files.write_file(path, data)
 
-    def _plain(self) -> dict[str, Any]:
+    def _plain(self) -> Object:
         """Returns plain dictionaries and lists for JSON."""
         roles = [
             {**role._asdict(), "replicas": [replica._asdict() for replica in role.replicas]}
@@ -210,7 +211,7 @@ def _read(path: Path) -> bytes:
         raise FileNotFoundError(errno.ENOENT, str(error), str(path)) from error
 
 
-def _plain_dict(value: Any, name: str) -> dict[str, Any]:
+def _plain_dict(value: Any, name: str) -> Object:
     return dict(shape.mapping(value, name))
 
 

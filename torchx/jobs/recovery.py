@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from torchx import settings
 from torchx.end_causes import EndCause
@@ -16,6 +15,7 @@ from torchx.jobs import ended, shape
 from torchx.jobs.events import Clock, EventLog, read_events
 from torchx.jobs.paths import JobPaths, LogPaths
 from torchx.jobs.view import JobView, fold
+from torchx.json_limits import Object
 from torchx.machine import marks as process_marks
 from torchx.machine import processes
 from torchx.machine.processes import Process
@@ -65,7 +65,7 @@ def _is_rebooted(view: JobView) -> bool:
     return bool(view.boot_id) and view.boot_id != processes.boot_id()
 
 
-def _fold_unrecorded_starts(view: JobView) -> list[dict[str, Any]]:
+def _fold_unrecorded_starts(view: JobView) -> list[Object]:
     """Applies the starts of processes without a recorded pid, and returns their events."""
     events = [] if _is_rebooted(view) else _unrecorded_starts(view)
     for event in events:
@@ -74,7 +74,7 @@ def _fold_unrecorded_starts(view: JobView) -> list[dict[str, Any]]:
     return events
 
 
-def _fold_end(view: JobView, left: set[Process], now: float) -> list[dict[str, Any]]:
+def _fold_end(view: JobView, left: set[Process], now: float) -> list[Object]:
     """Applies the end of an orphaned job, and returns its events.
 
     Args:
@@ -85,7 +85,7 @@ def _fold_end(view: JobView, left: set[Process], now: float) -> list[dict[str, A
     why, cause = "its supervisor was killed", EndCause.SUPERVISOR_LOST.value
     if _is_rebooted(view):
         why, cause = "the machine was restarted while it ran", EndCause.NODE_LOST.value
-    events: list[dict[str, Any]] = []
+    events: list[Object] = []
     lost: tuple[int, int] | None = None
     for ordinal, replica in enumerate(view.replicas):
         number = replica.announced or replica.current
@@ -109,7 +109,7 @@ def _fold_end(view: JobView, left: set[Process], now: float) -> list[dict[str, A
     return events
 
 
-def _unrecorded_starts(view: JobView) -> list[dict[str, Any]]:
+def _unrecorded_starts(view: JobView) -> list[Object]:
     """Returns start events for announced replicas that have a process without a recorded pid."""
     starts = []
     marked = _marked(view) if any(replica.announced for replica in view.replicas) else ()

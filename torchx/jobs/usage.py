@@ -11,11 +11,12 @@ import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.shape import LATEST
 from torchx.jobs.view import JobView
+from torchx.json_limits import Data
 from torchx.machine import files
 from torchx.scheduling.usage import AppUsage, ReplicaUsage, Requested, Sample, merged
 
@@ -198,7 +199,7 @@ def usage_from(
     return AppUsage(tuple(measured), source, interval) if measured else None
 
 
-def _requests(app: Mapping[str, Any]) -> dict[str, Requested]:
+def _requests(app: Data) -> dict[str, Requested]:
     """Returns the resources requested by each role of an application; the record may be damaged."""
     roles = app.get("roles")
     found = {}

@@ -14,6 +14,7 @@ from torchx.jobs import shape
 from torchx.jobs.events import read_events
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord, damaged
+from torchx.json_limits import Object
 from torchx.machine import processes
 from torchx.machine.processes import Process
 from torchx.printable import memory_size
@@ -227,7 +228,7 @@ def load(paths: JobPaths) -> JobView:
     return view
 
 
-def fold(view: JobView, event: dict[str, Any]) -> bool:
+def fold(view: JobView, event: Object) -> bool:
     """Applies one event to the state of a job; returns False for damaged, unknown and late events."""
     apply = _FOLD.get(event["e"])
     if apply is not None and not view.has_ended:  # unknown: an event of a newer version
@@ -246,11 +247,11 @@ def _process(pid: Any, start: Any) -> Process:
     return Process(shape.integer(pid, "pid", 2, _LARGEST_PID), shape.integer(start, "start"))
 
 
-def _replica(view: JobView, event: dict[str, Any]) -> ReplicaView:
+def _replica(view: JobView, event: Object) -> ReplicaView:
     return view.replicas[shape.integer(event["r"], "r")]
 
 
-def _supervisor(view: JobView, event: dict[str, Any], at: float) -> None:
+def _supervisor(view: JobView, event: Object, at: float) -> None:
     supervisor, boot = _process(event["pid"], event["start"]), shape.text(event["boot"], "boot")
     guard, booted_at = event.get("guard"), None
     if "uptime" in event:
@@ -259,11 +260,11 @@ def _supervisor(view: JobView, event: dict[str, Any], at: float) -> None:
     view.supervisor, view.boot_id, view.booted_at = supervisor, boot, booted_at
 
 
-def _starting(view: JobView, event: dict[str, Any], at: float) -> None:
+def _starting(view: JobView, event: Object, at: float) -> None:
     _replica(view, event).announced = shape.integer(event["a"], "a", minimum=1)
 
 
-def _start(view: JobView, event: dict[str, Any], at: float) -> None:
+def _start(view: JobView, event: Object, at: float) -> None:
     replica, number = _replica(view, event), shape.integer(event["a"], "a", minimum=1)
     attempt = AttemptView(number, _process(event["pid"], event["start"]), started_at=at, run=view.run)
     replica.attempts.append(attempt)
@@ -273,14 +274,14 @@ def _start(view: JobView, event: dict[str, Any], at: float) -> None:
         view.started_at = at
 
 
-def _not_started(view: JobView, event: dict[str, Any], at: float) -> None:
+def _not_started(view: JobView, event: Object, at: float) -> None:
     replica, number = _replica(view, event), shape.integer(event["a"], "a", minimum=1)
     code, msg = shape.exit_code(event["code"], "code"), shape.text(event["msg"], "msg")
     replica.attempts.append(AttemptView(number, started_at=at, ended_at=at, exit_code=code, msg=msg))
     replica.announced = None
 
 
-def _exit(view: JobView, event: dict[str, Any], at: float) -> None:
+def _exit(view: JobView, event: Object, at: float) -> None:
     attempt = _replica(view, event).attempts[-1]
     code, signal = (
         shape.exit_code(event.get("code"), "code"),
@@ -295,7 +296,7 @@ def _exit(view: JobView, event: dict[str, Any], at: float) -> None:
     attempt.ready, attempt.cause = False, EndCause.of(event.get("cause"))
 
 
-def _ready(view: JobView, event: dict[str, Any], at: float) -> None:
+def _ready(view: JobView, event: Object, at: float) -> None:
     attempt = _replica(view, event).attempts[-1]
     if attempt.number == shape.integer(event["a"], "a", minimum=1):
         attempt.ready, attempt.ready_at = True, at
@@ -317,20 +318,20 @@ def _usage(usage: Any, at: float) -> Sample | None:
         return None
 
 
-def _retry(view: JobView, event: dict[str, Any], at: float) -> None:
+def _retry(view: JobView, event: Object, at: float) -> None:
     view.restarts += 1
 
 
-def _requeue(view: JobView, event: dict[str, Any], at: float) -> None:
+def _requeue(view: JobView, event: Object, at: float) -> None:
     view.run = shape.integer(event["n"], "n", minimum=1) + 1
     view.restarts += 1
 
 
-def _notice(view: JobView, event: dict[str, Any], at: float) -> None:
+def _notice(view: JobView, event: Object, at: float) -> None:
     shape.text(event.get("msg", ""), "msg")
 
 
-def _stalled(view: JobView, event: dict[str, Any], at: float) -> None:
+def _stalled(view: JobView, event: Object, at: float) -> None:
     shape.text(event.get("msg", ""), "msg")
     if event.get("r") is not None:
         _replica(view, event)
@@ -339,15 +340,15 @@ def _stalled(view: JobView, event: dict[str, Any], at: float) -> None:
     view.stalled = shape.timestamp(event.get("since", at), "since"), step
 
 
-def _progress(view: JobView, event: dict[str, Any], at: float) -> None:
+def _progress(view: JobView, event: Object, at: float) -> None:
     view.stalled = None
 
 
-def _cancel(view: JobView, event: dict[str, Any], at: float) -> None:
+def _cancel(view: JobView, event: Object, at: float) -> None:
     view.cancelling = True
 
 
-def _end(view: JobView, event: dict[str, Any], at: float) -> None:
+def _end(view: JobView, event: Object, at: float) -> None:
     first, state = event.get("first"), shape.handle_text(event["state"], "state")
     msg = shape.text(event.get("msg", ""), "msg")
     if first:

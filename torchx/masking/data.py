@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from torchx.json_limits import Data, Object
 from torchx.masking.names import looks_secret
 from torchx.masking.text import MASK, is_reference, mask_text
 from torchx.settings import COMMAND_LINE
@@ -46,7 +47,7 @@ class _Values(tuple[str, ...]):
         self.masked: dict[str, str] = {}
 
 
-def readable_by_others(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def readable_by_others(metadata: Data) -> Object:
     """Returns the metadata of an application without its command line; that without values is kept."""
     return {key: value for key, value in metadata.items() if key != COMMAND_LINE}
 
@@ -104,7 +105,7 @@ def secrets_in_arguments(arguments: Sequence[str]) -> list[str]:
     return [argument[at:] for argument, at in zip(arguments, starts, strict=True) if at is not None]
 
 
-def secrets_in_environment(env: Mapping[str, Any]) -> list[str]:
+def secrets_in_environment(env: Data) -> list[str]:
     """Returns the values of an environment that were declared secrets, or have secret names.
 
     Of the latter, numbers and values shorter than 8 characters are excluded, as they may occur by chance.

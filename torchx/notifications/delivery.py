@@ -15,9 +15,9 @@ import subprocess
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from torchx.json_limits import Data
 from torchx.notifications.plan import COMMAND, PLACEHOLDERS, command_of
 from torchx.notifications.store import DELIVERED, FAILED, RETRY, UNKNOWN
 from torchx.version import __version__
@@ -52,7 +52,7 @@ class Result(NamedTuple):
     message: str = ""
 
 
-def deliver(target: str, payload: Mapping[str, Any]) -> Result:
+def deliver(target: str, payload: Data) -> Result:
     """Tries once to deliver a notification.
 
     Args:
@@ -68,7 +68,7 @@ def deliver(target: str, payload: Mapping[str, Any]) -> Result:
 # --- commands ------------------------------------------------------------------------------------
 
 
-def _run(command: list[str], payload: Mapping[str, Any]) -> Result:
+def _run(command: list[str], payload: Data) -> Result:
     values = {key: "" if value is None else str(value) for key, value in payload.items()}
     args = [PLACEHOLDER.sub(lambda found: values.get(found[1], ""), arg) for arg in command]
     env = {f"TORCHX_NOTIFY_{name.upper()}": values.get(name, "") for name in (*PLACEHOLDERS, "event", "text")}
@@ -169,7 +169,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return
 
 
-def _post(url: str, payload: Mapping[str, Any]) -> Result:
+def _post(url: str, payload: Data) -> Result:
     progress, results = _Progress(), list[Result]()
     thread = threading.Thread(
         target=lambda: results.append(_send(url, payload, progress)), name="notification", daemon=True
@@ -185,7 +185,7 @@ def _post(url: str, payload: Mapping[str, Any]) -> Result:
     return Result(RETRY, f"no connection within {ANSWER_WITHIN:.0f} s")
 
 
-def _send(url: str, payload: Mapping[str, Any], progress: _Progress) -> Result:
+def _send(url: str, payload: Data, progress: _Progress) -> Result:
     try:
         headers = {"Content-Type": "application/json", "User-Agent": f"torchx/{__version__}"}
         data = json.dumps(payload).encode()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import Any
 
 from torchx.jobs.view import JobView
+from torchx.json_limits import Object
 from torchx.masking import mask_text
 from torchx.printable import one_line
 
@@ -13,7 +13,7 @@ LONGEST_MESSAGE = 2000
 """Maximum characters of a message."""
 
 
-def payload_of_job(view: JobView, message: str = "") -> dict[str, Any]:
+def payload_of_job(view: JobView, message: str = "") -> Object:
     """Returns the content of a notification about a local job.
 
     Args:
@@ -44,9 +44,9 @@ def make(
     state: str,
     message: str,
     exit_code: int | None,
-    first_failure: dict[str, Any] | None,
+    first_failure: Object | None,
     times: tuple[float | None, float | None, float | None],
-) -> dict[str, Any]:
+) -> Object:
     """Returns the content of a notification; secrets of known forms are masked.
 
     Args:

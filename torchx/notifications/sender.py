@@ -10,15 +10,16 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from torchx.errors import TorchxError
 from torchx.jobs.events import read_events
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.view import load
+from torchx.json_limits import Data
 from torchx.machine import locks
 from torchx.machine.outage import Outage
 from torchx.notifications.delivery import Result, deliver
@@ -51,7 +52,7 @@ class Sender:
         self,
         store: Store,
         event: str,
-        payload: Mapping[str, Any],
+        payload: Data,
         restart: Callable[[float], NoReturn] | None = None,
     ) -> None:
         self._store, self._event, self._payload = store, event, payload

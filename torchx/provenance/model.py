@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from torchx.jobs import shape
+from torchx.json_limits import Object
 
 SCHEMA = 1
 """Version of the format; all older versions can be read."""
@@ -185,11 +186,11 @@ class Provenance(NamedTuple):
     notes: tuple[str, ...] = ()
     recording: bool = False
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Object:
         """Returns plain data for ``json``."""
         data = {"schema": SCHEMA, **self._asdict(), "notes": list(self.notes)}
         if self.source is not None:
-            parts: dict[str, Any] = {
+            parts: Object = {
                 "files": [file._asdict() for file in self.source.files],
                 "notes": list(self.source.notes),
             }
@@ -244,7 +245,7 @@ def _origin(value: Any, name: str) -> str:
 
 
 def _mapping_of(check: shape.Check) -> shape.Check:
-    def checked(value: Any, name: str) -> dict[str, Any]:
+    def checked(value: Any, name: str) -> Object:
         items = shape.mapping(value, name).items()
         return {shape.text(key, name): check(item, name) for key, item in items}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from operator import attrgetter
-from typing import Any
 
 from torchx.errors import TorchxError
+from torchx.json_limits import Object
 from torchx.printable import memory_size
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.events import AppEvent, Readiness
@@ -93,7 +93,7 @@ class _Clock:
         earliest: datetime,
         source: tuple[str, int | None, int | None] = ("", None, None),
         message: str = "",
-        details: dict[str, Any] | None = None,
+        details: Object | None = None,
     ) -> AppEvent:
         """Returns an event.
 
@@ -222,7 +222,7 @@ def _of_replica(replica: ReplicaStatus, begin: datetime, clock: _Clock) -> Itera
             yield clock.event("retry", ended.time, begin, source, message, {"scope": "replica"}), attempt.run
 
 
-def _end_of(attempt: AttemptStatus) -> tuple[str, dict[str, Any]]:
+def _end_of(attempt: AttemptStatus) -> tuple[str, Object]:
     code = "" if attempt.exit_code is None else f"exit {attempt.exit_code}"
     values = {"exit_code": attempt.exit_code, "signal": attempt.signal}
     details = {"state": attempt.state.name, **{k: v for k, v in values.items() if v is not None}}
@@ -235,6 +235,6 @@ def _message(described: DescribeAppResponse) -> str:
     return "; ".join(filter(None, (described.state.name, "" if why.upper() == described.state.name else why)))
 
 
-def _result(described: DescribeAppResponse) -> dict[str, Any]:
+def _result(described: DescribeAppResponse) -> Object:
     code = code_of(described.state, described.cause, described.first_failure)
     return {"state": described.state.name, **({} if code is None else {"exit_code": code})}

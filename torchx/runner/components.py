@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from torchx.discovery.call.arguments import parse_arguments
 from torchx.discovery.call.build import build_app
 from torchx.discovery.find.finder import find_component
 from torchx.errors import UsageError
+from torchx.json_limits import Data
 from torchx.specs.app import AppDef
 
 
-def build(name: str, args: list[str] | Mapping[str, Any], defaults: Mapping[str, str] | None) -> AppDef:
+def build(name: str, args: list[str] | Data, defaults: Mapping[str, str] | None) -> AppDef:
     """Finds a component and calls it.
 
     Args:

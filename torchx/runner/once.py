@@ -13,7 +13,7 @@ import hmac
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx import settings
 from torchx.errors import StateError, UsageError
-from torchx.json_limits import load_json
+from torchx.json_limits import Data, Object, load_json
 from torchx.machine import files, locks
 from torchx.masking import mask_arguments, mask_text
 from torchx.scheduling.notes import as_note
@@ -87,7 +87,7 @@ class _Entry:
     key: str = ""
 
     @classmethod
-    def of(cls, parts: Mapping[str, Any], key: bytes) -> _Entry:
+    def of(cls, parts: Data, key: bytes) -> _Entry:
         salt = os.urandom(16).hex()
         shown = {part: [_digest(key, salt, value), _shown(part, value)] for part, value in parts.items()}
         return cls(salt, datetime.now(timezone.utc).isoformat(), shown, key=_digest(key, salt, None))
@@ -96,7 +96,7 @@ class _Entry:
         """Returns True if this key made the digests; an older version used none."""
         return self.key == _digest(key, self.salt, None)
 
-    def changes(self, parts: Mapping[str, Any], key: bytes) -> list[_Change]:
+    def changes(self, parts: Data, key: bytes) -> list[_Change]:
         """Returns the parts that differ from those of this entry."""
         now = {part: _digest(key, self.salt, value) for part, value in parts.items()}
         names = dict.fromkeys([*self.parts, *now])
@@ -119,10 +119,10 @@ class _Change(NamedTuple):
     now: str | None
 
 
-def _parts(info: AppDryRunInfo[Any]) -> dict[str, Any]:
+def _parts(info: AppDryRunInfo[Any]) -> Object:
     """Returns the parts of a request that differ if anything else is given for it."""
     assert info.app is not None
-    parts: dict[str, Any] = {f"run option {key}": value for key, value in info.cfg.items()}
+    parts: Object = {f"run option {key}": value for key, value in info.cfg.items()}
     parts |= _parts_of_app(info.app, info.scheduler or "")
     for role in info.app.roles:  # with the values of secrets
         name = f"role {role.name}: variable"
@@ -132,10 +132,10 @@ def _parts(info: AppDryRunInfo[Any]) -> dict[str, Any]:
     return {part: value for part, value in parts.items() if value is not None}
 
 
-def _parts_of_app(app: AppDef, scheduler: str) -> dict[str, Any]:
+def _parts_of_app(app: AppDef, scheduler: str) -> Object:
     """Returns the parts of an application without its variables; empty ones are equal to absent ones."""
     data = app_to_dict(app, strict=False)
-    parts: dict[str, Any] = {"scheduler": scheduler}
+    parts: Object = {"scheduler": scheduler}
     for role in data["roles"]:
         name, resource = f"role {role.pop('name')}", role.pop("resource") or {}
         parts |= {f"{name}: {key}": value for key, value in {**role, **resource}.items() if key != "env"}
@@ -284,7 +284,7 @@ def _existing(runner: Applications, info: AppDryRunInfo[Any], name: str, entry: 
 
 
 def _check(
-    runner: Applications, entry: _Entry | None, handle: str, parts: Mapping[str, Any], key: bytes, name: str
+    runner: Applications, entry: _Entry | None, handle: str, parts: Data, key: bytes, name: str
 ) -> None:
     """Checks that the application of a name has the same arguments.
 
@@ -309,7 +309,7 @@ def _check(
 
 
 def _recorded_differences(
-    handle: str, described: DescribeAppResponse, parts: Mapping[str, Any], key: bytes
+    handle: str, described: DescribeAppResponse, parts: Data, key: bytes
 ) -> list[_Change]:
     app = AppDef(described.name, described.roles)
     before = _parts_of_app(app, parse_app_handle(handle).scheduler_backend)

@@ -25,6 +25,7 @@ from torchx.sweeps.submission import Request, Submitted, submit
 if TYPE_CHECKING:
     from torchx.config import Config
     from torchx.discovery.model import Component
+    from torchx.json_limits import Data
     from torchx.specs.run_options import RunOptions
     from torchx.specs.workspace import Workspace
 
@@ -37,8 +38,8 @@ def applications(
     rows: Sequence[Row],
     argv: Sequence[str] = (),
     *,
-    named: Mapping[str, Any] | None = None,
-    section: Mapping[str, Any] | None = None,
+    named: Data | None = None,
+    section: Data | None = None,
     finish: Callable[[AppDef], AppDef] = lambda app: app,
 ) -> list[tuple[Row, AppDef]]:
     """Returns the application of each run.
@@ -81,7 +82,7 @@ def applications(
 
 
 def _check_overlap(
-    component: Component, names: Iterable[str], argv: Sequence[str], named: Mapping[str, Any] | None
+    component: Component, names: Iterable[str], argv: Sequence[str], named: Data | None
 ) -> None:
     given = {*(named or {})}
     with suppress(UsageError):  # reported with the arguments of the first run
@@ -183,9 +184,9 @@ class Host(Protocol):
 def sweep(
     runner: Host,
     component: str,
-    parameters: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]],
+    parameters: Mapping[str, Iterable[Any]] | Iterable[Data],
     scheduler: str,
-    component_args: Sequence[str] | Mapping[str, Any],
+    component_args: Sequence[str] | Data,
     cfg: RunOptions,
     workspace: str | Workspace | None,
     at_once: int | None,

@@ -15,9 +15,10 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from torchx.errors import StateError, TorchxError
+from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.machine.outage import Outage
 from torchx.notifications.store import END, STALL, Store
@@ -126,7 +127,7 @@ def _wait(store: Store, handle: str) -> DescribeAppResponse | None:
             pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def payload_of(handle: str, ended: DescribeAppResponse, message: str = "") -> dict[str, Any]:
+def payload_of(handle: str, ended: DescribeAppResponse, message: str = "") -> Object:
     """Returns the content of a notification about an application of any engine.
 
     Args:

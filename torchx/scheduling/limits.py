@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from torchx import settings
 from torchx.errors import RunOptionError
+from torchx.json_limits import Data
 from torchx.scheduling.stalls import parse_duration
 
 TIME_LIMIT, PREEMPTED, NODE = "time-limit", "preempted", "node"
@@ -49,7 +50,7 @@ class LimitRule(NamedTuple):
     checkpoint_dir: str = ""
 
     @classmethod
-    def of(cls, cfg: Mapping[str, Any]) -> LimitRule:
+    def of(cls, cfg: Data) -> LimitRule:
         """Returns the rule of run options.
 
         Raises:

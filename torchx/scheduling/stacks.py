@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from torchx.json_limits import load_json
+from torchx.json_limits import Data, Object, load_json
 
 MAIN, CHILD, LAUNCHER = "main", "child", "launcher"
 """Kinds of processes: a rank, or the program of a replica without ranks; its children; its ancestors."""
@@ -151,7 +151,7 @@ class AppStacks:
         order = list(counts)
         return sorted(groups, key=lambda g: (order.index(g.processes[0].kind), len(g.processes)))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Object:
         """Returns plain data for ``json``; each group lists its processes by their position."""
         position = {id(process): n for n, process in enumerate(self.processes)}
         processes = []
@@ -173,7 +173,7 @@ class AppStacks:
         return {"processes": processes, "groups": groups, "notes": list(self.notes)}
 
 
-def _thread_json(thread: ThreadStack) -> dict[str, Any]:
+def _thread_json(thread: ThreadStack) -> Object:
     frames = [{"function": f.function, "file": f.file, "line": f.line or None} for f in thread.frames]
     return {
         "name": thread.name,
@@ -213,7 +213,7 @@ def parse_stacks(text: str, role: str = "", replica: int = 0) -> AppStacks:
         raise ValueError(f"not an answer with stacks: {error!r}") from None
 
 
-def _parsed(data: Mapping[str, Any], role: str, replica: int) -> AppStacks:
+def _parsed(data: Data, role: str, replica: int) -> AppStacks:
     entries = data["processes"]
     kinds = _kinds(entries)
     processes = []
@@ -241,7 +241,7 @@ def _parsed(data: Mapping[str, Any], role: str, replica: int) -> AppStacks:
     return AppStacks(tuple(processes))
 
 
-def _kinds(entries: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+def _kinds(entries: Sequence[Data]) -> dict[int, str]:
     """Returns the kind of each process, by pid."""
     by_pid = {int(entry["pid"]): entry for entry in entries}
     parents = {int(entry["parent"]) for entry in entries}
@@ -264,12 +264,12 @@ def _kinds(entries: Sequence[Mapping[str, Any]]) -> dict[int, str]:
     return kinds
 
 
-def _threads(entries: Iterable[Mapping[str, Any]]) -> tuple[ThreadStack, ...]:
+def _threads(entries: Iterable[Data]) -> tuple[ThreadStack, ...]:
     """Returns threads, the main thread first, without those of this project."""
     threads = (thread for thread in map(_thread, entries) if thread.name != _OWN)
     return tuple(sorted(threads, key=lambda thread: thread.name != "MainThread"))
 
 
-def _thread(data: Mapping[str, Any]) -> ThreadStack:
+def _thread(data: Data) -> ThreadStack:
     frames = tuple(Frame(str(f[0]), str(f[1]), int(f[2]), str(f[3])) for f in data["frames"])
     return ThreadStack(str(data["name"]), frames, str(data["wait"]), bool(data["active"]), bool(data["gil"]))

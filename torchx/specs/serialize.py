@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from types import NoneType
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.json_limits import Data, Object
 from torchx.json_shape import ANY_KEY, REQUIRED, Shape
 from torchx.masking import MASK, SecretValue
 from torchx.specs.app import AppDef, RetryPolicy, Role
@@ -71,7 +71,7 @@ SHAPE: Shape = {
 """The shape of the data of :func:`app_to_dict`."""
 
 
-def app_to_dict(app: AppDef, strict: bool = True) -> dict[str, Any]:
+def app_to_dict(app: AppDef, strict: bool = True) -> Object:
     """Returns an application as plain data: mappings with text keys, lists, texts, numbers, None.
 
     A tuple in metadata, capabilities or tags becomes ``{"!tuple": [...]}``, a mapping with other keys
@@ -97,7 +97,7 @@ def app_to_dict(app: AppDef, strict: bool = True) -> dict[str, Any]:
     }
 
 
-def app_from_dict(data: Mapping[str, Any]) -> AppDef:
+def app_from_dict(data: Data) -> AppDef:
     """Restores an application from the data of :func:`app_to_dict`.
 
     Missing fields get their defaults and unknown ones are ignored, so that data of other versions can be
@@ -113,7 +113,7 @@ def app_from_dict(data: Mapping[str, Any]) -> AppDef:
         raise UsageError(f"the data is not an application: {type(e).__name__}: {e}") from e
 
 
-def _role_to_dict(role: Role, strict: bool) -> dict[str, Any]:
+def _role_to_dict(role: Role, strict: bool) -> Object:
     if role.overrides and strict:
         raise UsageError(f"role `{role.name}` has unresolved overrides: {', '.join(role.overrides)}")
     where = f"role `{role.name}`"
@@ -142,7 +142,7 @@ def _role_to_dict(role: Role, strict: bool) -> dict[str, Any]:
     }
 
 
-def _role_from_dict(data: Mapping[str, Any]) -> Role:
+def _role_from_dict(data: Data) -> Role:
     plain = ("min_replicas", "entrypoint", "num_replicas", "max_retries")
     role = Role(data["name"], data["image"], **{name: data[name] for name in plain if name in data})
     role.args = list(data.get("args", ()))
@@ -158,7 +158,7 @@ def _role_from_dict(data: Mapping[str, Any]) -> Role:
     return role
 
 
-def _resource(data: Mapping[str, Any]) -> Resource:
+def _resource(data: Data) -> Resource:
     return Resource(
         cpu=data["cpu"],
         gpu=data["gpu"],
@@ -169,7 +169,7 @@ def _resource(data: Mapping[str, Any]) -> Resource:
     )
 
 
-def _mount(data: Mapping[str, Any]) -> Mount:
+def _mount(data: Data) -> Mount:
     return _MOUNTS[data["type"]](**{key: value for key, value in data.items() if key != "type"})
 
 

@@ -7,9 +7,8 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
 
-from torchx.json_limits import load_json
+from torchx.json_limits import Object, load_json
 from torchx.specs.status import (
     NONE,
     AppState,
@@ -81,7 +80,7 @@ def as_text(status: AppStatus, filter_roles: Sequence[str] | None) -> str:
     return "AppStatus:\n" + "".join(f"    {name}: {value}\n" for name, value in rows)
 
 
-def as_json(status: AppStatus, filter_roles: Sequence[str] | None) -> dict[str, Any]:
+def as_json(status: AppStatus, filter_roles: Sequence[str] | None) -> Object:
     """Returns the status as plain data."""
     failure = status.first_failure
     return {
@@ -138,7 +137,7 @@ def _time(value: object) -> str:
     return when.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def replica_json(replica: ReplicaStatus) -> dict[str, Any]:
+def replica_json(replica: ReplicaStatus) -> Object:
     """Returns the status of a replica as plain data."""
     return {
         "id": replica.id,
@@ -157,7 +156,7 @@ def replica_json(replica: ReplicaStatus) -> dict[str, Any]:
     }
 
 
-def _attempt_json(attempt: AttemptStatus) -> dict[str, Any]:
+def _attempt_json(attempt: AttemptStatus) -> Object:
     return {
         "number": attempt.number,
         "state": attempt.state.name,
@@ -170,7 +169,7 @@ def _attempt_json(attempt: AttemptStatus) -> dict[str, Any]:
     }
 
 
-def _times_json(started_at: datetime | None, ended_at: datetime | None) -> dict[str, Any]:
+def _times_json(started_at: datetime | None, ended_at: datetime | None) -> Object:
     duration = None if started_at is None or ended_at is None else ended_at - started_at
     return {
         "started_at": _iso(started_at),

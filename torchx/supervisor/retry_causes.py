@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from torchx.json_limits import Data, Object
 from torchx.machine import files
 from torchx.scheduling.retry_rules import LONGEST_TAIL, Failure, RetryRules, lines_of
 from torchx.supervisor.policy import COUNTED, NEVER, Gang
@@ -21,14 +20,14 @@ class RetryCauses:
         gang: the rules of the job.
     """
 
-    def __init__(self, cfg: Mapping[str, Any], gang: Gang) -> None:
+    def __init__(self, cfg: Data, gang: Gang) -> None:
         self._gang = gang
         try:
             self._rules = RetryRules.of(cfg)
         except ValueError:  # written by another version
             self._rules = RetryRules()
 
-    def verdict(self, running: Running, facts: dict[str, Any]) -> str:
+    def verdict(self, running: Running, facts: Object) -> str:
         """Returns the verdict on a failure; adds the reason against a retry to its facts.
 
         Args:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import resource
 import time
-from typing import Any
 
 from torchx import settings
 from torchx.jobs.events import Clock
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
 from torchx.jobs.usage import Row
+from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.machine.marks import environment_of
 from torchx.machine.processes import Entry, read_proc, table
@@ -166,7 +166,7 @@ class Sampler:
         if not self._sampled:  # a pass would delay further starts
             self._next = min(now + FIRST_AFTER, self._first_by)
 
-    def ended(self, running: Running, usage: resource.struct_rusage | None) -> dict[str, Any]:
+    def ended(self, running: Running, usage: resource.struct_rusage | None) -> Object:
         """Returns the facts about an ended attempt for its event.
 
         Args:

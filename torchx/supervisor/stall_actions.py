@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torchx.end_causes import EndCause, Reason
+from torchx.json_limits import Data
 from torchx.machine import files, processes
 from torchx.machine.processes import Process
 from torchx.scheduling.stalls import StallRule, brief
@@ -167,7 +168,7 @@ def start_logged(argv: Sequence[str], log: Path) -> Process | None:
     return None
 
 
-def rule_of(cfg: Mapping[str, Any]) -> StallRule | None:
+def rule_of(cfg: Data) -> StallRule | None:
     """Returns the rule in recorded run options; None without one, or if they are damaged."""
     try:
         return StallRule.of(cfg)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from torchx.end_causes import EndCause, Reason
 from torchx.jobs.record import JobRecord
 from torchx.jobs.recovery import describe_survivors
+from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.supervisor.policy import COUNTED, Gang
 from torchx.supervisor.replicas import Running, decode_status
@@ -23,7 +23,7 @@ def facts_of_end(
     stopped: str,
     forced: Reason | None,
     kill_reason: Callable[[], Reason],
-) -> dict[str, Any]:
+) -> Object:
     """Returns the data of the event of a replica's end.
 
     Args:
@@ -33,7 +33,7 @@ def facts_of_end(
         forced: why it was ended as a failed one; None if it was not.
         kill_reason: returns the reason of a KILL.
     """
-    facts: dict[str, Any] = {}
+    facts: Object = {}
     reason: Reason | None = None
     if status is None:
         reason = Reason(describe_survivors({running.process}))
@@ -56,7 +56,7 @@ def facts_of_end(
     return facts
 
 
-def facts_while_needed(facts: dict[str, Any]) -> dict[str, Any]:
+def facts_while_needed(facts: Object) -> Object:
     """Returns the data of the end of a service that was needed."""
     if facts.get("code") == 0:
         facts = {**facts, "cause": EndCause.SERVICE_ENDED.value}
@@ -76,7 +76,7 @@ class Verdicts:
         # loaded now: torchx may be upgraded while the job runs
         self._causes = retry_causes.RetryCauses(record.cfg, gang) if retried else None
 
-    def of(self, running: Running, facts: dict[str, Any], expected: bool) -> str:
+    def of(self, running: Running, facts: Object, expected: bool) -> str:
         """Returns the verdict on the end of a replica; adds the reason against a retry to its facts.
 
         Args:

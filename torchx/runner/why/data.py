@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx.lazy import lazy_imports
 from torchx.runner.why.explain import LONGEST_LINE, replicas_of, short
@@ -14,6 +14,7 @@ with lazy_imports:
     import json
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Object
     from torchx.runner.why.explain import Difference, Explanation
     from torchx.scheduling.usage import AppUsage
     from torchx.specs.status import AppStatus
@@ -28,7 +29,7 @@ _VALUE = 120
 """Maximum characters of a name or a value."""
 
 
-def as_data(made: Explanation) -> dict[str, Any]:
+def as_data(made: Explanation) -> Object:
     """Returns an explanation as plain data of at most :data:`LARGEST` bytes of JSON."""
     status = made.status
     scheduler, _, app_id = parse_app_handle(made.handle)
@@ -73,7 +74,7 @@ def _counts(status: AppStatus) -> dict[str, int]:
     return {state: states.count(state) for state in sorted(set(states))}
 
 
-def _failure(made: Explanation) -> dict[str, Any] | None:
+def _failure(made: Explanation) -> Object | None:
     status, first = made.status, made.status.first_failure
     if first is None:
         return None
@@ -92,7 +93,7 @@ def _failure(made: Explanation) -> dict[str, Any] | None:
     }
 
 
-def _usage(usage: AppUsage | None) -> dict[str, Any] | None:
+def _usage(usage: AppUsage | None) -> Object | None:
     if usage is None or (total := usage.total) is None:
         return None
     largest, requested = usage.largest, usage.replicas[0].requested
@@ -116,7 +117,7 @@ def _difference(each: Difference) -> dict[str, str | None]:
     return dict(zip(("part", "before", "now"), (short(each.part, _VALUE), *values), strict=True))
 
 
-def _limited(data: dict[str, Any]) -> dict[str, Any]:
+def _limited(data: Object) -> Object:
     """Removes the least important lines and differences until the data is small enough."""
     for key, kept in (("lines", 4), ("differences", 3), ("lines", 1), ("differences", 0)):
         while len(data[key]) > kept and _is_large(data):
@@ -133,7 +134,7 @@ def _limited(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-def _is_large(data: dict[str, Any]) -> bool:
+def _is_large(data: Object) -> bool:
     return len(json.dumps(data, indent=2)) > LARGEST
 
 
