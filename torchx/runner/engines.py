@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.scheduling.base import (
+    AnyScheduler,
     Diagnoses,
     Executes,
     ForwardsPorts,
     KeepsProvenance,
     ListAppResponse,
     Prunes,
-    Scheduler,
     Selects,
 )
 from torchx.scheduling.query import AppQuery, Pruned
@@ -47,7 +47,7 @@ LONGEST_NAME = 200
 """Maximum characters of an id in the name of a folder; the end of an id is kept, since it is unique."""
 
 
-def _deleting(engine: Scheduler[Any]) -> Callable[..., Iterator[Pruned]]:
+def _deleting(engine: AnyScheduler) -> Callable[..., Iterator[Pruned]]:
     """Returns the substitute for the ability `Prunes`."""
 
     def prune(app_ids: Iterable[str], *, dryrun: bool) -> Iterator[Pruned]:
@@ -59,7 +59,7 @@ def _deleting(engine: Scheduler[Any]) -> Callable[..., Iterator[Pruned]]:
     return prune
 
 
-def _place(scheduler: Scheduler[Any], app_id: str) -> str:
+def _place(scheduler: AnyScheduler, app_id: str) -> str:
     """Returns the path of an application's files in a folder of the state home."""
     return f"{paths.file_name(scheduler.backend)}/{paths.file_name(app_id)[-LONGEST_NAME:]}"
 
@@ -89,7 +89,7 @@ class Engines:
         self._name = name
         self._factories = scheduler_factories
         self._scheduler_params = dict(scheduler_params or {})
-        self._schedulers: dict[str, Scheduler[Any]] = {}
+        self._schedulers: dict[str, AnyScheduler] = {}
         self._making = threading.Lock()
         self._apps: dict[
             str, AppDef
@@ -288,7 +288,7 @@ class Engines:
             self._factories = torchx_schedulers.get_scheduler_factories()
         return self._factories
 
-    def scheduler(self, name: str) -> Scheduler[Any]:
+    def scheduler(self, name: str) -> AnyScheduler:
         """Returns the scheduler of a name; all calls return the same object.
 
         Raises:
@@ -304,7 +304,7 @@ class Engines:
 
     _scheduler = scheduler  # the name that derived runners of other packages call
 
-    def scheduler_of(self, app_handle: str) -> Scheduler[Any]:
+    def scheduler_of(self, app_handle: str) -> AnyScheduler:
         """Returns the scheduler of an application.
 
         Raises:
@@ -313,7 +313,7 @@ class Engines:
         """
         return self._of(app_handle)[0]
 
-    def _make(self, name: str) -> Scheduler[Any]:
+    def _make(self, name: str) -> AnyScheduler:
         if name == SWEEPS and name not in (self._factories or ()):
             return sweep_scheduler.SweepScheduler(self._name, self.scheduler)
         if self._factories is None:
@@ -344,7 +344,7 @@ class Engines:
             session=self._name,
         )
 
-    def _of(self, app_handle: str) -> tuple[Scheduler[Any], str]:
+    def _of(self, app_handle: str) -> tuple[AnyScheduler, str]:
         backend, _, app_id = parse_app_handle(app_handle)
         return self.scheduler(backend), app_id
 

@@ -9,11 +9,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from torchx.errors import TorchxError, UsageError
 from torchx.machine import threads
-from torchx.scheduling.base import Scheduler
+from torchx.scheduling.base import AnyScheduler, Scheduler
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx.specs.app import Role
 
@@ -47,7 +46,7 @@ def wanted_replicas(roles: Iterable[Role], query: LogQuery) -> list[tuple[str, i
 
 
 def merged(
-    scheduler: Scheduler[Any], app_id: str, roles: Iterable[Role], query: LogQuery
+    scheduler: AnyScheduler, app_id: str, roles: Iterable[Role], query: LogQuery
 ) -> Iterator[LogChunk]:
     """Yields the lines of a query, one chunk for each line.
 
@@ -65,7 +64,7 @@ def merged(
     return iter(deque(chunks, maxlen=query.tail))
 
 
-def _reconciling(scheduler: Scheduler[Any], app_id: str, chunks: Iterator[LogChunk]) -> Iterator[LogChunk]:
+def _reconciling(scheduler: AnyScheduler, app_id: str, chunks: Iterator[LogChunk]) -> Iterator[LogChunk]:
     """Yields chunks, and calls ``reconcile`` of the scheduler in the background."""
     stop = threading.Event()
 
@@ -81,7 +80,7 @@ def _reconciling(scheduler: Scheduler[Any], app_id: str, chunks: Iterator[LogChu
         stop.set()
 
 
-def _one(scheduler: Scheduler[Any], app_id: str, role: str, k: int, query: LogQuery) -> Iterator[LogChunk]:
+def _one(scheduler: AnyScheduler, app_id: str, role: str, k: int, query: LogQuery) -> Iterator[LogChunk]:
     lines = scheduler.log_iter(
         app_id,
         role,
@@ -97,7 +96,7 @@ def _one(scheduler: Scheduler[Any], app_id: str, role: str, k: int, query: LogQu
 
 
 def _together(
-    scheduler: Scheduler[Any], app_id: str, replicas: list[tuple[str, int]], query: LogQuery
+    scheduler: AnyScheduler, app_id: str, replicas: list[tuple[str, int]], query: LogQuery
 ) -> Iterator[LogChunk]:
     """Reads all replicas concurrently, one thread each, until all have ended."""
     found: queue.Queue[LogChunk | BaseException | None] = queue.Queue(_CROWD)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from torchx.errors import StateError, TorchxError, UsageError
 from torchx.jobs.paths import Home, state_home, user_home
@@ -13,7 +13,7 @@ from torchx.lazy import lazy_imports
 from torchx.machine import locks
 from torchx.notifications.plan import Notify
 from torchx.notifications.store import END, PLANNED, STALL, Delivery, Store, due_kind
-from torchx.scheduling.base import Scheduler
+from torchx.scheduling.base import AnyScheduler
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import AppState, is_terminal
 from torchx.supervisor import process
@@ -33,7 +33,7 @@ class Source(Protocol):
     def _notifications_folder(self, app_handle: str) -> Path:
         """Returns the folder of an application's notifications, which may not exist."""
 
-    def scheduler_of(self, app_handle: str) -> Scheduler[Any]:
+    def scheduler_of(self, app_handle: str) -> AnyScheduler:
         """Returns the scheduler of an application."""
 
 

@@ -18,7 +18,7 @@ from torchx.machine import files, threads, trees
 from torchx.masking import mask_text
 from torchx.provenance.model import Provenance, Source
 from torchx.provenance.repository import is_commit
-from torchx.scheduling.base import KeepsProvenance, Scheduler
+from torchx.scheduling.base import AnyScheduler, KeepsProvenance
 
 with lazy_imports:
     from torchx.provenance import launch, restore, store
@@ -38,7 +38,7 @@ class Holder(Protocol):
     def _provenance_folder(self, app_handle: str) -> Path | None:
         """Returns the folder of an application's provenance, which may not exist; None if it is unknown."""
 
-    def scheduler_of(self, app_handle: str) -> Scheduler[Any]:
+    def scheduler_of(self, app_handle: str) -> AnyScheduler:
         """Returns the scheduler of an application."""
 
 

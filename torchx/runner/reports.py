@@ -10,12 +10,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Protocol
 
 from torchx.errors import TorchxError
 from torchx.machine.outage import Outage
 from torchx.runner.changes import changes
-from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Measures, Reports, Scheduler
+from torchx.scheduling.base import (
+    AnyScheduler,
+    DescribeAppResponse,
+    ListAppResponse,
+    Measures,
+    Reports,
+)
 from torchx.scheduling.events import AppEvent
 from torchx.scheduling.pace import pause_after, sharing
 from torchx.scheduling.query import AppQuery
@@ -62,10 +68,10 @@ class EventQuery:
 class Source(Protocol):
     """The methods of a runner that events are read with."""
 
-    def scheduler_of(self, app_handle: str) -> Scheduler[Any]:
+    def scheduler_of(self, app_handle: str) -> AnyScheduler:
         """Returns the scheduler of an application."""
 
-    def scheduler(self, name: str) -> Scheduler[Any]:
+    def scheduler(self, name: str) -> AnyScheduler:
         """Returns the scheduler of a name."""
 
     def description(self, app_handle: str, *, brief: bool = False) -> DescribeAppResponse | None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import partial
-from typing import Any
 
 from torchx.errors import StateError, UsageError
-from torchx.scheduling.base import DescribeAppResponse, Executes, Scheduler, TakesStacks
+from torchx.scheduling.base import AnyScheduler, DescribeAppResponse, Executes, TakesStacks
 from torchx.scheduling.stack_exec import take_in_replicas
 from torchx.scheduling.stack_program import arguments
 from torchx.scheduling.stacks import AppStacks
@@ -15,7 +14,7 @@ from torchx.specs.status import AppState, is_terminal
 
 
 def take(
-    scheduler: Scheduler[Any],
+    scheduler: AnyScheduler,
     described: DescribeAppResponse,
     replicas: Collection[str] | None,
     ranks: Collection[int] | None,

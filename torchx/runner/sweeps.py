@@ -15,7 +15,7 @@ from torchx.errors import UsageError
 from torchx.runner import prepare as runner_prepare
 from torchx.runner import resolve, scripts
 from torchx.schedulers import create_scheduler
-from torchx.scheduling.base import BuildsImages, Scheduler
+from torchx.scheduling.base import AnyScheduler, BuildsImages
 from torchx.specs.app import AppDef, lay_over
 from torchx.specs.handles import make_app_handle
 from torchx.sweeps.parameters import Row, filled, of_data
@@ -105,7 +105,7 @@ def _of_run(error: UsageError, row: Row) -> UsageError:
 
 
 def submit_sweep(
-    engine: Scheduler[Any],
+    engine: AnyScheduler,
     runs: Sequence[tuple[Row, AppDef]],
     *,
     session: str,
@@ -177,7 +177,7 @@ class Host(Protocol):
     _name: str
     _component_defaults: dict[str, dict[str, str]]
 
-    def scheduler(self, name: str) -> Scheduler[Any]:
+    def scheduler(self, name: str) -> AnyScheduler:
         """Returns the scheduler of a name."""
 
 
@@ -212,7 +212,7 @@ def sweep(
     return handle
 
 
-def _build_images(engine: Scheduler[Any], runs: Sequence[tuple[Row, AppDef]], cfg: RunOptions) -> None:
+def _build_images(engine: AnyScheduler, runs: Sequence[tuple[Row, AppDef]], cfg: RunOptions) -> None:
     """Builds the image of each workspace once, and uses it for all runs."""
     assert isinstance(engine, BuildsImages)
     images: dict[str, tuple[str, Workspace | None]] = {}

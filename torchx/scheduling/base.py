@@ -294,6 +294,10 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         return honours and (requested or not self.workspaces_on_request)
 
 
+AnyScheduler = Scheduler[Any]
+"""A scheduler, whatever the type of its requests is."""
+
+
 def replica_variables(role: str, replica: int | str, count: int) -> dict[str, str]:
     """Returns the variables that name a replica: its role, its id within the role, their number."""
     return {

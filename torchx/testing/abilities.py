@@ -5,13 +5,12 @@ from __future__ import annotations
 import io
 import os
 import time
-from typing import Any
 
 import pytest
 
 from torchx.errors import StateError, UsageError
 from torchx.exit_codes import PREFLIGHT_FAILED, PREFLIGHT_MARK
-from torchx.scheduling.base import Executes, Kills, LogChunks, Scheduler, Waits
+from torchx.scheduling.base import AnyScheduler, Executes, Kills, LogChunks, Waits
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.streams import Streams
 from torchx.specs.app_metadata import after, service
@@ -24,7 +23,7 @@ from torchx.testing.waiting import WaitingConformance
 class AbilityConformance(WaitingConformance):
     """Tests of the optional protocols, except those declared as lacking; see :class:`Harness`."""
 
-    def test_waiting_ends_with_the_application(self, scheduler: Scheduler[Any]) -> None:
+    def test_waiting_ends_with_the_application(self, scheduler: AnyScheduler) -> None:
         if self.without(scheduler, Ability.WAITS):
             return
         assert isinstance(scheduler, Waits)
@@ -40,7 +39,7 @@ class AbilityConformance(WaitingConformance):
         assert status.state is AppState.CANCELLED
         assert scheduler.wait(app_id) is True, "an ended application needs no waiting"
 
-    def test_kill_gives_no_time(self, scheduler: Scheduler[Any]) -> None:
+    def test_kill_gives_no_time(self, scheduler: AnyScheduler) -> None:
         if self.without(scheduler, Ability.KILLS):
             return
         assert isinstance(scheduler, Kills)
@@ -50,7 +49,7 @@ class AbilityConformance(WaitingConformance):
         assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
         scheduler.kill(app_id)
 
-    def test_all_logs_come_as_one_stream(self, scheduler: Scheduler[Any]) -> None:
+    def test_all_logs_come_as_one_stream(self, scheduler: AnyScheduler) -> None:
         if self.without(scheduler, Ability.LOG_CHUNKS):
             return
         assert isinstance(scheduler, LogChunks)
@@ -65,7 +64,7 @@ class AbilityConformance(WaitingConformance):
         # a line of one replica may reach a follower after a later line of another
         assert [c.time for c in complete] == sorted(c.time for c in complete)
 
-    def test_a_part_of_the_logs_can_be_requested(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_part_of_the_logs_can_be_requested(self, scheduler: AnyScheduler) -> None:
         if self.without(scheduler, Ability.LOG_CHUNKS):
             return
         assert isinstance(scheduler, LogChunks)
@@ -89,7 +88,7 @@ class AbilityConformance(WaitingConformance):
         assert read(LogQuery({"a": frozenset([0])}, tail=2)) == [("a", 0, b"9\n10\n")]
         assert read(LogQuery({"a": frozenset([0])}, regex="^1")) == [("a", 0, b"1\n10\n")]
 
-    def test_a_program_runs_in_a_replica(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_program_runs_in_a_replica(self, scheduler: AnyScheduler) -> None:
         if self.without(scheduler, Ability.EXECUTES):
             return
         assert isinstance(scheduler, Executes)
@@ -127,7 +126,7 @@ class AbilityConformance(WaitingConformance):
         with pytest.raises(StateError, match="not running"):
             run("true")
 
-    def test_a_failed_check_ends_the_attempt_before_the_program(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_failed_check_ends_the_attempt_before_the_program(self, scheduler: AnyScheduler) -> None:
         if "preflight" not in scheduler.run_opts():
             return
         named = f'cmd:sh -c \'test "{NAMED}" = "worker/0 worker 0 1"\''
@@ -149,7 +148,7 @@ class AbilityConformance(WaitingConformance):
             if status.roles:  # the program is on record, without the checks
                 assert status.roles[0].entrypoint == "sh"
 
-    def test_the_hosts_of_a_role_are_known_or_rejected(self, scheduler: Scheduler[Any]) -> None:
+    def test_the_hosts_of_a_role_are_known_or_rejected(self, scheduler: AnyScheduler) -> None:
         macro = f"{macros.hosts('a-b')} {macros.hosts('client')}"
         others = self.role("true", name="a-b", num_replicas=2)
         client = self.role(f'echo "{macro}"; echo "$TORCHX_HOSTS_A_B $TORCHX_HOSTS_CLIENT"', name="client")
@@ -167,7 +166,7 @@ class AbilityConformance(WaitingConformance):
         assert len(hosts.split(",")) == 2, "a host for each replica"
         assert own and "," not in own
 
-    def test_services_run_or_are_rejected(self, scheduler: Scheduler[Any]) -> None:
+    def test_services_run_or_are_rejected(self, scheduler: AnyScheduler) -> None:
         trainer = self.role("true", name="trainer")
         for role in (
             service(self.role("true", name="server")),

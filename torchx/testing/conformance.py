@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from torchx.errors import TorchxError, UsageError
-from torchx.scheduling.base import Glances, ListAppResponse, Scheduler, Selects
+from torchx.scheduling.base import AnyScheduler, Glances, ListAppResponse, Selects
 from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.app_metadata import note_of, set_tags
@@ -37,23 +37,23 @@ from torchx.testing.logs import UNKNOWN_APP, LogConformance
 from torchx.testing.retries import RetryConformance
 
 
-def describe_state(factory: Callable[[], Scheduler[Any]], app_id: str) -> str:
+def describe_state(factory: Callable[[], AnyScheduler], app_id: str) -> str:
     """Returns the name of an application's state; called in another process."""
     status = factory().describe(app_id)
     return "not known" if status is None else status.state.name
 
 
-def cancel(factory: Callable[[], Scheduler[Any]], app_id: str) -> None:
+def cancel(factory: Callable[[], AnyScheduler], app_id: str) -> None:
     """Cancels an application; called in another process."""
     factory().cancel(app_id)
 
 
-def submit(factory: Callable[[], Scheduler[Any]], app: AppDef, cfg: dict[str, CfgVal]) -> str:
+def submit(factory: Callable[[], AnyScheduler], app: AppDef, cfg: dict[str, CfgVal]) -> str:
     """Submits an application; called in another process, which then ends."""
     return factory().submit(app, cfg)
 
 
-def log_of(factory: Callable[[], Scheduler[Any]], app_id: str) -> list[str]:
+def log_of(factory: Callable[[], AnyScheduler], app_id: str) -> list[str]:
     """Returns the log of the first worker; called in another process."""
     return list(factory().log_iter(app_id, "worker", 0))
 
@@ -66,7 +66,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
 
     # --- life cycle ------------------------------------------------------------------------------
 
-    def test_an_application_runs_and_succeeds(self, scheduler: Scheduler[Any]) -> None:
+    def test_an_application_runs_and_succeeds(self, scheduler: AnyScheduler) -> None:
         app_id = self.submit(scheduler, "true")
         assert scheduler.exists(app_id)
         status = self.until_ended(scheduler, app_id)
@@ -75,14 +75,14 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         (replica,) = status.roles_statuses[0].replicas
         assert (replica.role, replica.id, replica.state) == ("worker", 0, AppState.SUCCEEDED)
 
-    def test_it_is_visible_while_it_runs(self, scheduler: Scheduler[Any]) -> None:
+    def test_it_is_visible_while_it_runs(self, scheduler: AnyScheduler) -> None:
         app_id = self.submit(scheduler, "sleep 600")
         status = self.until_state(scheduler, app_id, AppState.RUNNING)
         assert not is_terminal(status.state)
         (replica,) = status.roles_statuses[0].replicas
         assert replica.state is AppState.RUNNING
 
-    def test_it_is_listed_once_until_its_deletion(self, scheduler: Scheduler[Any]) -> None:
+    def test_it_is_listed_once_until_its_deletion(self, scheduler: AnyScheduler) -> None:
         def rows() -> list[ListAppResponse]:
             return [row for row in scheduler.list(self.cfg) if row.app_id == app_id]
 
@@ -93,20 +93,20 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         scheduler.delete(app_id)
         assert rows() == []
 
-    def test_times_are_in_order(self, scheduler: Scheduler[Any]) -> None:
+    def test_times_are_in_order(self, scheduler: AnyScheduler) -> None:
         status = self.run(scheduler, "true")
         times = [status.submitted_at, status.started_at, status.ended_at]
         known = [time for time in times if time is not None]
         assert known == sorted(known)
         assert all(time.tzinfo is not None for time in known), "a time without time zone"
 
-    def test_applications_of_one_name_are_separate(self, scheduler: Scheduler[Any]) -> None:
+    def test_applications_of_one_name_are_separate(self, scheduler: AnyScheduler) -> None:
         first, second = self.submit(scheduler, "exit 0"), self.submit(scheduler, "exit 3")
         assert first != second
         assert self.until_ended(scheduler, first).state is AppState.SUCCEEDED
         assert self.until_ended(scheduler, second).state is AppState.FAILED
 
-    def test_queries_change_nothing(self, scheduler: Scheduler[Any]) -> None:
+    def test_queries_change_nothing(self, scheduler: AnyScheduler) -> None:
         ended = self.run(scheduler, "echo out").app_id
         running = self.submit(scheduler, "sleep 600")
         self.until_state(scheduler, running, AppState.RUNNING)
@@ -127,7 +127,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
 
     # --- results ---------------------------------------------------------------------------------
 
-    def test_a_failure_has_its_exit_code(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_failure_has_its_exit_code(self, scheduler: AnyScheduler) -> None:
         status = self.run(scheduler, "exit 3")
         assert status.state is AppState.FAILED
         assert status.first_failure is not None
@@ -137,7 +137,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
             3,
         )
 
-    def test_success_requires_exit_0_of_every_replica(self, scheduler: Scheduler[Any]) -> None:
+    def test_success_requires_exit_0_of_every_replica(self, scheduler: AnyScheduler) -> None:
         good = self.role("true", name="good", num_replicas=2)
         app_id = self.submit(scheduler, self.app(good, self.role("sleep 1; exit 3", name="bad")))
         seen: set[AppState] = set()
@@ -151,13 +151,13 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         assert AppState.FAILED in seen
         assert AppState.SUCCEEDED not in seen
 
-    def test_a_signal_is_reported(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_signal_is_reported(self, scheduler: AnyScheduler) -> None:
         status = self.run(scheduler, "kill -KILL $$$$")  # macros turn two dollar signs into one
         assert status.state is AppState.FAILED
         assert status.first_failure is not None
         assert status.first_failure.result == 128 + 9
 
-    def test_the_first_failure_is_reported(self, scheduler: Scheduler[Any]) -> None:
+    def test_the_first_failure_is_reported(self, scheduler: AnyScheduler) -> None:
         good = self.role("sleep 600", name="good", num_replicas=2)
         bad = self.role('test "$NUMBER" != 1 || exit 4; sleep 600', name="bad", num_replicas=2)
         bad.env["NUMBER"] = macros.replica_id
@@ -170,7 +170,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
             4,
         )
 
-    def test_a_missing_program_is_an_error_with_a_reason(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_missing_program_is_an_error_with_a_reason(self, scheduler: AnyScheduler) -> None:
         app = self.app(self.role("", entrypoint="no-such-program-here"))
         try:
             status = self.run(scheduler, app)
@@ -182,7 +182,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
 
     # --- input of replicas -----------------------------------------------------------------------
 
-    def test_arguments_and_environment_arrive_unchanged(self, scheduler: Scheduler[Any]) -> None:
+    def test_arguments_and_environment_arrive_unchanged(self, scheduler: AnyScheduler) -> None:
         odd = "a b\t'\" \\ * ; | é $$HOME"
         role = self.role('printf "%s\\n" "$1" "$ODD"', env={"ODD": "x=1,y;z 'q' \"w\""})
         role.args += ["sh", odd]
@@ -190,7 +190,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         lines = [line.rstrip("\n") for line in scheduler.log_iter(status.app_id, "worker", 0)]
         assert lines == [odd.replace("$$", "$"), role.env["ODD"]]
 
-    def test_macros_are_replaced_for_each_replica(self, scheduler: Scheduler[Any]) -> None:
+    def test_macros_are_replaced_for_each_replica(self, scheduler: AnyScheduler) -> None:
         script = f"echo {macros.app_id} {macros.replica_id} {NAMED} $${macros.rank0_env}"
         if Ability.ATTEMPT not in self.lacks:
             script += '; test "$TORCHX_ATTEMPT" = 1 || exit 9'
@@ -201,7 +201,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
             named = [f"worker/{replica}", "worker", str(replica), "2"]
             assert line.split()[:6] == [status.app_id, str(replica), *named]
 
-    def test_input_objects_are_not_changed(self, scheduler: Scheduler[Any]) -> None:
+    def test_input_objects_are_not_changed(self, scheduler: AnyScheduler) -> None:
         app = self.app(self.role(f"echo {macros.app_id}", env={"A": macros.replica_id}))
         cfg = dict(self.cfg)
         before = copy.deepcopy((app, cfg))
@@ -209,13 +209,13 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         scheduler.submit_dryrun(app, cfg)
         assert (app, cfg) == before
 
-    def test_a_dry_run_starts_nothing(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_dry_run_starts_nothing(self, scheduler: AnyScheduler) -> None:
         name = self.own_name()
         info = scheduler.submit_dryrun(self.app(self.role("echo dry"), name=name), self.cfg)
         assert "echo dry" in repr(info)
         assert self.listed(scheduler, name) == []
 
-    def test_describe_loses_nothing(self, scheduler: Scheduler[Any]) -> None:
+    def test_describe_loses_nothing(self, scheduler: AnyScheduler) -> None:
         changes: dict[str, Any] = {
             "mounts": [BindMount("/tmp", "/conformance", read_only=True)],  # noqa: S108
             "min_replicas": 1,
@@ -252,7 +252,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
             assert brief is not None
             assert note_of(brief.metadata) == "é, = 'x'"
 
-    def test_a_described_application_can_be_run_again(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_described_application_can_be_run_again(self, scheduler: AnyScheduler) -> None:
         status = self.run(scheduler, self.app(self.role(f"echo again {macros.replica_id}", env={"A": "1"})))
         again = self.run(scheduler, AppDef("conformance", status.roles, status.metadata))
         assert again.app_id != status.app_id
@@ -261,7 +261,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
 
     # --- cancel and delete -----------------------------------------------------------------------
 
-    def test_cancel_ends_it(self, scheduler: Scheduler[Any]) -> None:
+    def test_cancel_ends_it(self, scheduler: AnyScheduler) -> None:
         app_id = self.submit(scheduler, self.app(self.role("sleep 600", num_replicas=2)))
         self.until_state(scheduler, app_id, AppState.RUNNING)
         scheduler.cancel(app_id)
@@ -269,12 +269,12 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         scheduler.cancel(app_id)  # again: nothing happens
         assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
 
-    def test_cancel_does_not_change_an_ended_application(self, scheduler: Scheduler[Any]) -> None:
+    def test_cancel_does_not_change_an_ended_application(self, scheduler: AnyScheduler) -> None:
         status = self.run(scheduler, "true")
         scheduler.cancel(status.app_id)
         assert self.until_ended(scheduler, status.app_id).state is AppState.SUCCEEDED
 
-    def test_delete_leaves_nothing(self, scheduler: Scheduler[Any]) -> None:
+    def test_delete_leaves_nothing(self, scheduler: AnyScheduler) -> None:
         app_id = self.submit(scheduler, "sleep 600")
         self.until_state(scheduler, app_id, AppState.RUNNING)
         scheduler.delete(app_id)
@@ -282,13 +282,13 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         assert scheduler.describe(app_id) is None
         scheduler.delete(app_id)  # again: nothing happens
 
-    def test_an_unknown_application_is_no_error(self, scheduler: Scheduler[Any]) -> None:
+    def test_an_unknown_application_is_no_error(self, scheduler: AnyScheduler) -> None:
         assert scheduler.describe(UNKNOWN_APP) is None
         assert not scheduler.exists(UNKNOWN_APP)
         scheduler.cancel(UNKNOWN_APP)
         scheduler.delete(UNKNOWN_APP)
 
-    def test_another_process_sees_reads_and_cancels_it(self, scheduler: Scheduler[Any]) -> None:
+    def test_another_process_sees_reads_and_cancels_it(self, scheduler: AnyScheduler) -> None:
         factory = type(self).factory
         app_id = self.submit(scheduler, "echo there; sleep 600")
         self.until_state(scheduler, app_id, AppState.RUNNING)
@@ -299,7 +299,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
             other.submit(cancel, factory, app_id).result(self.patience)
         assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
 
-    def test_it_outlives_the_process_that_submitted_it(self, scheduler: Scheduler[Any]) -> None:
+    def test_it_outlives_the_process_that_submitted_it(self, scheduler: AnyScheduler) -> None:
         app = self.app(self.role("sleep 1; echo after"))
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as other:
             app_id = other.submit(submit, type(self).factory, app, dict(self.cfg)).result(self.patience)
@@ -310,7 +310,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
 
     # --- bad input -------------------------------------------------------------------------------
 
-    def test_an_option_of_the_wrong_type_is_rejected(self, scheduler: Scheduler[Any]) -> None:
+    def test_an_option_of_the_wrong_type_is_rejected(self, scheduler: AnyScheduler) -> None:
         options = list(scheduler.run_opts())
         if not options:
             return  # no options, no wrong values
@@ -318,15 +318,15 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         with pytest.raises(UsageError, match=name):
             scheduler.submit_dryrun(self.app(self.role("true")), {**self.cfg, name: object()})  # type: ignore[dict-item]
 
-    def test_an_unknown_option_is_rejected(self, scheduler: Scheduler[Any]) -> None:
+    def test_an_unknown_option_is_rejected(self, scheduler: AnyScheduler) -> None:
         with pytest.raises(UsageError, match="no_such_option"):
             scheduler.submit_dryrun(self.app(self.role("true")), {**self.cfg, "no_such_option": 1})
 
-    def test_its_options_have_a_help_text(self, scheduler: Scheduler[Any]) -> None:
+    def test_its_options_have_a_help_text(self, scheduler: AnyScheduler) -> None:
         for name, option in scheduler.run_opts():
             assert option.help, name
 
-    def test_a_request_is_submitted_once(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_request_is_submitted_once(self, scheduler: AnyScheduler) -> None:
         info = scheduler.submit_dryrun(self.app(self.role("true")), self.cfg)
         first = scheduler.schedule(info)
         self._submitted.append(first)
@@ -338,7 +338,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         assert second != first, "two submissions have one id"
         assert self.until_ended(scheduler, first).state is AppState.SUCCEEDED
 
-    def test_a_submission_that_fails_leaves_nothing(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_submission_that_fails_leaves_nothing(self, scheduler: AnyScheduler) -> None:
         good, bad = self.role("sleep 600", name="good"), self.role("", entrypoint="no-such-program-here")
         name = self.own_name()
         try:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from torchx.errors import TorchxError, UsageError
-from torchx.scheduling.base import Scheduler
+from torchx.scheduling.base import AnyScheduler
 from torchx.specs.app import AppDef, AppDryRunInfo, RetryPolicy, Role
 from torchx.specs.macro import macros
 from torchx.specs.mounts import BindMount
@@ -146,7 +146,7 @@ class FieldConformance(Harness):
         assert not wrong, f"{self.page.name}, column {self.column}: {wrong}"
 
     @pytest.mark.parametrize("field", PROBES)
-    def test_a_field_means_what_is_declared(self, scheduler: Scheduler[Any], field: str) -> None:
+    def test_a_field_means_what_is_declared(self, scheduler: AnyScheduler, field: str) -> None:
         plain = self.app(self.role("true", num_replicas=self.probe(field).num_replicas))
         using = self.app(self.probe(field))
         checks = {
@@ -157,14 +157,14 @@ class FieldConformance(Harness):
         }
         checks[self.meaning(field)](scheduler, field, plain, using)
 
-    def _check_rejected(self, scheduler: Scheduler[Any], field: str, plain: AppDef, using: AppDef) -> None:
+    def _check_rejected(self, scheduler: AnyScheduler, field: str, plain: AppDef, using: AppDef) -> None:
         try:
             scheduler.submit_dryrun(using, self.cfg)
         except UsageError:
             return
         raise AssertionError(f"`{field}` is declared as rejected, but a dry-run accepts it")
 
-    def _check_warned(self, scheduler: Scheduler[Any], field: str, plain: AppDef, using: AppDef) -> None:
+    def _check_warned(self, scheduler: AnyScheduler, field: str, plain: AppDef, using: AppDef) -> None:
         known = set(self._notes(scheduler, plain, submit=False))
         if not set(self._notes(scheduler, using, submit=False)) - known:
             # leases and queries of the engine happen at submission
@@ -172,12 +172,12 @@ class FieldConformance(Harness):
             fresh = set(self._notes(scheduler, using, submit=True)) - known
             assert fresh, f"`{field}` is declared as warned, but no note mentions it"
 
-    def _check_ignored(self, scheduler: Scheduler[Any], field: str, plain: AppDef, using: AppDef) -> None:
+    def _check_ignored(self, scheduler: AnyScheduler, field: str, plain: AppDef, using: AppDef) -> None:
         before, after = self._text(scheduler, plain), self._text(scheduler, using)
         fresh = [line for line in after.splitlines() if line not in before.splitlines()]
         assert not fresh, f"`{field}` is declared as ignored, but adds these lines to the request: {fresh}"
 
-    def _check_honoured(self, scheduler: Scheduler[Any], field: str, plain: AppDef, using: AppDef) -> None:
+    def _check_honoured(self, scheduler: AnyScheduler, field: str, plain: AppDef, using: AppDef) -> None:
         notes = self._notes(scheduler, plain, submit=False)
         try:
             fresh = [n for n in self._notes(scheduler, using, submit=False) if n not in notes]
@@ -194,13 +194,13 @@ class FieldConformance(Harness):
             f"declare it as {Meaning.IGNORED}, or set a visible change in `probes`"
         )
 
-    def _notes(self, scheduler: Scheduler[Any], app: AppDef, *, submit: bool) -> list[str]:
+    def _notes(self, scheduler: AnyScheduler, app: AppDef, *, submit: bool) -> list[str]:
         info = scheduler.submit_dryrun(app, self.cfg)
         if submit:
             self._submitted.append(scheduler.schedule(info))
         return info.notes
 
-    def _text(self, scheduler: Scheduler[Any], app: AppDef) -> str:
+    def _text(self, scheduler: AnyScheduler, app: AppDef) -> str:
         """Returns a request without the id that each dry-run generates."""
         roles = [dataclasses.replace(role, env={"ID": f"<<{macros.app_id}>>"}) for role in app.roles]
         text = self.request_text(scheduler.submit_dryrun(dataclasses.replace(app, roles=roles), self.cfg))
@@ -212,19 +212,19 @@ class FieldConformance(Harness):
 
     # --- fields that every scheduler honours -----------------------------------------------------
 
-    def test_lazy_values_are_resolved(self, scheduler: Scheduler[Any]) -> None:
+    def test_lazy_values_are_resolved(self, scheduler: AnyScheduler) -> None:
         role = self.role("echo never", overrides={"args": lambda: ["-c", "echo late"]})
         status = self.run(scheduler, self.app(role))
         assert list(scheduler.log_iter(status.app_id, "worker", 0)) == ["late\n"]
 
-    def test_each_port_has_a_number_in_the_environment(self, scheduler: Scheduler[Any]) -> None:
+    def test_each_port_has_a_number_in_the_environment(self, scheduler: AnyScheduler) -> None:
         status = self.run(
             scheduler, self.app(self.role("echo port $$TORCHX_PORT_WEB.", port_map={"web": 18080}))
         )
         (line,) = scheduler.log_iter(status.app_id, "worker", 0)
         assert re.fullmatch(r"port \d+\.\n", line), f"TORCHX_PORT_WEB is not set: {line!r}"
 
-    def test_a_workspace_arrives(self, scheduler: Scheduler[Any], tmp_path: Path) -> None:
+    def test_a_workspace_arrives(self, scheduler: AnyScheduler, tmp_path: Path) -> None:
         if self.meaning("workspace") is not Meaning.HONOURED:
             return  # covered by the test of the field
         (tmp_path / "folder").mkdir()

@@ -13,12 +13,12 @@ import pytest
 
 from torchx.errors import TorchxError
 from torchx.scheduling.base import (
+    AnyScheduler,
     DescribeAppResponse,
     Executes,
     Kills,
     LogChunks,
     Measures,
-    Scheduler,
     SubmitsMany,
     Waits,
 )
@@ -127,7 +127,7 @@ class Harness:
             :class:`FieldConformance`.
     """
 
-    factory: ClassVar[Callable[[], Scheduler[Any]]]
+    factory: ClassVar[Callable[[], AnyScheduler]]
     image: ClassVar[str] = ""
     cfg: ClassVar[RunOptions] = {}
     patience: ClassVar[float] = 60.0
@@ -137,7 +137,7 @@ class Harness:
     fields: ClassVar[Mapping[str, Meaning]] = {}
 
     @pytest.fixture
-    def scheduler(self) -> Iterator[Scheduler[Any]]:
+    def scheduler(self) -> Iterator[AnyScheduler]:
         """A scheduler; applications of :meth:`submit` are deleted afterwards."""
         self._submitted: list[str] = []
         scheduler = type(self).factory()
@@ -164,11 +164,11 @@ class Harness:
         """Returns a unique name for an application, since other users may share the engine."""
         return f"conf{secrets.token_hex(4)}"
 
-    def listed(self, scheduler: Scheduler[Any], name: str) -> list[str]:
+    def listed(self, scheduler: AnyScheduler, name: str) -> list[str]:
         """Returns the ids of the applications with a name."""
         return [line.app_id for line in scheduler.list(self.cfg) if line.name == name or name in line.app_id]
 
-    def submit(self, scheduler: Scheduler[Any], app: AppDef | str) -> str:
+    def submit(self, scheduler: AnyScheduler, app: AppDef | str) -> str:
         """Submits an application or a shell command, and returns its id."""
         app_id = scheduler.submit(self.app(self.role(app)) if isinstance(app, str) else app, self.cfg)
         self._submitted.append(app_id)
@@ -186,7 +186,7 @@ class Harness:
             assert now < end, f"not within {self.patience} s: {what}"
             time.sleep(min(max(0.02, 2 * (now - begin)), 0.2))  # a slow query is repeated less often
 
-    def until_state(self, scheduler: Scheduler[Any], app_id: str, *states: AppState) -> DescribeAppResponse:
+    def until_state(self, scheduler: AnyScheduler, app_id: str, *states: AppState) -> DescribeAppResponse:
         """Waits until an application is in one of some states; fails if it ends in another one."""
 
         def reached() -> DescribeAppResponse | None:
@@ -198,7 +198,7 @@ class Harness:
 
         return self.until(reached, f"{app_id} is {' or '.join(map(str, states))}")
 
-    def until_ended(self, scheduler: Scheduler[Any], app_id: str) -> DescribeAppResponse:
+    def until_ended(self, scheduler: AnyScheduler, app_id: str) -> DescribeAppResponse:
         """Waits for the end of an application; calls `reconcile` meanwhile, as `wait` does."""
 
         def ended() -> DescribeAppResponse | None:
@@ -209,15 +209,15 @@ class Harness:
 
         return self.until(ended, f"{app_id} has ended")
 
-    def run(self, scheduler: Scheduler[Any], app: AppDef | str) -> DescribeAppResponse:
+    def run(self, scheduler: AnyScheduler, app: AppDef | str) -> DescribeAppResponse:
         """Submits an application and waits for its end."""
         return self.until_ended(scheduler, self.submit(scheduler, app))
 
-    def log(self, scheduler: Scheduler[Any], app_id: str, replica: int = 0, **options: Any) -> list[str]:
+    def log(self, scheduler: AnyScheduler, app_id: str, replica: int = 0, **options: Any) -> list[str]:
         """Returns the log lines of a worker."""
         return list(scheduler.log_iter(app_id, options.pop("role", "worker"), replica, **options))
 
-    def check_usage(self, scheduler: Scheduler[Any], app_id: str) -> None:
+    def check_usage(self, scheduler: AnyScheduler, app_id: str) -> None:
         """Checks the measurements of an application, if the scheduler has any.
 
         They belong to its replicas, and unknown values are None.
@@ -238,7 +238,7 @@ class Harness:
                 assert all(math.isfinite(value) and value >= 0 for value in values), wrong
             assert [s.time for s in replica.samples] == sorted(s.time for s in replica.samples)
 
-    def without(self, scheduler: Scheduler[Any], ability: Ability) -> bool:
+    def without(self, scheduler: AnyScheduler, ability: Ability) -> bool:
         """Returns True if an ability is declared as lacking; fails if the declaration is wrong."""
         protocol, lacking = PROTOCOLS[ability], ability in self.lacks
         has = isinstance(scheduler, protocol)

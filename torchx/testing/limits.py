@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
 from torchx.errors import UsageError
 from torchx.exit_codes import TIMED_OUT
 from torchx.runner.changes import changes
-from torchx.scheduling.base import DescribeAppResponse, Reports, Scheduler
+from torchx.scheduling.base import AnyScheduler, DescribeAppResponse, Reports
 from torchx.scheduling.events import AppEvent
 from torchx.specs.status import AppState, code_of
 from torchx.testing.harness import Ability, Harness
@@ -19,7 +18,7 @@ from torchx.testing.harness import Ability, Harness
 class LimitConformance(Harness):
     """Tests of time limits and requeues, unless the ability is declared as lacking; see :class:`Harness`."""
 
-    def test_a_time_limit_is_checked_before_the_submission(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_time_limit_is_checked_before_the_submission(self, scheduler: AnyScheduler) -> None:
         options = dict(scheduler.run_opts())
         has = "time_limit" in options
         assert has is (Ability.TIME_LIMIT not in self.lacks), (
@@ -29,7 +28,7 @@ class LimitConformance(Harness):
             with pytest.raises(UsageError, match="time_limit"):
                 scheduler.submit_dryrun(self.app(self.role("true")), {**self.cfg, "time_limit": "soon"})
 
-    def test_run_ends_at_its_limit_and_next_begins(self, scheduler: Scheduler[Any]) -> None:
+    def test_run_ends_at_its_limit_and_next_begins(self, scheduler: AnyScheduler) -> None:
         if Ability.TIME_LIMIT in self.lacks or not self.shortest_limit:
             return
         limit = {**self.cfg, "time_limit": self.shortest_limit}
@@ -44,7 +43,7 @@ class LimitConformance(Harness):
         assert code_of(ended.state, ended.cause, first) == TIMED_OUT
         assert self.until_ended(scheduler, again).state is AppState.SUCCEEDED
 
-    def test_events_of_requeue_are_those_of_every_engine(self, scheduler: Scheduler[Any]) -> None:
+    def test_events_of_requeue_are_those_of_every_engine(self, scheduler: AnyScheduler) -> None:
         if Ability.TIME_LIMIT in self.lacks or not self.shortest_limit:
             return
         saves = "trap 'exit 75' USR1; echo up; while [ $TORCHX_RUN = 1 ]; do sleep 0.1; done"
@@ -56,7 +55,7 @@ class LimitConformance(Harness):
         check_requeue(events_of(scheduler, app_id, status))
 
 
-def events_of(scheduler: Scheduler[Any], app_id: str, status: DescribeAppResponse) -> list[AppEvent]:
+def events_of(scheduler: AnyScheduler, app_id: str, status: DescribeAppResponse) -> list[AppEvent]:
     """Returns the events of an application that has ended.
 
     Args:

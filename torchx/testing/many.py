@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from torchx.errors import TorchxError
-from torchx.scheduling.base import ManyRuns, Scheduler, SubmitsMany
+from torchx.scheduling.base import AnyScheduler, ManyRuns, SubmitsMany
 from torchx.specs.status import AppState, is_terminal
 from torchx.testing.harness import Ability, Harness
 
@@ -18,7 +18,7 @@ class ManyConformance(Harness):
     """Tests of the ability to submit many runs, unless it is declared as lacking."""
 
     @pytest.fixture
-    def many(self, scheduler: Scheduler[Any]) -> Iterator[SubmitsMany | None]:
+    def many(self, scheduler: AnyScheduler) -> Iterator[SubmitsMany | None]:
         """The scheduler, if it has the ability; the runs of a test are deleted afterwards."""
         if self.without(scheduler, Ability.SUBMITS_MANY):
             yield None
@@ -59,7 +59,7 @@ class ManyConformance(Harness):
 
         return self.until(ended, f"{', '.join(ids)} have ended")
 
-    def test_many_runs_are_applications(self, scheduler: Scheduler[Any], many: SubmitsMany | None) -> None:
+    def test_many_runs_are_applications(self, scheduler: AnyScheduler, many: SubmitsMany | None) -> None:
         """Each has its arguments and environment, its end and its log; a second call submits nothing."""
         if many is None:
             return
@@ -83,7 +83,7 @@ class ManyConformance(Harness):
         assert not scheduler.exists(one)
 
     def test_a_limit_holds_and_runs_are_cancelled(
-        self, scheduler: Scheduler[Any], many: SubmitsMany | None
+        self, scheduler: AnyScheduler, many: SubmitsMany | None
     ) -> None:
         if many is None:
             return
@@ -106,7 +106,7 @@ class ManyConformance(Harness):
         many.cancel_many(ids)
         assert self.until_all_ended(many, ids) == [AppState.CANCELLED] * 3
 
-    def test_runs_start_after_others(self, scheduler: Scheduler[Any], many: SubmitsMany | None) -> None:
+    def test_runs_start_after_others(self, scheduler: AnyScheduler, many: SubmitsMany | None) -> None:
         """If the engine accepts conditions, it starts nothing if one is not met."""
         if many is None:
             return
@@ -124,7 +124,7 @@ class ManyConformance(Harness):
         status = many.glance_many(ids)[ids[0]]
         assert status.started_at is None, "it never started"
 
-    def test_rejected_runs_leave_nothing(self, scheduler: Scheduler[Any], many: SubmitsMany | None) -> None:
+    def test_rejected_runs_leave_nothing(self, scheduler: AnyScheduler, many: SubmitsMany | None) -> None:
         if many is None:
             return
         runs = self.runs("true", "true\0")

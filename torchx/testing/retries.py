@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from torchx.runner.api import Runner
-from torchx.scheduling.base import DescribeAppResponse, Scheduler
+from torchx.scheduling.base import AnyScheduler, DescribeAppResponse
 from torchx.scheduling.logs import LogQuery
 from torchx.specs.app import RetryPolicy
 from torchx.specs.handles import make_app_handle
@@ -34,7 +34,7 @@ class RetryConformance(Harness):
 
     @pytest.mark.parametrize("policy", list(RetryPolicy), ids=lambda policy: policy.value)
     def test_a_policy_selects_the_restarted_replicas(
-        self, scheduler: Scheduler[Any], policy: RetryPolicy
+        self, scheduler: AnyScheduler, policy: RetryPolicy
     ) -> None:
         if self.meaning(f"retry_policy={policy.value}") is not Meaning.HONOURED:
             return  # covered by the test of the field
@@ -64,7 +64,7 @@ class RetryConformance(Harness):
         lacks = Ability.ATTEMPT in self.lacks
         return ["try \n" if lacks else f"try {number}\n" for number in range(1, count + 1)]
 
-    def test_a_retry_can_succeed(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_retry_can_succeed(self, scheduler: AnyScheduler) -> None:
         spare = self.begins_within
         while True:
             # an attempt that starts before a moment waits for it and fails, a later one succeeds
@@ -84,7 +84,7 @@ class RetryConformance(Harness):
             spare *= 2  # it started too late
         assert replica.attempts[-1].state is AppState.SUCCEEDED
 
-    def test_a_line_without_its_end_ends_with_its_attempt(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_line_without_its_end_ends_with_its_attempt(self, scheduler: AnyScheduler) -> None:
         role = self.role("echo line; printf part; exit 3", max_retries=1)
         status = self.run(scheduler, self.app(role))
         if Ability.EARLIER_LOGS in self.lacks:
@@ -92,7 +92,7 @@ class RetryConformance(Harness):
         lines = [line.rstrip("\n") for line in self.log(scheduler, status.app_id)]
         assert lines == ["line", "part", "line", "part"]
 
-    def test_retries_are_counted(self, scheduler: Scheduler[Any]) -> None:
+    def test_retries_are_counted(self, scheduler: AnyScheduler) -> None:
         script = "echo try $TORCHX_ATTEMPT; exit 3"
         status = self.run(scheduler, self.app(self.role(script, max_retries=2)))
         assert status.state is AppState.FAILED
@@ -104,19 +104,19 @@ class RetryConformance(Harness):
         if Ability.EARLIER_LOGS not in self.lacks:
             assert self.log(scheduler, status.app_id) == self._tries(3)
 
-    def test_a_log_is_followed_over_retries(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_log_is_followed_over_retries(self, scheduler: AnyScheduler) -> None:
         app_id = self.submit(scheduler, self.app(self.role("echo try; sleep 1; exit 3", max_retries=1)))
         if Ability.FOLLOW in self.lacks:
             self.refuses(Ability.FOLLOW, lambda: self.log(scheduler, app_id, should_tail=True))
             return
         assert self.log(scheduler, app_id, should_tail=True) == ["try\n"] * 2
 
-    def test_a_success_is_not_retried(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_success_is_not_retried(self, scheduler: AnyScheduler) -> None:
         status = self.run(scheduler, self.app(self.role("echo once", max_retries=5)))
         assert status.state is AppState.SUCCEEDED
         assert self.log(scheduler, status.app_id) == ["once\n"]
 
-    def test_a_cancelled_application_is_not_retried(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_cancelled_application_is_not_retried(self, scheduler: AnyScheduler) -> None:
         app_id = self.submit(scheduler, self.app(self.role("echo on; exec sleep 600", max_retries=5)))
         self.until_state(scheduler, app_id, AppState.RUNNING)
         scheduler.cancel(app_id)
@@ -124,7 +124,7 @@ class RetryConformance(Harness):
 
     # --- gangs -----------------------------------------------------------------------------------
 
-    def test_one_failure_ends_all(self, scheduler: Scheduler[Any]) -> None:
+    def test_one_failure_ends_all(self, scheduler: AnyScheduler) -> None:
         good = self.role("exec sleep 600", name="good", num_replicas=2)
         bad = self.role(f"sleep {self.begins_within}; exit 6", name="bad")
         app = self.app(good, bad)
@@ -139,7 +139,7 @@ class RetryConformance(Harness):
         assert states["good", 0] is not AppState.SUCCEEDED, "a stopped replica has not succeeded"
 
     @pytest.mark.parametrize("by", ["run --log", "log -f"])
-    def test_following_the_log_ends_all(self, scheduler: Scheduler[Any], by: str) -> None:
+    def test_following_the_log_ends_all(self, scheduler: AnyScheduler, by: str) -> None:
         if {Ability.GANG, Ability.FOLLOW} & set(self.lacks):
             return
         server, client = self.role("exec sleep 600", name="server"), self.role("exit 6", name="client")
@@ -158,7 +158,7 @@ class RetryConformance(Harness):
         assert status.first_failure is not None
         assert (status.first_failure.role, status.first_failure.exit_code) == ("client", 6)
 
-    def _attached(self, scheduler: Scheduler[Any], app_id: str) -> None:
+    def _attached(self, scheduler: AnyScheduler, app_id: str) -> None:
         """Follows the log of all replicas, then waits, as an attached run does."""
         runner = Runner("conformance", {scheduler.backend: lambda session_name, **_: scheduler})
         handle = make_app_handle(scheduler.backend, "conformance", app_id)
@@ -166,12 +166,12 @@ class RetryConformance(Harness):
             pass
         runner.wait(handle)
 
-    def _follower(self, scheduler: Scheduler[Any], app_id: str) -> None:
+    def _follower(self, scheduler: AnyScheduler, app_id: str) -> None:
         """Follows one replica."""
         for _ in scheduler.log_iter(app_id, "server", 0, should_tail=True):
             pass
 
-    def test_a_success_ends_no_other_replica(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_success_ends_no_other_replica(self, scheduler: AnyScheduler) -> None:
         quick, slow = self.role("true", name="quick"), self.role("sleep 1; echo done", name="slow")
         status = self.run(scheduler, self.app(quick, slow))
         assert status.state is AppState.SUCCEEDED
@@ -201,7 +201,7 @@ class RetryConformance(Harness):
     )
     def test_the_cause_decides_about_a_retry(
         self,
-        scheduler: Scheduler[Any],
+        scheduler: AnyScheduler,
         options: dict[str, Any],
         script: str,
         attempts: int,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from torchx.errors import UsageError
-from torchx.scheduling.base import DescribeAppResponse, Scheduler, Waits
+from torchx.scheduling.base import AnyScheduler, DescribeAppResponse, Waits
 from torchx.specs.app import AppDef, RetryPolicy
 from torchx.specs.mounts import BindMount
 from torchx.specs.status import AppState
@@ -71,14 +71,14 @@ class RetryCases(Harness):
 
     @pytest.mark.timeout(900)
     @pytest.mark.parametrize("part", range(PARTS))
-    def test_retries_agree_with_the_model(self, scheduler: Scheduler[Any], part: int, tmp_path: Path) -> None:
+    def test_retries_agree_with_the_model(self, scheduler: AnyScheduler, part: int, tmp_path: Path) -> None:
         seeds = list(self.retry_cases)[part::PARTS]
         seeds = [seed for seed in seeds if seed < ORDERED or self.shares_files]
         with ThreadPoolExecutor(self.at_once) as pool:
             reports = list(pool.map(lambda seed: self._compare(scheduler, seed, tmp_path), seeds))
         assert not any(reports), "\n".join(filter(None, reports))
 
-    def _compare(self, scheduler: Scheduler[Any], seed: int, folder: Path) -> str:
+    def _compare(self, scheduler: AnyScheduler, seed: int, folder: Path) -> str:
         """Runs a case; returns its differences from the model, or an empty text."""
         case = case_of(seed)
         outcome = predict(case)
@@ -102,7 +102,7 @@ class RetryCases(Harness):
             return ""
         return f"case {seed} as {app_id}: {case}\n  expected {wanted}\n  found    {found}"
 
-    def _is_reported(self, scheduler: Scheduler[Any], app: AppDef, name: str) -> None:
+    def _is_reported(self, scheduler: AnyScheduler, app: AppDef, name: str) -> None:
         """Checks that a submission rejects an application, or has a note about its retries."""
         try:
             notes = scheduler.submit_dryrun(app, self.cfg).notes

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from torchx.runner.changes import changes
-from torchx.scheduling.base import DescribeAppResponse, LogChunks, Scheduler
+from torchx.scheduling.base import AnyScheduler, DescribeAppResponse, LogChunks
 from torchx.scheduling.logs import LogQuery
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.app_metadata import after, service
@@ -75,7 +75,7 @@ class ServiceConformance(Harness):
         role = self.role(script, name="trainer", **settings)
         return after(role, ["server"]) if waits else role
 
-    def beginning(self, scheduler: Scheduler[Any], app_id: str) -> tuple[DescribeAppResponse, set[AppState]]:
+    def beginning(self, scheduler: AnyScheduler, app_id: str) -> tuple[DescribeAppResponse, set[AppState]]:
         """Waits for the end of an application; returns its status, and all states of its trainer."""
         seen: set[AppState] = set()
 
@@ -90,7 +90,7 @@ class ServiceConformance(Harness):
 
     # --- the table of ends -----------------------------------------------------------------------
 
-    def test_service_that_ends_before_it_is_ready_has_failed(self, scheduler: Scheduler[Any]) -> None:
+    def test_service_that_ends_before_it_is_ready_has_failed(self, scheduler: AnyScheduler) -> None:
         apps = {end: self.app(self.server(ENDS[end]), self.trainer(HELD)) for end in ENDS}
         ids = {end: self.submit(scheduler, app) for end, app in apps.items()}
         for end, app_id in ids.items():
@@ -99,7 +99,7 @@ class ServiceConformance(Harness):
             assert AppState.RUNNING not in seen, "the trainer starts when the service is ready"
             assert not replica_of(status, "trainer").attempts, "it has no attempt"
 
-    def test_service_that_ends_while_it_is_needed_has_failed(self, scheduler: Scheduler[Any]) -> None:
+    def test_service_that_ends_while_it_is_needed_has_failed(self, scheduler: AnyScheduler) -> None:
         spare = dict.fromkeys(ENDS, self.begins_within)
         while spare:
             ids = {end: self.submit(scheduler, self._ending(end, seconds)) for end, seconds in spare.items()}
@@ -128,7 +128,7 @@ class ServiceConformance(Harness):
             assert "a service ended by itself while it was needed" in reasons_of(status)
 
     @pytest.mark.parametrize("early", [True, False], ids=["before ready", "after ready"])
-    def test_ordinary_roles_decide_on_the_result(self, scheduler: Scheduler[Any], early: bool) -> None:
+    def test_ordinary_roles_decide_on_the_result(self, scheduler: AnyScheduler, early: bool) -> None:
         server = self.server(HELD if early else f"{UP}; {HELD}", num_replicas=2)
         apps = {end: self.app(server, self.trainer(ENDS[end], waits=not early)) for end in ENDS}
         ids = {end: self.submit(scheduler, app) for end, app in apps.items()}
@@ -159,7 +159,7 @@ class ServiceConformance(Harness):
         first = [kind for kind in kinds if kind in (READY, STARTED)]
         assert first == [READY] * (len(times) if ready else 0) + [STARTED], kinds
 
-    def test_a_service_that_ignores_term_is_killed(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_service_that_ignores_term_is_killed(self, scheduler: AnyScheduler) -> None:
         if "grace_period" not in scheduler.run_opts():
             return
         deaf = self.server(f"trap '' TERM; {UP}; while true; do sleep 0.2; done")
@@ -169,7 +169,7 @@ class ServiceConformance(Harness):
         assert status.state is AppState.SUCCEEDED, status.msg
         assert states_of(status)["server"] == {AppState.CANCELLED}
 
-    def test_a_service_with_retries_is_started_again(self, scheduler: Scheduler[Any]) -> None:
+    def test_a_service_with_retries_is_started_again(self, scheduler: AnyScheduler) -> None:
         if Ability.ATTEMPT in self.lacks:
             return
         policy = RetryPolicy.ROLE
@@ -182,14 +182,14 @@ class ServiceConformance(Harness):
         replica = replica_of(status, "server")
         assert (replica.attempt, replica.state) == (2, AppState.CANCELLED)
 
-    def test_an_uncritical_service_may_end(self, scheduler: Scheduler[Any]) -> None:
+    def test_an_uncritical_service_may_end(self, scheduler: AnyScheduler) -> None:
         server = self.server("exit 3", critical=False)
         status = self.run(scheduler, self.app(server, self.trainer("echo done")))
         assert status.state is AppState.SUCCEEDED, f"{status.state}: {reasons_of(status)}"
         assert status.first_failure is None
         assert self.log(scheduler, status.app_id, role="trainer") == ["done\n"]
 
-    def test_cancel_ends_services_and_waiting_roles(self, scheduler: Scheduler[Any]) -> None:
+    def test_cancel_ends_services_and_waiting_roles(self, scheduler: AnyScheduler) -> None:
         app_id = self.submit(scheduler, self.app(self.server(HELD), self.trainer("true")))
         self.until_state(scheduler, app_id, AppState.RUNNING)
         scheduler.cancel(app_id)
@@ -199,7 +199,7 @@ class ServiceConformance(Harness):
 
     # --- readiness and order ---------------------------------------------------------------------
 
-    def test_ready_replicas_are_counted(self, scheduler: Scheduler[Any]) -> None:
+    def test_ready_replicas_are_counted(self, scheduler: AnyScheduler) -> None:
         # one of them becomes ready
         late = self.server(f'[ "$ID" = 0 ] || {UP}; {HELD}', num_replicas=2, env={"ID": "${replica_id}"})
         both = self.server(f"{UP}; {HELD}", num_replicas=2)
@@ -217,7 +217,7 @@ class ServiceConformance(Harness):
         for app_id in ids:
             assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
 
-    def test_not_ready_in_time_names_probe_and_its_answer(self, scheduler: Scheduler[Any]) -> None:
+    def test_not_ready_in_time_names_probe_and_its_answer(self, scheduler: AnyScheduler) -> None:
         # some engines report the output of a program, others its exit code
         failing = "cmd:sh -c 'echo exit 7; exit 7'"
         answers = {"log:never": "no line matched", failing: "exit 7", "tcp:9": ""}
@@ -233,7 +233,7 @@ class ServiceConformance(Harness):
             assert states_of(status) == {"server": {AppState.FAILED}, "trainer": {AppState.CANCELLED}}
             assert AppState.RUNNING not in seen
 
-    def test_the_probes_of_ports_and_programs(self, scheduler: Scheduler[Any]) -> None:
+    def test_the_probes_of_ports_and_programs(self, scheduler: AnyScheduler) -> None:
         if not self.http_server:
             return
         script = f'PORT="$TORCHX_PORT_WEB"; exec {self.http_server}'
@@ -246,7 +246,7 @@ class ServiceConformance(Harness):
         assert status.state is AppState.SUCCEEDED, f"{status.state}: {reasons_of(status)}"
         assert self.log(scheduler, status.app_id, role="trainer") == ["done\n"]
 
-    def test_role_waits_for_success_of_ordinary_role(self, scheduler: Scheduler[Any]) -> None:
+    def test_role_waits_for_success_of_ordinary_role(self, scheduler: AnyScheduler) -> None:
         for code, state in ((0, AppState.SUCCEEDED), (3, AppState.FAILED)):
             prepare = self.role(f"exit {code}", "prepare", num_replicas=2)
             trainer = after(self.role("echo done", "trainer"), ["prepare"])
@@ -255,7 +255,7 @@ class ServiceConformance(Harness):
             attempts = len(replica_of(status, "trainer").attempts)
             assert attempts == (0 if code else 1), "it starts only after a success"
 
-    def test_all_logs_are_followed_over_the_starts(self, scheduler: Scheduler[Any]) -> None:
+    def test_all_logs_are_followed_over_the_starts(self, scheduler: AnyScheduler) -> None:
         if Ability.LOG_CHUNKS in self.lacks:
             return
         assert isinstance(scheduler, LogChunks)

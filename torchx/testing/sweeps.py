@@ -12,7 +12,7 @@ from torchx.config import load_config
 from torchx.machine import locks, processes
 from torchx.machine.processes import Process
 from torchx.runner.sweeps import submit_sweep
-from torchx.scheduling.base import Scheduler, SubmitsMany
+from torchx.scheduling.base import AnyScheduler, SubmitsMany
 from torchx.scheduling.logs import LogQuery
 from torchx.specs.status import AppState, is_terminal
 from torchx.sweeps import progress
@@ -25,7 +25,7 @@ class SweepConformance(ManyConformance):
     """Tests of sweeps on an installed scheduler; its factory makes the one of its name."""
 
     @pytest.fixture
-    def sweeps(self, scheduler: Scheduler[Any]) -> Iterator[SweepScheduler]:
+    def sweeps(self, scheduler: AnyScheduler) -> Iterator[SweepScheduler]:
         """The scheduler of sweeps; the sweeps of a test are deleted afterwards."""
         self._sweeps: list[str] = []
         found = SweepScheduler(scheduler.session_name, lambda _: scheduler)
@@ -33,7 +33,7 @@ class SweepConformance(ManyConformance):
         for app_id in self._sweeps:
             found.delete(app_id)
 
-    def sweep(self, scheduler: Scheduler[Any], *commands: str, at_once: int = 0) -> str:
+    def sweep(self, scheduler: AnyScheduler, *commands: str, at_once: int = 0) -> str:
         """Submits a run for each shell command, and returns the id of the sweep."""
         name = self.own_name()
         runs = [({"n": str(n)}, self.app(self.role(each), name=name)) for n, each in enumerate(commands)]
@@ -66,7 +66,7 @@ class SweepConformance(ManyConformance):
         progress.read(paths_of(app_id), lambda e: found.append(e) if e["e"] == kind else None)
         return found
 
-    def test_each_run_has_its_result(self, scheduler: Scheduler[Any], sweeps: SweepScheduler) -> None:
+    def test_each_run_has_its_result(self, scheduler: AnyScheduler, sweeps: SweepScheduler) -> None:
         app_id = self.sweep(scheduler, "echo one", "echo two; exit 3", at_once=1)
         assert self.until_sweep_ended(sweeps, app_id) is AppState.FAILED
         runs = sweeps.sweep(app_id).runs
@@ -79,7 +79,7 @@ class SweepConformance(ManyConformance):
         assert [(chunk.role, chunk.data) for chunk in chunks] == [("2", b"two\n")]
 
     def test_runs_continue_when_the_conductor_is_killed(
-        self, scheduler: Scheduler[Any], sweeps: SweepScheduler
+        self, scheduler: AnyScheduler, sweeps: SweepScheduler
     ) -> None:
         """Without a conductor, if the engine starts the runs, the sweep is the same in all else."""
         native = isinstance(scheduler, SubmitsMany)
@@ -102,7 +102,7 @@ class SweepConformance(ManyConformance):
         assert locks.wait_free(paths_of(app_id).lock, self.patience)
         self._end(sweeps, scheduler, app_id)
 
-    def _end(self, sweeps: SweepScheduler, scheduler: Scheduler[Any], app_id: str) -> None:
+    def _end(self, sweeps: SweepScheduler, scheduler: AnyScheduler, app_id: str) -> None:
         """Cancels a sweep, and checks that each run has ended once."""
         sweeps.cancel(app_id)
         assert self.until_sweep_ended(sweeps, app_id) is AppState.CANCELLED

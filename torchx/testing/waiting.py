@@ -7,14 +7,13 @@ import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from torchx.errors import StateError
 from torchx.leases import gpus
 from torchx.leases.holders import take
-from torchx.scheduling.base import Scheduler, Waits
+from torchx.scheduling.base import AnyScheduler, Waits
 from torchx.specs.resources import Resource
 from torchx.specs.status import AppState
 from torchx.testing.limits import LimitConformance
@@ -43,7 +42,7 @@ class WaitingConformance(LimitConformance):
             yield
 
     @pytest.mark.usefixtures("_busy_gpus")
-    def test_an_application_waits_for_its_resources(self, scheduler: Scheduler[Any]) -> None:
+    def test_an_application_waits_for_its_resources(self, scheduler: AnyScheduler) -> None:
         options = {name for name, _ in scheduler.run_opts()}
         if not scheduler.waits_in_queue:
             assert "no_wait" not in options, "`waits_in_queue` is not declared"
