@@ -17,7 +17,6 @@ import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import NamedTuple
 
 from torchx.lazy import lazy_imports
@@ -109,9 +108,7 @@ class Leases:
     def __enter__(self) -> Leases:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 

@@ -17,7 +17,6 @@ import re
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from types import TracebackType
 
 from torchx.errors import StateError
 from torchx.machine import socket_names
@@ -87,9 +86,7 @@ class PortLeases:
     def __enter__(self) -> PortLeases:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _take(self, port: int) -> bool:

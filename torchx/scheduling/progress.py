@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol, runtime_checkable
 
 from torchx.machine import threads
@@ -145,9 +144,7 @@ class Ongoing:
             self._thread = threads.begin(self._report_lines, name="progress")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._finish()
 
     def _finish(self) -> None:

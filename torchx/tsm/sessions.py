@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterable
 from datetime import datetime
-from types import TracebackType
 from typing import Any, TypeVar
 
 from torchx.errors import UsageError
@@ -60,9 +59,7 @@ class Session(abc.ABC):
     def __enter__(self: S) -> S:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def name(self) -> str:

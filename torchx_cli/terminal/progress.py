@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from torchx.lazy import lazy_imports
@@ -40,9 +39,7 @@ class ProgressReporter:
     def __enter__(self) -> ProgressReporter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._ongoing is not None:
             self.ended(self._ongoing)
 

@@ -9,7 +9,7 @@ import sys
 import termios
 import threading
 import tty
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from torchx.machine.polling import readable
@@ -57,9 +57,7 @@ class Keyboard:
         tty.setcbreak(self._input)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         with contextlib.suppress(termios.error):  # the terminal is closed
