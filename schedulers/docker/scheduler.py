@@ -32,6 +32,7 @@ with lazy_imports:
     from torchx.schedulers.docker.queueing import changes, records
     from torchx.schedulers.docker.queueing import status as queue_status
     from torchx.schedulers.shared import listing
+    from torchx.scheduling import pace
 
 if TYPE_CHECKING:
     from socket import socket
@@ -165,12 +166,11 @@ class DockerScheduler(Scheduler["DockerJob"]):
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Waits for an application to end, or for the timeout; returns True if it has ended."""
-        end = None if timeout is None else time.monotonic() + timeout
+        end = pace.deadline(timeout)
         ended = changes.wait(self._engine, app_id, timeout)
         if ended is not None:
             return ended
-        left = None if end is None else max(0.0, end - time.monotonic())
-        return docker_wait.wait(self._engine, app_id, left)
+        return docker_wait.wait(self._engine, app_id, max(0.0, end - time.monotonic()))
 
     def usage(self, app_id: str) -> AppUsage | None:
         """Returns the measurements of an application, or None if there are none."""

@@ -13,6 +13,7 @@ from torchx.schedulers.docker.lookup import containers_of
 from torchx.schedulers.docker.replay import is_under_way
 from torchx.schedulers.docker.status import describe
 from torchx.schedulers.docker.supervisor_launch import ensure_supervisor
+from torchx.scheduling.pace import deadline
 from torchx.specs.status import is_terminal
 
 POLL_INTERVAL = 10.0
@@ -25,7 +26,7 @@ def wait(engine: Engine, app_id: str, timeout: float | None) -> bool:
     Raises:
         UnreachableError: the engine was stopped meanwhile.
     """
-    end = None if timeout is None else time.monotonic() + timeout
+    end = deadline(timeout)
     containers: list[Container] = []
     with closing(Events(engine, app_id)) as events:
         while True:
@@ -35,7 +36,7 @@ def wait(engine: Engine, app_id: str, timeout: float | None) -> bool:
             if damage_of(containers) and not is_under_way(containers):
                 return True
             ensure_supervisor(containers)
-            left = POLL_INTERVAL if end is None else min(end - time.monotonic(), POLL_INTERVAL)
+            left = min(end - time.monotonic(), POLL_INTERVAL)
             if left <= 0:
                 return False
             if not events.wait_for_all(containers, left):

@@ -25,6 +25,7 @@ from torchx.schedulers.kubernetes.objects import BATCH, Facts, is_owned, main_pa
 from torchx.schedulers.kubernetes.reconcile import reconcile_objects
 from torchx.schedulers.kubernetes.status import describe
 from torchx.schedulers.kubernetes.verdict import note_outcome
+from torchx.scheduling.pace import deadline
 from torchx.specs.status import is_terminal
 
 with lazy_imports:
@@ -245,7 +246,7 @@ def _wait(cluster: Cluster, facts: Facts, timeout: float | None) -> bool:
     Raises:
         ClusterError: the watch has failed.
     """
-    end = None if timeout is None else time.monotonic() + timeout
+    end = deadline(timeout)
     if is_terminal(describe(facts, cluster.clock.now()).state):
         note_outcome(cluster, facts)
         return True
@@ -258,7 +259,7 @@ def _wait(cluster: Cluster, facts: Facts, timeout: float | None) -> bool:
                 note_outcome(cluster, current or facts)
                 return True
             pause = POLL_INTERVAL if reconcile_objects(cluster, current) else RETRY_AFTER
-            left = pause if end is None else min(end - time.monotonic(), pause)
+            left = min(end - time.monotonic(), pause)
             if left <= 0:
                 return False
             changed.wait(left)

@@ -10,7 +10,7 @@ from torchx.schedulers.slurm.outcome import save_outcome
 from torchx.schedulers.slurm.paths import path_exists
 from torchx.schedulers.slurm.queue import ANSWERS, find, find_record
 from torchx.schedulers.slurm.record import SlurmRecord
-from torchx.scheduling.pace import pause_after, sharing
+from torchx.scheduling.pace import deadline, pause_after, sharing
 from torchx.specs.status import is_terminal
 
 POLL_INTERVAL = 0.1
@@ -76,9 +76,9 @@ class Watch:
 
     def wait(self, timeout: float | None) -> bool:
         """Blocks until the job has ended; returns False on timeout."""
-        end = None if timeout is None else time.monotonic() + timeout
+        end = deadline(timeout)
         while not self.has_ended():
-            left = POLL_INTERVAL if end is None else min(POLL_INTERVAL, end - time.monotonic())
+            left = min(POLL_INTERVAL, end - time.monotonic())
             if left <= 0:
                 return False
             time.sleep(left)

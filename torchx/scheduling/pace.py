@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -23,6 +24,11 @@ WAITING = 4 * LONGEST
 
 T = TypeVar("T")
 _since: ContextVar[float | None] = ContextVar("since", default=None)
+
+
+def deadline(timeout: float | None) -> float:
+    """Returns the time on the monotonic clock at which a timeout ends; infinity without one."""
+    return math.inf if timeout is None else time.monotonic() + timeout
 
 
 def pause_after(waited: float, *, nearby: bool = False, first: float = FIRST, share: int = 1) -> float:

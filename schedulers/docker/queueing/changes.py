@@ -22,6 +22,7 @@ from torchx.schedulers.docker.queueing.records import Queued
 from torchx.schedulers.docker.queueing.status import INTERRUPTED
 from torchx.schedulers.docker.replay import has_begun
 from torchx.schedulers.docker.supervisor_launch import spawn_supervisor
+from torchx.scheduling.pace import deadline
 from torchx.scheduling.query import Pruned
 
 with lazy_imports:
@@ -80,16 +81,16 @@ def wait(engine: Engine, app_id: str, timeout: float | None) -> bool | None:
         None as soon as they have, or if the application is unknown; True if it has ended without a start;
         False if the timeout passed.
     """
-    end_at = None if timeout is None else time.monotonic() + timeout
+    end_at = deadline(timeout)
     while (queued := records.find(engine.address, app_id)) is not None:
         if queued.view.has_ended and not queued.is_interrupted:
             return True
         if queued.view.orphaned:
             reconcile(engine, app_id)
-        left = None if end_at is None else end_at - time.monotonic()
-        if left is not None and left <= 0:
+        left = end_at - time.monotonic()
+        if left <= 0:
             return False
-        time.sleep(LOOK_AGAIN_AFTER if left is None else min(LOOK_AGAIN_AFTER, left))
+        time.sleep(min(LOOK_AGAIN_AFTER, left))
     return None
 
 
