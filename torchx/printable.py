@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _UNSAFE = re.compile(
     "["
@@ -42,6 +43,30 @@ def one_line(text: object) -> str:
     if "\n" not in shown and "\t" not in shown:
         return shown
     return shown.replace("\n", "\\n").expandtabs(4)
+
+
+def shortened(text: str, most: int) -> str:
+    """Returns a text of at most a number of characters: a longer one ends in two dots.
+
+    >>> shortened("a long text", 8), shortened("short", 8)
+    ('a long..', 'short')
+    """
+    return text if len(text) <= most else f"{text[: most - 2]}.."
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Returns numbers in order, with ranges.
+
+    >>> ranges([5, 0, 1, 2]), ranges([])
+    ('0-2,5', '')
+    """
+    parts: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
 def has_controls(text: str) -> bool:

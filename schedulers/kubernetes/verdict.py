@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from torchx.printable import ranges
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import ranges
 from torchx.schedulers.kubernetes.manifests.names import OUTCOME
 from torchx.schedulers.kubernetes.objects import Facts, gather, main_path
 from torchx.schedulers.kubernetes.state.attempts import is_over, live

@@ -25,6 +25,7 @@ from torchx.errors import StateError, UsageError
 from torchx.json_limits import Data, Object, load_json
 from torchx.machine import files, locks
 from torchx.masking import mask_arguments, mask_text
+from torchx.printable import shortened
 from torchx.scheduling.notes import as_note
 from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef
@@ -155,7 +156,7 @@ def _shown(part: str, value: Any) -> str:
         text = mask_text(str(value))
     else:
         text = " ".join(mask_arguments([*map(str, value)]))
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 2]}.."
+    return shortened(text, _SHOWN)
 
 
 def marked(app: AppDef, name: str) -> AppDef:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from torchx.exit_codes import KILLED
+from torchx.printable import shortened
 from torchx.scheduling.failure_causes import printed_cause, reported_cause
 from torchx.specs.status import AppState, EndCause, FirstFailure
 
@@ -168,7 +169,7 @@ def _printed(first: FirstFailure | None, lines: Sequence[str]) -> Cause | None:
 
 
 def _named(name: str, first: FirstFailure, line: str) -> Cause:
-    line = line if len(line) <= _LONGEST else line[: _LONGEST - 2] + ".."
+    line = shortened(line, _LONGEST)
     source = "output" if line else "exit"
     return Cause(name, source, f"{_how(first)}; the log ends with {line}" if line else _how(first), line)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from torchx.printable import one_line
+from torchx.printable import one_line, ranges
 from torchx.scheduling.stacks import CHILD, LAUNCHER, AppStacks, Frame, Group, ProcessStack, ThreadStack
 
 MOST_FRAMES = (14, 6)
@@ -108,25 +108,10 @@ def title(processes: Iterable[ProcessStack]) -> str:
     noun = _NOUNS.get(processes[0].kind)
     ranks = sorted({p.rank for p in processes if p.rank is not None})
     if ranks:
-        names = f"rank{'s' if len(ranks) > 1 else ''} {numbers(ranks)}"
+        names = f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}"
     else:
         roles: dict[str, set[int]] = {}
         for process in processes:
             roles.setdefault(process.role, set()).add(process.replica)
-        names = " ".join(one_line(f"{role}/{numbers(sorted(ids))}") for role, ids in roles.items())
+        names = " ".join(one_line(f"{role}/{ranges(ids)}") for role, ids in roles.items())
     return f"{noun[len(processes) > 1]} of {names}" if noun else names
-
-
-def numbers(values: Sequence[int]) -> str:
-    """Returns sorted numbers with ranges.
-
-    >>> numbers([0, 1, 2, 4, 6, 7])
-    '0-2,4,6-7'
-    """
-    parts: list[list[int]] = []
-    for value in values:
-        if parts and value == parts[-1][1] + 1:
-            parts[-1][1] = value
-        else:
-            parts.append([value, value])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)

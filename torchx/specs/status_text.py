@@ -91,7 +91,7 @@ def as_json(status: AppStatus, filter_roles: Sequence[str] | None) -> Object:
         "msg": status.msg,
         "structured_error_msg": status.structured_error_msg,
         "url": status.ui_url,
-        "submitted_at": _iso(status.submitted_at),
+        "submitted_at": iso(status.submitted_at),
         **_times_json(status.started_at, status.ended_at),
         "first_failure": None if failure is None else {**vars(failure), "result": failure.result},
         "log_dir": status.log_dir,
@@ -172,11 +172,12 @@ def _attempt_json(attempt: AttemptStatus) -> Object:
 def _times_json(started_at: datetime | None, ended_at: datetime | None) -> Object:
     duration = None if started_at is None or ended_at is None else ended_at - started_at
     return {
-        "started_at": _iso(started_at),
-        "ended_at": _iso(ended_at),
+        "started_at": iso(started_at),
+        "ended_at": iso(ended_at),
         "duration": None if duration is None else duration.total_seconds(),
     }
 
 
-def _iso(time: datetime | None) -> str | None:
+def iso(time: datetime | None) -> str | None:
+    """Returns a time in JSON output."""
     return None if time is None else time.isoformat()

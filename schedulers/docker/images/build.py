@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from torchx.errors import StateError
 from torchx.json_limits import Data
+from torchx.printable import shortened
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.images.plan import ImagePlan
 from torchx.schedulers.docker.images.pull import inspect_image
@@ -93,7 +94,7 @@ class Output:
             if step[3].replace('"', "").startswith(f"LABEL {LABEL}"):
                 self._cached = False
                 return  # one of our labels, not shown
-            self.step = f"step {step[1]} of {step[2]}: {_short(step[3])}"
+            self.step = f"step {step[1]} of {step[2]}: {shortened(step[3], LONGEST)}"
             self._cached = step[3].upper().startswith("FROM")  # the base image already exists
             self.last.clear()
         elif runs := _RUNS.fullmatch(bare):
@@ -247,7 +248,7 @@ def _failed(plan: ImagePlan, output: Output, error: str) -> StateError:
     reason = " ".join(_CONTROL.sub("", error).split())
     if code := re.search(r"(?:returned a non-zero code:|exit status) (\d+)$", reason):
         reason = f"exit code {code[1]}"
-    reason = _short(reason)
+    reason = shortened(reason, LONGEST)
     where = f" at {output.step}" if output.step else ""
     lines = "".join(f"\n│ {text}" for text in output.last if text.strip() != reason)
     by = f" by its {plan.dockerfile}" if plan.dockerfile else ""
@@ -268,10 +269,6 @@ def _include_hint(plan: ImagePlan, reason: str) -> str | None:
     if not path or not any(path == name or path.startswith(f"{name}/") for name in left):
         return None
     return f"files of this name are excluded by default; include it by a line in .torchxignore: !{path}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 2] + ".."
 
 
 def _remove_intermediate(engine: Engine, made: list[str]) -> None:

@@ -73,21 +73,6 @@ def indexes(text: str | None) -> frozenset[int]:
     return frozenset(result)
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """Returns a list of indexes as :func:`indexes` parses it.
-
-    >>> ranges([5, 0, 1, 2]), ranges([])
-    ('0-2,5', '')
-    """
-    parts: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if parts and parts[-1][1] == number - 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
-
-
 def time_of(text: Any) -> datetime | None:
     """Parses a time of the API; returns None for a zero time.
 

@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from torchx.printable import ranges
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import annotation, deleted, indexes, ranges
+from torchx.schedulers.kubernetes.api.objects import annotation, deleted, indexes
 from torchx.schedulers.kubernetes.api.pod_ends import MAX_PARALLEL, end_pod, now
 from torchx.schedulers.kubernetes.manifests.names import (
     CANCELLED,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from torchx.errors import StateError
 from torchx.machine import files
+from torchx.printable import ranges
 from torchx.schedulers.shared.options import progress_of
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm import submit as single
@@ -162,21 +163,6 @@ def _dependencies(after: Iterable[tuple[str, str]], before: Iterable[str]) -> It
 def _own_dependency(cfg: RunOptions) -> list[str]:
     own = sbatch_options(cfg).get("dependency")
     return [str(own)] if own else []
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Returns numbers as the text of an array.
-
-    >>> ranges([1, 2, 3, 7, 9, 10])
-    '1-3,7,9-10'
-    """
-    spans: list[list[int]] = []
-    for number in sorted(numbers):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
 @dataclass

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from torchx.lazy import lazy_imports
-from torchx.runner.why.explain import LONGEST_LINE, replicas_of, short
+from torchx.printable import shortened
+from torchx.runner.why.explain import LONGEST_LINE, replicas_of
 from torchx.scheduling import causes
 from torchx.specs.handles import parse_app_handle
+from torchx.specs.status_text import iso
 
 with lazy_imports:
     import json
@@ -37,21 +38,21 @@ def as_data(made: Explanation) -> Object:
     data = {
         "handle": made.handle,
         "app_id": app_id,
-        "name": short(made.name, _VALUE),
+        "name": shortened(made.name, _VALUE),
         "scheduler": scheduler,
         "state": status.state.name,
         "replicas": _counts(status),
-        "submitted_at": _iso(status.submitted_at),
-        "started_at": _iso(status.started_at),
-        "ended_at": _iso(status.ended_at),
+        "submitted_at": iso(status.submitted_at),
+        "started_at": iso(status.started_at),
+        "ended_at": iso(status.ended_at),
         "cause": {
             "class": cause.name,
             "source": cause.source,
-            "evidence": short(cause.evidence, 2 * LONGEST_LINE),
-            "advice": short(_advice(made), 2 * LONGEST_LINE) or None,
+            "evidence": shortened(cause.evidence, 2 * LONGEST_LINE),
+            "advice": shortened(_advice(made), 2 * LONGEST_LINE) or None,
         },
         "first_failure": _failure(made),
-        "last_output_at": _iso(made.last_output),
+        "last_output_at": iso(made.last_output),
         "lines": [vars(line) for line in made.lines],
         "usage": _usage(made.usage),
         "last_success": made.success,
@@ -89,7 +90,7 @@ def _failure(made: Explanation) -> Object | None:
         "exit_code": first.exit_code,
         "signal": first.signal,
         "rank": None if rank is None else rank.rank,
-        "msg": short(first.msg, 2 * LONGEST_LINE),
+        "msg": shortened(first.msg, 2 * LONGEST_LINE),
     }
 
 
@@ -113,8 +114,8 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _difference(each: Difference) -> dict[str, str | None]:
-    values = (None if value is None else short(value, _VALUE) for value in (each.before, each.now))
-    return dict(zip(("part", "before", "now"), (short(each.part, _VALUE), *values), strict=True))
+    values = (None if value is None else shortened(value, _VALUE) for value in (each.before, each.now))
+    return dict(zip(("part", "before", "now"), (shortened(each.part, _VALUE), *values), strict=True))
 
 
 def _limited(data: Object) -> Object:
@@ -130,13 +131,9 @@ def _limited(data: Object) -> Object:
     for width in (_VALUE, _VALUE // 3):
         for part, key in ((failure, "msg"), (cause, "evidence"), (cause, "advice")):
             if part.get(key) and _is_large(data):
-                part[key] = short(part[key], width)
+                part[key] = shortened(part[key], width)
     return data
 
 
 def _is_large(data: Object) -> bool:
     return len(json.dumps(data, indent=2)) > LARGEST
-
-
-def _iso(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat()

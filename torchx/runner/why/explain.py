@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torchx import excerpts
 from torchx.errors import TorchxError
 from torchx.masking import MASK, SecretValue
+from torchx.printable import shortened
 from torchx.runner import first_failure
 from torchx.runner.status import status_of
 from torchx.scheduling import causes, logs
@@ -189,7 +190,7 @@ def _distinct(found: Evidence | None, printed: Iterable[LogChunk]) -> list[Line]
         seen = set()
         for text in filter(str.strip, last):
             key = _RANK.sub(r"\1", text).strip()
-            line = lines.setdefault(key, Line(short(text, LONGEST_LINE), name, 0))
+            line = lines.setdefault(key, Line(shortened(text, LONGEST_LINE), name, 0))
             line.replicas += key not in seen
             seen.add(key)
     shown = list(lines.values())
@@ -200,11 +201,6 @@ def _distinct(found: Evidence | None, printed: Iterable[LogChunk]) -> list[Line]
         shown.sort(key=lambda line: line.replicas)
         shown[SHOWN // 2 : -SHOWN // 2] = []
     return shown
-
-
-def short(text: str, width: int) -> str:
-    """Returns a text with a maximum number of characters."""
-    return text if len(text) <= width else text[: width - 2] + ".."
 
 
 def _last_success(runner: Runner, handle: str, described: DescribeAppResponse) -> ListAppResponse | None:
