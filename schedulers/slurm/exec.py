@@ -7,9 +7,8 @@ import json
 import os
 import re
 import socket
-import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,12 +18,9 @@ from torchx.machine.port_names import port_number, resolve_port, variable_of
 from torchx.schedulers.shared.child import run_child
 from torchx.schedulers.shared.exec import not_running
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.parse import hosts_of
 from torchx.schedulers.slurm.queue import SlurmJob, find, require_own
 from torchx.schedulers.slurm.status import running_host
 from torchx.scheduling.checks import require_replicas, unknown_application
-from torchx.scheduling.stack_program import TIMEOUT, answer, arguments, command, program
-from torchx.scheduling.stacks import AppStacks, combine
 from torchx.scheduling.streams import Output, Streams
 from torchx.specs.handles import make_app_handle
 from torchx.specs.status import AppState
@@ -290,45 +286,3 @@ class _Sender:
 
 LINE = 900
 """Characters of a line of output; srun splits longer ones when it labels them."""
-
-
-def stacks(
-    app_id: str, replicas: Collection[str] | None, ranks: Collection[int] | None, native: bool
-) -> AppStacks:
-    """Returns the stacks of the processes of a job.
-
-    Raises:
-        OwnershipError: the job belongs to another user.
-        StateError: the job is unknown or not running, or Slurm rejects the step.
-    """
-    job = find(app_id)
-    if job is None:
-        raise unknown_application("slurm", app_id)
-    require_own(job, "read")
-    running = [part for part in job.queue if part.state == "RUNNING"]
-    if not running:
-        raise StateError(f"job {app_id} is not running")
-    handle = make_app_handle("slurm", job.record.session, job.record.key)
-    argument = arguments(handle, replicas, ranks, native)
-    parts = []
-    for part in running:
-        group = [f"--het-group={part.part}"] if len(job.queue) > 1 else []
-        nodes = max(1, len(list(hosts_of(part.nodes))))
-        step = [
-            "--overlap",
-            f"--jobid={part.job_id if part.task is None else part.own_id}",
-            *group,
-            f"--nodes={nodes}",
-            f"--ntasks={nodes}",
-            "--ntasks-per-node=1",
-            "--cpus-per-task=1",
-            "--mem=0",
-        ]
-        argv = ["srun", *step, "--quiet", "--label", *command(argument, sys.executable), str(LINE)]
-        output = client.call(argv, text=program().decode(), timeout=TIMEOUT)
-        answers: dict[str, str] = {}
-        for line in output.splitlines():
-            task, _, text = line.partition(": ")
-            answers[task] = answers.get(task, "") + text
-        parts += [answer(text.encode(), b"", 0) for text in answers.values()]
-    return combine(parts, [role["name"] for role in job.record.app["roles"]])

@@ -13,6 +13,7 @@ with lazy_imports:
     from torchx.schedulers.slurm import cancel as slurm_cancel
     from torchx.schedulers.slurm import checks, commands, doctor, logs, options, request, status, submit
     from torchx.schedulers.slurm import exec as slurm_exec
+    from torchx.schedulers.slurm import stacks as slurm_stacks
     from torchx.schedulers.slurm import usage as slurm_usage
     from torchx.schedulers.slurm import wait as slurm_wait
     from torchx.schedulers.slurm.arrays import cancel as array_cancel
@@ -124,7 +125,7 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         self, app_id: str, replicas: Collection[str] | None, ranks: Collection[int] | None, native: bool
     ) -> AppStacks:
         """Returns the stacks of the processes on the nodes of a job."""
-        return slurm_exec.stacks(app_id, replicas, ranks, native)
+        return slurm_stacks.stacks(app_id, replicas, ranks, native)
 
     # --- cancel ----------------------------------------------------------------------------------
 
