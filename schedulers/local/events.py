@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
@@ -13,10 +14,15 @@ from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import damaged
 from torchx.jobs.view import AttemptView, JobView, fold, submitted
 from torchx.json_limits import Data, Object
+from torchx.lazy import lazy_imports
 from torchx.printable import memory_size
 from torchx.schedulers.local.status import LocalJobs
+from torchx.schedulers.shared.stalls import stall_of
 from torchx.scheduling.checks import unknown_application
-from torchx.scheduling.events import AppEvent, Readiness
+from torchx.scheduling.events import OBSERVED, AppEvent, Readiness
+
+with lazy_imports:
+    from torchx.waiting import reasons
 
 
 def read_job(jobs: LocalJobs, app_id: str) -> Iterator[AppEvent | None]:
@@ -36,9 +42,14 @@ def read_job(jobs: LocalJobs, app_id: str) -> Iterator[AppEvent | None]:
 def _read(paths: JobPaths, view: JobView) -> Iterator[AppEvent | None]:
     converter = _Converter(view)
     yield AppEvent(_time(view.record.submitted_at), "submitted", details={"name": view.record.name})
+    waits_for = ""
     try:
         for data in follow_events(paths.events):
             if data is None:
+                reason = reasons.reason(view, paths)
+                if reason and reason != waits_for:
+                    yield AppEvent(_time(time.time()), "waiting", message=reason, details=OBSERVED)
+                waits_for = reason
                 yield None
                 continue
             yield from converter.convert(data)
@@ -73,8 +84,12 @@ class _Converter:
     def _start(self, data: Data) -> list[AppEvent]:
         ordinal, attempt = self._attempt(data)
         pid = attempt.process.pid if attempt.process is not None else None
-        events = [self._event(data, "started", ordinal, attempt.number, details={"pid": pid})]
-        if not self._is_service(ordinal) and self._ready.started(ordinal):
+        details: Object = {"pid": pid}
+        is_service = self._is_service(ordinal)
+        if is_service:
+            details["service"] = True
+        events = [self._event(data, "started", ordinal, attempt.number, details=details)]
+        if not is_service and self._ready.started(ordinal):
             events.append(self._event(data, "ready", message=self._ready.message))
         return events
 
@@ -97,10 +112,13 @@ class _Converter:
         if memory is not None:
             self._peak = max(self._peak or (0, 0, 0), (memory, ordinal, attempt.number))
         code, signal = attempt.exit_code, attempt.signal
-        values = {"exit_code": code, "signal": signal, "memory": memory, "cpu": cpu}
+        reason = "; ".join(filter(None, (attempt.stopped, attempt.reason)))
+        values = {
+            "exit_code": code, "signal": signal, "memory": memory, "cpu": cpu, "reason": reason or None
+        }  # fmt: skip
         details = {"state": attempt.state, **{k: v for k, v in values.items() if v is not None}}
         how = signal or ("" if code is None else f"exit {code}")
-        message = "; ".join(filter(None, (how, attempt.stopped, attempt.reason)))
+        message = "; ".join(filter(None, (how, reason)))
         return [self._event(data, "ended", ordinal, attempt.number, message, details)]
 
     def _retry(self, data: Data) -> list[AppEvent]:
@@ -124,11 +142,13 @@ class _Converter:
         return [self._event(data, "notice", message=shape.text(data["msg"], "msg"), details=details)]
 
     def _stalled(self, data: Data) -> list[AppEvent]:
-        message = shape.text(data.get("msg", ""), "msg")
-        if data.get("r") is None:
+        message, ordinals = stall_of(data)
+        if not ordinals:
             return [self._event(data, "stalled", message=message)]
-        ordinal, attempt = self._attempt(data)
-        return [self._event(data, "stalled", ordinal, attempt.number, message)]
+        stalled = [self._attempt({"r": ordinal}) for ordinal in ordinals]
+        return [
+            self._event(data, "stalled", ordinal, attempt.number, message) for ordinal, attempt in stalled
+        ]
 
     def _cancel(self, data: Data) -> list[AppEvent]:
         return [self._event(data, "cancelled", message=shape.text(data.get("why", ""), "why"))]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torchx.jobs import shape
 from torchx.jobs.events import read_events
@@ -36,6 +37,18 @@ class StallHistory(NamedTuple):
     def message(self) -> str:
         """The message about a running application; empty while it makes progress."""
         return "" if self.since is None else stalled_for(self.since, self.step, time.time())
+
+
+def stall_of(event: Mapping[str, Any]) -> tuple[str, list[int]]:
+    """Returns the message of a recorded stall, and the ordinals of the replicas that it names.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is damaged.
+    """
+    single = event.get("r")  # in records of version 0.1
+    ordinals = event.get("rs", [] if single is None else [single])
+    message = shape.text(event.get("text", event["msg"]), "msg")
+    return message, [shape.integer(ordinal, "rs") for ordinal in ordinals]
 
 
 class StallFolder(NamedTuple):
@@ -71,14 +84,10 @@ class StallFolder(NamedTuple):
                 try:
                     if event["e"] == STALLED:
                         at = shape.timestamp(event["t"], "t")
-                        message = shape.text(event["msg"], "msg")
                         since = shape.timestamp(event["since"], "since")
                         number = event.get("step")
                         step = None if number is None else shape.integer(number, "step")
-                        ordinal = event.get("r")
-                        reports.append(
-                            StallReport(at, message, None if ordinal is None else shape.integer(ordinal, "r"))
-                        )
+                        reports.append(StallReport(at, *stall_of(event)))
                     elif event["e"] == PROGRESS:
                         since = step = None
                     elif event["e"] == CANCEL:

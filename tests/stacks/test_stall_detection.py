@@ -56,7 +56,8 @@ def test_a_stall_is_reported_and_the_job_continues(tmp_path: Path) -> None:
     assert f"all stacks, now: torchx stacks {app_id}" in shown
     events = [json.loads(line) for line in torchx("events", app_id, "-o", "json").stdout.splitlines()]
     (stall,) = [event for event in events if event["kind"] == "stalled"]
-    assert stall["message"].startswith("no progress for ")
+    assert stall["message"].startswith("no output for ")
+    assert (stall["role"], stall["replica"], stall["attempt"]) == ("w", 0, 1)
     go.touch()
     wait_until(lambda: '"e":"progress"' in paths(app_id).events.read_text(), "it continues")
     scheduler().kill(app_id)

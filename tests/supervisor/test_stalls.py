@@ -273,11 +273,39 @@ def test_without_a_supervisor_a_beat_does_nothing(
     assert (tmp_path / "small").read_bytes() == bytes(64)
 
 
-def test_messages_name_the_replicas() -> None:
-    assert describe(["w/0", "w/1"], 2, Stall((0, 1), 725.0, None)) == "no progress for 12 min"
-    assert (
-        describe(["w/0", "w/1"], 3, Stall((0, 1), 3.0, 4)) == "no progress of w/0 and 1 more for 3 s (step 4)"
+def test_messages_name_the_missing_part() -> None:
+    assert describe(Stall((0, 1), 725.0, None), "progress") == "no progress for 12 min"
+    assert describe(Stall((0, 1), 3.0, 4), "output") == "no output for 3 s (step 4)"
+
+
+@pytest.mark.parametrize(
+    ("progress", "count", "message"),
+    [("", 1, "w/0: no output for 10 s"), ("x", 3, "w/0 and 2 more: no progress for 10 s")],
+)
+def test_the_record_of_a_stall_names_its_replicas(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, progress: str, count: int, message: str
+) -> None:
+    noted: dict[str, object] = {}
+    names = [f"w/{ordinal}" for ordinal in range(count)]
+    rule = StallRule(10.0, progress=progress)
+    acting = stall_actions.Stalls(
+        rule,
+        tmp_path / "beats",
+        names,
+        lambda event, **facts: noted.update(facts),
+        clock.monotonic,
+        lambda: None,
     )
+    assert acting.watch is not None
+    for ordinal in range(count):
+        acting.started(ordinal)
+        acting.watch.output(ordinal, 1, b"x\n")
+    clock.now += 10.5
+    acting.due_action()
+    assert (noted["rs"], noted["msg"], noted["text"]) == (
+        tuple(range(count)), message, message.partition(": ")[2]
+    )  # fmt: skip
+    acting.close()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from operator import attrgetter
 
@@ -133,6 +134,8 @@ def _events(described: DescribeAppResponse, clock: _Clock) -> list[AppEvent]:
     ready, current = Readiness(len(replicas)), 1
     services = {role.role for role in described.roles_statuses if _counts_when_ready(role)}
     for event, ordinal, run in steps:
+        if event.kind == "started" and event.role in services:
+            event = replace(event, details={**event.details, "service": True})
         events.append(event)
         if run > current:
             ready, current = Readiness(len(replicas)), run
@@ -142,10 +145,11 @@ def _events(described: DescribeAppResponse, clock: _Clock) -> list[AppEvent]:
             events.append(AppEvent(event.time, "ready", message=ready.message))
     members = [(replica.role, replica.id) for replica in replicas]
     for report in described.stalls:
-        which = report.replica if report.replica is not None and report.replica < len(members) else None
-        source = ("", None, None) if which is None else (*members[which], None)
         reported = datetime.fromtimestamp(report.at, timezone.utc)
-        events.append(clock.event("stalled", reported, first.time, source, report.message))
+        stalled: list[tuple[str, int | None, int | None]]
+        stalled = [(*members[n], None) for n in report.replicas if n < len(members)]
+        for source in stalled or [("", None, None)]:
+            events.append(clock.event("stalled", reported, first.time, source, report.message))
     if described.stalls:
         events.sort(key=_BY_TIME)
     if is_terminal(state):
@@ -218,13 +222,15 @@ def _of_replica(replica: ReplicaStatus, begin: datetime, clock: _Clock) -> Itera
             yield ended, attempt.run
         again = later is not None and later.run == attempt.run  # another run begins after a requeue
         if again and later is not None and attempt.state is not AppState.CANCELLED:
-            message = f"attempt {later.number} of {max(replica.max_attempts, later.number)}"
-            yield clock.event("retry", ended.time, begin, source, message, {"scope": "replica"}), attempt.run
+            most = max(replica.max_attempts, later.number)
+            message = f"attempt {later.number} of {most}"
+            details = {"scope": "replica", "number": attempt.number, "allowed": most - 1}
+            yield clock.event("retry", ended.time, begin, source, message, details), attempt.run
 
 
 def _end_of(attempt: AttemptStatus) -> tuple[str, Object]:
     code = "" if attempt.exit_code is None else f"exit {attempt.exit_code}"
-    values = {"exit_code": attempt.exit_code, "signal": attempt.signal}
+    values = {"exit_code": attempt.exit_code, "signal": attempt.signal, "reason": attempt.msg or None}
     details = {"state": attempt.state.name, **{k: v for k, v in values.items() if v is not None}}
     return "; ".join(filter(None, (attempt.signal or code, attempt.msg))), details
 

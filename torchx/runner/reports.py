@@ -118,7 +118,7 @@ class Feed:
             source = changes(self._describe, peak)
         known = self._read
         for event in source:
-            if event is not None and known:
+            if event is not None and known and event.kind != "waiting":
                 known -= 1
             else:
                 yield event
@@ -143,26 +143,27 @@ class Feed:
     def _pace(self, share: int) -> float:
         return pause_after(time.monotonic() - self._begun, nearby=self._nearby, share=share)
 
-    def read(self, share: int = 1) -> list[AppEvent]:
+    def read(self, share: int = 1, *, now: bool = False) -> list[AppEvent]:
         """Returns the events up to the current end.
 
         Args:
             share: the number of queries, of this and other applications, that share the pace.
+            now: query the engine also before it is due.
         """
-        now = time.monotonic()
-        if self.ended or now < self._next:
+        begun = time.monotonic()
+        if self.ended or (begun < self._next and not now):
             return []
         events = list(self._new())
-        self._read += len(events)
+        self._read += sum(event.kind != "waiting" for event in events)  # which is not recorded
         if self._error is not None:
             error, self._error = self._error, None
             raise error
         if self._polls:
             self._next = time.monotonic() + self._pace(share)
         elif events:
-            self._changed = now
-        elif now > self._changed + RECONCILE_INTERVAL:
-            self._changed = now
+            self._changed = begun
+        elif begun > self._changed + RECONCILE_INTERVAL:
+            self._changed = begun
             self.ended = self.ended or self._runner.description(self._handle, brief=True) is None
         return events
 
@@ -260,11 +261,17 @@ class _Search:
         return events
 
 
-def _read(feed: Feed, share: int, *, others: bool) -> list[AppEvent]:
-    """Returns the new events of an application; an error must not hide those of others."""
+def read_new(feed: Feed, share: int, *, others: bool, now: bool = False) -> list[AppEvent]:
+    """Returns the new events of an application.
+
+    Args:
+        feed: its events.
+        share, now: see :meth:`Feed.read`.
+        others: suppress errors: they must not hide other output.
+    """
     try:
         with feed.outage.bridged():
-            return feed.read(share)
+            return feed.read(share, now=now)
     except (TorchxError, OSError):
         if not others:
             raise
@@ -278,7 +285,9 @@ def _follow(feeds: dict[str, Feed], query: EventQuery, search: _Search | None = 
     while True:
         over = query.until is not None and datetime.now(timezone.utc) >= query.until
         share = len(feeds) + (search is not None)
-        events = [event for feed in feeds.values() for event in _read(feed, share, others=search is not None)]
+        events = [
+            event for feed in feeds.values() for event in read_new(feed, share, others=search is not None)
+        ]
         if search is not None:
             events += search.run(feeds)
         yield from sorted(filter(query.takes, events), key=_BY_TIME)

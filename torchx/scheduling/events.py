@@ -13,6 +13,9 @@ KINDS = (
 )  # fmt: skip
 """The kinds of events. A newer version, or the scheduler of a plugin, may report others."""
 
+OBSERVED: Mapping[str, Any] = {"time": "observed"}
+"""The details of an event whose time the engine did not record."""
+
 
 @dataclass(frozen=True)
 class AppEvent:
@@ -29,7 +32,7 @@ class AppEvent:
     retry     a replica has failed, and is started again
     notice    the programs were notified of the end of their run
     requeued  a run has ended by a time limit or a preemption, and the next one begins
-    stalled   the application makes no progress, as recorded with it
+    stalled   the replica makes no progress
     cancelled its cancellation was requested
     measured  the largest peak memory of a replica, if one was measured
     ended     with a replica: an attempt has ended; without: the application has ended
@@ -43,9 +46,9 @@ class AppEvent:
         attempt: the number of the attempt, from 1.
         message: one line for the user; may be empty.
         details: further data by name: ``state``, ``exit_code``, ``signal``, ``memory`` (peak, in bytes),
-            ``cpu`` (mean cores), ``pid``, ``number``, ``allowed``, ``delay``, ``scope``, ``run``. ``time`` is
-            ``observed`` if the engine did not record the time, and ``unknown`` if it was not observed either:
-            then it is the earliest one.
+            ``cpu`` (mean cores), ``reason`` (of an end), ``pid``, ``service`` (it is to become ready),
+            ``number``, ``allowed``, ``delay``, ``scope``, ``run``. ``time`` is ``observed`` if the engine did
+            not record the time, and ``unknown`` if it was not observed either: then it is the earliest one.
         app_handle: the handle of the application; set by the runner.
     """
 

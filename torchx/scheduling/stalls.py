@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torchx.errors import RunOptionError
@@ -101,12 +101,12 @@ class StallReport(NamedTuple):
     Attributes:
         at: the time of the report, seconds since the epoch.
         message: the message.
-        replica: the ordinal of the replica, if only one of several makes no progress.
+        replicas: the ordinals of the replicas that make no progress; empty if they were not recorded.
     """
 
     at: float
     message: str
-    replica: int | None = None
+    replicas: Sequence[int] = ()
 
 
 def stalled_for(since: float, step: int | None, now: float) -> str:

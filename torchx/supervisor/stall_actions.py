@@ -20,6 +20,10 @@ REPORT_WITHIN = 30.0
 """Maximum seconds for which an action waits for the report about the stall."""
 
 
+MOST_NAMED = 1000
+"""The most replicas that the record of a stall names."""
+
+
 class DueAction(NamedTuple):
     """An action that is to be carried out now.
 
@@ -137,10 +141,16 @@ class Stalls:
     def _record(self, stall: Stall) -> None:
         """Records a stall, sends the notification, and starts the report."""
         names = [self._names[ordinal] for ordinal in stall.replicas]
-        message = describe(names, len(self._names), stall)
-        facts = {"r": stall.replicas[0]} if len(names) == 1 < len(self._names) else {}
+        lacks = "progress" if self._rule is not None and self._rule.progress else "output"
+        text = describe(stall, lacks)
+        others = f" and {len(names) - 1} more" if names[1:] else ""
         self._note(
-            "stalled", **facts, msg=message, since=round(self._now() - stall.seconds, 3), step=stall.step
+            "stalled",
+            rs=stall.replicas[:MOST_NAMED],
+            msg=f"{names[0]}{others}: {text}",
+            text=text,
+            since=round(self._now() - stall.seconds, 3),
+            step=stall.step,
         )
         self._notify()
         self._write_report()

@@ -12,7 +12,6 @@ import os
 import re
 import struct
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -183,13 +182,11 @@ class StallWatch:
             self._path.unlink()
 
 
-def describe(replicas: Iterable[str], of: int, stall: Stall) -> str:
-    """Returns the message about a stall.
+def describe(stall: Stall, lacks: str) -> str:
+    """Returns the message about a stall; ``lacks`` is output or progress.
 
-    >>> describe(["w/1"], 2, Stall((1,), 600.0, 4183))
-    'no progress of w/1 for 10 min (step 4,183)'
+    >>> describe(Stall((1,), 600.0, 4183), "output")
+    'no output for 10 min (step 4,183)'
     """
-    names = list(replicas)
-    who = "" if len(names) == of else f" of {names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}"
     step = "" if stall.step is None else f" (step {stall.step:,})"
-    return f"no progress{who} for {brief(stall.seconds)}{step}"
+    return f"no {lacks} for {brief(stall.seconds)}{step}"
