@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner.logs import merged
-from torchx.scheduling.base import LogChunks, Scheduler
+from torchx.scheduling.base import AnyScheduler, DescribeAppResponse, LogChunks
 from torchx.scheduling.logs import LogChunk, LogQuery
 from torchx.scheduling.pace import pause_after, sharing
 from torchx.scheduling.protocols import UnavailableError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torchx.sweeps.records import Run
     from torchx.sweeps.view import Sweep
 
-EngineOf = Callable[[str], Scheduler[Any]]
+EngineOf = Callable[[str], AnyScheduler]
 
 PAUSE = 0.2
 """Seconds between two searches for started runs, while a log is followed."""
@@ -68,7 +68,7 @@ def read_logs(engine_of: EngineOf, app_id: str, query: LogQuery) -> Iterator[Log
         yield from found
 
 
-def log_of(engine: Scheduler[Any], run: Run, query: LogQuery) -> Iterator[LogChunk]:
+def log_of(engine: AnyScheduler, run: Run, query: LogQuery) -> Iterator[LogChunk]:
     """Yields the log of a run; nothing if its scheduler no longer has it.
 
     Args:
@@ -76,11 +76,16 @@ def log_of(engine: Scheduler[Any], run: Run, query: LogQuery) -> Iterator[LogChu
         run: the run.
         query: selects the lines of all of its replicas.
     """
-    query = replace(query, replicas={})
     with sharing():
         described = engine.describe(run.app_id)
-        if described is None:
-            return
+    if described is not None:
+        yield from _log_of(engine, run, replace(query, replicas={}), described)
+
+
+def _log_of(
+    engine: AnyScheduler, run: Run, query: LogQuery, described: DescribeAppResponse
+) -> Iterator[LogChunk]:
+    with sharing():
         if isinstance(engine, LogChunks):
             chunks = engine.log_chunks(run.app_id, query)
         else:
@@ -106,8 +111,13 @@ def _follow(engine_of: EngineOf, app_id: str, query: LogQuery, sweep: Sweep) -> 
 
     def read(run: Run) -> None:
         try:
-            for chunk in log_of(engine, run, query):
-                found.put(chunk)
+            with sharing():
+                described = engine.describe(run.app_id)
+            if described is None and run.ended is None:
+                followed.discard(run.app_id)  # it is just being submitted
+            elif described is not None:
+                for chunk in _log_of(engine, run, replace(query, replicas={}), described):
+                    found.put(chunk)
         except UsageError as error:  # of the query: the search for its pattern takes too long
             found.put(error)
         except (TorchxError, OSError):

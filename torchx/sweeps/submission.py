@@ -34,6 +34,9 @@ with lazy_imports:
     from torchx.sweeps import native
     from torchx.sweeps import scheduler as sweep_scheduler
 
+BEGINS_WITHIN = 10.0
+"""Maximum seconds until the process of a sweep begins runs again."""
+
 PlannedApp = tuple[Row, AppDef]
 
 
@@ -255,6 +258,11 @@ def again(sweep: Sweep, numbers: Sequence[int]) -> int:
     paths = paths_of(sweep.header.sweep)
     position = paths.journal.stat().st_size if paths.journal.exists() else 0
     requests.send(paths, sweep.header.scheduler, {"r": "again", "runs": [*numbers]})
+    done, end = sweep.progress.done, time.monotonic() + BEGINS_WITHIN
+    while done is not None and view.require(paths, sweep.header.sweep).progress.done == done:
+        if time.monotonic() > end:
+            break
+        time.sleep(0.02)  # until then it has ended
     return position
 
 
