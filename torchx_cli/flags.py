@@ -286,6 +286,14 @@ Cfg = Annotated[list[str], cfg_option()]
 RunCfg = Annotated[list[str], cfg_option(PLACE)]
 
 
+FOLD = "Print equal lines of several replicas once, with the replicas named."
+SHOW = "Print only the logs of these replicas: rank0, last, all, 0,2-4, ROLE or ROLE/0."
+Fold = Annotated[bool, switch("--fold", help=FOLD)]
+Show = Annotated[str, option("--show", metavar="A,B", help=SHOW)]
+RunFold = Annotated[bool, switch("--fold", help=FOLD, group=ATTACHED)]
+RunShow = Annotated[str, option("--show", metavar="A,B", help=SHOW, group=ATTACHED)]
+
+
 def scheduler_option(help: str, group: str | None = None) -> Any:
     """Declares the flag for a scheduler."""
     return option("-s", "--scheduler", metavar="NAME", help=help, group=group)

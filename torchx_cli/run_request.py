@@ -11,6 +11,7 @@ from torchx.config import scheduler_options
 from torchx.config.paths import located_component
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx.specs.run_options import runopt
 from torchx.suggestions import did_you_mean
 from torchx_cli.environment import Environment
 from torchx_cli.flags import split_list, tags_given
@@ -55,6 +56,9 @@ class RunRequest:
         wait: wait until the application has ended.
         log: stream the logs.
         detach: return after submission.
+        fold: print equal lines of several replicas once.
+        show: the replicas whose logs are printed; empty for the configured ones.
+        shown: these or the configured ones, and the flag or setting.
         environment: variables for all roles.
         description: a submitted application to run again, as printed by `describe -o json`.
         notify: the notifications to send.
@@ -80,6 +84,9 @@ class RunRequest:
     wait: bool = False
     log: bool = False
     detach: bool = False
+    fold: bool = False
+    show: str = ""
+    shown: tuple[str, str] = ("", "")
     environment: Environment = field(default_factory=Environment)
     description: dict[str, Any] | None = None
     notify: Notify | None = None
@@ -198,7 +205,19 @@ def _split_arguments(value: str | list[Any]) -> list[str]:
         raise UsageError(f"`component_args_str` cannot be split: {reason} (from --stdin)") from None
 
 
-WITH_STDIN = ("dryrun", "wait", "log", "detach", "environment", "notify", "tags", "note", "once")
+WITH_STDIN = (
+    "dryrun",
+    "wait",
+    "log",
+    "detach",
+    "fold",
+    "show",
+    "environment",
+    "notify",
+    "tags",
+    "note",
+    "once",
+)
 """The fields whose flags may be combined with `--stdin`."""
 
 
@@ -268,6 +287,24 @@ def notifications_of(targets: Sequence[str], kinds: str, config: Config) -> Noti
         raise UsageError(
             f"{error.message}{origin}", hint=error.hint, code=error.code, facts=error.facts
         ) from None
+
+
+def complete_output(request: RunRequest, config: Config) -> None:
+    """Completes a request: --fold and --show imply --log, and section [cli:run] may set `fold` and `show`.
+
+    Raises:
+        UsageError: `fold` is not a bool.
+    """
+    request.log = request.log or request.fold or bool(request.show)
+    show, fold = config.get("cli:run", "show"), config.get("cli:run", "fold")
+    request.shown = (request.show, "--show")
+    if show is not None and not request.show:
+        request.shown = (show.value, f"`show` (from {show.origin})")
+    if fold is not None and not request.fold:
+        try:
+            request.fold = bool(runopt(None, bool, False, "").cast_to_type(fold.value))
+        except ValueError as error:
+            raise UsageError(f"`fold`: {error} (from {fold.origin})", code="invalid_value") from None
 
 
 def run_options(request: RunRequest, scheduler: str, runner: Runner, config: Config) -> dict[str, CfgVal]:

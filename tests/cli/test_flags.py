@@ -70,6 +70,7 @@ MEANINGS = """
 -s --scheduler --schedulers  the scheduler
 --secret             a secret variable
 --set                another value of an argument
+--show               only these replicas
 --since              only what is newer
 --sort               the order
 --source             the recorded source

@@ -41,7 +41,7 @@ def printed(*chunks: LogChunk, counts: Sequence[tuple[str, int]] = (("w", 8),), 
     printer = LogPrinter(
         out, labels_of(counts), options.get("prefix", True), options.get("timestamps", False)
     )
-    write = FoldPrinter(printer, fold, **{k: v for k, v in options.items() if k != "timestamps"}).write
+    write = FoldPrinter(printer, fold, alone=options.get("alone", False)).write
     print_runs(runs_of(chunks, fold, live=False), write, printer)
     return raw.getvalue().decode()
 

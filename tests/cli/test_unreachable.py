@@ -20,7 +20,7 @@ from torchx.specs import AppState
 from torchx_cli.commands import wait as cmd_wait
 from torchx_cli.main import main
 from torchx_cli.session import Session
-from torchx_cli.terminal import waiting
+from torchx_cli.terminal import notices
 
 Use = Callable[..., Runner]
 
@@ -217,11 +217,13 @@ def test_no_reason_of_waiting_when_engine_stops(
         def describe(self, app_id: str) -> DescribeAppResponse:
             raise ZeroDivisionError("a mistake in a plugin")
 
-    monkeypatch.setattr(waiting, "PATIENCE", 0.01)
-    waits = waiting.Waiting(use(memory=Breaks), "memory://torchx/a")
+    monkeypatch.setattr(notices, "PATIENCE", 0.01)
+    printed: list[str] = []
+    waits = notices.Notices(use(memory=Breaks), "memory://torchx/a", printed.append, new=True)
     with waits:
         assert waits._thread is not None
         waits._thread.join(30)
+    assert not printed
     assert capfd.readouterr().err == ""
 
 

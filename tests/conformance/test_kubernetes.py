@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from fakecluster import FakeCluster
+from following import FollowingConformance
 from test_local_cwd import PAGE
 
 from torchx.schedulers.kubernetes.manifests.names import APP
@@ -99,4 +100,8 @@ class TestServices(OnKubernetes, ServiceConformance):
 
 
 class TestSweeps(OnKubernetes, SweepConformance):
+    pass
+
+
+class TestFollowing(OnKubernetes, FollowingConformance):
     pass

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from following import FollowingConformance
+
 from torchx.schedulers.local.scheduler import LocalScheduler, create_cwd_scheduler
 from torchx.testing import (
     Ability,
@@ -65,4 +67,8 @@ class TestSweeps(OnProcesses, SweepConformance):
 
 
 class TestServices(OnProcesses, ServiceConformance):
+    factory = staticmethod(create)
+
+
+class TestFollowing(OnProcesses, FollowingConformance):
     factory = staticmethod(create)

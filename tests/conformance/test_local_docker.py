@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from engine import IMAGE
+from following import FollowingConformance
 from test_local_cwd import PAGE
 
 from torchx.schedulers.docker.scheduler import DockerScheduler, create_scheduler
@@ -71,3 +72,7 @@ class TestVolumes(InContainers, Harness):
         script = 'echo here > "$TORCHX_CHECKPOINT_DIR/$ID"; test -s "$TORCHX_CHECKPOINT_DIR/$ID"'
         role = self.role(script, num_replicas=12, max_retries=1, env={"ID": "${replica_id}"})
         assert self.run(scheduler, self.app(role)).state is AppState.SUCCEEDED
+
+
+class TestFollowing(InContainers, FollowingConformance):
+    pass

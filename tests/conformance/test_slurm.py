@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from following import FollowingConformance
 from slurms import state_folder
 
 from torchx.schedulers.slurm.scheduler import create_scheduler
@@ -82,6 +83,13 @@ class TestRetriesOnDisksOfNodes(TestRetries):
 
 
 class TestServices(ServiceConformance):
+    factory = staticmethod(create)
+    cfg = {"requeue": False}  # noqa: RUF012
+    begins_within = 1.0
+    patience = 120.0
+
+
+class TestFollowing(FollowingConformance):
     factory = staticmethod(create)
     cfg = {"requeue": False}  # noqa: RUF012
     begins_within = 1.0

@@ -20,7 +20,7 @@ with lazy_imports:
 PROFILE = "profile"
 
 COMMAND_KEYS: dict[str, tuple[str, ...]] = {
-    "run": ("component", "scheduler", "workspace", "notify", "notify_on", "tags"),
+    "run": ("component", "scheduler", "workspace", "notify", "notify_on", "tags", "fold", "show"),
     "list": ("scheduler",),
 }
 """The keys of `[cli:COMMAND]`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchx.lazy import lazy_imports
-from torchx_cli.flags import LogTarget, count, lines_option
+from torchx_cli.flags import Fold, LogTarget, Show, count, lines_option
 from torchx_cli.session import session_of
 from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED
 from torchx_cli.terminal.output import is_terminal, note, print_stderr
@@ -17,7 +17,8 @@ with lazy_imports:
     from torchx.scheduling import logs
     from torchx_cli import applications
     from torchx_cli.commands import log
-    from torchx_cli.terminal import attach
+    from torchx_cli.folding import printing as folding_printing
+    from torchx_cli.terminal import attach, notices
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -33,6 +34,8 @@ def attach_(
         str,
         lines_option(f"Start with the last N existing lines (default: {RECENT})."),
     ] = "",
+    show: Show = "",
+    fold: Fold = False,
 ) -> int:
     """Attach to a running application: stream its logs and return its result.
 
@@ -44,13 +47,11 @@ def attach_(
         parsed = applications.target_of(runner, target)
         handle, described = applications.find(runner, parsed.handle)
         query = logs.LogQuery(tail=RECENT if tail is None else tail, follow=True)
-        query = log.of_target(query, parsed, described)
-        roles = [(role.role, len(role.replicas)) for role in described.roles_statuses]
+        query = log.of_target(query, parsed, described, show)
+        printer = folding_printing.printer_of(sys.stderr, log.counts_of(described), query.replicas, fold=fold)
         try:
-            with attach.report_waiting(runner, handle):
-                attach.show_logs(
-                    runner, handle, query, (r for r in roles if not query.replicas or r[0] in query.replicas)
-                )
+            with notices.Notices(runner, handle, printer.remark, new=False):
+                attach.show_logs(runner, handle, query, printer, fold=fold)
                 status = runner.wait(handle)
         except KeyboardInterrupt:
             _print_detached(runner, handle)

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchx.command_line import ArgumentError
+from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.scheduling.logs import LogQuery, Stream, whole_characters
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.handles import parse_numbers
 from torchx.specs.status import AppState
 from torchx_cli.applications import find, find_replicas, target_of
-from torchx_cli.flags import Json, count, lines_option, option, since_option, until_option
+from torchx_cli.flags import Fold, Json, Show, count, lines_option, option, since_option, until_option
 from torchx_cli.flags import LogTarget as Target
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import note, output_format, say_json
@@ -28,15 +29,19 @@ with lazy_imports:
 
     from torchx import torchrun
     from torchx.scheduling import checks
+    from torchx_cli import shown
     from torchx_cli.folding import fold as folding_fold
     from torchx_cli.folding import printing as folding_printing
-    from torchx_cli.terminal import attach, streaming, times
+    from torchx_cli.terminal import notices, streaming, times
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.scheduling.logs import LogChunk
     from torchx.specs.handles import LogTarget
+
+
+RANKS = "torchrun prints ranks with --tee 3, as dist.torchrun does"
 
 
 def log_(
@@ -64,10 +69,8 @@ def log_(
     no_prefix: Annotated[
         bool, typer.Option("--no-prefix", help="Do not print the replica before each line.")
     ] = False,
-    fold: Annotated[
-        bool,
-        typer.Option("--fold", help="Print equal lines of several replicas once, with the replicas named."),
-    ] = False,
+    show: Show = "",
+    fold: Fold = False,
     output: Annotated[
         str, option("-o", "--output", metavar="FORMAT", help="json: one JSON object per line.")
     ] = "",
@@ -85,48 +88,43 @@ def log_(
     with session_of(ctx).runner() as runner:
         parsed = target_of(runner, target)
         handle, described = _find(runner, parsed.handle, find_replicas, follow=query.follow)
-        query = of_target(query, parsed, described)
+        query = of_target(query, parsed, described, show)
         if ranks is not None:
             roles = [role.role for role in described.roles_statuses]
             query = dataclasses.replace(query, regex=torchrun.lines_of_ranks(ranks, roles, query.regex))
-        chunks = _noting_failure(runner.log_chunks(handle, query), runner, handle)
+        chunks = _noting(runner.log_chunks(handle, query), lambda: _note_failure(runner, handle))
         if ranks is not None:
-            chunks = _noting_absence(chunks, rank)
+            chunks = _noting(chunks, lambda: note(f"no line of rank {rank}: {RANKS}"))
 
-        with attach.report_waiting(runner, handle) if query.follow else nullcontext():
-            counts = [(role.role, len(role.replicas)) for role in described.roles_statuses]
-            counts = [c for c in counts if not query.replicas or c[0] in query.replicas]
-            if fold:
-                _print_folded(chunks, query, counts, form, not no_prefix, timestamps)
-            elif form == "json":
-                print_json(chunks)
-            else:
-                labels = streaming.labels_of(counts)
-                streaming.print_chunks(
-                    chunks,
-                    streaming.LogPrinter(sys.stdout, labels, not no_prefix, timestamps, live=query.follow),
-                )
+        if form == "json":
+            _print_as_json(chunks, fold=fold, live=query.follow)
+            return
+        counts = counts_of(described)
+        printer = folding_printing.printer_of(
+            sys.stdout,
+            counts,
+            query.replicas,
+            fold=fold,
+            prefix=not no_prefix,
+            timestamps=timestamps,
+            live=query.follow,
+        )
+        alone = sum(query.selects(role, replica) for role, count in counts for replica in range(count)) == 1
+        with notices.Notices(runner, handle, printer.remark, new=False) if query.follow else nullcontext():
+            folding_printing.print_log(chunks, printer, fold=fold, live=query.follow, alone=alone)
 
 
-def _print_folded(
-    chunks: Iterable[LogChunk],
-    query: LogQuery,
-    counts: list[tuple[str, int]],
-    form: str,
-    prefix: bool,
-    timestamps: bool,
-) -> None:
-    """Prints equal lines of several replicas once."""
-    folded = folding_fold.Fold()
-    runs = folding_printing.runs_of(chunks, folded, live=query.follow)
-    if form == "json":
-        folding_printing.print_json(runs, folded)
+def counts_of(described: DescribeAppResponse) -> list[tuple[str, int]]:
+    """Returns the roles of an application, each with its number of replicas."""
+    return [(role.role, len(role.replicas)) for role in described.roles_statuses]
+
+
+def _print_as_json(chunks: Iterable[LogChunk], *, fold: bool, live: bool) -> None:
+    if not fold:
+        print_json(chunks)
         return
-    labels = folding_printing.labels_of(counts)
-    printer = streaming.LogPrinter(sys.stdout, labels, prefix, timestamps, live=False)
-    alone = sum(query.selects(role, replica) for role, count in counts for replica in range(count)) == 1
-    writer = folding_printing.FoldPrinter(printer, folded, prefix=prefix, alone=alone)
-    folding_printing.print_runs(runs, writer.write, printer)
+    folded = folding_fold.Fold()
+    folding_printing.print_json(folding_printing.runs_of(chunks, folded, live=live), folded)
 
 
 def _find(
@@ -145,28 +143,22 @@ def _find(
         return runner.resolve_handle(text), error.last_known
 
 
-def _noting_failure(chunks: Iterable[LogChunk], runner: Runner, handle: str) -> Iterator[LogChunk]:
-    """Yields chunks; if there are none since no replica was started, says why."""
-    empty = True
-    for chunk in chunks:
-        empty = False
-        yield chunk
-    if not empty:
-        return
-    _, described = _find(runner, handle, find, follow=False)
-    started = any(replica.attempts for role in described.roles_statuses for replica in role.replicas)
-    if described.state is AppState.FAILED and described.msg and not started:
-        note(f"no replica was started: {described.msg}")
-
-
-def _noting_absence(chunks: Iterable[LogChunk], ranks: str) -> Iterator[LogChunk]:
-    """Yields chunks; says why if there are none."""
+def _noting(chunks: Iterable[LogChunk], note_absence: Callable[[], None]) -> Iterator[LogChunk]:
+    """Yields chunks; if there are none, calls a function that says why."""
     empty = True
     for chunk in chunks:
         empty = False
         yield chunk
     if empty:
-        note(f"no line of rank {ranks}: torchrun prints ranks with --tee 3, as dist.torchrun does")
+        note_absence()
+
+
+def _note_failure(runner: Runner, handle: str) -> None:
+    """Says why no replica was started."""
+    _, described = _find(runner, handle, find, follow=False)
+    started = any(replica.attempts for role in described.roles_statuses for replica in role.replicas)
+    if described.state is AppState.FAILED and described.msg and not started:
+        note(f"no replica was started: {described.msg}")
 
 
 def make_query(regex: str, since: str, until: str, lines: str, streams: str, follow: bool) -> LogQuery:
@@ -195,14 +187,18 @@ def make_query(regex: str, since: str, until: str, lines: str, streams: str, fol
     )
 
 
-def of_target(query: LogQuery, target: LogTarget, described: DescribeAppResponse) -> LogQuery:
-    """Returns the query restricted to the role and replicas of a target.
+def of_target(query: LogQuery, target: LogTarget, described: DescribeAppResponse, show: str = "") -> LogQuery:
+    """Returns the query restricted to the role and replicas of a target, or to those of `--show`.
 
     Raises:
         StateError: the role or replica does not exist, or the application belongs to another user.
+        UsageError: `--show` selects nothing, or both are given.
     """
     if target.role is None:
-        return query
+        chosen = shown.select(show, counts_of(described)) if show else {}
+        return dataclasses.replace(query, replicas=chosen)
+    if show:
+        raise UsageError("--show cannot be combined with HANDLE/ROLE", code="conflicting_flags")
     checks.require_readable(described.app_id, described.owner)
     replicas = checks.replicas_in(described.roles_statuses)
     checks.require_replicas(described.app_id, replicas, target.role, target.replicas)

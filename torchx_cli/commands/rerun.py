@@ -28,6 +28,8 @@ from torchx_cli.flags import (
     RequestOutput,
     ResultJson,
     RunCfg,
+    RunFold,
+    RunShow,
     Tags,
     Wait,
     argument,
@@ -37,7 +39,7 @@ from torchx_cli.flags import (
     tags_given,
 )
 from torchx_cli.resubmission import from_record, is_in_image
-from torchx_cli.run_request import RunRequest, notifications_of
+from torchx_cli.run_request import RunRequest, complete_output, notifications_of
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import output_format
 
@@ -88,6 +90,8 @@ def rerun_(
     detach: Detach = False,
     wait: Wait = False,
     log: Log = False,
+    fold: RunFold = False,
+    show: RunShow = "",
     notify: Notify = [],  # noqa: B006
     notify_on: NotifyOn = "",
     name: AppName = "",
@@ -110,9 +114,11 @@ def rerun_(
     request = RunRequest(
         scheduler=scheduler, scheduler_args=list(cfg), dryrun=dryrun, wait=wait, log=log, detach=detach,
         environment=Environment(env, env_file, secret), tags=tags_given(tag), note=note, name=name, once=once,
+        fold=fold, show=show,
     )  # fmt: skip
     check_combination(request, form)
     session = session_of(ctx)
+    complete_output(request, session.config)
     request.notify = notifications_of(notify, notify_on, session.config)
     with session.runner() as runner:
         full, described = find(runner, handle, full=True)

@@ -41,6 +41,8 @@ from torchx_cli.flags import (
     ResultJson,
     RetryOn,
     RunCfg,
+    RunFold,
+    RunShow,
     Stall,
     Tags,
     TimeLimit,
@@ -56,6 +58,7 @@ from torchx_cli.rule_flags import rule_options
 from torchx_cli.run_request import (
     RunRequest,
     check_stdin_alone,
+    complete_output,
     notifications_of,
     read_stdin,
     split_component,
@@ -80,7 +83,7 @@ with lazy_imports:
     from torchx.discovery.call import build
     from torchx.discovery.find import finder
     from torchx.specs import app_metadata
-    from torchx_cli import component_flags, hints, placement, recording
+    from torchx_cli import component_flags, hints, placement, recording, shown
     from torchx_cli.sweeping import submit as sweeping_submit
     from torchx_cli.terminal import attach, component_help, dryrun_output, progress
 
@@ -142,6 +145,8 @@ def run_(
     detach: Detach = False,
     wait: Wait = False,
     log: Log = False,
+    fold: RunFold = False,
+    show: RunShow = "",
     each: Each = [],  # noqa: B006
     zipped: Zip = False,
     at_once: AtOnce = "",
@@ -182,7 +187,7 @@ def run_(
     os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # inherited by local replicas
     request = RunRequest(
         scheduler=scheduler, scheduler_args=list(cfg), workspace=workspace, parent_run_id=parent_run_id,
-        dryrun=dryrun, wait=wait, log=log, detach=detach,
+        dryrun=dryrun, wait=wait, log=log, detach=detach, fold=fold, show=show,
         environment=Environment(env, env_file, secret), note=note, name=name, once=once,
         rules=rule_options(
             priority, checkpoint_dir, stall=stall, on_stall=on_stall, progress=progress_regex,
@@ -197,7 +202,7 @@ def run_(
         flags, request = request, read_stdin(sys.stdin)
         request.detach, request.environment, request.note = flags.detach, flags.environment, note
         request.dryrun, request.wait = request.dryrun or dryrun, request.wait or wait
-        request.log = request.log or log
+        request.log, request.fold, request.show = request.log or log, fold, show
         request.name, request.once = name, once
     session = session_of(ctx)
     request.notify = notifications_of(notify, notify_on, session.config)
@@ -206,6 +211,7 @@ def run_(
         request.component, request.argv = split_component(request.argv, session.config)
         _check_pairs(cfg, request.component)
     check_combination(request, form)
+    complete_output(request, session.config)
     try:
         return _run(request, form, session.config, session.runner())
     except ArgumentError as error:
@@ -279,7 +285,19 @@ def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Run
         return 0
     info.notify = request.notify
     follow = follows(request, runner, info)
-    with attach.Attached(runner, info, stream=follow, named=request.named) as attached:
+    counts = [(role.name, role.num_replicas) for role in info.app.roles] if info.app is not None else []
+    text, origin = request.shown
+    replicas = shown.select(text, counts, origin) if follow else {}
+    with attach.Attached(
+        runner,
+        info,
+        follow,
+        roles=counts,
+        replicas=replicas,
+        fold=request.fold,
+        quiet=form == "json",
+        named=request.named,
+    ) as attached:
         printed = len(info.notes)
         with progress.ProgressReporter(attached.allow_stop) as info.on_progress:  # e.g. for image pulls
             handle = attached.submit()
@@ -314,8 +332,12 @@ def check_combination(request: RunRequest, form: str) -> None:
     Raises:
         UsageError: they cannot be combined.
     """
-    if request.detach and (request.wait or request.log):
-        raise UsageError("--detach cannot be combined with --wait or --log", code="conflicting_flags")
+    if request.detach and (request.wait or request.log or request.fold or request.show):
+        raise UsageError(
+            "--detach cannot be combined with --wait, --log, --fold or --show", code="conflicting_flags"
+        )
+    if request.show and request.sweep:
+        raise UsageError("--show cannot be combined with --each or --after", code="conflicting_flags")
     if request.dryrun not in ("", False, True, FULL, *OMITTED.values()):
         raise UsageError(f'--dryrun takes {FULL} or no value, got "{request.dryrun}"', code="invalid_value")
     if form == "yaml" and not request.dryrun:

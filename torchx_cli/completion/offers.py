@@ -72,6 +72,8 @@ def of_flag(
         yield from map(Offer, ("done", "running", "ready", "stalled", "log:", *states))
     elif name == "notify_on":
         yield from _list_items(current, ("end", "failure", "stall"))
+    elif name == "show":
+        yield from _list_items(current, ("rank0", "last", "all"))
     elif name == "on_stall":
         yield from map(Offer, ("report", "restart", "cancel"))
     elif name == "streams":

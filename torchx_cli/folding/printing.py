@@ -7,12 +7,12 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
-from torchx.printable import one_line
 from torchx_cli.folding.fold import Fold, Run
-from torchx_cli.folding.sources import Source, rank_prefix, spans
+from torchx_cli.folding.sources import Source, names_of, rank_prefix, spans
+from torchx_cli.terminal import streaming
 from torchx_cli.terminal.output import fit, say_json
 from torchx_cli.terminal.streaming import LogPrinter, stamp
 
@@ -110,12 +110,11 @@ class FoldPrinter:
     Args:
         printer: prints the lines.
         fold: makes the runs.
-        prefix: whether to print the replicas before each line.
         alone: the log is of one replica, so that its lines are not emphasized.
     """
 
-    def __init__(self, printer: LogPrinter, fold: Fold, *, prefix: bool = True, alone: bool = False) -> None:
-        self._printer, self._fold, self._prefix, self._alone = printer, fold, prefix, alone
+    def __init__(self, printer: LogPrinter, fold: Fold, *, alone: bool = False) -> None:
+        self._printer, self._fold, self._alone = printer, fold, alone
         self._heads: dict[int, bytes] = {}
 
     def write(self, run: Run) -> None:
@@ -139,19 +138,19 @@ class FoldPrinter:
         text += rank_prefix(
             first.names, [{source.ranks[at] for source in sources} for at in range(len(first.names))]
         )
-        if not self._prefix:
+        if not self._printer.prefix:
             return text
         if len(sources) == 1:
             return self._printer.label(first.role, first.replica, strong=not self._alone) + text
-        replicas: dict[str, set[int]] = {}
-        for source in sources:
-            replicas.setdefault(source.role, set()).add(source.replica)
-        name = ",".join(f"{one_line(role)}/{spans(numbers)}" for role, numbers in replicas.items())
+        name = names_of((source.role, source.replica) for source in sources)
         return self._printer.shared_label(fit(name, LONGEST_LABEL)) + text
 
 
-def print_runs(runs: Iterable[Run | None], write: Callable[[Run], None], printer: LogPrinter) -> None:
-    """Prints all runs; closes the printer even on errors."""
+T = TypeVar("T")
+
+
+def print_runs(runs: Iterable[T | None], write: Callable[[T], None], printer: LogPrinter) -> None:
+    """Prints all runs, or chunks; closes the printer even on errors."""
     try:
         for run in runs:
             if run is None:
@@ -197,3 +196,52 @@ def _json_head(sources: list[Source]) -> str:
     ]
     data = {"replicas": replicas, "stream": sources[0].stream.value}
     return json.dumps(data).removesuffix("}")
+
+
+def printer_of(
+    stream: TextIO,
+    roles: Sequence[tuple[str, int]],
+    chosen: Container[str] = (),
+    *,
+    fold: bool = False,
+    prefix: bool = True,
+    timestamps: bool = False,
+    live: bool = True,
+) -> LogPrinter:
+    """Returns a printer of the log of roles, given as name and number of replicas.
+
+    Args:
+        stream: stdout or stderr.
+        roles: the roles, for alignment.
+        chosen: the names of those whose logs are printed; empty for all.
+        fold: equal lines are printed once.
+        prefix, timestamps, live: see :class:`LogPrinter`.
+    """
+    roles = [role for role in roles if not chosen or role[0] in chosen]
+    labels = labels_of(roles) if fold else streaming.labels_of(roles)
+    return LogPrinter(stream, labels, prefix, timestamps, live)
+
+
+def print_log(
+    chunks: Iterable[LogChunk],
+    printer: LogPrinter,
+    *,
+    fold: bool = False,
+    live: bool = True,
+    alone: bool = False,
+) -> None:
+    """Prints a log.
+
+    Args:
+        chunks: the log.
+        printer: prints the lines.
+        fold: print equal lines of several replicas once.
+        live: the log grows.
+        alone: it is the log of one replica.
+    """
+    if not fold:
+        print_runs(chunks, printer.write, printer)
+        return
+    folded = Fold()
+    writer = FoldPrinter(printer, folded, alone=alone)
+    print_runs(runs_of(chunks, folded, live=live), writer.write, printer)

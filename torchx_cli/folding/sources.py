@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from torchx.printable import one_line
 from torchx.scheduling.logs import LogChunk, Stream
 
 MOST_SOURCES = 1 << 16
@@ -134,3 +135,15 @@ def spans(numbers: Iterable[int]) -> str:
         else:
             parts.append((number, number))
     return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in parts)
+
+
+def names_of(replicas: Iterable[tuple[str, int]]) -> str:
+    """Returns the names of replicas, given as role and id, with ranges of ids.
+
+    >>> names_of([("a", 0), ("a", 1), ("b", 0)])
+    'a/0-1,b/0'
+    """
+    ids: dict[str, set[int]] = {}
+    for role, replica in replicas:
+        ids.setdefault(role, set()).add(replica)
+    return ",".join(f"{one_line(role)}/{spans(numbers)}" for role, numbers in ids.items())

@@ -28,6 +28,8 @@ def check(request: RunRequest, *, changed: bool) -> None:
     Raises:
         UsageError: such a flag is given.
     """
+    if request.show:
+        raise UsageError("--show does not apply to sweeps", code="conflicting_flags")
     given = request.environment
     variables = (*given.env, *given.files, *given.secrets)
     changes = (request.scheduler, request.scheduler_args, variables, request.tags, request.note, request.name)

@@ -26,6 +26,7 @@ with lazy_imports:
     import shlex
 
     from torchx.scheduling import logs
+    from torchx_cli.folding import printing as folding_printing
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -70,7 +71,8 @@ def to_the_end(runner: Runner, handle: str, position: int, *, logs: bool = False
 
 
 def _print_logs(runner: Runner, handle: str) -> None:
-    attach.show_logs(runner, handle, logs.LogQuery(follow=True), ())
+    printer = folding_printing.printer_of(sys.stderr, ())
+    attach.show_logs(runner, handle, logs.LogQuery(follow=True), printer)
 
 
 class _Ends:

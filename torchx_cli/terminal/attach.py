@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +29,15 @@ with lazy_imports:
     from torchx.runner.why import explain
     from torchx.scheduling import logs
     from torchx_cli import applications
-    from torchx_cli.terminal import ending, masking, streaming, times, usage_text, waiting
+    from torchx_cli.folding import printing as folding_printing
+    from torchx_cli.terminal import ending, masking, notices, times, usage_text
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.logs import LogQuery
     from torchx.specs.app import AppDryRunInfo
     from torchx.specs.status import AppStatus
+    from torchx_cli.terminal.streaming import LogPrinter
 
 QUICK = 1.0
 """Seconds; for an application that succeeded within this time, a pipe gets no result."""
@@ -48,14 +50,28 @@ class Attached:
         runner: used to submit and follow the application.
         info: the request.
         stream: whether to show the logs on stderr.
+        roles: its roles, each with its number of replicas.
+        replicas: the replicas whose logs are shown, as in a query.
+        fold: print equal lines of several replicas once.
+        quiet: print no lines about events.
         named: an application on the command line of this process, and its name that stays valid.
     """
 
     def __init__(
-        self, runner: Runner, info: AppDryRunInfo[Any], stream: bool, named: tuple[str, str] = ("", "")
+        self,
+        runner: Runner,
+        info: AppDryRunInfo[Any],
+        stream: bool,
+        *,
+        roles: Sequence[tuple[str, int]],
+        replicas: Mapping[str, frozenset[int]],
+        fold: bool = False,
+        quiet: bool = False,
+        named: tuple[str, str] = ("", ""),
     ) -> None:
         self._runner, self._info, self._stream = runner, info, stream
-        self._named = named
+        self._query, self._fold = logs.LogQuery(replicas, follow=True), fold
+        self._quiet, self._named, self._roles = quiet, named, roles
         self._status: AppStatus | None = None
         self._interrupts = Interrupts()
         self.handle = ""
@@ -101,16 +117,13 @@ class Attached:
             lambda: self._runner.cancel(self.handle),
             lambda: self._runner.kill(self.handle),
         )
-        if self._stream:
-            roles = self._info.app.roles if self._info.app is not None else []
-            with report_waiting(self._runner, self.handle, self._info.notes):
-                show_logs(
-                    self._runner,
-                    self.handle,
-                    logs.LogQuery(follow=True),
-                    ((role.name, role.num_replicas) for role in roles),
-                )
-        with report_waiting(self._runner, self.handle, self._info.notes):
+        printer = folding_printing.printer_of(sys.stderr, self._roles, self._query.replicas, fold=self._fold)
+        lines = notices.Notices(
+            self._runner, self.handle, printer.remark, self._info.notes, new=not self._info.existed
+        )
+        with nullcontext() if self._quiet else lines:
+            if self._stream:
+                show_logs(self._runner, self.handle, self._query, printer, fold=self._fold)
             self._status = self._runner.wait(self.handle)
         if self._status is None:
             note(f"{self.handle} is no longer known to its scheduler")
@@ -141,22 +154,6 @@ def app_id_of(handle: str) -> str:
     return parse_app_handle(handle).app_id
 
 
-def report_waiting(
-    runner: Runner, handle: str, notes: Collection[str] = ()
-) -> AbstractContextManager[object]:
-    """Returns a context that reports why an application is waiting; a no-op if no application waits there.
-
-    Args:
-        runner: used to query the status.
-        handle: the application.
-        notes: notes about its submission, which were printed before.
-    """
-    if not runner.scheduler_of(handle).may_wait(app_id_of(handle)):
-        return nullcontext()
-
-    return waiting.Waiting(runner, handle, notes)
-
-
 def as_data(handle: str, status: AppStatus | None) -> dict[str, Any]:
     """Returns the result of an application as plain data."""
     data = {
@@ -171,18 +168,20 @@ def as_data(handle: str, status: AppStatus | None) -> dict[str, Any]:
     return data
 
 
-def show_logs(runner: Runner, handle: str, query: LogQuery, roles: Iterable[tuple[str, int]]) -> None:
+def show_logs(
+    runner: Runner, handle: str, query: LogQuery, printer: LogPrinter, *, fold: bool = False
+) -> None:
     """Prints the logs of an application on stderr, until stderr is closed.
 
     Args:
         runner: used to read the logs.
         handle: the application.
         query: selects the lines.
-        roles: name and number of replicas of each role, for alignment.
+        printer: prints them.
+        fold: print equal lines of several replicas once.
     """
-    printer = streaming.stderr_printer(streaming.labels_of(roles))
     try:
-        streaming.print_chunks(runner.log_chunks(handle, query), printer)
+        folding_printing.print_log(runner.log_chunks(handle, query), printer, fold=fold)
     except OSError:
         if not printer.failed:
             raise

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from torchx.printable import one_line
-from torchx_cli.terminal.output import bar_of, columns, has_colour, is_terminal, padded
+from torchx_cli.terminal.output import (
+    bar_of,
+    columns,
+    has_colour,
+    is_terminal,
+    padded,
+    paint,
+    print_stderr,
+    wrap,
+)
 
 if TYPE_CHECKING:
     from torchx.scheduling.logs import LogChunk
 
 _COLOURS = ("36", "33", "35", "32", "34", "31", "96", "93", "95", "92", "94")
 """Terminal colour codes, assigned to replicas in turn."""
+
+LONGEST_HOLD = 1.0
+"""Seconds for which a remark waits for the end of an incomplete line."""
 
 
 class LogPrinter:
@@ -29,6 +43,7 @@ class LogPrinter:
 
     Attributes:
         failed: whether writing to the stream failed.
+        prefix: as given.
     """
 
     def __init__(
@@ -45,9 +60,12 @@ class LogPrinter:
         self._bar = bar_of(stream)
         self._colour = has_colour(stream)
         self._terminal = is_terminal(stream)
-        self._prefix, self._timestamps, self._live = prefix, timestamps, live
+        self.prefix, self._timestamps, self._live = prefix, timestamps, live
         self._prefixes: dict[tuple[str, int], bytes] = {}
         self.failed = False
+        self._lock = threading.RLock()
+        self._shares = stream is sys.stderr or (self._terminal and is_terminal(sys.stderr))
+        self._remarks: list[tuple[float, str]] = []
         self._unfinished: object = None  # source of the incomplete line
         self._coloured = False  # by the application, which may not have reset it
 
@@ -60,26 +78,54 @@ class LogPrinter:
         if not data:
             return
         source = (chunk.role, chunk.replica, chunk.attempt, chunk.stream)
-        before = self.label(chunk.role, chunk.replica) if self._prefix else b""
+        before = self.label(chunk.role, chunk.replica) if self.prefix else b""
         self.write_lines(source, before, chunk.time, data)
 
-    def write_lines(self, source: object, before: bytes, time: float, data: bytes) -> None:
+    def write_lines(self, source: object, before: bytes, at: float, data: bytes) -> None:
         """Prints lines of a source with a text before each.
 
         Args:
             source: the source; if it is the same as before, an incomplete line is continued.
             before: the text.
-            time: the time of the lines.
+            at: the time of the lines.
             data: the lines.
         """
+        with self._lock:
+            self._write(source, before, at, data)
+            self.remark()
+
+    def remark(self, *lines: str) -> None:
+        """Prints dim lines on stderr, between lines of the log: they wait for the end of an incomplete one.
+
+        Args:
+            lines: the lines; without any, those that wait are printed if that is possible now.
+        """
+        with self._lock:
+            now = time.monotonic()
+            self._remarks += [(now + LONGEST_HOLD, line) for line in lines]
+            if not self._remarks:
+                return
+            if self._shares and self._unfinished is not None:
+                if now < self._remarks[0][0]:
+                    return
+                self._put(b"\n", False)
+                self._unfinished = None
+            self.flush()
+            for _, line in self._remarks:
+                print_stderr(paint(wrap(line, sys.stderr), "dim", sys.stderr))
+            self._remarks.clear()
+
+    def _write(self, source: object, before: bytes, at: float, data: bytes) -> None:
         continued = self._unfinished == source
         if self._unfinished is not None and not continued:
             self._put(b"\n", False)
+            self._unfinished = None
+            self.remark()
         self._unfinished = None if data.endswith(b"\n") else source
         if self._terminal and b"\x1b" in data:
             self._coloured = True
         if self._timestamps:
-            before = stamp(time).encode() + b" " + before
+            before = stamp(at).encode() + b" " + before
         if before:
             end = b"\n" if data.endswith(b"\n") else b""
             body = data.removesuffix(b"\n")
@@ -95,9 +141,11 @@ class LogPrinter:
 
     def close(self) -> None:
         """Flushes the output; ends the last line if it has a prefix or the stream is a terminal."""
-        end = b"\n" if self._unfinished is not None and (self._prefix or self._terminal) else b""
-        self._unfinished = None
-        self._put(b"\x1b[0m" * self._coloured + end, True)
+        with self._lock:
+            end = b"\n" if self._unfinished is not None and (self.prefix or self._terminal) else b""
+            self._unfinished = None
+            self._put(b"\x1b[0m" * self._coloured + end, True)
+            self.remark()
 
     def _put(self, data: bytes, now: bool) -> None:
         try:
@@ -152,17 +200,3 @@ def labels_of(roles: Iterable[tuple[str, int]], limit: int = 40) -> list[str]:
     ['trainer/11', 'ps/0']
     """
     return [f"{name}/{max(0, count - 1)}"[:limit] for name, count in roles]
-
-
-def print_chunks(chunks: Iterable[LogChunk], printer: LogPrinter) -> None:
-    """Prints all chunks; closes the printer even on errors."""
-    try:
-        for chunk in chunks:
-            printer.write(chunk)
-    finally:
-        printer.close()
-
-
-def stderr_printer(labels: Iterable[str]) -> LogPrinter:
-    """Returns the printer of an attached run."""
-    return LogPrinter(sys.stderr, labels)

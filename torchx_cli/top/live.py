@@ -15,11 +15,11 @@ from torchx.errors import TorchxError
 from torchx.printable import one_line
 from torchx.runner.status import status_of
 from torchx.scheduling.logs import LogQuery
+from torchx_cli.folding.printing import print_log, printer_of
 from torchx_cli.terminal.drawing import FullScreen
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import bar_of, colour, columns, fit, note, paint, plain
 from torchx_cli.terminal.status_text import status_lines
-from torchx_cli.terminal.streaming import LogPrinter, labels_of, print_chunks
 from torchx_cli.top.keys import Keyboard
 from torchx_cli.top.view import HEADS, Line, draw, lines_of, name_width, row_text, shows_gpus
 
@@ -164,9 +164,9 @@ class Top:
         selected = {} if line.replica is None else {line.replica.role: frozenset({line.replica.replica})}
         roles = line.app.description.roles_statuses if line.app.description else []
         query = LogQuery(selected, tail=_LOG_LINES, follow=not line.app.has_ended)
-        labels = labels_of((role.role, len(role.replicas)) for role in roles)
+        printer = printer_of(self._out, [(role.role, len(role.replicas)) for role in roles])
         try:
-            print_chunks(self._runner.log_chunks(line.app.handle, query), LogPrinter(self._out, labels))
+            print_log(self._runner.log_chunks(line.app.handle, query), printer)
             note("the end of the log; enter to return")
             sys.stdin.readline()
         except KeyboardInterrupt:

@@ -1,0 +1,184 @@
+"""Dim lines about an application that a command follows: it waits, is retried, stalls, is not ready."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from torchx.machine import threads
+from torchx.printable import one_line
+from torchx.runner import reports
+from torchx.scheduling.base import Reports
+from torchx.specs.handles import parse_app_handle
+from torchx_cli.folding.sources import names_of
+from torchx_cli.terminal.times import duration
+
+if TYPE_CHECKING:
+    from torchx.runner.api import Runner
+    from torchx.scheduling.events import AppEvent
+
+PATIENCE = 0.5
+"""Seconds before the first query and line."""
+
+PAUSE = 0.2
+"""Seconds between two reads of an event log; engines are queried at the pace of the feed."""
+
+RARE_PAUSE = 2.0
+"""Minimum seconds between two queries of an engine on this machine when replicas have started."""
+
+SHARE = 2
+"""The command queries the engine, too: it waits for the end."""
+
+LAST = 5.0
+"""Maximum seconds for the events of the end."""
+
+UNREADY = 10.0
+"""Seconds after which a service that is not ready is reported."""
+
+SCOPES = {"role": " of its role", "application": " of all replicas"}
+"""The replicas that a retry starts again, if there are others than the failed one."""
+
+
+class Follower:
+    """Follows an application in a thread, which prints lines, until the context ends; a context manager.
+
+    Attributes:
+        stop: set at the end of the context; the lines of the end may still be printed.
+    """
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> None:
+        self._thread = threads.begin(self._run, name="follower")
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        self.stop.set()
+        if kind is None and self._thread is not None:
+            self._thread.join(LAST)
+
+    def _run(self) -> None:
+        with suppress(Exception):  # the command itself reports the error
+            self.follow()
+
+    def follow(self) -> None:
+        """Prints the lines."""
+        raise NotImplementedError
+
+
+class Notices(Follower):
+    """Prints lines about an application.
+
+    Args:
+        runner: used to read the events.
+        handle: the application.
+        remark: prints lines, or those that wait; see :meth:`LogPrinter.remark`.
+        notes: notes about the submission, which were printed before: a reason among them is not repeated.
+        new: it was submitted now; otherwise events of before are left out.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        handle: str,
+        remark: Callable[..., None],
+        notes: Collection[str] = (),
+        *,
+        new: bool,
+    ) -> None:
+        super().__init__()
+        self._runner, self._handle, self._remark = runner, handle, remark
+        self._notes = notes
+        self._since = None if new else datetime.now(timezone.utc)
+        self._waits_for = ""
+        self._started: dict[str, AppEvent] = {}
+        self._ended: dict[str, str] = {}
+        self._unready: dict[str, float] = {}  # services: the time at which they are reported
+
+    def follow(self) -> None:
+        """Prints lines about events; about none if the context ends within :data:`PATIENCE`."""
+        if self.stop.wait(PATIENCE):
+            return
+        feed, last = reports.Feed(self._runner, self._handle), False
+        scheduler = self._runner.scheduler_of(self._handle)
+        may_wait = scheduler.may_wait(parse_app_handle(self._handle).app_id)
+        while not (feed.ended or last):
+            last = self.stop.is_set()
+            events = reports.read_new(feed, SHARE, others=True, now=last)
+            lines = self.lines_of(event for event in events if may_wait or event.kind != "waiting")
+            self._remark(*map(one_line, lines))
+            if scheduler.has_runs and self._started:
+                return  # each of its runs is an application of its own
+            is_queried = not isinstance(scheduler, Reports)
+            self.stop.wait(RARE_PAUSE if is_queried and self._started else PAUSE)
+
+    def lines_of(self, events: Iterable[AppEvent]) -> list[str]:
+        """Returns the lines about events, and about services that are not ready in time."""
+        lines: list[str] = []
+        stalls: dict[str, list[tuple[str, int]]] = {}
+        for event in events:
+            line = self._line(event, f"{event.role}/{event.replica}")
+            if self._since is not None and event.time < self._since and event.kind != "waiting":
+                continue
+            if event.kind == "stalled" and event.replica is not None:
+                stalls.setdefault(line, []).append((event.role, event.replica))
+            elif line:
+                lines.append(line)
+        lines += [f"{names_of(replicas)}: {message}" for message, replicas in stalls.items()]
+        now = time.monotonic()
+        for name in [name for name, due in self._unready.items() if now >= due]:
+            del self._unready[name]
+            lines.append(f"{name}: not ready for {UNREADY:g} s")
+        return lines
+
+    def _line(self, event: AppEvent, name: str) -> str:
+        """Returns the line about an event; empty for most."""
+        kind, line = event.kind, ""
+        if kind == "waiting" and event.message != self._waits_for:
+            line = reason(event.message) if self._waits_for or event.message not in self._notes else ""
+            self._waits_for = event.message
+        elif kind == "started":
+            self._started[name] = event
+            if event.details.get("service"):
+                self._unready[name] = time.monotonic() + UNREADY
+        elif kind == "ready" and event.replica is None:
+            self._unready.clear()
+        elif kind in ("ready", "ended"):
+            self._unready.pop(name, None)
+            self._ended[name] = self._end(event, name)
+        elif kind == "retry":
+            line = self._retry(event, name)
+        elif kind == "requeued":
+            line = f"requeued: {event.message}"
+        elif kind == "stalled":
+            line = event.message
+        return line
+
+    def _end(self, event: AppEvent, name: str) -> str:
+        """Returns the end of an attempt as text."""
+        details, begun = event.details, self._started.get(name)
+        text = str(details.get("signal") or f"exit {details.get('exit_code')}")
+        if begun is not None and "time" not in {**begun.details, **details}:
+            text += f" after {duration((event.time - begun.time).total_seconds())}"
+        return text + (f" ({details['reason']})" if "reason" in details else "")
+
+    def _retry(self, event: AppEvent, name: str) -> str:
+        details = event.details
+        again = event.message
+        if "number" in details:
+            again = f"attempt {details['number'] + 1} of {details['allowed'] + 1}"
+        if len(self._started) > 1:
+            again += SCOPES.get(details.get("scope", ""), "")
+        if "delay" in details:
+            again += f" in {details['delay']:g} s"
+        return f"{name} {self._ended.get(name, 'has ended')}; {again}"
+
+
+def reason(why: str) -> str:
+    """Returns a line that says why an application is waiting."""
+    return why if why.startswith("waiting ") else f"waiting: {why}"
