@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx.errors import StateError, TorchxError, UsageError
@@ -63,6 +64,32 @@ class Result:
         return None if run.started is None or run.ended is None else run.ended - run.started
 
 
+BEST = {"loss": min, "acc": max}
+"""The best value of metrics, by a part of their names."""
+
+
+def best(found: Sequence[Result]) -> tuple[Result, str] | None:
+    """Returns the best run that has succeeded, and the name of its metric; None without one to compare.
+
+    >>> runs = [Result(Run(n, state="SUCCEEDED"), metrics={"loss": 1.0 / n}) for n in (1, 2)]
+    >>> best(runs)[0].run.number
+    2
+    """
+    for part, choose in BEST.items():
+        for name in dict.fromkeys(name for result in found for name in result.metrics):
+            values = [
+                (result.metrics.get(name), result) for result in found if result.run.state == "SUCCEEDED"
+            ]
+            numbers = [
+                (value, result)
+                for value, result in values
+                if isinstance(value, (int, float)) and value == value
+            ]
+            if part in name.lower() and len(numbers) > 1:
+                return choose(numbers, key=itemgetter(0))[1], name
+    return None
+
+
 def parse_metric(text: str) -> Metric:
     """Reads a metric: its name, or a pattern with the name before ``=``, as in ``val_loss=([\\d.]+)``.
 
@@ -99,11 +126,16 @@ def parse_metric(text: str) -> Metric:
         raise UsageError(f"--metric: `{pattern}` is not a pattern: {error}", code="invalid_value") from None
 
 
+USUAL = (parse_metric("loss"), parse_metric("accuracy"), parse_metric("acc"))
+"""The metrics that most programs print."""
+
+
 def results(
     sweep: Sweep,
     engine_of: Callable[[str], Scheduler[Any]],
     metrics: Sequence[Metric] = (),
     trackers: Sequence[TrackerBase] = (),
+    tail: int | None = None,
 ) -> Iterator[Result]:
     """Yields the result of each run, in order.
 
@@ -112,6 +144,7 @@ def results(
         engine_of: returns the scheduler of a name.
         metrics: metrics to read from the logs.
         trackers: trackers whose metadata about a run is included.
+        tail: the number of lines at the end of each log that are read; None for all.
     """
     header = sweep.header
     engine = engine_of(header.scheduler)
@@ -126,23 +159,26 @@ def results(
             if result.handle in tracked:
                 result.metrics |= _metadata(trackers, result.handle)
             if metrics:
-                result.metrics |= from_log(engine, run, metrics)
+                result.metrics |= from_log(engine, run, metrics, tail)
         yield result
 
 
-def from_log(engine: Scheduler[Any], run: Run, metrics: Sequence[Metric]) -> dict[str, Value]:
+def from_log(
+    engine: Scheduler[Any], run: Run, metrics: Sequence[Metric], tail: int | None = None
+) -> dict[str, Value]:
     """Returns the metrics in the log of a run: each from its last match.
 
     Args:
         engine: the scheduler of the run.
         run: the run.
         metrics: the metrics.
+        tail: the number of lines at the end of its log that are read; None for all.
     """
     found: dict[str, Value] = {}
     if not run.app_id:
         return found
     with suppress(StateError, NotImplementedError):
-        for chunk in whole_lines(logs.log_of(engine, run, LogQuery())):
+        for chunk in whole_lines(logs.log_of(engine, run, LogQuery(tail=tail))):
             _search(text_of(chunk.data), metrics, found)
     return found
 

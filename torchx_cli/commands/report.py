@@ -12,11 +12,11 @@ from torchx.errors import StateError, TorchxError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx_cli.applications import find
-from torchx_cli.commands.results import trackers_of
 from torchx_cli.flags import Handle, option
 from torchx_cli.report.collect import collect
 from torchx_cli.report.page import page
 from torchx_cli.session import session_of
+from torchx_cli.sweeping.best import trackers_of
 from torchx_cli.terminal.output import data_text, note, say
 
 with lazy_imports:

@@ -13,7 +13,6 @@ import typer
 
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
-from torchx.runner import prepare
 from torchx.scheduling.responses import local_time
 from torchx.specs.handles import parse_app_handle
 from torchx.sweeps import results, view
@@ -21,6 +20,7 @@ from torchx.sweeps.paths import paths_of
 from torchx_cli.applications import find
 from torchx_cli.flags import Handle, Json, count, lines_option, option
 from torchx_cli.session import session_of
+from torchx_cli.sweeping.best import metric_text, trackers_of
 from torchx_cli.terminal import masking
 from torchx_cli.terminal.display import table
 from torchx_cli.terminal.output import STATE_MEANING, Row, emit, note, output_format, say
@@ -28,15 +28,13 @@ from torchx_cli.terminal.times import duration, iso
 from torchx_cli.terminal.units import cores, percent, size
 
 with lazy_imports:
-    from torchx.tracker import configured as tracker_configured
+    pass
 
 if TYPE_CHECKING:
-    from torchx.config import Config
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
-    from torchx.sweeps.results import Result, Value
+    from torchx.sweeps.results import Result
     from torchx.sweeps.view import Sweep
-    from torchx.tracker.base import TrackerBase
 
 TABLE_LIMIT = 100
 """Default number of runs in the table; other formats contain all."""
@@ -138,12 +136,6 @@ def sweep_of(runner: Runner, handle: str, described: DescribeAppResponse) -> Swe
     return view.of_application(described, backend, session)
 
 
-def trackers_of(config: Config) -> list[TrackerBase]:
-    """Returns the configured trackers."""
-    configured, factories = prepare.configured_trackers(config)
-    return list(tracker_configured.build_trackers(configured, factories)) if configured else []
-
-
 def as_data(result: Result) -> dict[str, Any]:
     """Returns the result of a run as plain data."""
     run = result.run
@@ -198,7 +190,7 @@ def rows_of(found: Sequence[Result]) -> tuple[list[Row], list[str]]:
     states = [(result.run.state, STATE_MEANING.get(result.run.state, "dim")) for result in found]
     columns.append((HEADS["state"], states))
     for name in metrics:
-        columns.append((name, [(_shown(each["metrics"].get(name)), "") for each in masked]))
+        columns.append((name, [(metric_text(each["metrics"].get(name)), "") for each in masked]))
     amounts = [_amounts(result) for result in found]
     for name in ("duration", "memory", "cpu", "gpu"):
         cells = [(each[name], "") for each in amounts]
@@ -225,7 +217,3 @@ def _end(result: Result) -> str:
     if run.state != "FAILED":
         return ""
     return f"exit {run.code}" if run.code is not None and not run.message else run.message
-
-
-def _shown(value: Value) -> str:
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

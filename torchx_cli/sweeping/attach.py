@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
-from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
-from torchx.machine import files, locks
-from torchx.specs.handles import parse_app_handle
-from torchx.specs.status import is_terminal
+from torchx.machine import files
+from torchx.sweeps import progress
 from torchx.sweeps.paths import SweepPaths, paths_of
 from torchx.sweeps.plan import Plan
+from torchx.sweeps.view import require
+from torchx_cli.sweeping import best
+from torchx_cli.sweeping.best import shown
 from torchx_cli.terminal import attach
 from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED, Interrupts
-from torchx_cli.terminal.masking import mask_text
-from torchx_cli.terminal.output import note, paint_state, print_stderr
-from torchx_cli.terminal.times import duration
+from torchx_cli.terminal.notices import Follower
+from torchx_cli.terminal.output import fit, is_terminal, note, paint, paint_state, print_stderr, width_of
+from torchx_cli.terminal.times import duration, whole
+from torchx_cli.terminal.wrapping import wrap_command
 
 with lazy_imports:
-    import shlex
-
     from torchx.scheduling import logs
     from torchx_cli.folding import printing as folding_printing
+    from torchx_cli.terminal import drawing
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -34,92 +34,104 @@ if TYPE_CHECKING:
 PAUSE = 0.1
 """Seconds between two reads of the journal."""
 
-CHECK_EVERY = 1.0
-"""Minimum seconds between two checks that the conductor is alive, or of the states that the engine has."""
+
+LEAST = 8
+"""Minimum columns of the parameters of a run."""
 
 
-def shown(parameters: Mapping[str, str]) -> str:
-    """Returns parameters as text.
-
-    >>> shown({"lr": "0.1", "name": "a b"})
-    "lr=0.1 name='a b'"
-    """
-    return mask_text(" ".join(f"{name}={shlex.quote(value)}" for name, value in parameters.items()))
-
-
-def to_the_end(runner: Runner, handle: str, position: int, *, logs: bool = False) -> int:
-    """Prints the ends of runs until all have ended; returns the exit code of the command.
+def to_the_end(runner: Runner, handle: str, position: int, *, logs: bool, fold: bool) -> int:
+    """Shows the progress of a sweep until all runs have ended; returns the exit code of the command.
 
     Args:
         runner: used to cancel the sweep.
         handle: the sweep.
         position: the bytes of its journal with earlier ends, which are not printed.
         logs: print the logs of the runs instead.
+        fold: print equal lines of several runs once.
     """
+    app_id = attach.app_id_of(handle)
     with Interrupts() as interrupts:
-        interrupts.arm(attach.app_id_of(handle), lambda: runner.cancel(handle), lambda: runner.kill(handle))
+        interrupts.arm(app_id, lambda: runner.cancel(handle), lambda: runner.kill(handle))
         if logs:
-            _print_logs(runner, handle)
-        else:
-            _Ends(runner, handle, position).follow()
-        status = runner.wait(handle)
+            _print_logs(runner, handle, fold)
+        with nullcontext() if logs else _Ends(paths_of(app_id), position):
+            status = runner.wait(handle)
     if status is None:
         note(f"{handle} is no longer known")
         return 1
     attach.print_result(runner, handle, status, seen=False)
+    if len(status.roles) > 1:
+        head = "  " + paint("results:", "dim", sys.stderr) + "  "
+        print_stderr(wrap_command(head, f"torchx results {app_id}", sys.stderr))
+        best.print_best(runner, require(paths_of(app_id), app_id))
     return EXIT_INTERRUPTED if interrupts.count else attach.exit_code(status)
 
 
-def _print_logs(runner: Runner, handle: str) -> None:
-    printer = folding_printing.printer_of(sys.stderr, ())
-    attach.show_logs(runner, handle, logs.LogQuery(follow=True), printer)
+def _print_logs(runner: Runner, handle: str, fold: bool) -> None:
+    printer = folding_printing.printer_of(sys.stderr, (), fold=fold)
+    attach.show_logs(runner, handle, logs.LogQuery(follow=True), printer, fold=fold)
 
 
-class _Ends:
-    """Prints a line for each run that ends from now on.
+class _Ends(Follower):
+    """Prints a line for each run that ends from now on; on a terminal, one line that is replaced.
 
     Args:
-        runner: used to start the conductor again if it was killed.
-        handle: the sweep.
+        paths: the files of the sweep.
         position: the bytes of its journal with earlier ends.
     """
 
-    def __init__(self, runner: Runner, handle: str, position: int) -> None:
-        self._runner, self._handle = runner, handle
-        self._paths: SweepPaths = paths_of(parse_app_handle(handle).app_id)
-        self._position = position
+    def __init__(self, paths: SweepPaths, position: int) -> None:
+        super().__init__()
+        self._paths, self._position = paths, position
+        self._screen = drawing.Screen(sys.stderr) if is_terminal(sys.stderr) else None
+        self._drawn = ""
 
     def follow(self) -> None:
         """Prints lines until all runs have ended."""
-        plan = Plan(self._paths)
-        due = begun = time.monotonic()
+        plan, last = Plan(self._paths), False
+        self._progress = progress.load(self._paths, plan.extend())
         try:
-            while not self._print(plan):
-                now = time.monotonic()
-                if now >= due:
-                    due = now + max(self._runner.pause_after(self._handle, now - begun), CHECK_EVERY)
-                    if not locks.is_held(self._paths.lock):
-                        current = self._runner.poll(self._handle)  # starts a conductor, if needed
-                        if current is None or is_terminal(current.state):
-                            self._print(plan)
-                            return
-                time.sleep(PAUSE)
+            while not last:
+                last = self.stop.is_set()
+                self._print(plan)
+                self._draw(plan)
+                self.stop.wait(PAUSE)
         finally:
             plan.close()
+            if self._screen is not None:
+                self._screen.clear()
 
-    def _print(self, plan: Plan) -> bool:
-        """Prints the ends that were recorded; returns True if all runs have ended."""
-        done = False
-        for line in self._new_lines():
-            try:
-                entry = json.loads(line)
-                kind = entry["e"]
-                if kind == "end":
+    def _print(self, plan: Plan) -> None:
+        """Prints the ends that were recorded since the last call."""
+        for entry in progress.parse_lines(self._new_data()):
+            with suppress(LookupError, TypeError, ValueError, AttributeError, TorchxError):  # damaged
+                self._progress.apply(entry)
+                if entry["e"] == "end" and self._screen is None:
                     print_stderr(self._line(plan, entry["n"], entry["s"], entry.get("b"), entry["t"]))
-                done = kind == "done"
-            except (ValueError, KeyError, TypeError, RecursionError, TorchxError):
-                continue
-        return done
+
+    def _draw(self, plan: Plan) -> None:
+        """Replaces the line on a terminal: how many runs have ended, and which one runs longest."""
+        width = width_of(sys.stderr)
+        if self._screen is None or width is None:
+            return
+        now = self._progress
+        counts, total = now.counts(), plan.extend()
+        failed = f" ({counts['FAILED']:,} failed)" if "FAILED" in counts else ""
+        done = total - counts.get("PENDING", 0) - counts.get("RUNNING", 0)
+        line = f"{done:,} of {total:,} done{failed}, "
+        running = [number for number in now.begun if now.states[number - 1] == progress.RUNNING]
+        if not running:
+            line += "waiting"
+        else:
+            others = f" and {len(running) - 1:,} more" if running[1:] else ""
+            end = f"{others}  {whole(time.time() - now.begun[running[0]])}"
+            line += "running: "
+            room = max(width - len(line) - len(end), LEAST)
+            line += fit(shown(plan.run(running[0]).parameters), room) + end
+        line = fit(line, width)
+        if line != self._drawn:
+            self._screen.show([line])
+            self._drawn = line
 
     def _line(self, plan: Plan, number: int, state: str, begun: float | None, ended: float) -> str:
         total = plan.extend()
@@ -127,15 +139,14 @@ class _Ends:
         run = plan.run(number)
         return f"run {number} of {total}  {paint_state(state, sys.stderr)}{lasted}  {shown(run.parameters)}"
 
-    def _new_lines(self) -> list[bytes]:
+    def _new_data(self) -> bytes:
+        """Returns the lines of the journal since the last call."""
         try:
             with open(files.open_file(self._paths.journal), "rb") as file:
-                if os.fstat(file.fileno()).st_size == self._position:
-                    return []
                 file.seek(self._position)
                 data = file.read()
         except OSError:
-            return []
-        end = data.rfind(b"\n") + 1
-        self._position += end
-        return data[:end].splitlines()
+            return b""
+        whole_lines = data[: data.rfind(b"\n") + 1]
+        self._position += len(whole_lines)
+        return whole_lines

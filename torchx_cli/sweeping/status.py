@@ -10,7 +10,7 @@ from torchx.scheduling.responses import local_time
 from torchx.specs.handles import parse_app_handle
 from torchx.sweeps.paths import paths_of
 from torchx.sweeps.view import require
-from torchx_cli.sweeping.attach import shown
+from torchx_cli.sweeping.best import shown
 from torchx_cli.terminal.output import STATE_MEANING, columns, fit, padded, paint, paint_state, width_of
 from torchx_cli.terminal.status_text import status_lines
 from torchx_cli.terminal.times import duration, span

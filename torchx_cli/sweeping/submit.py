@@ -25,6 +25,7 @@ with lazy_imports:
     from torchx.specs import app_metadata
     from torchx_cli import recording
     from torchx_cli.sweeping import attach as sweep_attach
+    from torchx_cli.sweeping import best
     from torchx_cli.terminal import attach, dryrun_output
 
 if TYPE_CHECKING:
@@ -100,7 +101,9 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
             shows_logs = request.log or not request.sweep.each
             code = 0
             if waits:
-                code = sweep_attach.to_the_end(runner, handle, submitted.position, logs=shows_logs)
+                code = sweep_attach.to_the_end(
+                    runner, handle, submitted.position, logs=shows_logs, fold=request.fold
+                )
             if form == "json":
                 data = attach.as_data(handle, runner.status(handle))
                 counted = {"runs": submitted.total, "submitted": submitted.added}
@@ -158,7 +161,7 @@ def _dryrun(
         )
     for line in info.notes:
         note(f"note: {line}")
-    note(f"{len(runs):,} runs; the request of the first one ({sweep_attach.shown(runs[0][0])}):")
+    note(f"{len(runs):,} runs; the request of the first one ({best.shown(runs[0][0])}):")
     dryrun_output.print_dryrun(info, form, full=request.dryrun == FULL)
     return 0
 

@@ -34,7 +34,7 @@ from torchx_cli.terminal.output import (
     supports_unicode,
     width_of,
 )
-from torchx_cli.terminal.times import duration
+from torchx_cli.terminal.times import whole
 
 if TYPE_CHECKING:
     from torchx.scheduling.progress import Ongoing
@@ -177,7 +177,7 @@ class Screen:
             lines = [*lines[: max(1, size.height - 2)], f"  {len(lines) - size.height + 2} more lines"]
         texts = [Text.from_ansi(shown(line)) for line in lines]
         if final or size.width != self._width:
-            self._clear(size.width)
+            self.clear()
         self._lines, self._width = texts, size.width
         if final:
             self._console.print(*texts, sep="\n", soft_wrap=True)
@@ -190,10 +190,11 @@ class Screen:
         shortened = Text("\n", no_wrap=True, overflow="crop").join(texts)
         self._live.update(shortened, refresh=True)
 
-    def _clear(self, width: int) -> None:
+    def clear(self) -> None:
         """Removes the displayed lines; in a resized window they are wrapped differently."""
         if self._live is None:
             return
+        width = self._console.size.width
         self._live.stop()
         self._live = None
         rows = sum(max(1, -(-line.cell_len // width)) for line in self._lines)
@@ -248,7 +249,7 @@ def progress_of(ongoing: Ongoing, stream: TextIO) -> Live:
 
 def _progress(ongoing: Ongoing, bar: str) -> RenderableType:
     now = ongoing.now
-    lines = [f"{now.what}, {duration(int(ongoing.seconds)).replace('.0 s', ' s')}"]
+    lines = [f"{now.what}, {whole(ongoing.seconds)}"]
     lines += [
         f"  {where}" for where in [", ".join(part for part in (now.detail, now.bytes) if part)] if where
     ]

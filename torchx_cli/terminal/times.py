@@ -36,6 +36,15 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
+def whole(seconds: float) -> str:
+    """Formats a duration in whole seconds.
+
+    >>> whole(12.9), whole(123.4)
+    ('12 s', '2 min 3 s')
+    """
+    return duration(int(seconds)).replace(".0 s", " s")
+
+
 def ago(when: datetime, now: datetime | None = None) -> str:
     """Returns roughly how long ago a time is, or the date after a month.
 

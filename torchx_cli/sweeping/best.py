@@ -1,0 +1,62 @@
+"""The best run of a sweep, and its parameters and metrics as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from torchx.errors import TorchxError
+from torchx.lazy import lazy_imports
+from torchx.runner import prepare
+from torchx.sweeps import results
+from torchx_cli.terminal.masking import mask_text
+from torchx_cli.terminal.output import note
+
+with lazy_imports:
+    import shlex
+
+    from torchx.tracker import configured as tracker_configured
+
+if TYPE_CHECKING:
+    from torchx.config import Config
+    from torchx.runner.api import Runner
+    from torchx.sweeps.results import Value
+    from torchx.sweeps.view import Sweep
+    from torchx.tracker.base import TrackerBase
+
+MOST_COMPARED, READ = 200, 200
+"""The most runs that are compared at the end, and the number of lines that are read of each log."""
+
+
+def shown(parameters: Mapping[str, str]) -> str:
+    """Returns parameters as text.
+
+    >>> shown({"lr": "0.1", "name": "a b"})
+    "lr=0.1 name='a b'"
+    """
+    return mask_text(" ".join(f"{name}={shlex.quote(value)}" for name, value in parameters.items()))
+
+
+def trackers_of(config: Config) -> list[TrackerBase]:
+    """Returns the configured trackers."""
+    configured, factories = prepare.configured_trackers(config)
+    return list(tracker_configured.build_trackers(configured, factories)) if configured else []
+
+
+def metric_text(value: Value) -> str:
+    """Returns the value of a metric as text."""
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def print_best(runner: Runner, sweep: Sweep) -> None:
+    """Prints the best run, if there are few enough to read the ends of their logs, and they have a metric."""
+    if len(sweep.runs) > MOST_COMPARED:
+        return
+    with suppress(TorchxError, OSError):  # the runs have ended without it
+        trackers = trackers_of(runner.load_config())
+        found = results.best(list(results.results(sweep, runner.scheduler, results.USUAL, trackers, READ)))
+        if found is not None:
+            (result, name), head = found, "best:     "
+            value = metric_text(result.metrics[name])
+            note(f"  {head}run {result.run.number}  {shown(result.run.parameters)}  {name} {value}")
