@@ -79,7 +79,9 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
     records = Records()
     record = records.find(key, token)
     try:
-        queue = query_queue(key) if record is not None else _query_job(key)
+        queue = query_queue(key)
+        if record is None and not queue and pace.is_sharing():
+            queue = _query_job(key)  # it may be of another user
     except AbsentError:
         if record is None:
             raise
