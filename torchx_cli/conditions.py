@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +12,7 @@ from torchx.command_line import ArgumentError
 from torchx.machine.outage import Outage
 from torchx.runner.reports import FIRST_PAUSE, LONGEST_PAUSE
 from torchx.scheduling.base import Reports
-from torchx.scheduling.logs import LogChunk, LogQuery, matching, text_of, whole_lines
+from torchx.scheduling.logs import LogQuery, matching, text_of, whole_lines
 from torchx.scheduling.pace import sharing
 from torchx.specs.status import AppState
 from torchx.suggestions import did_you_mean
@@ -86,7 +83,7 @@ def wait_for(runner: Runner, handle: str, condition: str, end: float | None) -> 
     Args:
         runner: used to query its scheduler.
         handle: the application.
-        condition: the condition, in its normal form; not that of a log, see :func:`log_of`.
+        condition: the condition, in its normal form; not that of a log, see :func:`search`.
         end: the time by ``time.monotonic()`` at which the wait times out; None for no limit. It does
             not limit the reading of events: see :func:`is_unlimited`.
     """
@@ -119,57 +116,18 @@ def unmet(runner: Runner, handle: str, *, follow: bool) -> Outcome:
     return Outcome(handle, status, False)
 
 
-def log_of(runner: Runner, handle: str, *, follow: bool) -> Iterator[LogChunk]:
-    """Yields the log in whole lines, for :func:`search`."""
-    return whole_lines(runner.log_chunks(handle, LogQuery(follow=follow)))
-
-
-def search(runner: Runner, handle: str, condition: str, chunk: LogChunk, end: float | None) -> Outcome | None:
-    """Returns the outcome if a line matches, else None.
-
-    The main thread calls it: a search in another one could not be interrupted, as it holds Python's lock.
-
-    Args:
-        runner: used to query the status.
-        handle: the application.
-        condition: the condition of a log.
-        chunk: lines of the log.
-        end: the time by ``time.monotonic()`` at which the search times out; None for no limit.
+def search(runner: Runner, handle: str, condition: str, *, follow: bool) -> Outcome:
+    """Searches the log for a line that matches; with ``follow`` until the application has ended.
 
     Raises:
-        TimeoutError: the search takes too long.
+        UsageError: the search takes too long.
     """
-    with interrupted_at(end):
-        lines = matching(chunk.data, re.compile(condition[len(LOG) :]))
-    if not lines:
-        return None
-    line, replica = text_of(lines.split(b"\n", 1)[0]), f"{chunk.role}/{chunk.replica}"
-    return Outcome(handle, runner.status(handle), True, line, replica)
-
-
-@contextmanager
-def interrupted_at(end: float | None) -> Iterator[None]:
-    """Interrupts the main thread at a time by ``time.monotonic()``, also in the search for a pattern.
-
-    Raises:
-        TimeoutError: the time was reached.
-    """
-    if end is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*signal_and_frame: object) -> None:
-        raise TimeoutError
-
-    handler = signal.signal(signal.SIGALRM, interrupt)
-    before = signal.setitimer(signal.ITIMER_REAL, max(end - time.monotonic(), 1e-3))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, handler)
-        if before[0]:
-            signal.setitimer(signal.ITIMER_REAL, *before)
+    pattern = re.compile(condition[len(LOG) :])
+    for chunk in whole_lines(runner.log_chunks(handle, LogQuery(follow=follow))):
+        if lines := matching(chunk.data, pattern):
+            line, replica = text_of(lines.split(b"\n", 1)[0]), f"{chunk.role}/{chunk.replica}"
+            return Outcome(handle, runner.status(handle), True, line, replica)
+    return unmet(runner, handle, follow=follow)
 
 
 def _holds(condition: str, status: AppStatus | None) -> bool:

@@ -44,8 +44,8 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "MOST_CPU", 0.02)
 
 
-def own_children() -> list[int]:
-    return [entry.process.pid for entry in processes.table() if entry.parent == os.getpid()]
+def own_children() -> set[int]:
+    return {entry.process.pid for entry in processes.table() if entry.parent == os.getpid()}
 
 
 def in_thread(call: Callable[[], object]) -> object:
@@ -102,7 +102,8 @@ def test_a_slow_pattern_of_a_query_is_an_error(
 def test_searches_in_threads_share_a_process(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is kept for the next line, has no other file of this process, and ends with the thread."""
     monkeypatch.setattr(patterns, "MOST_CPU", 5.0)
-    children: list[list[int]] = []
+    children: list[set[int]] = []
+    before = own_children()
     quick = found_by("(a+)b")[name]
     expected = quick()
 
@@ -110,15 +111,15 @@ def test_searches_in_threads_share_a_process(name: str, monkeypatch: pytest.Monk
         for _ in range(3):
             found = quick()
             assert found == expected
-            children.append(own_children())
+            children.append(own_children() - before)
         (child,) = children[-1]
         opened = [path for path in Path(f"/proc/{child}/fd").iterdir() if int(path.name) > 2]
         assert [os.readlink(path).partition(":")[0] for path in opened] == ["socket"]
 
     with open(os.devnull, "rb"):
         in_thread(search)
-    assert children[0] == children[-1] != []
-    assert own_children() == []
+    assert children[0] == children[-1] != set()
+    assert own_children() - before == set()
 
 
 def test_a_slow_pattern_ends_a_followed_sweep_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,7 +29,6 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
-    from torchx.scheduling.logs import LogChunk
 
 EXIT_UNMET = 3
 """The application ended without meeting the condition of `--for`."""
@@ -40,9 +37,6 @@ LONGEST_ANSWER = 600.0
 """Maximum seconds to wait for the answer of a scheduler; its own limits are shorter."""
 
 """Timed out, as for timeout(1)."""
-
-MOST_CHUNKS = 64
-"""Maximum number of chunks of logs that are read before they are searched."""
 
 PATIENCE = 0.5
 """Seconds before a message says that the command is waiting."""
@@ -167,89 +161,64 @@ def wait_for_all(
     patience = threading.Timer(PATIENCE, _print_waiting, [runner, handles])
     patience.daemon = True
     patience.start()
-    try:
-        while len(outcomes) < len(handles):
-            try:
-                found = ready.get(late, outcomes)
-            except (queue.Empty, TimeoutError):
-                left = next(handle for handle in handles if handle not in outcomes)
-                found = Outcome(left, runner.status(left), None)  # a log may be too long to be read again
-            patience.cancel()
-            if found.handle not in outcomes:
-                outcomes[found.handle] = found
-                if found.error is not None:
-                    failures.add(found.handle, found.error)
-                else:
-                    _print(runner, found, condition, text=text)
-            if first and found.met:
-                break
-    finally:
-        ready.closed.set()
+    while len(outcomes) < len(handles):
+        try:
+            found = ready.get(late)
+        except queue.Empty:
+            left = next(handle for handle in handles if handle not in outcomes)
+            found = Outcome(left, runner.status(left), None)  # a log may be too long to be read again
+        patience.cancel()
+        if found.handle not in outcomes:
+            outcomes[found.handle] = found
+            if found.error is not None:
+                failures.add(found.handle, found.error)
+            else:
+                _print(runner, found, condition, text=text)
+        if first and found.met:
+            break
     return [outcomes[handle] for handle in handles if handle in outcomes]
 
 
 class _Results:
-    """The outcomes that threads have found, and the lines in which the main thread searches for a pattern.
+    """The outcomes that threads have found.
 
     Args:
         runner: used to wait.
         condition: the condition.
         end: the time by ``time.monotonic()`` at which the wait times out; None for no limit.
         follow: wait for more of a log or events.
-
-    Attributes:
-        closed: set when no more results are read.
     """
 
     def __init__(self, runner: Runner, condition: str, end: float | None, *, follow: bool) -> None:
         self._runner, self._condition, self._end, self._follow = runner, condition, end, follow
-        self._queue: queue.Queue[Outcome | Exception | tuple[str, LogChunk]] = queue.Queue(MOST_CHUNKS)
-        self.closed = threading.Event()
+        self._queue: queue.SimpleQueue[Outcome | Exception] = queue.SimpleQueue()
 
     def wait_for(self, handle: str) -> None:
         """Waits for one application, in a thread of its own."""
         runner, condition, follow = self._runner, self._condition, self._follow
         try:
             if condition.startswith(LOG):
-                for chunk in conditions.log_of(runner, handle, follow=follow):
-                    if not self._put((handle, chunk)):
-                        return
-                self._put(conditions.unmet(runner, handle, follow=follow))
+                outcome = conditions.search(runner, handle, condition, follow=follow)
             elif condition == STALLED:
-                self._put(conditions.check_stalled(runner, handle, follow=follow))
+                outcome = conditions.check_stalled(runner, handle, follow=follow)
             else:
-                self._put(conditions.wait_for(runner, handle, condition, self._end))
+                outcome = conditions.wait_for(runner, handle, condition, self._end)
+            self._queue.put(outcome)
         except TorchxError as error:
-            self._put(Outcome(handle, None, None, error=error))
+            self._queue.put(Outcome(handle, None, None, error=error))
         except Exception as error:  # raised in the main thread
-            self._put(error)
+            self._queue.put(error)
 
-    def get(self, late: float | None, known: Collection[str]) -> Outcome:
-        """Returns the next outcome; lines of known applications are ignored.
+    def get(self, late: float | None) -> Outcome:
+        """Returns the next outcome.
 
         Raises:
             queue.Empty: the time `late` was reached.
-            TimeoutError: it was reached during a search.
         """
-        while True:
-            found = self._queue.get(timeout=None if late is None else max(late - time.monotonic(), 0.0))
-            if isinstance(found, Exception):
-                raise found
-            if isinstance(found, Outcome):
-                return found
-            handle, chunk = found
-            if handle not in known:
-                outcome = conditions.search(self._runner, handle, self._condition, chunk, late)
-                if outcome is not None:
-                    return outcome
-
-    def _put(self, item: Outcome | Exception | tuple[str, LogChunk]) -> bool:
-        """Adds a result; returns False if no more are read."""
-        while not self.closed.is_set():
-            with suppress(queue.Full):
-                self._queue.put(item, timeout=0.2)
-                return True
-        return False
+        found = self._queue.get(timeout=None if late is None else max(late - time.monotonic(), 0.0))
+        if isinstance(found, Exception):
+            raise found
+        return found
 
 
 def _print(runner: Runner, outcome: Outcome, condition: str, *, text: bool) -> None:
