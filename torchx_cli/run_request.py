@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -347,23 +348,17 @@ def typed_options(texts: Sequence[str], scheduler: str, opts: runopts) -> dict[s
     return cfg
 
 
-class _origin:
+@contextmanager
+def _origin(origin: str, scheduler: str) -> Iterator[None]:
     """Adds the origin of run options, and how to list them, to errors about them."""
-
-    def __init__(self, origin: str, scheduler: str) -> None:
-        self._origin, self._scheduler = origin, scheduler
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, UsageError):
-            return
-        more = f"all options: torchx runopts {self._scheduler}"
+    try:
+        yield
+    except UsageError as error:
+        more = f"all options: torchx runopts {scheduler}"
         first = (error.hint or "").split("   ")[0]
         hint = f"{first}   {more}" if first.startswith("did you mean") else more
-        unknown = error.message.startswith("unknown run option")
-        if unknown and " " in error.message.split("`")[1]:  # a part of a value
+        unknown = error.code == "unknown_run_option"
+        if unknown and " " in getattr(error, "cfg_key", ""):  # a part of a value
             hint = "quote a value with `=` after `,` or `;`: -cfg 'NAME=\"VALUE\"'"
-        where = f"for {self._scheduler} (from {self._origin})" if unknown else f"(from {self._origin})"
+        where = f"for {scheduler} (from {origin})" if unknown else f"(from {origin})"
         raise UsageError(f"{error.message} {where}", hint=hint, code=error.code, facts=error.facts) from error

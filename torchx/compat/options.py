@@ -15,7 +15,6 @@ def structured(opts: runopts) -> Any:
     """Returns a class with a field for each run option; none is required."""
     fields: list[Any] = []
     for name, opt in opts:
-        kind: Any = opt.opt_type if opt.default is not None else opt.opt_type | None
         default = field(default_factory=partial(copy, opt.default), metadata={"cfg_key": name})
-        fields.append((name.replace("-", "_"), kind, default))
+        fields.append((name.replace("-", "_"), opt.opt_type | None, default))
     return make_dataclass("Options", fields, bases=(StructuredOpts,))

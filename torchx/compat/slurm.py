@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from torchx.compat.options import structured
-from torchx.schedulers.slurm.options import run_options
 from torchx.specs.status import AppState
 
 SLURM_STATES: dict[str, AppState] = {
@@ -31,7 +29,3 @@ SLURM_STATES: dict[str, AppState] = {
 
 SLURM_JOB_DIRS = ".torchxslurmjobdirs"
 """The file in which TorchX lists the folders of jobs; not used here."""
-
-
-class SlurmOpts(structured(run_options())):  # type: ignore[misc]
-    """The run options."""

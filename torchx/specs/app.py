@@ -19,7 +19,6 @@ from torchx.suggestions import did_you_mean
 
 with lazy_imports:
     import asyncio
-    import inspect
     from concurrent import futures
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ class Role:
         lazy = object.__getattribute__(self, "__dict__").get("overrides")
         if lazy and name in lazy and name != "overrides":
             self.overrides = {other: value for other, value in lazy.items() if other != name}
-            setattr(self, name, _computed(lazy[name], self.name, name))
+            setattr(self, name, _computed(lazy[name]))
         return object.__getattribute__(self, name)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Role:
@@ -187,10 +186,10 @@ def resolve_overrides(role: Role) -> Role:
     """Computes the lazy values of a role once: calls callables and awaits awaitables in ``role.overrides``.
 
     Returns:
-        A deep copy with the values in its fields and no overrides left; the given role is not changed.
+        A deep copy, with the values in its fields and no overrides left, as in the given role afterwards.
 
     Raises:
-        UsageError: an override does not name a field of a role, or cannot be computed a second time.
+        UsageError: an override does not name a field of a role.
 
     >>> resolve_overrides(Role("r", "img", overrides={"image": lambda: "img:" + "v2"})).image
     'img:v2'
@@ -202,15 +201,14 @@ def resolve_overrides(role: Role) -> Role:
                 f"role `{role.name}` overrides `{name}`, which is not a field of a role",
                 hint=did_you_mean(name, known, f"fields: {', '.join(known)}"),
             )
-    resolved = copy.deepcopy(role)
-    for name in role.overrides:
-        getattr(resolved, name)
-    return resolved
+    for name in list(role.overrides):
+        getattr(role, name)
+    return copy.deepcopy(role)
 
 
-def _computed(lazy: Any, role: str, name: str) -> Any:
+def _computed(lazy: Any) -> Any:
     value = lazy() if callable(lazy) else lazy
-    return _await(value, role, name) if isinstance(value, Awaitable) else value
+    return _await(value) if isinstance(value, Awaitable) else value
 
 
 def plain(data: Any) -> Any:
@@ -237,13 +235,8 @@ def plain(data: Any) -> Any:
     return data
 
 
-def _await(awaitable: Awaitable[Any], role: str, name: str) -> Any:
+def _await(awaitable: Awaitable[Any]) -> Any:
     """Runs an awaitable in a separate thread, since the caller's may have an event loop."""
-    if inspect.iscoroutine(awaitable) and inspect.getcoroutinestate(awaitable) != inspect.CORO_CREATED:
-        raise UsageError(
-            f"the override `{name}` of role `{role}` is a coroutine that has run already",
-            hint="give the async function itself: it is called at each dry-run",
-        )
 
     async def result() -> Any:
         return await awaitable

@@ -92,7 +92,7 @@ class MultiWorkspaceMixin(WorkspaceMixin[tuple[str, Any]]):
 
     def workspace_builders(self) -> Mapping[str, WorkspaceMixin[Any]]:
         """Returns the builders by name; the first is the default."""
-        raise NotImplementedError(f"{type(self).__name__} has no builders of workspaces")
+        raise NotImplementedError
 
     def workspace_builder(self, cfg: RunOptions) -> tuple[str, WorkspaceMixin[Any]]:
         """Returns the name of the selected builder, and the builder.
