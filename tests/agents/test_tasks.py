@@ -303,8 +303,8 @@ def test_resolve_a_hang(agent: Agent) -> None:
     handle = agent.run("utils.sh", "--num_replicas", "2", script, stall="0.5s")
     (met,) = agent.call("wait", handles=[handle], **{"for": "stalled"})
     assert met["met"] is True
-    (group,) = agent.call("stacks", target=handle)["groups"]
-    assert group["count"] == 2
+    groups = agent.call("stacks", target=handle)["groups"]
+    assert sum(group["count"] for group in groups) == 2
     assert agent.call("cancel", handles=[handle])[0]["state"] == "CANCELLED"
 
 
@@ -327,7 +327,7 @@ def test_read_ranks_and_replicas_of_a_running_job(agent: Agent) -> None:
     (shown,) = agent.call("top", handles=[handle])
     assert shown["handle"] == handle
     agent.calls = 0
-    assert agent.call("queue")["waiting"] == []
+    assert agent.call("queue").keys() == {"gpus", "waiting"}  # other users may wait
     agent.call("cancel", handles=[handle])
 
 
