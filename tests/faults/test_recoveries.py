@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from torchx.errors import StateError, UnreachableError
+from torchx.errors import StateError
 from torchx.machine import outage, relay
 from torchx.notifications import sender
 from torchx.notifications.delivery import Result
@@ -48,7 +48,7 @@ from torchx.supervisor import sampling
 from torchx.sweeps import logs as sweep_logs
 from torchx.sweeps import native, runs, submitter
 from torchx_cli import conditions
-from torchx_cli.terminal import waiting as terminal_waiting
+from torchx_cli.terminal import notices
 from torchx_cli.terminal import watch as terminal_watch
 from torchx_cli.top import snapshot
 
@@ -134,7 +134,13 @@ def waits_for_a_run(faults: Faults, patch: Patch, error: StateError) -> bool:
         def describe(self, app_id: str) -> object:
             state = AppState.SUCCEEDED if faults.step(error) else AppState.RUNNING
             return SimpleNamespace(
-                state=state, needs_reconcile=False, first_failure=None, msg="", started_at=None, ended_at=None
+                state=state,
+                needs_reconcile=False,
+                cause=None,
+                first_failure=None,
+                msg="",
+                started_at=None,
+                ended_at=None,
             )
 
         def wait(self, app_id: str, timeout: float | None = None) -> bool:
@@ -390,24 +396,29 @@ def answers_that_parts_share(faults: Faults, patch: Patch, folder: Path) -> bool
     return faults.steps < 10
 
 
-def reason_why_an_application_waits(faults: Faults, patch: Patch, folder: Path) -> bool:
-    """An attached run reports why it waits."""
-    printed: list[str] = []
+def notices_of_an_attached_run(faults: Faults, patch: Patch, folder: Path) -> bool:
+    """An attached run reports why it waits, and later a retry."""
+    lines: list[str] = []
 
     class Runner:
-        def pause_after(self, handle: str, waited: float, share: int) -> float:
-            return 15.0
+        def scheduler_of(self, handle: str) -> object:
+            return SimpleNamespace(
+                is_nearby=lambda app_id: False, may_wait=lambda app_id: True, has_runs=False
+            )
 
-        def poll(self, handle: str) -> DescribeAppResponse:
-            is_over = faults.step(UnreachableError("no answer"))
-            return DescribeAppResponse("a", AppState.RUNNING if is_over else AppState.PENDING, msg="Priority")
+        def description(self, handle: str, *, brief: bool = False) -> DescribeAppResponse:
+            is_over = faults.step(UnavailableError("no answer"))
+            return DescribeAppResponse(
+                "a", AppState.CANCELLED if is_over else AppState.PENDING, msg="Priority"
+            )
 
-    patch(terminal_waiting, "time", faults)
-    patch(terminal_waiting, "note", printed.append)
-    reporter = terminal_waiting.Waiting(Runner(), "x://s/a")  # type: ignore[arg-type]
-    patch(reporter, "_stop", SimpleNamespace(wait=faults.sleep, is_set=lambda: False))
-    reporter._run()
-    return printed == ["waiting: Priority"] and len(faults.sleeps) == 5
+    patch(reports, "time", faults)
+    patch(notices, "time", faults)
+    source: Any = Runner()
+    followed = notices.Notices(source, "x://s/a", lambda *new: lines.extend(new), new=True)
+    patch(followed, "stop", SimpleNamespace(wait=faults.sleep, is_set=lambda: False))
+    followed.follow()
+    return lines == ["waiting: Priority"]
 
 
 def rounds_of_top(faults: Faults, patch: Patch, folder: Path) -> bool:
@@ -568,15 +579,16 @@ def log_of_a_followed_sweep(faults: Faults, patch: Patch, folder: Path) -> bool:
     sweep = SimpleNamespace(has_ended=True, runs=every, header=SimpleNamespace(scheduler="x", native=False))
     lock = threading.Lock()
 
-    def log_of(engine: object, run: object, query: object) -> Iterator[str]:
+    def log_of(engine: object, run: object, query: object, described: object) -> Iterator[str]:
         with lock:
             faults.step(OSError(errno.EMFILE, "too many open files"))
         yield "a line"
 
-    patch(sweep_logs, "log_of", log_of)
+    engine = SimpleNamespace(describe=lambda app_id: "it runs")
+    patch(sweep_logs, "_log_of", log_of)
     patch(sweep_logs, "view", SimpleNamespace(require=lambda paths, app_id: sweep))
     query = LogQuery(follow=True)
-    return len(list(sweep_logs._follow(lambda name: None, "s", query, sweep))) == 3  # type: ignore
+    return len(list(sweep_logs._follow(lambda name: engine, "s", query, sweep))) == 3  # type: ignore
 
 
 CASES: list[Callable[[Faults, Patch, Path], bool]] = [
@@ -593,7 +605,7 @@ CASES: list[Callable[[Faults, Patch, Path], bool]] = [
     events_of_one_application,
     status_that_is_watched,
     answers_that_parts_share,
-    reason_why_an_application_waits,
+    notices_of_an_attached_run,
     rounds_of_top,
     condition_of_an_application,
     sweep_of_an_engine,

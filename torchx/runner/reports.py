@@ -136,7 +136,7 @@ class Feed:
 
     def read_again_later(self, share: int) -> None:
         """Handles an error of :meth:`read`: a later call continues after the events that were returned."""
-        if not self._polls:
+        if not self._polls or self._last is None:
             self._source = self._open()
         self._next = time.monotonic() + max(RECONCILE_INTERVAL, self._pace(share))
 
