@@ -5,9 +5,7 @@ Jobs of Slurm run a copy of this file on their nodes, with any Python 3.
 
 import contextlib
 import os
-import pickle
 import signal
-import socket
 import threading
 import warnings
 import weakref
@@ -96,33 +94,30 @@ class _Child:
     """A process that makes searches; it ends with this object, and with its parent."""
 
     def __init__(self, search: Callable[[T], object]) -> None:
-        ours, theirs = socket.socketpair()
+        from multiprocessing.connection import Pipe  # here: few commands search in threads
+
+        self._pipe, theirs = Pipe()
         pid = _fork()
         if pid == 0:
             try:
                 os.closerange(3, theirs.fileno())  # locks of the parent, and its end of the pair
                 os.closerange(theirs.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGVTALRM})
-                with theirs.makefile("rwb") as pipe:
-                    while True:
-                        data = pickle.load(pipe)  # noqa: S301  # of the parent
-                        signal.setitimer(signal.ITIMER_VIRTUAL, MOST_CPU)  # the signal ends the child
-                        found = search(data)
-                        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-                        pickle.dump(found, pipe)
-                        pipe.flush()
+                while True:
+                    data = theirs.recv()
+                    signal.setitimer(signal.ITIMER_VIRTUAL, MOST_CPU)  # the signal ends the child
+                    found = search(data)
+                    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+                    theirs.send(found)
             finally:
                 os._exit(0)
         theirs.close()
-        self._pipe = ours.makefile("rwb")
-        ours.close()
         weakref.finalize(self, _end, self._pipe, pid)
 
     def search(self, data: object) -> Any:
         try:
-            pickle.dump(data, self._pipe)
-            self._pipe.flush()
-            return pickle.load(self._pipe)  # noqa: S301  # of a copy of this process
+            self._pipe.send(data)
+            return self._pipe.recv()
         except (EOFError, OSError):
             raise SearchTooLongError from None
 
