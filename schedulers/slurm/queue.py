@@ -79,7 +79,7 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
     records = Records()
     record = records.find(key, token)
     try:
-        queue = query_queue(key)
+        queue = (ANSWERS.about(key) or {}).get(key, [])
         if record is None and not queue and pace.is_sharing():
             queue = _query_job(key)  # it may be of another user
     except AbsentError:
@@ -153,11 +153,6 @@ def _foreign_job(queue: Sequence[JobFacts], token: str) -> SlurmJob | None:
     outcome = replace(outcome, msg="; ".join(text for text in (outcome.msg, f"owned by {user}") if text))
     record = minimal_record(queue[0], mark[0], [], False)
     return SlurmJob(queue[0].key, record, tuple(queue), outcome, owner=user)
-
-
-def query_queue(key: str) -> list[JobFacts]:
-    """Returns the facts of squeue on a job or a task of an array; an empty list if it is unknown."""
-    return (ANSWERS.about(key) or {}).get(key, [])
 
 
 def _query(keys: Collection[str]) -> dict[str, dict[str, list[JobFacts]]]:

@@ -145,8 +145,12 @@ def account(records: Sequence[SlurmRecord]) -> str:
     return client.answer([*argv, f"--format={','.join(_COLUMNS)}"])
 
 
-def _by_job(output: str) -> dict[str, str]:
-    """Returns the lines of sacct and sstat by the ids of their jobs."""
+def lines_by_job(output: str) -> dict[str, str]:
+    """Returns the lines of sacct and sstat by the ids of their jobs.
+
+    >>> lines_by_job("7_1.0|COMPLETED\\n7_1|COMPLETED\\n8+1.0|FAILED")
+    {'7_1': '7_1.0|COMPLETED\\n7_1|COMPLETED', '8': '8+1.0|FAILED'}
+    """
     lines: dict[str, list[str]] = {}
     for line in output.splitlines():
         lines.setdefault(_AFTER_ID.split(line, 1)[0], []).append(line)
@@ -162,14 +166,14 @@ def _running() -> list[JobFacts]:
 def _read_accounts(keys: Collection[str]) -> dict[str, str]:
     records = {part.key: minimal_record(part, "", [], False) for part in _running()}
     records.update(Records().of(keys))
-    return _by_job(account([*records.values()])) if records else {}
+    return lines_by_job(account([*records.values()])) if records else {}
 
 
 def _read_nodes(ids: Collection[str]) -> dict[str, str]:
     columns = ",".join(("JobID", "AveCPU", "MaxRSS", "MaxRSSTask", "NTasks"))
     argv = ["sstat", "--noheader", "--parsable2", "--allsteps", f"--format={columns}"]
     every = sorted({*ids, *(str(part.own_id) for part in _running())})
-    return _by_job(client.answer([*argv, f"--jobs={','.join(every)}"]))
+    return lines_by_job(client.answer([*argv, f"--jobs={','.join(every)}"]))
 
 
 _ACCOUNTS, _NODES = Answers(_read_accounts), Answers(_read_nodes)
@@ -200,15 +204,6 @@ def _with_nodes(own_id: str, steps: list[Step], seconds: float | None = None) ->
                 replicas=count,
             )
     return list(known.values())
-
-
-def steps_by_job(output: str) -> dict[str, list[Step]]:
-    """Returns the steps in the output of sacct by the ids of their jobs.
-
-    >>> list(steps_by_job("7_1.0|COMPLETED|20|00:40|646696K|1|2\\n7_1|COMPLETED|20|00:40||||"))
-    ['7_1']
-    """
-    return {job: list(read_steps(lines)) for job, lines in _by_job(output).items()}
 
 
 def read_steps(output: str) -> Iterator[Step]:

@@ -23,11 +23,6 @@ class Outage:
         self._limit = limit
         self._since: float | None = None
 
-    @property
-    def lasts(self) -> bool:
-        """True from a failure to the next answer."""
-        return self._since is not None
-
     def is_too_long(self) -> bool:
         """Handles a failure; returns True if there was none but failures for longer than the limit."""
         now, since = time.monotonic(), self._since  # another thread may have an answer meanwhile
