@@ -20,6 +20,7 @@ REASONS = {
     "torchx_cli.__main__": "the package torchx may be that of another distribution",
     "torchx_cli.placeholder": "the package torchx may be that of another distribution",
     "torchx.components": "a component is a user's file in form: its imports are its own",
+    "torchx.scheduling.patterns": "nodes of Slurm run a copy of it, which cannot import torchx.lazy",
     "torchx.distributed": "a program of a user loads it: it must cost nothing beside PyTorch",
 }
 """Modules whose functions may import other modules."""
