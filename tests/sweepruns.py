@@ -49,7 +49,7 @@ def check_runs_are_names(folder: Path, *flags: str, arguments: Sequence[str] = (
         torchx("status", handle)
         return [row["state"] for row in answer("results", handle, "-o", "json")]
 
-    wait_until(lambda: states() == ["SUCCEEDED", "FAILED", "RUNNING"], "two runs have ended, one runs")
+    wait_until(lambda: states() == ["SUCCEEDED", "FAILED", "RUNNING"], "two runs have ended, one runs", 300)
     handles = [row["handle"] for row in answer("results", handle, "-o", "json")]
     for run in (f"{name}/2", f"{handle}/2", "train~0/2"):
         assert answer("status", run, "-o", "json")["handle"] == handles[1]
