@@ -20,6 +20,7 @@ MEANINGS = """
 --artifact           only this artifact
 --as-it-was          with the recorded source
 --at-once            at most so many runs at the same time
+--best               the run to show
 -cfg                 run options of the scheduler
 --checkpoint-dir     folder for checkpoints
 --columns            columns of the table

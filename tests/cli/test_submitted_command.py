@@ -41,11 +41,12 @@ def test_the_names_and_files_of_secrets_are_shown() -> None:
     env = {"HF_TOKEN": "canary"}
     done = torchx("run", *flags, "utils.sh", ": --secret canary; exit 3", env=env)
     line = "torchx run --secret HF_TOKEN --secret 'API_KEY=@my token' utils.sh ': --secret ********; exit 3'"
-    assert done.stderr.splitlines()[-1] == f"  again:    {line}"
+    app_id = done.stdout.strip().rpartition("/")[2]
+    again = f"torchx rerun {app_id} --secret API_KEY --secret HF_TOKEN"  # a masked program cannot be pasted
+    assert done.stderr.splitlines()[-1] == f"  again:    {again}"
     described = torchx("describe", "@last", "-o", "json")
     assert json.loads(described.stdout)["command_line"] == line
     assert re.search(rf"^submitted by +{re.escape(line)}$", torchx("describe", "@last").stdout, re.MULTILINE)
-    app_id = done.stdout.strip().rpartition("/")[2]
     rerun = torchx("rerun", "@last", "--secret=HF_TOKEN", *flags[2:], env=env)
     assert rerun.stderr.splitlines()[-1] == (
         f"  again:    torchx rerun {app_id} --secret=HF_TOKEN --secret 'API_KEY=@my token'"

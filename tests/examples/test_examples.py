@@ -83,6 +83,7 @@ def test_a_job_without_torchrun_is_refused_before_it_starts(tmp_path: Path) -> N
         env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *(p for p in sys.path if "site-packages" in p)])
     else:
         python = Path(sys.executable)
+    (tmp_path / "x.py").touch()
     done = subprocess.run(
         [
             str(python),

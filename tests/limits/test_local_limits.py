@@ -35,7 +35,7 @@ def test_limit_ends_job_and_is_named_cause() -> None:
     shown = json.loads(torchx("why", handle(app_id), "-o", "json").stdout)
     assert shown["cause"]["class"] == "time_limit"
     waited = torchx("wait", handle(app_id))
-    assert waited.returncode == 1
+    assert waited.returncode == 124
 
 
 def test_a_job_that_ends_in_time_has_succeeded() -> None:

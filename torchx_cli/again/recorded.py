@@ -114,7 +114,8 @@ def recorded_command(metadata: Mapping[str, object], provenance: Provenance | No
     line, directory = metadata.get(settings.COMMAND_LINE), ""
     if provenance is not None:
         line, directory = line or provenance.command_line, provenance.directory
-    planned = view.planned(str(metadata.get(settings.RUN) or ""))
+    run_id = metadata.get(settings.RUN)
+    planned = view.planned(str(run_id)) if run_id else None
     if planned is not None:
         line = line or (planned[0].header.template.get("metadata") or {}).get(settings.COMMAND_LINE)
     command = parse(line, directory) if isinstance(line, str) and line else None

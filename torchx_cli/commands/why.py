@@ -17,7 +17,7 @@ from torchx_cli.applications import find, short_name
 from torchx_cli.flags import Handle, Json, Output
 from torchx_cli.session import session_of
 from torchx_cli.terminal import usage_text
-from torchx_cli.terminal.masking import allow_references, mask, secret_values
+from torchx_cli.terminal.masking import mask, secret_values
 from torchx_cli.terminal.output import (
     bar_of,
     counted,
@@ -52,9 +52,8 @@ def why_(ctx: typer.Context, handle: Handle, output: Output = "", json: Json = F
         explained = explain(runner, full, described, short_name(runner, full))
         if explained.success is not None:
             explained.differences = list(_differences(runner, explained.success, full))
-    app = AppDef(described.name, described.roles)
-    allow_references(" ".join(explained.commands), app)
-    data = mask(as_data(explained), secret_values(app))
+    values = secret_values(AppDef(described.name, described.roles))
+    data = mask(as_data(explained), values)
     if form == "text":
         say("\n".join(_lines(data, explained)))
     else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchx import excerpts
 from torchx.errors import TorchxError
-from torchx.masking import MASK, SecretValue
+from torchx.masking import MASK, SecretValue, add_references
 from torchx.printable import shortened
 from torchx.runner import first_failure
 from torchx.runner.status import status_of
@@ -228,6 +228,7 @@ def rerun_command(name: str, roles: Iterable[Role]) -> str:
     """
     env = [pair for role in roles for pair in role.env.items()]
     secret = {name for name, value in env if value == MASK or isinstance(value, SecretValue)}
+    add_references(secret)
     return f"torchx rerun {shlex.quote(name)}" + "".join(f" --secret {key}" for key in sorted(secret))
 
 
