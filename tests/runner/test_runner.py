@@ -200,10 +200,10 @@ def test_errors_in_names_and_handles(runner: Runner) -> None:
         runner.log_chunks("memory://s/x", LogQuery())
 
 
-def test_workspace_that_scheduler_does_not_take_is_refused(runner: Runner) -> None:
+def test_a_workspace_that_is_not_supported_is_a_warning(runner: Runner) -> None:
     assert runner.takes_workspace("memory") is False
-    with pytest.raises(UsageError, match="does not accept workspaces"):
-        runner.run(make(), "memory", workspace=".")
+    with pytest.warns(UserWarning, match="memory does not support workspaces"):
+        assert runner.run(make(), "memory", workspace=".")
 
 
 def test_the_list_is_the_newest_first_with_handles(runner: Runner) -> None:

@@ -203,7 +203,11 @@ def resolve_overrides(role: Role) -> Role:
             )
     for name in list(role.overrides):
         getattr(role, name)
-    return copy.deepcopy(role)
+    resolved = copy.deepcopy(role)
+    for name, lazy in role.overrides.items():  # left by a subclass whose fields keep the given values
+        setattr(resolved, name, _computed(lazy))
+    resolved.overrides = {}
+    return resolved
 
 
 def _computed(lazy: Any) -> Any:

@@ -71,6 +71,10 @@ class ElasticRole(Role):
         self.port_name = "c10d"
         self._bind()
 
+    __getattribute__ = (
+        object.__getattribute__
+    )  # the fields keep the given values, from which others are computed
+
     def __deepcopy__(self, memo: dict[int, Any]) -> ElasticRole:
         twin = super().__deepcopy__(memo)
         assert isinstance(twin, ElasticRole)
