@@ -218,6 +218,7 @@ def test_unreported_application_cannot_be_run_again() -> None:
     with StandaloneSession("s", Runner("s", {"memory": Forgets})) as session:
         for what in ("the image of role `r`", "its roles"):
             handle = session.run(tsm.Application("a").of(tsm.Role("r", "sh", image="img")), "memory")
+            session._runner._apps.clear()  # as in another process
             described = session.describe(handle)
             assert described is not None
             with pytest.raises(tsm.AppNotReRunnableException, match=f"does not report {what}") as error:
