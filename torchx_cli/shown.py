@@ -9,7 +9,7 @@ from torchx.command_line import ArgumentError
 from torchx.errors import UsageError
 from torchx.specs.handles import parse_numbers
 from torchx_cli.flags import split_list
-from torchx_cli.folding.sources import names_of
+from torchx_cli.terminal.units import names_of
 
 
 def select(text: str, roles: Sequence[tuple[str, int]], origin: str = "--show") -> dict[str, frozenset[int]]:

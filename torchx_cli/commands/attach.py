@@ -51,7 +51,7 @@ def attach_(
         printer = folding_printing.printer_of(sys.stderr, log.counts_of(described), query.replicas, fold=fold)
         try:
             with notices.Notices(runner, handle, printer.remark, new=False):
-                attach.show_logs(runner, handle, query, printer, fold=fold)
+                attach.show_logs(runner, handle, query, printer)
                 status = runner.wait(handle)
         except KeyboardInterrupt:
             _print_detached(runner, handle)

@@ -109,9 +109,12 @@ def log_(
             timestamps=timestamps,
             live=query.follow,
         )
-        alone = sum(query.selects(role, replica) for role, count in counts for replica in range(count)) == 1
+        if isinstance(printer, folding_printing.FoldingPrinter):
+            printer.alone = (
+                sum(query.selects(role, replica) for role, count in counts for replica in range(count)) == 1
+            )
         with notices.Notices(runner, handle, printer.remark, new=False) if query.follow else nullcontext():
-            folding_printing.print_log(chunks, printer, fold=fold, live=query.follow, alone=alone)
+            printer.print_log(chunks, live=query.follow)
 
 
 def counts_of(described: DescribeAppResponse) -> list[tuple[str, int]]:

@@ -84,6 +84,7 @@ with lazy_imports:
     from torchx.discovery.find import finder
     from torchx.specs import app_metadata
     from torchx_cli import component_flags, hints, placement, recording, shown
+    from torchx_cli.folding import printing
     from torchx_cli.sweeping import submit as sweeping_submit
     from torchx_cli.terminal import attach, component_help, dryrun_output, progress
 
@@ -288,15 +289,9 @@ def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Run
     counts = [(role.name, role.num_replicas) for role in info.app.roles] if info.app is not None else []
     text, origin = request.shown
     replicas = shown.select(text, counts, origin) if follow else {}
+    printer = printing.printer_of(sys.stderr, counts, replicas, fold=request.fold)
     with attach.Attached(
-        runner,
-        info,
-        follow,
-        roles=counts,
-        replicas=replicas,
-        fold=request.fold,
-        quiet=form == "json",
-        named=request.named,
+        runner, info, follow, printer=printer, replicas=replicas, quiet=form == "json", named=request.named
     ) as attached:
         printed = len(info.notes)
         with progress.ProgressReporter(attached.allow_stop) as info.on_progress:  # e.g. for image pulls

@@ -8,13 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TYPE_CHECKING, TextIO
 
 from torchx_cli.folding.fold import Fold, Run
-from torchx_cli.folding.sources import Source, names_of, rank_prefix, spans
+from torchx_cli.folding.sources import Source, rank_prefix
 from torchx_cli.terminal import streaming
 from torchx_cli.terminal.output import fit, say_json
 from torchx_cli.terminal.streaming import LogPrinter, stamp
+from torchx_cli.terminal.units import names_of, spans
 
 if TYPE_CHECKING:
     from torchx.scheduling.logs import LogChunk
@@ -146,11 +147,8 @@ class FoldPrinter:
         return self._printer.shared_label(fit(name, LONGEST_LABEL)) + text
 
 
-T = TypeVar("T")
-
-
-def print_runs(runs: Iterable[T | None], write: Callable[[T], None], printer: LogPrinter) -> None:
-    """Prints all runs, or chunks; closes the printer even on errors."""
+def print_runs(runs: Iterable[Run | None], write: Callable[[Run], None], printer: LogPrinter) -> None:
+    """Prints all runs; closes the printer even on errors."""
     try:
         for run in runs:
             if run is None:
@@ -218,30 +216,22 @@ def printer_of(
         prefix, timestamps, live: see :class:`LogPrinter`.
     """
     roles = [role for role in roles if not chosen or role[0] in chosen]
-    labels = labels_of(roles) if fold else streaming.labels_of(roles)
-    return LogPrinter(stream, labels, prefix, timestamps, live)
+    if fold:
+        return FoldingPrinter(stream, labels_of(roles), prefix, timestamps, live)
+    return LogPrinter(stream, streaming.labels_of(roles), prefix, timestamps, live)
 
 
-def print_log(
-    chunks: Iterable[LogChunk],
-    printer: LogPrinter,
-    *,
-    fold: bool = False,
-    live: bool = True,
-    alone: bool = False,
-) -> None:
-    """Prints a log.
+class FoldingPrinter(LogPrinter):
+    """Prints equal lines of several replicas once.
 
-    Args:
-        chunks: the log.
-        printer: prints the lines.
-        fold: print equal lines of several replicas once.
-        live: the log grows.
-        alone: it is the log of one replica.
+    Attributes:
+        alone: the log is of one replica.
     """
-    if not fold:
-        print_runs(chunks, printer.write, printer)
-        return
-    folded = Fold()
-    writer = FoldPrinter(printer, folded, alone=alone)
-    print_runs(runs_of(chunks, folded, live=live), writer.write, printer)
+
+    alone = False
+
+    def print_log(self, chunks: Iterable[LogChunk], *, live: bool = True) -> None:
+        """Prints all chunks folded; closes the printer even on errors."""
+        folded = Fold()
+        writer = FoldPrinter(self, folded, alone=self.alone)
+        print_runs(runs_of(chunks, folded, live=live), writer.write, self)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from torchx.printable import one_line
 from torchx.scheduling.logs import LogChunk, Stream
+from torchx_cli.terminal.units import spans
 
 MOST_SOURCES = 1 << 16
 """Maximum number of sources; further ranks are left in the text of their lines."""
@@ -120,30 +120,3 @@ def rank_prefix(names: Iterable[bytes], ranks: Iterable[set[int]]) -> bytes:
     return b"".join(
         b"[%b%b]:" % (name, spans(set_).encode()) for name, set_ in zip(names, ranks, strict=True)
     )
-
-
-def spans(numbers: Iterable[int]) -> str:
-    """Returns numbers as ranges.
-
-    >>> spans({0, 1, 2, 5, 7, 8})
-    '0-2,5,7-8'
-    """
-    parts: list[tuple[int, int]] = []
-    for number in sorted(numbers):
-        if parts and parts[-1][1] == number - 1:
-            parts[-1] = parts[-1][0], number
-        else:
-            parts.append((number, number))
-    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in parts)
-
-
-def names_of(replicas: Iterable[tuple[str, int]]) -> str:
-    """Returns the names of replicas, given as role and id, with ranges of ids.
-
-    >>> names_of([("a", 0), ("a", 1), ("b", 0)])
-    'a/0-1,b/0'
-    """
-    ids: dict[str, set[int]] = {}
-    for role, replica in replicas:
-        ids.setdefault(role, set()).add(replica)
-    return ",".join(f"{one_line(role)}/{spans(numbers)}" for role, numbers in ids.items())

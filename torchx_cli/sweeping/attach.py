@@ -69,7 +69,7 @@ def to_the_end(runner: Runner, handle: str, position: int, *, logs: bool, fold: 
 
 def _print_logs(runner: Runner, handle: str, fold: bool) -> None:
     printer = folding_printing.printer_of(sys.stderr, (), fold=fold)
-    attach.show_logs(runner, handle, logs.LogQuery(follow=True), printer, fold=fold)
+    attach.show_logs(runner, handle, logs.LogQuery(follow=True), printer)
 
 
 class _Ends(Follower):

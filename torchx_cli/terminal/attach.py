@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,6 @@ with lazy_imports:
     from torchx.runner.why import explain
     from torchx.scheduling import logs
     from torchx_cli import applications
-    from torchx_cli.folding import printing as folding_printing
     from torchx_cli.terminal import ending, masking, notices, times, usage_text
 
 if TYPE_CHECKING:
@@ -50,9 +49,8 @@ class Attached:
         runner: used to submit and follow the application.
         info: the request.
         stream: whether to show the logs on stderr.
-        roles: its roles, each with its number of replicas.
+        printer: prints the logs.
         replicas: the replicas whose logs are shown, as in a query.
-        fold: print equal lines of several replicas once.
         quiet: print no lines about events.
         named: an application on the command line of this process, and its name that stays valid.
     """
@@ -63,15 +61,14 @@ class Attached:
         info: AppDryRunInfo[Any],
         stream: bool,
         *,
-        roles: Sequence[tuple[str, int]],
+        printer: LogPrinter,
         replicas: Mapping[str, frozenset[int]],
-        fold: bool = False,
         quiet: bool = False,
         named: tuple[str, str] = ("", ""),
     ) -> None:
         self._runner, self._info, self._stream = runner, info, stream
-        self._query, self._fold = logs.LogQuery(replicas, follow=True), fold
-        self._quiet, self._named, self._roles = quiet, named, roles
+        self._query, self._printer = logs.LogQuery(replicas, follow=True), printer
+        self._quiet, self._named = quiet, named
         self._status: AppStatus | None = None
         self._interrupts = Interrupts()
         self.handle = ""
@@ -117,13 +114,12 @@ class Attached:
             lambda: self._runner.cancel(self.handle),
             lambda: self._runner.kill(self.handle),
         )
-        printer = folding_printing.printer_of(sys.stderr, self._roles, self._query.replicas, fold=self._fold)
         lines = notices.Notices(
-            self._runner, self.handle, printer.remark, self._info.notes, new=not self._info.existed
+            self._runner, self.handle, self._printer.remark, self._info.notes, new=not self._info.existed
         )
         with nullcontext() if self._quiet else lines:
             if self._stream:
-                show_logs(self._runner, self.handle, self._query, printer, fold=self._fold)
+                show_logs(self._runner, self.handle, self._query, self._printer)
             self._status = self._runner.wait(self.handle)
         if self._status is None:
             note(f"{self.handle} is no longer known to its scheduler")
@@ -168,9 +164,7 @@ def as_data(handle: str, status: AppStatus | None) -> dict[str, Any]:
     return data
 
 
-def show_logs(
-    runner: Runner, handle: str, query: LogQuery, printer: LogPrinter, *, fold: bool = False
-) -> None:
+def show_logs(runner: Runner, handle: str, query: LogQuery, printer: LogPrinter) -> None:
     """Prints the logs of an application on stderr, until stderr is closed.
 
     Args:
@@ -178,10 +172,9 @@ def show_logs(
         handle: the application.
         query: selects the lines.
         printer: prints them.
-        fold: print equal lines of several replicas once.
     """
     try:
-        folding_printing.print_log(runner.log_chunks(handle, query), printer, fold=fold)
+        printer.print_log(runner.log_chunks(handle, query))
     except OSError:
         if not printer.failed:
             raise

@@ -14,8 +14,8 @@ from torchx.printable import one_line
 from torchx.runner import reports
 from torchx.scheduling.base import Reports
 from torchx.specs.handles import parse_app_handle
-from torchx_cli.folding.sources import names_of
 from torchx_cli.terminal.times import duration
+from torchx_cli.terminal.units import names_of
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner

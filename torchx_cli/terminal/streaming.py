@@ -69,6 +69,19 @@ class LogPrinter:
         self._unfinished: object = None  # source of the incomplete line
         self._coloured = False  # by the application, which may not have reset it
 
+    def print_log(self, chunks: Iterable[LogChunk], *, live: bool = True) -> None:
+        """Prints all chunks; closes the printer even on errors.
+
+        Args:
+            chunks: the log.
+            live: the log grows.
+        """
+        try:
+            for chunk in chunks:
+                self.write(chunk)
+        finally:
+            self.close()
+
     def write(self, chunk: LogChunk) -> None:
         """Prints a chunk, continuing an incomplete line of the same source.
 

@@ -1,6 +1,10 @@
-"""Format amounts: bytes, CPU cores, shares."""
+"""Format amounts: bytes, CPU cores, shares, ranges of replicas."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torchx.printable import one_line
 
 
 def size(count: int) -> str:
@@ -33,3 +37,30 @@ def percent(share: float) -> str:
     '85%'
     """
     return f"{share:.0%}"
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Returns numbers as ranges.
+
+    >>> spans({0, 1, 2, 5, 7, 8})
+    '0-2,5,7-8'
+    """
+    parts: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1] = parts[-1][0], number
+        else:
+            parts.append((number, number))
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in parts)
+
+
+def names_of(replicas: Iterable[tuple[str, int]]) -> str:
+    """Returns the names of replicas, given as role and id, with ranges of ids.
+
+    >>> names_of([("a", 0), ("a", 1), ("b", 0)])
+    'a/0-1,b/0'
+    """
+    ids: dict[str, set[int]] = {}
+    for role, replica in replicas:
+        ids.setdefault(role, set()).add(replica)
+    return ",".join(f"{one_line(role)}/{spans(numbers)}" for role, numbers in ids.items())

@@ -15,7 +15,7 @@ from torchx.errors import TorchxError
 from torchx.printable import one_line
 from torchx.runner.status import status_of
 from torchx.scheduling.logs import LogQuery
-from torchx_cli.folding.printing import print_log, printer_of
+from torchx_cli.folding.printing import printer_of
 from torchx_cli.terminal.drawing import FullScreen
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import bar_of, colour, columns, fit, note, paint, plain
@@ -166,7 +166,7 @@ class Top:
         query = LogQuery(selected, tail=_LOG_LINES, follow=not line.app.has_ended)
         printer = printer_of(self._out, [(role.role, len(role.replicas)) for role in roles])
         try:
-            print_log(self._runner.log_chunks(line.app.handle, query), printer)
+            printer.print_log(self._runner.log_chunks(line.app.handle, query))
             note("the end of the log; enter to return")
             sys.stdin.readline()
         except KeyboardInterrupt:
