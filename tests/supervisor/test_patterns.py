@@ -122,7 +122,7 @@ def test_searches_in_threads_share_a_process(name: str, monkeypatch: pytest.Monk
     assert own_children() - before == set()
 
 
-def test_a_slow_pattern_ends_a_followed_sweep_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_pattern_ends_a_followed_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     def log_of(engine: object, run: object, query: LogQuery) -> Iterator[LogChunk]:
         assert query.regex is not None
         data = LINE.encode() + b"\n"

@@ -151,10 +151,10 @@ def test_the_best_run_has_a_comparable_metric(found: list[Result], expected: tup
 @pytest.mark.parametrize(
     ("line", "value"),
     [
-        ("epoch 3 loss=0.25 lr=1", "0.25"), ("val_loss: 1.5e-3", "1.5e-3"), ("{'loss': 7}", "7"),
+        ("epoch 3 loss=0.25 lr=1", "0.25"), ("val_loss: 1.5e-3", "1.5e-3"), ("acc 0.5", "0.5"), ("{'loss': 7}", "7"),
         ("lossless=3", None), ("no loss", None),
     ],
 )  # fmt: skip
 def test_usual_forms_of_a_loss_are_found(line: str, value: str | None) -> None:
-    found = USUAL[0].pattern.search(line)
-    assert (None if found is None else found[1]) == value
+    found = [match[1] for metric in USUAL if (match := metric.pattern.search(line)) is not None]
+    assert found == ([] if value is None else [value])

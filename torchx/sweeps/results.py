@@ -126,7 +126,7 @@ def parse_metric(text: str) -> Metric:
         raise UsageError(f"--metric: `{pattern}` is not a pattern: {error}", code="invalid_value") from None
 
 
-USUAL = (parse_metric("loss"), parse_metric("accuracy"), parse_metric("acc"))
+USUAL = tuple(map(parse_metric, ("val_loss", "loss", "val_acc", "accuracy", "acc")))
 """The metrics that most programs print."""
 
 
