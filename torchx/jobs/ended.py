@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -138,7 +139,8 @@ def submitted_at(line: bytes) -> float:
     return value if 0.0 <= value <= shape.LATEST else 0.0  # as shape.timestamp; called for each line
 
 
-_ENDED_JOB = shape.object_of(
+_ENDED_JOB = partial(
+    shape.object_of,
     EndedJob,
     {
         "app_id": shape.handle_text,
@@ -147,8 +149,8 @@ _ENDED_JOB = shape.object_of(
         "name": shape.text,
         "state": lambda value, _: ENDS[ENDS.index(value)],
         "submitted_at": shape.timestamp,
-        "started_at": shape.or_none(shape.timestamp),
-        "ended_at": shape.or_none(shape.timestamp),
+        "started_at": partial(shape.or_none, shape.timestamp),
+        "ended_at": partial(shape.or_none, shape.timestamp),
         "exit_code": shape.exit_code,
         "msg": shape.text,
         "tags": lambda value, _: valid_tags(value) or None,

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -215,23 +216,25 @@ def _plain_dict(value: Any, name: str) -> Object:
     return dict(shape.mapping(value, name))
 
 
-_REPLICA = shape.object_of(ReplicaRecord, {"args": shape.system_texts, "env": shape.environment})
-_ROLE = shape.object_of(
+_REPLICA = partial(shape.object_of, ReplicaRecord, {"args": shape.system_texts, "env": shape.environment})
+_ROLE = partial(
+    shape.object_of,
     RoleRecord,
     {
         "name": lambda value, _: shape.system_text(value, "name of a role"),
-        "replicas": shape.list_of(_REPLICA),
+        "replicas": partial(shape.list_of, _REPLICA),
         "env": shape.environment,
-        "cwd": shape.or_none(shape.system_text),
+        "cwd": partial(shape.or_none, shape.system_text),
         "max_retries": shape.integer,
         "retry_policy": shape.handle_text,
         "gpus": shape.integer,
-        "workspace": shape.or_none(shape.system_text),
-        "service": shape.or_none(_plain_dict),
-        "after": shape.tuple_of(shape.system_text),
+        "workspace": partial(shape.or_none, shape.system_text),
+        "service": partial(shape.or_none, _plain_dict),
+        "after": partial(shape.tuple_of, shape.system_text),
     },
 )
-_RECORD = shape.object_of(
+_RECORD = partial(
+    shape.object_of,
     JobRecord,
     {
         "app_id": shape.handle_text,
@@ -240,7 +243,7 @@ _RECORD = shape.object_of(
         "name": shape.text,
         "submitted_at": shape.timestamp,
         "log_dir": shape.system_text,
-        "roles": shape.list_of(_ROLE),
+        "roles": partial(shape.list_of, _ROLE),
         "app": _plain_dict,
         "cfg": _plain_dict,
         "grace": shape.timestamp,

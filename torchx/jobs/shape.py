@@ -175,34 +175,42 @@ def flag(value: Any, name: str) -> bool:
     return _typed(value, name, bool, "true or false")
 
 
-def or_none(check: Check) -> Check:
-    """Returns a check that also accepts None."""
-    return lambda value, name: None if value is None else check(value, name)
+# the first arguments of these are the checks of parts: `partial` makes a check of the rest
 
 
-def list_of(check: Check) -> Check:
-    """Returns a check of each item of a list."""
-    return lambda value, name: [check(item, name) for item in sequence(value, name)]
+def or_none(check: Check, value: Any, name: str) -> Any:
+    """Returns a checked value, or None."""
+    return None if value is None else check(value, name)
 
 
-def tuple_of(check: Check) -> Check:
-    """Returns a check of each item of a list, which returns a tuple."""
-    return lambda value, name: tuple(check(item, name) for item in sequence(value, name))
+def list_of(check: Check, value: Any, name: str) -> list[Any]:
+    """Returns a list of checked items."""
+    return [check(item, name) for item in sequence(value, name)]
 
 
-def object_of(kind: Any, checks: Mapping[str, Check], optional: Collection[str] | None = None) -> Check:
-    """Returns a check of a JSON object with the fields of a named tuple, which it makes; others are ignored.
+def tuple_of(check: Check, value: Any, name: str) -> tuple[Any, ...]:
+    """Returns a tuple of checked items."""
+    return tuple(check(item, name) for item in sequence(value, name))
+
+
+def object_of(
+    kind: Any, checks: Mapping[str, Check], value: Any, name: str, optional: Collection[str] | None = None
+) -> Any:
+    """Returns a named tuple of the checked fields of a JSON object; ignores others.
 
     Args:
         kind: the class of the named tuple.
         checks: the check of each field.
+        value: the object.
+        name: its name.
         optional: the fields that may be missing (default: all that have a default).
+
+    Raises:
+        KeyError: a field is missing.
+        TypeError: a field has another type.
+        ValueError: a field is invalid.
     """
+    data = mapping(value, name)
     may_lack = kind._field_defaults if optional is None else optional
-
-    def check(value: Any, name: str) -> Any:
-        data = mapping(value, name)
-        present = {field: each for field, each in checks.items() if field in data or field not in may_lack}
-        return kind(**{field: each(data[field], field) for field, each in present.items()})
-
-    return check
+    present = {field: each for field, each in checks.items() if field in data or field not in may_lack}
+    return kind(**{field: each(data[field], field) for field, each in present.items()})

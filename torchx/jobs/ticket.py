@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,7 +111,8 @@ def _priority(value: Any, name: str) -> int:
     return value
 
 
-_TICKET = shape.object_of(
+_TICKET = partial(
+    shape.object_of,
     Ticket,
     {
         "app_id": shape.handle_text,
@@ -118,13 +120,13 @@ _TICKET = shape.object_of(
         "gpus": shape.integer,
         "cpus": _units,
         "memory": _units,
-        "visible": shape.tuple_of(_gpu),
+        "visible": partial(shape.tuple_of, _gpu),
         "per_role": lambda value, _: tuple(
             (shape.text(role, "role"), shape.integer(count, "gpus")) for role, count in value
         ),
-        "ports": shape.tuple_of(shape.text),
+        "ports": partial(shape.tuple_of, shape.text),
         "priority": _priority,
-        "limit": shape.or_none(shape.timestamp),
+        "limit": partial(shape.or_none, shape.timestamp),
         "held": lambda value, _: bool(value),
         "boot_id": shape.text,
         "cwd": shape.system_text,

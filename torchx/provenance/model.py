@@ -253,7 +253,8 @@ def _mapping_of(check: shape.Check) -> shape.Check:
 
 
 _commit = partial(_matching, _COMMIT)
-_FILE = shape.object_of(
+_FILE = partial(
+    shape.object_of,
     File,
     {
         "path": _path,
@@ -264,11 +265,13 @@ _FILE = shape.object_of(
         "omitted": shape.text,
     },
 )
-_SUBMODULE = shape.object_of(
+_SUBMODULE = partial(
+    shape.object_of,
     Submodule,
     {"path": _path, "commit": _commit, "objects": shape.system_text, "expected": _commit},
 )
-_SOURCE = shape.object_of(
+_SOURCE = partial(
+    shape.object_of,
     Source,
     {
         "folder": shape.system_text,
@@ -276,19 +279,21 @@ _SOURCE = shape.object_of(
         "branch": shape.text,
         "remote": shape.text,
         "objects": shape.system_text,
-        "files": shape.tuple_of(_FILE),
-        "diff_size": shape.or_none(shape.integer),
-        "submodules": shape.tuple_of(_SUBMODULE),
-        "notes": shape.tuple_of(shape.text),
+        "files": partial(shape.tuple_of, _FILE),
+        "diff_size": partial(shape.or_none, shape.integer),
+        "submodules": partial(shape.tuple_of, _SUBMODULE),
+        "notes": partial(shape.tuple_of, shape.text),
         "complete": shape.flag,
-        "ignored": shape.tuple_of(shape.system_text),
+        "ignored": partial(shape.tuple_of, shape.system_text),
     },
 )
-_EDITABLE = shape.object_of(
+_EDITABLE = partial(
+    shape.object_of,
     Editable,
-    {"path": shape.system_text, "commit": _commit, "dirty": shape.or_none(shape.flag)},
+    {"path": shape.system_text, "commit": _commit, "dirty": partial(shape.or_none, shape.flag)},
 )
-_PYTHON = shape.object_of(
+_PYTHON = partial(
+    shape.object_of,
     Python,
     {
         "version": shape.text,
@@ -298,17 +303,19 @@ _PYTHON = shape.object_of(
         "editable": _mapping_of(_EDITABLE),
     },
 )
-_MACHINE = shape.object_of(
+_MACHINE = partial(
+    shape.object_of,
     Machine,
     {
         "host": shape.text,
         "user": shape.text,
         "platform": shape.text,
-        "gpus": shape.tuple_of(shape.text),
+        "gpus": partial(shape.tuple_of, shape.text),
         "driver": shape.text,
     },
 )
-_PROVENANCE = shape.object_of(
+_PROVENANCE = partial(
+    shape.object_of,
     Provenance,
     {
         "submitted_at": shape.timestamp,
@@ -316,11 +323,11 @@ _PROVENANCE = shape.object_of(
         "command_line": shape.text,
         "directory": shape.system_text,
         "live": shape.flag,
-        "recorded_at": shape.or_none(shape.timestamp),
-        "source": shape.or_none(_SOURCE),
-        "python": shape.or_none(_PYTHON),
-        "machine": shape.or_none(_MACHINE),
-        "notes": shape.tuple_of(shape.text),
+        "recorded_at": partial(shape.or_none, shape.timestamp),
+        "source": partial(shape.or_none, _SOURCE),
+        "python": partial(shape.or_none, _PYTHON),
+        "machine": partial(shape.or_none, _MACHINE),
+        "notes": partial(shape.tuple_of, shape.text),
         "recording": shape.flag,
     },
 )
