@@ -21,8 +21,8 @@ MOST_DECISIONS = 14
 """Of a function: branches, loops, handlers, comprehensions, operands of `and` and `or` after the first."""
 
 LIMITS = {
-    "functions with more decisions": 104,
-    "conditional expressions": 2385,
+    "functions with more decisions": 105,
+    "conditional expressions": 2405,
     "nested conditional expressions": 35,
     "fmt: skip": 45,
 }
