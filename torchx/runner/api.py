@@ -309,7 +309,7 @@ class Runner(Applications):
             schedulers that do not build images.
 
         Raises:
-            UsageError: the scheduler does not accept workspaces, or not this one.
+            UsageError: the scheduler does not accept this workspace.
             StateError: an image cannot be built or pushed.
         """
         runner_prepare.check_kinds(app)
