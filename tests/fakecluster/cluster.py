@@ -151,7 +151,7 @@ class FakeCluster:
     def running(self) -> list[int]:
         """Returns the processes of pods that have not ended."""
         assert self.node is not None
-        return [process.pid for process in self.node.processes.values() if process.poll() is None]
+        return [process.pid for process in list(self.node.processes.values()) if process.poll() is None]
 
 
 def evict(store: Store, collection: str, name: str) -> Object:
