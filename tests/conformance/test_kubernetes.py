@@ -25,7 +25,11 @@ IMAGE = "registry.example.com/shell"
 
 SCOPES = [RetryPolicy.APPLICATION, RetryPolicy.ROLE, RetryPolicy.REPLICA]
 
-FIELDS_OF_JOBS = {"resource.tags": Meaning.IGNORED, "min_replicas": Meaning.WARNED}
+FIELDS_OF_JOBS = {
+    "resource.tags": Meaning.IGNORED,
+    "min_replicas": Meaning.WARNED,
+    "retry_policy=REPLICA": Meaning.WARNED,  # a Job knows no causes
+}
 
 
 def create() -> KubernetesScheduler:
