@@ -7,6 +7,7 @@ import os
 import time
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -242,7 +243,7 @@ def test_a_damaged_record_is_listed_and_deleted(home: Path, monkeypatch: pytest.
     (index / "7-b1.json").write_text("{half")
     (index / "8-c2.json").write_text(json.dumps({**RECORD, "job_id": 8, "token": "c2", "schema": 2}))
     monkeypatch.setattr(slurm_jobs, "query_all_jobs", lambda all_users: dict)
-    monkeypatch.setattr(slurm_jobs, "query_queue", lambda job_id: [])
+    monkeypatch.setattr(slurm_jobs, "ANSWERS", SimpleNamespace(about=lambda key: []))
     monkeypatch.setattr(slurm_jobs, "query_accounting", lambda records: [])
     monkeypatch.setattr("torchx.schedulers.slurm.commands.require_slurm", lambda program: None)
     monkeypatch.setattr("torchx.schedulers.slurm.commands.call", lambda *argv, **more: "")
