@@ -151,7 +151,8 @@ def test_the_best_run_has_a_comparable_metric(found: list[Result], expected: tup
 @pytest.mark.parametrize(
     ("line", "value"),
     [
-        ("epoch 3 loss=0.25 lr=1", "0.25"), ("val_loss: 1.5e-3", "1.5e-3"), ("acc 0.5", "0.5"), ("{'loss': 7}", "7"),
+        ("epoch 3 loss=0.25 lr=1", "0.25"), ("val_loss: 1.5e-3", "1.5e-3"), ("acc 0.5", "0.5"),
+        ("{'loss': 7}", "7"),
         ("lossless=3", None), ("no loss", None),
     ],
 )  # fmt: skip
