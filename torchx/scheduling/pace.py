@@ -88,7 +88,8 @@ class Answers(Generic[T]):
 
     def restart(self) -> None:
         """Begins again with short pauses: a change is near."""
-        self._at = -WAITING
+        with self._lock:
+            self._at = -WAITING
 
     def about(self, key: str) -> T | None:
         """Returns the answer about an application; None without one.
@@ -108,14 +109,16 @@ class Answers(Generic[T]):
                 self._renew(now)
             self._wanted[key] = now
             if self._error is not None:
-                raise self._error
+                raise self._error.with_traceback(None)  # each raise would add to it
             return self._found.get(key)
 
     def _renew(self, now: float) -> None:
-        if now - self._at >= WAITING:
-            self._begun = now
-        self._asked, self._at, self._next = frozenset(self._wanted), now, now + pause_after(now - self._begun)
+        begun = now if now - self._at >= WAITING else self._begun
+        asked, found, error = frozenset(self._wanted), dict[str, T](), None
         try:
-            self._found, self._error = self._query(self._asked), None
-        except Exception as error:  # of all parts
-            self._found, self._error = {}, error
+            found.update(self._query(asked))
+        except Exception as failed:  # of all parts
+            error = failed
+        # not before: an interrupted query is no answer
+        self._asked, self._found, self._error = asked, found, error
+        self._at, self._begun, self._next = now, begun, now + pause_after(now - begun)
