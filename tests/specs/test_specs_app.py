@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 import pytest
@@ -19,6 +20,7 @@ from torchx.specs import (
     resolve_overrides,
 )
 from torchx.specs.api import MISSING, BindMount, RetryPolicy, Workspace
+from torchx.specs.app import plain
 
 
 def test_a_role_has_the_documented_fields_in_their_order() -> None:
@@ -110,8 +112,12 @@ def test_error_in_late_value_is_user_s_own() -> None:
     def broken() -> str:
         raise ZeroDivisionError
 
+    role = Role("r", "img", overrides={"image": broken})
+    for _ in range(2):  # the second one does not continue with the value that it replaces
+        with pytest.raises(ZeroDivisionError):
+            resolve_overrides(role)
     with pytest.raises(ZeroDivisionError):
-        resolve_overrides(Role("r", "img", overrides={"image": broken}))
+        role.image  # noqa: B018 - it computes the value
 
 
 def test_deep_copy_of_subclass_is_one_of_it() -> None:
@@ -146,3 +152,15 @@ def test_a_capability_has_a_type() -> None:
     resource.capabilities["grid.slots"] = "two"
     with pytest.raises(TypeError, match="must be int"):
         slots.get(resource)
+
+
+def test_plain_data_may_be_of_classes_with_slots() -> None:
+    @dataclass(slots=True)
+    class Place:
+        name: str
+
+    class Rack(str):
+        __slots__ = ()
+
+    place = Place(Rack("r1"))
+    assert type(plain({"place": place})["place"].name) is str

@@ -122,7 +122,11 @@ class Role:
         lazy = object.__getattribute__(self, "__dict__").get("overrides")
         if lazy and name in lazy and name != "overrides":
             self.overrides = {other: value for other, value in lazy.items() if other != name}
-            setattr(self, name, _computed(lazy[name]))
+            try:
+                setattr(self, name, _computed(lazy[name]))
+            except BaseException:  # the next read must not return the value that it replaces
+                self.overrides = {name: lazy[name], **self.overrides}
+                raise
         return object.__getattribute__(self, name)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Role:
@@ -233,9 +237,10 @@ def plain(data: Any) -> Any:
     if type(data) is dict:
         return {plain(key): plain(value) for key, value in data.items()}
     if is_dataclass(data) and not isinstance(data, type):
-        for name, value in vars(data).items():
+        for each in fields(data):
+            value = getattr(data, each.name)
             if not isinstance(value, Enum):  # the type of a field
-                object.__setattr__(data, name, plain(value))
+                object.__setattr__(data, each.name, plain(value))
     return data
 
 
