@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -434,6 +435,32 @@ def test_submissions_check_no_lock_of_a_waiting_job(
         own._start()
     assert (started, checked) == (jobs, [])
     assert {row.state for row in scheduler().list()} == {AppState.FAILED}
+
+
+def test_unreadable_records_of_others_stop_no_keeper(
+    machine: fakegpus.FakeGpus, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+
+    def start(mine: JobPaths, ticket: Ticket, names: Sequence[str], lock: int) -> list[str]:
+        started.append(ticket.app_id)
+        ends.finish(home(), mine, "FAILED", "")
+        return []
+
+    def fail(home: object) -> list[str]:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(launch, "wake", lambda *given: None)
+    monkeypatch.setattr(starts, "start", start)
+    leases = take([f"gpu-{gpu}" for gpu in machine.ids])
+    assert leases is not None
+    with leases:
+        app_id = submit(job("true", gpus=1))
+    own = keeper.Keeper(home(), listener)
+    own._look_at(app_id)
+    monkeypatch.setattr(keeper, "end_orphans", fail)
+    own._start()
+    assert started == [app_id]
 
 
 # --- changes of the system clock --------------------------------------------------------------------

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from torchx.errors import TorchxError
 from torchx.jobs import ticket
 from torchx.jobs.catalog import end_orphans
-from torchx.jobs.paths import Home, JobPaths, user_home
+from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.ticket import Ticket
 from torchx.jobs.view import load
 from torchx.leases.holders import names_in_use
@@ -163,8 +163,11 @@ class Keeper:
             due = [verdict for verdict in verdicts if verdict.starts and self._is_mine(verdict)]
             if not due:
                 return verdicts
-            for name in end_orphans(Home(user_home())):  # after the decision: they held no lease then
-                report_error(f"{name}: its supervisor was killed; its remaining processes were ended")
+            try:
+                for name in end_orphans(self._home):  # after the decision: they held no lease then
+                    report_error(f"{name}: its supervisor was killed; its remaining processes were ended")
+            except (OSError, TorchxError) as error:  # its jobs go on
+                report_error(f"jobs without a supervisor cannot be ended: {error}")
             for verdict in due:
                 self._start_one(verdict)
 
