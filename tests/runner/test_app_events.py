@@ -9,6 +9,8 @@ import sys
 import threading
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
+from typing import Any
 
 import local
 import pytest
@@ -23,6 +25,7 @@ from torchx.runner import Runner, get_runner, reports
 from torchx.runner.changes import changes
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.events import AppEvent
+from torchx.scheduling.pace import Answers
 from torchx.specs.app import AppDef
 from torchx.specs.handles import UnknownAppException
 from torchx.specs.status import AppState, AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
@@ -306,3 +309,20 @@ def test_a_runner_derives_the_events_of_any_scheduler() -> None:
     assert kinds(list(events)) == ["ended 0", "ended"]
     assert [event.app_handle for event in runner.events(scheduler="memory", tail=1)] == [handle]
     assert list(runner.events()) == []  # its listing is not declared as cheap
+
+
+def test_the_last_reading_takes_no_shared_answer() -> None:
+    states = iter([AppState.RUNNING, AppState.FAILED])
+    answers = Answers(lambda keys: dict.fromkeys(keys, DescribeAppResponse("a", next(states))))
+
+    class Source:
+        def scheduler_of(self, handle: str) -> object:
+            return SimpleNamespace(is_nearby=lambda app_id: False)
+
+        def description(self, handle: str, *, brief: bool = False) -> DescribeAppResponse | None:
+            return answers.about("a")
+
+    source: Any = Source()
+    feed = reports.Feed(source, "x://s/a")
+    feed.read()
+    assert [event.kind for event in feed.read(now=True)] == ["ended"]

@@ -102,7 +102,7 @@ class Feed:
         self._last: DescribeAppResponse | None = None
         self._error: Exception | None = None
         self.outage = Outage()
-        self._next, self._begun = 0.0, time.monotonic()
+        self._next, self._since, self._begun = 0.0, 0.0, time.monotonic()
         self._changed = self._begun
         self._source = self._open()
         self.ended = False
@@ -126,7 +126,7 @@ class Feed:
     def _describe(self) -> DescribeAppResponse | None:
         """Returns the description; after an error, which :meth:`read` raises, that of the last query."""
         try:
-            with sharing():
+            with sharing(self._since):
                 self._last = self._runner.description(self._handle, brief=True)
         except (TorchxError, OSError) as error:
             if self._last is None:
@@ -151,6 +151,7 @@ class Feed:
             now: query the engine also before it is due.
         """
         begun = time.monotonic()
+        self._since = begun if now else 0.0
         if self.ended or (begun < self._next and not now):
             return []
         events = list(self._new())
@@ -243,7 +244,7 @@ class _Search:
         self._runner, self._schedulers, self._known = runner, schedulers, known
         self._query = AppQuery(since=since - CLOCK_SKEW)
         self._nearby = all(runner.scheduler(name).on_this_machine for name in schedulers)
-        self._next, self._begun = 0.0, time.monotonic()
+        self._next, self._since, self._begun = 0.0, 0.0, time.monotonic()
 
     def run(self, feeds: dict[str, Feed]) -> list[AppEvent]:
         """Returns the events of new applications, and adds their feeds, unless the last search was recent."""
