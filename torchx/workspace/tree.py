@@ -158,7 +158,7 @@ class Tree:
             StateError: it has changed since.
         """
         _, project, path = self._where[entry.path]
-        if self._held:
+        if self._held and entry.path in self._kept:
             yield self._kept[entry.path]
             return
         left = entry.size
