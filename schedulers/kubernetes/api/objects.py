@@ -99,7 +99,12 @@ def owns(main: Object, pod: Object) -> bool:
 
 def owned_pods(jobs: Sequence[Object], pods: Iterable[Object]) -> list[Object]:
     """Returns the pods of some jobs; others may have copies of their labels."""
-    return [pod for pod in pods if any(owns(job, pod) for job in jobs)]
+    uids = {job["metadata"].get("uid") for job in jobs}
+    return [
+        pod
+        for pod in pods
+        if any(owner.get("uid") in uids for owner in pod["metadata"].get("ownerReferences") or [])
+    ]
 
 
 def parts_of(jobs: Sequence[Object], things: Sequence[Object]) -> list[Object]:
