@@ -9,9 +9,12 @@ from typing import Any
 Shape = Any
 """A type; ``[shape]`` for a list; a dict for an object, with the shapes of its keys, where :data:`ANY_KEY` is
 every other key and :data:`REQUIRED` lists those that must exist; or a tuple of alternatives. ``float``
-accepts every number."""
+accepts whole numbers, too."""
 
 ANY_KEY, REQUIRED = "*", "!"
+
+LARGEST_NUMBER = 2**53
+"""The largest number that fits: JSON numbers are exact up to here."""
 
 _NAMES: dict[type, str] = {
     str: "a string",
@@ -73,11 +76,13 @@ def _kind(shape: Shape) -> type:
 def _fits(value: Any, kind: type) -> bool:
     if isinstance(value, bool):
         return kind is bool
+    if isinstance(value, (int, float)) and not abs(value) <= LARGEST_NUMBER:  # or not a number
+        return False
     return isinstance(value, kind) or (kind is float and isinstance(value, int))
 
 
 def kind_of(value: Any) -> str:
     """Returns the JSON type of a value, as in ``a list``."""
-    if type(value) is int:
-        return _NAMES[float]
+    if type(value) in (int, float):
+        return _NAMES[float] if abs(value) <= LARGEST_NUMBER else "a number out of range"
     return _NAMES[type(value)]

@@ -288,7 +288,6 @@ _VALUES: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
         "max_retries": _is_count,
         "retry_policy": lambda value: value in _POLICIES,
         "min_replicas": lambda value: value is None or _is_count(value),
-        "resource": lambda value: all(math.isfinite(value[name]) for name in ("cpu", "gpu", "memMB")),
         "port_map": lambda value: all(map(_is_count, value.values())),
     },
 }

@@ -19,7 +19,6 @@ from torchx.json_shape import ANY_KEY, check
 from torchx.masking import SecretValue
 from torchx.masking.data import readable_by_others
 from torchx.schedulers.kubernetes.api.objects import Object
-from torchx.schedulers.kubernetes.api.shape import LARGEST_NUMBER
 from torchx.specs.app import AppDef, Role
 from torchx.specs.macro import macro_pattern
 from torchx.specs.overlay_merge import operator_of
@@ -150,9 +149,6 @@ def _check_counts(app: Data) -> None:
         raise RecordError("its record cannot be read: the place of a macro is not a number and a text")
     if any(not 0 <= role.get(key, 1) <= MOST_REPLICAS for role in roles for key in _COUNTS):
         raise RecordError(f"its record cannot be read: a count is not from 0 to {MOST_REPLICAS}")
-    numbers = [role.get("resource", {}).get(key, 0) for role in roles for key in ("cpu", "gpu", "memMB")]
-    if not all(abs(number) <= LARGEST_NUMBER for number in numbers):
-        raise RecordError("its record cannot be read: a number of a resource is out of range")
     if sum(role.get("num_replicas", 1) for role in roles) > MOST_REPLICAS:
         raise RecordError(f"its record cannot be read: more than {MOST_REPLICAS} replicas")
 

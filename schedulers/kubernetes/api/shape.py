@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from torchx.json_limits import Data
+from torchx.json_shape import LARGEST_NUMBER as LARGEST_NUMBER
 from torchx.schedulers.kubernetes.api.objects import Object
 
 MALFORMED = "torchx.pytorch.org/malformed"
 """Key that :func:`shaped` adds to an object with a wrong type in its status or specification."""
-LARGEST_NUMBER = 2**53
-"""The largest number accepted: JSON numbers are exact up to here."""
 
 
 _CONDITION = {"type": str, "status": str, "reason": str, "message": str, "lastTransitionTime": str}

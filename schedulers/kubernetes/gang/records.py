@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from torchx.json_shape import ANY_KEY, REQUIRED, check
 from torchx.schedulers.kubernetes.api.objects import annotation, count_of, short
-from torchx.schedulers.kubernetes.api.shape import LARGEST_NUMBER
 from torchx.schedulers.kubernetes.manifests.names import RETRIES
 from torchx.schedulers.kubernetes.objects import Facts
 
@@ -60,8 +59,6 @@ def restart_from(text: str) -> tuple[Restart, bool] | None:
         return None
     counts = [*data["roles"].values(), *data["used"].values()]
     if any(count_of(role) is None for role in data["roles"]) or not all(0 <= n < 10**6 for n in counts):
-        return None
-    if not 0 <= data.get("at", 0) <= LARGEST_NUMBER:
         return None
     roles = {int(role): attempt for role, attempt in data["roles"].items()}
     restart = Restart(roles, data["used"], short(data.get("why")), float(data.get("at") or 0.0), True)

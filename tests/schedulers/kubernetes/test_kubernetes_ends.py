@@ -321,7 +321,15 @@ def test_a_damaged_note_is_ignored(cluster: FakeCluster, scheduler: KubernetesSc
     before = result_of(scheduler, app_id)
     (job,) = cluster.objects("jobs")
     text = job["metadata"]["annotations"][OUTCOME]
-    for damaged in ("", "{", "[" * 2000, "{}", text.replace("7", '"7"'), text.replace("FAILED", "RUNNING")):
+    for damaged in (
+        "",
+        "{",
+        "[" * 2000,
+        "{}",
+        text.replace("7", '"7"'),
+        text.replace("7", "7" * 40),
+        text.replace("FAILED", "RUNNING"),
+    ):
         change = {OUTCOME: damaged}
         cluster.store.update(
             JOBS, job["metadata"]["name"], lambda j, c=change: j["metadata"]["annotations"].update(c)
