@@ -17,7 +17,7 @@ from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.images.pull import inspect_image
 from torchx.schedulers.kubernetes.images import provide_images
 from torchx.specs import AppDef, AppState, Resource, Role
-from torchx.workspace import tree
+from torchx.workspace import options, tree
 from torchx_cli.main import main
 
 LARGE = os.urandom(500_000).hex()
@@ -117,3 +117,8 @@ def test_a_larger_workspace_is_not_kept(
 def test_the_command_line_keeps_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(tree.Tree, "hold")
     assert main(["run", "--dryrun", "--workspace", str(folder), "utils.echo"]) == 0
+
+
+def test_a_dry_run_changes_no_later_one_of_a_scheduler(folder: Path, runner: Runner) -> None:
+    runner.dryrun(app_of(), "local_cwd", workspace=str(folder))
+    assert not options.hold.get()

@@ -219,8 +219,11 @@ class Runner(Applications):
         with self._event("dryrun", scheduler, app=app, cfg=cfg, workspace=masked):
             engine = self.scheduler(scheduler)
             ready = runner_prepare.prepare(app, scheduler, self._name, parent_run_id, self.load_config)
-            workspace_options.hold.set(self.holds_workspaces)
-            info = engine.submit_dryrun(ready, cfg or {}, workspace)
+            before = workspace_options.hold.set(self.holds_workspaces)
+            try:
+                info = engine.submit_dryrun(ready, cfg or {}, workspace)
+            finally:
+                workspace_options.hold.reset(before)
             info.scheduler = scheduler
             return info
 
