@@ -83,6 +83,8 @@ def _fits(value: Any, kind: type) -> bool:
 
 def kind_of(value: Any) -> str:
     """Returns the JSON type of a value, as in ``a list``."""
-    if type(value) in (int, float):
-        return _NAMES[float] if abs(value) <= LARGEST_NUMBER else "a number out of range"
+    if type(value) in (int, float) and not abs(value) <= LARGEST_NUMBER:
+        return "a number out of range"
+    if type(value) is int:
+        return _NAMES[float]
     return _NAMES[type(value)]

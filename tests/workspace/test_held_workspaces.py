@@ -119,6 +119,6 @@ def test_the_command_line_keeps_nothing(folder: Path, monkeypatch: pytest.Monkey
     assert main(["run", "--dryrun", "--workspace", str(folder), "utils.echo"]) == 0
 
 
-def test_a_dry_run_changes_no_later_one_of_a_scheduler(folder: Path, runner: Runner) -> None:
+def test_a_dry_run_leaves_the_setting_of_others(folder: Path, runner: Runner) -> None:
     runner.dryrun(app_of(), "local_cwd", workspace=str(folder))
     assert not options.hold.get()

@@ -113,12 +113,14 @@ class Answers(Generic[T]):
             return self._found.get(key)
 
     def _renew(self, now: float) -> None:
-        begun = now if now - self._at >= WAITING else self._begun
-        asked, found, error = frozenset(self._wanted), dict[str, T](), None
+        begun = self._begun
+        if now - self._at >= WAITING:
+            begun = now
+        keys, found, error = frozenset(self._wanted), dict[str, T](), None
         try:
-            found.update(self._query(asked))
+            found.update(self._query(keys))
         except Exception as failed:  # of all parts
             error = failed
         # not before: an interrupted query is no answer
-        self._asked, self._found, self._error = asked, found, error
+        self._asked, self._found, self._error = keys, found, error
         self._at, self._begun, self._next = now, begun, now + pause_after(now - begun)
