@@ -89,7 +89,8 @@ def test_the_same_parameters_are_the_same_run(folder: Path) -> None:
     assert (same.returncode, same.stdout.strip()) == (0, first)
     assert "nothing was submitted" in same.stderr
     other = sweep("--each", "lr=0.1", "--each", "seed=1", script=f"{script} ", detach=False)
-    assert other != first
+    named = sweep("--each", "lr=0.1", "--each", "seed=1", "--name", "other", script=script, detach=False)
+    assert first not in (other, named)
 
 
 def test_parameters_are_checked_before_a_run_is_submitted(folder: Path) -> None:

@@ -65,6 +65,7 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
     with opened as runner:
         placed = placement(request, runner, config)
         others = _others(request, runner)
+        name = [request.name] if request.name else []
         engine = runner.scheduler(placed.scheduler)
         if request.dryrun:
             return _dryrun(request, form, runs, runner, placed)
@@ -78,7 +79,7 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
                 parent_run_id=request.parent_run_id or None,
                 load_config=runner.load_config,
                 component=request.component,
-                identity=[request.component, request.argv, request.component_args, others],
+                identity=[request.component, request.argv, request.component_args, others, *name],
                 after=others,
                 fresh=not request.sweep.each,
                 at_once=request.sweep.at_once,
@@ -172,9 +173,9 @@ def _summary(submitted: Submitted) -> str:
     if not submitted.existed:
         return f"{counted(submitted.total, 'run')}{limit}"
     if not submitted.added:
-        return f"nothing was submitted: each of these runs exists, of {submitted.total:,} runs{limit}"
+        return f"nothing was submitted: all of these runs exist, of {counted(submitted.total, 'run')}{limit}"
     failed = f", {submitted.again:,} of them again" if submitted.again else ""
-    return f"{submitted.added:,} of {submitted.total:,} runs are submitted{failed}; the others exist{limit}"
+    return f"{submitted.added:,} of {submitted.total:,} runs are submitted{failed}{limit}; the others exist"
 
 
 def _notify(request: RunRequest, runner: Runner, handle: str) -> None:
