@@ -89,6 +89,7 @@ def test_a_metric_without_a_match_is_reported() -> None:
         done = torchx("results", "@last", "--metric", "loss", "--metric", "acc=([0-9]+)", "-o", form)
         assert done.returncode == 0
         assert done.stderr == "note: --metric acc: no line of these logs matches\n"
+    assert torchx("results", "@last", "--best=-seed").stderr == ""  # a parameter
 
 
 def test_results_mask_secrets_and_reject_bad_flags(folder: Path) -> None:

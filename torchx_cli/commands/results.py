@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchx.errors import UsageError
-from torchx.lazy import lazy_imports
 from torchx.scheduling.responses import local_time
 from torchx.specs.handles import parse_app_handle
 from torchx.sweeps import results, view
@@ -26,9 +25,6 @@ from torchx_cli.terminal.display import table
 from torchx_cli.terminal.output import STATE_MEANING, Row, emit, note, output_format, say
 from torchx_cli.terminal.times import duration, iso
 from torchx_cli.terminal.units import cores, percent, size
-
-with lazy_imports:
-    pass
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -113,8 +109,10 @@ def _metrics(texts: Sequence[str], best: str) -> list[results.Metric]:
 
 
 def _print(found: Sequence[Result], form: str, more: int, metrics: Sequence[results.Metric]) -> None:
-    for name in {each.name for each in metrics} - {name for result in found for name in result.metrics}:
-        note(f"note: --metric {name}: no line of these logs matches")
+    known = {name for result in found for name in (*result.metrics, *result.run.parameters)}
+    for name in dict.fromkeys(each.name for each in metrics):
+        if name not in known:
+            note(f"note: --metric {name}: no line of these logs matches")
     if form == "csv":
         _print_csv(found)
     elif form != "text":
