@@ -91,9 +91,8 @@ class Engines:
         self._scheduler_params = dict(scheduler_params or {})
         self._schedulers: dict[str, AnyScheduler] = {}
         self._making = threading.Lock()
-        self._apps: dict[
-            str, AppDef
-        ] = {}  # submitted by this runner; derived runners of other packages fill it
+        # submitted by this runner; derived runners of other packages fill it
+        self._apps: dict[str, AppDef] = {}
         self.default_scheduler = torchx_schedulers.get_default_scheduler_name()
         self.load_config: Callable[[], Config] = _load_config
 

@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from torchx.specs.handles import LogTarget
 
 
-RANKS = "torchrun prints ranks with --tee 3, as dist.torchrun does"
-
-
 def log_(
     ctx: typer.Context,
     target: Target,
@@ -94,7 +91,7 @@ def log_(
             query = dataclasses.replace(query, regex=torchrun.lines_of_ranks(ranks, roles, query.regex))
         chunks = _noting(runner.log_chunks(handle, query), lambda: _note_failure(runner, handle))
         if ranks is not None:
-            chunks = _noting(chunks, lambda: note(f"no line of rank {rank}: {RANKS}"))
+            chunks = _noting(chunks, lambda: _note_rank(rank))
 
         if form == "json":
             _print_as_json(chunks, fold=fold, live=query.follow)
@@ -154,6 +151,10 @@ def _noting(chunks: Iterable[LogChunk], note_absence: Callable[[], None]) -> Ite
         yield chunk
     if empty:
         note_absence()
+
+
+def _note_rank(rank: str) -> None:
+    note(f"no line of rank {rank}: torchrun prints ranks with --tee 3, as dist.torchrun does")
 
 
 def _note_failure(runner: Runner, handle: str) -> None:

@@ -36,8 +36,6 @@ EXIT_UNMET = 3
 LONGEST_ANSWER = 600.0
 """Maximum seconds to wait for the answer of a scheduler; its own limits are shorter."""
 
-"""Timed out, as for timeout(1)."""
-
 PATIENCE = 0.5
 """Seconds before a message says that the command is waiting."""
 
