@@ -240,6 +240,10 @@ def test_the_command_line_of_a_call(name: str, arguments: dict[str, Any], argv: 
     [
         ("status", {}, "requires the argument `handle`"),
         ("status", {"handle": ["a"]}, "takes a text"),
+        ("status", {"handle": True}, "takes a text"),
+        ("list", {"lines": True}, "takes a whole number"),
+        ("run", {"arguments": ["c", None]}, "takes a list of texts"),
+        ("run", {"arguments": ["c"], "env": [{"A": "1"}]}, "takes a list of texts"),
         ("status", {"handle": "--help"}, "got the flag `--help`"),
         ("wait", {"handles": "a"}, "takes a list of texts"),
         ("wait", {"handles": ["a"], "any": 1}, "takes true or false"),

@@ -286,13 +286,13 @@ def command_line(name: str, tool: Tool, arguments: Mapping[str, Any]) -> list[st
 def _texts(name: str, parameter: Parameter, value: Any) -> list[str]:
     """Returns the value of an argument as texts."""
     kinds, expected = _TAKES[parameter.kind]
-    if not isinstance(value, kinds):
+    items = value if isinstance(value, list) else [value]
+    is_simple = all(isinstance(item, (str, int, float)) and not isinstance(item, bool) for item in items)
+    if not isinstance(value, kinds) or not (is_simple or parameter.kind in ("boolean", "object")):
         raise UsageError(f"`{parameter.name}` of `{name}` takes {expected}, got {value!r}")
     if parameter.kind == "object":
         return [f"{key}={_text(item)}" for key, item in value.items()]
-    if parameter.kind == "boolean":
-        return []
-    return [_text(item) for item in (value if parameter.kind == "array" else [value])]
+    return [] if parameter.kind == "boolean" else [str(item) for item in items]
 
 
 def _text(value: Any) -> str:
