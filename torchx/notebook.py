@@ -122,6 +122,7 @@ class App:
             while not self.status().is_terminal():
                 self._runner.wait(self.handle, timeout=interval)
                 shown.update(self)
+            shown.update(self)  # it may have ended since the last display
         except KeyboardInterrupt:
             print(f"{self.handle} is still running")
 

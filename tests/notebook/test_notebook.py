@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -108,6 +109,19 @@ def test_a_view_elsewhere_prints_the_log(capsys: pytest.CaptureFixture[str]) -> 
         handle = runner.run(AppDef("job", [role]), "local_cwd")
         app(handle, runner).watch()
     assert capsys.readouterr().out.splitlines() == ["w/0 │ hi", f"{handle} SUCCEEDED"]
+
+
+def test_the_last_display_shows_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    displays: list[str] = []
+    shown = SimpleNamespace(update=lambda job: displays.append(repr(job)))
+    ipython = SimpleNamespace(display=SimpleNamespace(display=lambda job, display_id: shown))
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setattr("torchx.notebook._shell", lambda: SimpleNamespace(kernel=True))
+    with get_runner() as runner:
+        handle = runner.run(AppDef("job", [Role("w", image="", entrypoint="true")]), "local_cwd")
+        runner.wait(handle)  # between the first display and the first query
+        app(handle, runner).watch()
+    assert displays == [f"{handle} SUCCEEDED"]
 
 
 def test_lines_of_all_replicas_have_their_names(capsys: pytest.CaptureFixture[str]) -> None:
