@@ -292,7 +292,7 @@ def test_older_applications_have_names() -> None:
     missing = torchx("status", "@last~5")
     assert (missing.returncode, missing.stderr.splitlines()[0]) == (
         1,
-        "error: there is no `@last~5`: 2 applications are known for `@last`",
+        "error: there is no `@last~5`: known applications called `@last`: 2",
     )
     assert "the newest of a name is NAME~0" in torchx("status", "echo").stderr
 

@@ -51,6 +51,8 @@ def test_several_sweeps_of_a_name_are_reported() -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("error: `train` matches 2 applications: ")
     assert answer("status", "train~1/1", "-o", "json")["state"] == "SUCCEEDED"
+    older = torchx("status", "train~2/1").stderr.splitlines()[0]
+    assert older == "error: there is no `train~2`: known sweeps called `train`: 2"
 
 
 def test_a_run_that_cannot_be_submitted_is_reported(folder: Path) -> None:

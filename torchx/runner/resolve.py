@@ -177,7 +177,7 @@ def target_of(runner: Applications, text: str) -> LogTarget | None:
     try:
         sweep = parse_app_handle(resolve(runner, match[1], only=BACKEND))
     except TorchxError as error:
-        if error.code == AMBIGUOUS:
+        if error.code == AMBIGUOUS or _OLDER.fullmatch(match[1]):
             raise
         return None  # the caller searches for another application
     if sweep.scheduler_backend != BACKEND:
@@ -330,7 +330,7 @@ def _older(runner: Applications, name: str, number: int, only: str) -> str:
     if silent:
         raise _unreachable(silent, f"of the others, {len(known)} are called `{name}`")
     raise StateError(
-        f"there is no `{name}~{number}`: {len(known)} applications are known for `{name}`",
+        f"there is no `{name}~{number}`: known {only or 'application'}s called `{name}`: {len(known)}",
         hint="all applications: torchx list",
         code="unknown_application",
         facts={"given": f"{name}~{number}"},
