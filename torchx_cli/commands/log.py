@@ -91,25 +91,21 @@ def log_(
             query = dataclasses.replace(query, regex=torchrun.lines_of_ranks(ranks, roles, query.regex))
         chunks = _noting(runner.log_chunks(handle, query), lambda: _note_failure(runner, handle))
         if ranks is not None:
-            chunks = _noting(chunks, lambda: _note_rank(rank))
+            why = "torchrun prints ranks with --tee 3, as dist.torchrun does"
+            chunks = _noting(chunks, lambda: note(f"no line of rank {rank}: {why}"))
 
         if form == "json":
             _print_as_json(chunks, fold=fold, live=query.follow)
             return
-        counts = counts_of(described)
         printer = folding_printing.printer_of(
             sys.stdout,
-            counts,
+            counts_of(described),
             query.replicas,
             fold=fold,
             prefix=not no_prefix,
             timestamps=timestamps,
             live=query.follow,
         )
-        if isinstance(printer, folding_printing.FoldingPrinter):
-            printer.alone = (
-                sum(query.selects(role, replica) for role, count in counts for replica in range(count)) == 1
-            )
         with notices.Notices(runner, handle, printer.remark, new=False) if query.follow else nullcontext():
             printer.print_log(chunks, live=query.follow)
 
@@ -151,10 +147,6 @@ def _noting(chunks: Iterable[LogChunk], note_absence: Callable[[], None]) -> Ite
         yield chunk
     if empty:
         note_absence()
-
-
-def _note_rank(rank: str) -> None:
-    note(f"no line of rank {rank}: torchrun prints ranks with --tee 3, as dist.torchrun does")
 
 
 def _note_failure(runner: Runner, handle: str) -> None:

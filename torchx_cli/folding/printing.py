@@ -7,7 +7,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from torchx_cli.folding.fold import Fold, Run
@@ -199,7 +199,7 @@ def _json_head(sources: list[Source]) -> str:
 def printer_of(
     stream: TextIO,
     roles: Sequence[tuple[str, int]],
-    chosen: Container[str] = (),
+    chosen: Mapping[str, Collection[int]] | None = None,
     *,
     fold: bool = False,
     prefix: bool = True,
@@ -211,13 +211,15 @@ def printer_of(
     Args:
         stream: stdout or stderr.
         roles: the roles, for alignment.
-        chosen: the names of those whose logs are printed; empty for all.
+        chosen: the replicas whose logs are printed, as in a query (default: all).
         fold: equal lines are printed once.
         prefix, timestamps, live: see :class:`LogPrinter`.
     """
     roles = [role for role in roles if not chosen or role[0] in chosen]
     if fold:
-        return FoldingPrinter(stream, labels_of(roles), prefix, timestamps, live)
+        printer = FoldingPrinter(stream, labels_of(roles), prefix, timestamps, live)
+        printer.alone = sum(len((chosen or {}).get(name) or range(count)) for name, count in roles) == 1
+        return printer
     return LogPrinter(stream, streaming.labels_of(roles), prefix, timestamps, live)
 
 

@@ -57,6 +57,6 @@ def print_best(runner: Runner, sweep: Sweep) -> None:
         trackers = trackers_of(runner.load_config())
         found = results.best(list(results.results(sweep, runner.scheduler, results.USUAL, trackers, READ)))
         if found is not None:
-            (result, name), head = found, "best:     "
-            value = metric_text(result.metrics[name])
-            note(f"  {head}run {result.run.number}  {shown(result.run.parameters)}  {name} {value}")
+            result, name = found
+            value = f"{name} {metric_text(result.metrics[name])}"
+            note(f"  best:     run {result.run.number}  {shown(result.run.parameters)}  {value}")

@@ -64,8 +64,7 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
             }
     with opened as runner:
         placed = placement(request, runner, config)
-        others = _others(request, runner)
-        name = [request.name] if request.name else []
+        others, names = _others(request, runner), filter(None, [request.name])
         engine = runner.scheduler(placed.scheduler)
         if request.dryrun:
             return _dryrun(request, form, runs, runner, placed)
@@ -79,7 +78,7 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
                 parent_run_id=request.parent_run_id or None,
                 load_config=runner.load_config,
                 component=request.component,
-                identity=[request.component, request.argv, request.component_args, others, *name],
+                identity=[request.component, request.argv, request.component_args, others, *names],
                 after=others,
                 fresh=not request.sweep.each,
                 at_once=request.sweep.at_once,
