@@ -142,25 +142,16 @@ class _SecureConnection(_Connection, http.client.HTTPSConnection):
     """The same with TLS."""
 
 
-class _Handler(urllib.request.HTTPHandler):
-    def __init__(self, progress: _Progress) -> None:
+class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    def __init__(self, make: Any) -> None:
         super().__init__()
-        self._make: Any = functools.partial(_Connection, progress=progress)
+        self._make = make
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """Opens a URL."""
+        """Opens a URL, with TLS if the connection has it."""
         return self.do_open(self._make, req)
 
-
-class _SecureHandler(urllib.request.HTTPSHandler):
-    def __init__(self, progress: _Progress) -> None:
-        super().__init__()
-        context = ssl.create_default_context()  # verifies the certificate and the name of the host
-        self._make: Any = functools.partial(_SecureConnection, progress=progress, context=context)
-
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """Opens a URL."""
-        return self.do_open(self._make, req)
+    https_open = http_open
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -185,14 +176,21 @@ def _post(url: str, payload: Data) -> Result:
     return Result(RETRY, f"no connection within {ANSWER_WITHIN:.0f} s")
 
 
+def _connections(url: str, progress: _Progress) -> Any:
+    """Returns the type of the connections to a URL, with its arguments."""
+    if url[:6].lower() != "https:":
+        return functools.partial(_Connection, progress=progress)
+    context = ssl.create_default_context()  # verifies the certificate and the name of the host
+    return functools.partial(_SecureConnection, progress=progress, context=context)
+
+
 def _send(url: str, payload: Data, progress: _Progress) -> Result:
     try:
         headers = {"Content-Type": "application/json", "User-Agent": f"torchx/{__version__}"}
         data = json.dumps(payload).encode()
         request = urllib.request.Request(url, data, headers, method="POST")  # noqa: S310  # checked: http(s)
-        secure = url[:6].lower() == "https:"
-        handler = _SecureHandler(progress) if secure else _Handler(progress)
-        with urllib.request.build_opener(handler, _NoRedirects()).open(request, timeout=CONNECT_WITHIN):
+        opener = urllib.request.build_opener(_Handler(_connections(url, progress)), _NoRedirects())
+        with opener.open(request, timeout=CONNECT_WITHIN):
             return Result(DELIVERED)  # the body of the response is not read
     except urllib.error.HTTPError as error:
         error.close()

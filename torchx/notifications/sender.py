@@ -25,7 +25,17 @@ from torchx.machine.outage import Outage
 from torchx.notifications.delivery import Result, deliver
 from torchx.notifications.launch import MODULE
 from torchx.notifications.payload import payload_of_job
-from torchx.notifications.store import FAILED, INTERRUPTED, RETRY, SENDING, STALL, UNKNOWN, Store, due_kind
+from torchx.notifications.store import (
+    FAILED,
+    INTERRUPTED,
+    RETRY,
+    SENDING,
+    STALL,
+    UNKNOWN,
+    Key,
+    Store,
+    due_kind,
+)
 from torchx.supervisor.process import restart_later, separate
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 900.0
@@ -36,6 +46,9 @@ LONG_PAUSE = 60.0
 
 GIVE_UP_AFTER = 24 * 3600.0
 """Seconds after the first try."""
+
+Due = dict[Key, float]
+"""Notifications to send, and the time of their next try by ``time.monotonic()``."""
 
 
 class Sender:
@@ -73,13 +86,11 @@ class Sender:
                     self._restart(pause)
                 due = self._repeat_all(due, plan.targets)
 
-    def _repeat_all(
-        self, due: dict[tuple[int, str], float], targets: tuple[str, ...]
-    ) -> dict[tuple[int, str], float]:
+    def _repeat_all(self, due: Due, targets: tuple[str, ...]) -> Due:
         """Repeats all deliveries at the same time; returns those to continue after a long pause."""
-        later: dict[tuple[int, str], float] = {}
+        later: Due = {}
 
-        def repeat(key: tuple[int, str]) -> None:
+        def repeat(key: Key) -> None:
             with contextlib.suppress(OSError):  # the application was removed
                 again = self._repeat(*key, targets[key[0]], due[key])
                 if again is not None:
@@ -103,9 +114,9 @@ class Sender:
                 return again
             due = again
 
-    def _due(self, targets: tuple[str, ...], on: tuple[str, ...]) -> dict[tuple[int, str], float]:
-        """Returns the notifications to send, and the time of their next try by ``time.monotonic()``."""
-        due: dict[tuple[int, str], float] = {}
+    def _due(self, targets: tuple[str, ...], on: tuple[str, ...]) -> Due:
+        """Returns the notifications to send."""
+        due: Due = {}
         kind = due_kind(on, self._event, str(self._payload["state"]))
         if kind is None:
             return due

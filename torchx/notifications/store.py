@@ -38,6 +38,9 @@ STEPS = (SENDING, DELIVERED, RETRY, FAILED, UNKNOWN)
 not known whether it has succeeded. The last two and `delivered` are final."""
 
 
+Key = tuple[int, str]
+"""A notification of an application: the number of its target, and its kind."""
+
 INTERRUPTED = "the sender was killed during a try"
 
 
@@ -185,13 +188,13 @@ class Store:
                 if step is None or step.step == RETRY:
                     self.add(number, kind, FAILED, why)
 
-    def steps(self) -> dict[tuple[int, str], Step]:
+    def steps(self) -> dict[Key, Step]:
         """Returns the last step of each notification by target and kind; skips damaged lines.
 
         Raises:
             OSError: the journal cannot be read.
         """
-        last: dict[tuple[int, str], Step] = {}
+        last: dict[Key, Step] = {}
         for at, target, kind, step, message in self._lines():
             known = last.get((target, kind))
             tries = (known.tries if known is not None else 0) + (step == SENDING)
