@@ -188,22 +188,7 @@ class Provenance(NamedTuple):
 
     def to_json(self) -> Object:
         """Returns plain data for ``json``."""
-        data = {"schema": SCHEMA, **self._asdict(), "notes": list(self.notes)}
-        if self.source is not None:
-            parts: Object = {
-                "files": [file._asdict() for file in self.source.files],
-                "notes": list(self.source.notes),
-            }
-            parts["submodules"] = [submodule._asdict() for submodule in self.source.submodules]
-            parts["ignored"] = list(self.source.ignored)
-            data["source"] = {**self.source._asdict(), **parts}
-        if self.python is not None:
-            editable = {name: each._asdict() for name, each in self.python.editable.items()}
-            packages = dict(self.python.packages)
-            data["python"] = {**self.python._asdict(), "packages": packages, "editable": editable}
-        if self.machine is not None:
-            data["machine"] = {**self.machine._asdict(), "gpus": list(self.machine.gpus)}
-        return data
+        return {"schema": SCHEMA, **_plain(self._asdict())}
 
     @classmethod
     def from_json(cls, data: Any) -> Provenance:
@@ -218,6 +203,15 @@ class Provenance(NamedTuple):
         if shape.integer(data["schema"], "schema", minimum=1) > SCHEMA:
             raise ValueError(f"a newer version wrote it (schema {data['schema']}, known: {SCHEMA})")
         return cast(Provenance, _PROVENANCE(data, "provenance"))
+
+
+def _plain(value: Any) -> Any:
+    """Returns plain data for a value, the items of a collection and the fields of a record."""
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _path(value: Any, name: str) -> str:
