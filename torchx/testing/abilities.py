@@ -34,9 +34,7 @@ class AbilityConformance(WaitingConformance):
         self.until_state(scheduler, app_id, AppState.RUNNING)
         scheduler.cancel(app_id)
         assert scheduler.wait(app_id, timeout=self.patience) is True
-        status = scheduler.describe(app_id)
-        assert status is not None
-        assert status.state is AppState.CANCELLED
+        self.until_state(scheduler, app_id, AppState.CANCELLED)
         assert scheduler.wait(app_id) is True, "an ended application needs no waiting"
 
     def test_kill_gives_no_time(self, scheduler: AnyScheduler) -> None:
@@ -44,9 +42,9 @@ class AbilityConformance(WaitingConformance):
             return
         assert isinstance(scheduler, Kills)
         app_id = self.submit(scheduler, "trap '' TERM; echo deaf; while true; do sleep 1; done")
-        self.until(lambda: list(scheduler.log_iter(app_id, "worker", 0)), "TERM is ignored")
+        self.until(lambda: self.log(scheduler, app_id), "TERM is ignored")
         scheduler.kill(app_id)
-        assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
+        self.check_ends(scheduler, app_id, AppState.CANCELLED)
         scheduler.kill(app_id)
 
     def test_all_logs_come_as_one_stream(self, scheduler: AnyScheduler) -> None:
@@ -97,9 +95,7 @@ class AbilityConformance(WaitingConformance):
             "echo up; exec sleep 600", name="worker", num_replicas=2, env={"COLOUR": "sea green"}
         )
         app_id = self.submit(scheduler, self.app(role))
-        self.until(
-            lambda: all(list(scheduler.log_iter(app_id, "worker", k)) for k in (0, 1)), "all have started"
-        )
+        self.until(lambda: all(self.log(scheduler, app_id, k) for k in (0, 1)), "all have started")
 
         def run(*command: str, replica: int = 1, stdin: bytes | None = None) -> tuple[int, bytes, bytes]:
             out, err = io.BytesIO(), io.BytesIO()
@@ -132,14 +128,10 @@ class AbilityConformance(WaitingConformance):
         named = f'cmd:sh -c \'test "{NAMED}" = "worker/0 worker 0 1"\''
         for check, code in ((named, 7), ("cmd:false", PREFLIGHT_FAILED)):
             app = self.app(self.role("echo program; exit 7", max_retries=0))
-            app_id = scheduler.submit(app, {**self.cfg, "preflight": [check, "disk:1kB"]})
-            self._submitted.append(app_id)
-            status = self.until_ended(scheduler, app_id)
-            assert status.state is AppState.FAILED, status.msg
-            first = status.first_failure
-            assert first is not None, "the first failure is not reported"
+            status = self.run(scheduler, app, preflight=[check, "disk:1kB"])
+            first = self.failure_of(status)
             assert (first.replica, first.exit_code) == (0, code)
-            lines = self.log(scheduler, app_id)
+            lines = self.log(scheduler, status.app_id)
             if code == PREFLIGHT_FAILED:
                 found = [line for line in lines if line.startswith(PREFLIGHT_MARK)]
                 assert found, f"no finding in {lines}"
@@ -158,8 +150,7 @@ class AbilityConformance(WaitingConformance):
             return
         with pytest.raises(UsageError, match="names no role"):
             scheduler.submit_dryrun(self.app(client), self.cfg)
-        status = self.run(scheduler, self.app(others, client))
-        assert status.state is AppState.SUCCEEDED, status.msg
+        status = self.succeeded(scheduler, self.app(others, client))
         by_macro, by_variable = self.log(scheduler, status.app_id, role="client")
         assert by_macro == by_variable
         hosts, own = by_macro.split()

@@ -103,8 +103,8 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
     def test_applications_of_one_name_are_separate(self, scheduler: AnyScheduler) -> None:
         first, second = self.submit(scheduler, "exit 0"), self.submit(scheduler, "exit 3")
         assert first != second
-        assert self.until_ended(scheduler, first).state is AppState.SUCCEEDED
-        assert self.until_ended(scheduler, second).state is AppState.FAILED
+        self.check_ends(scheduler, first, AppState.SUCCEEDED)
+        self.check_ends(scheduler, second, AppState.FAILED)
 
     def test_queries_change_nothing(self, scheduler: AnyScheduler) -> None:
         ended = self.run(scheduler, "echo out").app_id
@@ -128,14 +128,8 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
     # --- results ---------------------------------------------------------------------------------
 
     def test_a_failure_has_its_exit_code(self, scheduler: AnyScheduler) -> None:
-        status = self.run(scheduler, "exit 3")
-        assert status.state is AppState.FAILED
-        assert status.first_failure is not None
-        assert (status.first_failure.role, status.first_failure.replica, status.first_failure.exit_code) == (
-            "worker",
-            0,
-            3,
-        )
+        first = self.failure_of(self.run(scheduler, "exit 3"))
+        assert (first.role, first.replica, first.exit_code) == ("worker", 0, 3)
 
     def test_success_requires_exit_0_of_every_replica(self, scheduler: AnyScheduler) -> None:
         good = self.role("true", name="good", num_replicas=2)
@@ -153,22 +147,14 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
 
     def test_a_signal_is_reported(self, scheduler: AnyScheduler) -> None:
         status = self.run(scheduler, "kill -KILL $$$$")  # macros turn two dollar signs into one
-        assert status.state is AppState.FAILED
-        assert status.first_failure is not None
-        assert status.first_failure.result == 128 + 9
+        assert self.failure_of(status).result == 128 + 9
 
     def test_the_first_failure_is_reported(self, scheduler: AnyScheduler) -> None:
         good = self.role("sleep 600", name="good", num_replicas=2)
         bad = self.role('test "$NUMBER" != 1 || exit 4; sleep 600', name="bad", num_replicas=2)
         bad.env["NUMBER"] = macros.replica_id
-        status = self.run(scheduler, self.app(good, bad))
-        assert status.state is AppState.FAILED
-        assert status.first_failure is not None
-        assert (status.first_failure.role, status.first_failure.replica, status.first_failure.result) == (
-            "bad",
-            1,
-            4,
-        )
+        first = self.failure_of(self.run(scheduler, self.app(good, bad)))
+        assert (first.role, first.replica, first.result) == ("bad", 1, 4)
 
     def test_a_missing_program_is_an_error_with_a_reason(self, scheduler: AnyScheduler) -> None:
         app = self.app(self.role("", entrypoint="no-such-program-here"))
@@ -187,7 +173,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         role = self.role('printf "%s\\n" "$1" "$ODD"', env={"ODD": "x=1,y;z 'q' \"w\""})
         role.args += ["sh", odd]
         status = self.run(scheduler, self.app(role))
-        lines = [line.rstrip("\n") for line in scheduler.log_iter(status.app_id, "worker", 0)]
+        lines = [line.rstrip("\n") for line in self.log(scheduler, status.app_id)]
         assert lines == [odd.replace("$$", "$"), role.env["ODD"]]
 
     def test_macros_are_replaced_for_each_replica(self, scheduler: AnyScheduler) -> None:
@@ -197,7 +183,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         status = self.run(scheduler, self.app(self.role(script, num_replicas=2)))
         assert status.state is AppState.SUCCEEDED, "exit 9: TORCHX_ATTEMPT is not 1"
         for replica in (0, 1):
-            (line,) = scheduler.log_iter(status.app_id, "worker", replica)
+            (line,) = self.log(scheduler, status.app_id, replica)
             named = [f"worker/{replica}", "worker", str(replica), "2"]
             assert line.split()[:6] == [status.app_id, str(replica), *named]
 
@@ -263,16 +249,14 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
 
     def test_cancel_ends_it(self, scheduler: AnyScheduler) -> None:
         app_id = self.submit(scheduler, self.app(self.role("sleep 600", num_replicas=2)))
-        self.until_state(scheduler, app_id, AppState.RUNNING)
-        scheduler.cancel(app_id)
-        assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
+        self.check_cancel(scheduler, app_id)
         scheduler.cancel(app_id)  # again: nothing happens
-        assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
+        self.check_ends(scheduler, app_id, AppState.CANCELLED)
 
     def test_cancel_does_not_change_an_ended_application(self, scheduler: AnyScheduler) -> None:
         status = self.run(scheduler, "true")
         scheduler.cancel(status.app_id)
-        assert self.until_ended(scheduler, status.app_id).state is AppState.SUCCEEDED
+        self.check_ends(scheduler, status.app_id, AppState.SUCCEEDED)
 
     def test_delete_leaves_nothing(self, scheduler: AnyScheduler) -> None:
         app_id = self.submit(scheduler, "sleep 600")
@@ -292,12 +276,12 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         factory = type(self).factory
         app_id = self.submit(scheduler, "echo there; sleep 600")
         self.until_state(scheduler, app_id, AppState.RUNNING)
-        self.until(lambda: list(scheduler.log_iter(app_id, "worker", 0)), "its first line")
+        self.until(lambda: self.log(scheduler, app_id), "its first line")
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as other:
             assert other.submit(describe_state, factory, app_id).result(self.patience) == "RUNNING"
             assert other.submit(log_of, factory, app_id).result(self.patience) == ["there\n"]
             other.submit(cancel, factory, app_id).result(self.patience)
-        assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
+        self.check_ends(scheduler, app_id, AppState.CANCELLED)
 
     def test_it_outlives_the_process_that_submitted_it(self, scheduler: AnyScheduler) -> None:
         app = self.app(self.role("sleep 1; echo after"))
@@ -305,7 +289,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
             app_id = other.submit(submit, type(self).factory, app, dict(self.cfg)).result(self.patience)
         self._submitted.append(app_id)
         assert app_id in [line.app_id for line in scheduler.list(self.cfg)]
-        assert self.until_ended(scheduler, app_id).state is AppState.SUCCEEDED
+        self.check_ends(scheduler, app_id, AppState.SUCCEEDED)
         assert self.log(scheduler, app_id) == ["after\n"]
 
     # --- bad input -------------------------------------------------------------------------------
@@ -336,7 +320,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
             second = ""  # the better choice: it says that the application exists
         self._submitted += [second] * bool(second)
         assert second != first, "two submissions have one id"
-        assert self.until_ended(scheduler, first).state is AppState.SUCCEEDED
+        self.check_ends(scheduler, first, AppState.SUCCEEDED)
 
     def test_a_submission_that_fails_leaves_nothing(self, scheduler: AnyScheduler) -> None:
         good, bad = self.role("sleep 600", name="good"), self.role("", entrypoint="no-such-program-here")
@@ -346,4 +330,4 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         except TorchxError:
             assert self.listed(scheduler, name) == []
         else:  # detected at its start: then the application fails as a whole
-            assert self.until_ended(scheduler, app_id).state is AppState.FAILED
+            self.check_ends(scheduler, app_id, AppState.FAILED)

@@ -215,13 +215,13 @@ class FieldConformance(Harness):
     def test_lazy_values_are_resolved(self, scheduler: AnyScheduler) -> None:
         role = self.role("echo never", overrides={"args": lambda: ["-c", "echo late"]})
         status = self.run(scheduler, self.app(role))
-        assert list(scheduler.log_iter(status.app_id, "worker", 0)) == ["late\n"]
+        assert self.log(scheduler, status.app_id) == ["late\n"]
 
     def test_each_port_has_a_number_in_the_environment(self, scheduler: AnyScheduler) -> None:
         status = self.run(
             scheduler, self.app(self.role("echo port $$TORCHX_PORT_WEB.", port_map={"web": 18080}))
         )
-        (line,) = scheduler.log_iter(status.app_id, "worker", 0)
+        (line,) = self.log(scheduler, status.app_id)
         assert re.fullmatch(r"port \d+\.\n", line), f"TORCHX_PORT_WEB is not set: {line!r}"
 
     def test_a_workspace_arrives(self, scheduler: AnyScheduler, tmp_path: Path) -> None:
@@ -231,4 +231,4 @@ class FieldConformance(Harness):
         (tmp_path / "folder" / "héllo.txt").write_text("from the workspace\n")
         role = self.role("cat folder/h*.txt", workspace=Workspace({str(tmp_path): ""}))
         status = self.run(scheduler, self.app(role))
-        assert list(scheduler.log_iter(status.app_id, "worker", 0)) == ["from the workspace\n"]
+        assert self.log(scheduler, status.app_id) == ["from the workspace\n"]

@@ -24,8 +24,8 @@ from torchx.scheduling.base import (
 )
 from torchx.specs.app import AppDef, Role
 from torchx.specs.resources import Resource
-from torchx.specs.run_options import RunOptions
-from torchx.specs.status import AppState, is_terminal
+from torchx.specs.run_options import CfgVal, RunOptions
+from torchx.specs.status import AppState, FirstFailure, is_terminal
 
 T = TypeVar("T")
 
@@ -168,9 +168,10 @@ class Harness:
         """Returns the ids of the applications with a name."""
         return [line.app_id for line in scheduler.list(self.cfg) if line.name == name or name in line.app_id]
 
-    def submit(self, scheduler: AnyScheduler, app: AppDef | str) -> str:
-        """Submits an application or a shell command, and returns its id."""
-        app_id = scheduler.submit(self.app(self.role(app)) if isinstance(app, str) else app, self.cfg)
+    def submit(self, scheduler: AnyScheduler, app: AppDef | str, **options: CfgVal) -> str:
+        """Submits an application or a shell command, with further run options; returns its id."""
+        app = self.app(self.role(app)) if isinstance(app, str) else app
+        app_id = scheduler.submit(app, {**self.cfg, **options})
         self._submitted.append(app_id)
         return app_id
 
@@ -209,9 +210,34 @@ class Harness:
 
         return self.until(ended, f"{app_id} has ended")
 
-    def run(self, scheduler: AnyScheduler, app: AppDef | str) -> DescribeAppResponse:
-        """Submits an application and waits for its end."""
-        return self.until_ended(scheduler, self.submit(scheduler, app))
+    def run(self, scheduler: AnyScheduler, app: AppDef | str, **options: CfgVal) -> DescribeAppResponse:
+        """Submits an application, with further run options, and waits for its end."""
+        return self.until_ended(scheduler, self.submit(scheduler, app, **options))
+
+    def check_ends(self, scheduler: AnyScheduler, app_id: str, state: AppState) -> None:
+        """Waits for the end of an application, and checks its state."""
+        status = self.until_ended(scheduler, app_id)
+        assert status.state is state, f"{app_id} is {status.state}: {status.msg}"
+
+    def check_cancel(self, scheduler: AnyScheduler, app_id: str) -> None:
+        """Cancels an application that begins to run, and checks its end."""
+        self.until_state(scheduler, app_id, AppState.RUNNING)
+        scheduler.cancel(app_id)
+        self.check_ends(scheduler, app_id, AppState.CANCELLED)
+
+    def succeeded(self, scheduler: AnyScheduler, app: AppDef) -> DescribeAppResponse:
+        """Submits an application, waits for its end, and checks that it has succeeded."""
+        status = self.run(scheduler, app)
+        first = status.first_failure
+        assert status.state is AppState.SUCCEEDED, f"{status.state}: {status.msg}; {first}"
+        return status
+
+    def failure_of(self, status: DescribeAppResponse | None) -> FirstFailure:
+        """Returns the first failure of an application; checks that it has failed, and reports one."""
+        assert status is not None, "a submitted application is not known"
+        assert status.state is AppState.FAILED, f"{status.state}: {status.msg}"
+        assert status.first_failure is not None, "the first failure is not reported"
+        return status.first_failure
 
     def log(self, scheduler: AnyScheduler, app_id: str, replica: int = 0, **options: Any) -> list[str]:
         """Returns the log lines of a worker."""

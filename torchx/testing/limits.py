@@ -31,28 +31,24 @@ class LimitConformance(Harness):
     def test_run_ends_at_its_limit_and_next_begins(self, scheduler: AnyScheduler) -> None:
         if Ability.TIME_LIMIT in self.lacks or not self.shortest_limit:
             return
-        limit = {**self.cfg, "time_limit": self.shortest_limit}
         app = self.app(self.role('[ "$TORCHX_ATTEMPT" != 1 ] || sleep 600', num_replicas=2))
-        again = scheduler.submit(app, {**limit, "requeue_on": "time-limit:9"})
-        once = scheduler.submit(self.app(self.role("sleep 600")), limit)
-        self._submitted += [again, once]
+        again = self.submit(scheduler, app, time_limit=self.shortest_limit, requeue_on="time-limit:9")
+        once = self.submit(scheduler, "sleep 600", time_limit=self.shortest_limit)
         ended = self.until_ended(scheduler, once)
         assert ended.state is AppState.FAILED
         first = ended.first_failure
         assert "time limit" in ended.msg + (first.msg if first is not None else ""), "it is the named cause"
         assert code_of(ended.state, ended.cause, first) == TIMED_OUT
-        assert self.until_ended(scheduler, again).state is AppState.SUCCEEDED
+        self.check_ends(scheduler, again, AppState.SUCCEEDED)
 
     def test_events_of_requeue_are_those_of_every_engine(self, scheduler: AnyScheduler) -> None:
         if Ability.TIME_LIMIT in self.lacks or not self.shortest_limit:
             return
         saves = "trap 'exit 75' USR1; echo up; while [ $TORCHX_RUN = 1 ]; do sleep 0.1; done"
-        cfg = {"time_limit": "100s", "notice": "90s:USR1", "requeue_on": "time-limit:4"}
-        app_id = scheduler.submit(self.app(self.role(saves, num_replicas=2)), {**self.cfg, **cfg})
-        self._submitted.append(app_id)
-        status = self.until_ended(scheduler, app_id)
+        app = self.app(self.role(saves, num_replicas=2))
+        status = self.run(scheduler, app, time_limit="100s", notice="90s:USR1", requeue_on="time-limit:4")
         assert (status.state, status.run) == (AppState.SUCCEEDED, 2), status.msg
-        check_requeue(events_of(scheduler, app_id, status))
+        check_requeue(events_of(scheduler, status.app_id, status))
 
 
 def events_of(scheduler: AnyScheduler, app_id: str, status: DescribeAppResponse) -> list[AppEvent]:

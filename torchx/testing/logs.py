@@ -51,7 +51,7 @@ class LogConformance(Harness):
             self.refuses(Ability.FOLLOW, lambda: self.log(scheduler, app_id, should_tail=True))
             return
         assert self.log(scheduler, app_id, should_tail=True) == ["first\n", "last\n"]
-        assert self.until_ended(scheduler, app_id).state is AppState.SUCCEEDED
+        self.check_ends(scheduler, app_id, AppState.SUCCEEDED)
         assert self.log(scheduler, app_id, should_tail=True) == ["first\n", "last\n"], "also after its end"
 
     def test_a_line_is_readable_before_the_end(self, scheduler: AnyScheduler) -> None:

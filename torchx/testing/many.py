@@ -71,9 +71,9 @@ class ManyConformance(Harness):
         assert self.log(scheduler, one) == ["one 1\n"]
         assert self.log(scheduler, two) == ["two 3\n"]
         status = scheduler.describe(two)
+        first = self.failure_of(status)
         assert status is not None
-        assert status.first_failure is not None
-        assert (status.app_id, status.first_failure.exit_code) == (two, 3)
+        assert (status.app_id, first.exit_code) == (two, 3)
         assert [role.name for role in status.roles] == ["worker"]
         assert {one, two} <= {line.app_id for line in scheduler.list(self.cfg)}
         assert set(many.usage_many([one, two])) <= {one, two}

@@ -47,9 +47,7 @@ class RetryConformance(Harness):
             self.role(bad, name="bad", num_replicas=2, env={"ID": "${replica_id}"}, **settings),
         ]
         status = self.run(scheduler, self.app(*roles))
-        assert status.state is AppState.FAILED, status.msg
-        first = status.first_failure
-        assert first is not None, "the first failure is not reported"
+        first = self.failure_of(status)
         assert (first.role, first.replica, first.exit_code) == ("bad", 0, 7)
         assert first.attempt == 2, "the failure of the last attempt counts"
         if Ability.EARLIER_LOGS in self.lacks:
@@ -74,8 +72,7 @@ class RetryConformance(Harness):
                 "early || exit 0; while early; do sleep 0.1; done; exit 5"
             )
             role = self.role(script, env={"MOMENT": moment}, max_retries=3)
-            status = self.run(scheduler, self.app(role))
-            assert status.state is AppState.SUCCEEDED, f"{status.state}: {status.msg}"
+            status = self.succeeded(scheduler, self.app(role))
             assert status.first_failure is None, "a failure before a successful retry does not count"
             (replica,) = status.roles_statuses[0].replicas
             if replica.attempts and replica.attempts[-1].number > 1:
@@ -95,9 +92,7 @@ class RetryConformance(Harness):
     def test_retries_are_counted(self, scheduler: AnyScheduler) -> None:
         script = "echo try $TORCHX_ATTEMPT; exit 3"
         status = self.run(scheduler, self.app(self.role(script, max_retries=2)))
-        assert status.state is AppState.FAILED
-        assert status.first_failure is not None
-        assert status.first_failure.attempt == 3, "three attempts: the first, and two retries"
+        assert self.failure_of(status).attempt == 3, "three attempts: the first, and two retries"
         assert status.num_restarts in (2, -1), "restarts of the application; -1 if unknown"
         (replica,) = status.roles_statuses[0].replicas
         assert replica.max_attempts == 3
@@ -112,15 +107,12 @@ class RetryConformance(Harness):
         assert self.log(scheduler, app_id, should_tail=True) == ["try\n"] * 2
 
     def test_a_success_is_not_retried(self, scheduler: AnyScheduler) -> None:
-        status = self.run(scheduler, self.app(self.role("echo once", max_retries=5)))
-        assert status.state is AppState.SUCCEEDED
+        status = self.succeeded(scheduler, self.app(self.role("echo once", max_retries=5)))
         assert self.log(scheduler, status.app_id) == ["once\n"]
 
     def test_a_cancelled_application_is_not_retried(self, scheduler: AnyScheduler) -> None:
         app_id = self.submit(scheduler, self.app(self.role("echo on; exec sleep 600", max_retries=5)))
-        self.until_state(scheduler, app_id, AppState.RUNNING)
-        scheduler.cancel(app_id)
-        assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
+        self.check_cancel(scheduler, app_id)
 
     # --- gangs -----------------------------------------------------------------------------------
 
@@ -152,11 +144,8 @@ class RetryConformance(Harness):
             except TimeoutError:
                 scheduler.cancel(app_id)  # otherwise the reader would continue
                 pytest.fail(f"the server is still running and followed after {self.patience} s")
-        status = scheduler.describe(app_id)
-        assert status is not None
-        assert (status.state, status.first_failure is not None) == (AppState.FAILED, True), status.msg
-        assert status.first_failure is not None
-        assert (status.first_failure.role, status.first_failure.exit_code) == ("client", 6)
+        first = self.failure_of(scheduler.describe(app_id))
+        assert (first.role, first.exit_code) == ("client", 6)
 
     def _attached(self, scheduler: AnyScheduler, app_id: str) -> None:
         """Follows the log of all replicas, then waits, as an attached run does."""
@@ -173,8 +162,7 @@ class RetryConformance(Harness):
 
     def test_a_success_ends_no_other_replica(self, scheduler: AnyScheduler) -> None:
         quick, slow = self.role("true", name="quick"), self.role("sleep 1; echo done", name="slow")
-        status = self.run(scheduler, self.app(quick, slow))
-        assert status.state is AppState.SUCCEEDED
+        status = self.succeeded(scheduler, self.app(quick, slow))
         assert self.log(scheduler, status.app_id, role="slow") == ["done\n"]
 
     # --- causes ----------------------------------------------------------------------------------
@@ -211,11 +199,7 @@ class RetryConformance(Harness):
             return
         # two replicas: with one, an engine may retry by itself
         app = self.app(self.role(script, num_replicas=2, max_retries=2))
-        app_id = scheduler.submit(app, {**self.cfg, **options})
-        self._submitted.append(app_id)
-        status = self.until_ended(scheduler, app_id)
-        assert status.state is AppState.FAILED
-        assert status.first_failure is not None
-        assert status.first_failure.attempt == attempts
-        assert reason in status.first_failure.msg, status.first_failure.msg
-        assert bool(status.first_failure.msg) == bool(reason)
+        first = self.failure_of(self.run(scheduler, app, **options))
+        assert first.attempt == attempts
+        assert reason in first.msg, first.msg
+        assert bool(first.msg) == bool(reason)

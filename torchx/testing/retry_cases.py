@@ -6,11 +6,12 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
 from torchx.errors import UsageError
+from torchx.json_limits import Object
 from torchx.scheduling.base import AnyScheduler, DescribeAppResponse, Waits
 from torchx.specs.app import AppDef, RetryPolicy
 from torchx.specs.mounts import BindMount
@@ -133,7 +134,7 @@ class RetryCases(Harness):
         return self.app(*roles)
 
 
-def expected(outcome: Outcome) -> dict[str, Any]:
+def expected(outcome: Outcome) -> Object:
     """Returns the values of a status that a case leads to."""
     failed = None
     if outcome.first is not None:
@@ -143,7 +144,7 @@ def expected(outcome: Outcome) -> dict[str, Any]:
     return {"failed": failed, "attempts": attempts}
 
 
-def described(status: DescribeAppResponse) -> dict[str, Any]:
+def described(status: DescribeAppResponse) -> Object:
     """Returns the same values of a status."""
     first = status.first_failure
     failed = None if first is None else (first.role, first.replica, first.attempt, first.exit_code)

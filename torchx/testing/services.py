@@ -119,9 +119,7 @@ class ServiceConformance(Harness):
 
     def check_failed_service(self, status: DescribeAppResponse, end: str) -> None:
         """Checks the status of an application whose service has ended by itself."""
-        assert status.state is AppState.FAILED, f"{end}: {status.state}: {status.msg}"
-        first = status.first_failure
-        assert first is not None, "the first failure is not reported"
+        first = self.failure_of(status)
         assert (first.role, first.result) == ("server", RESULTS[end]), end
         assert states_of(status) == {"server": {AppState.FAILED}, "trainer": {AppState.CANCELLED}}, end
         if end == "exit 0":
@@ -163,9 +161,7 @@ class ServiceConformance(Harness):
         if "grace_period" not in scheduler.run_opts():
             return
         deaf = self.server(f"trap '' TERM; {UP}; while true; do sleep 0.2; done")
-        app_id = scheduler.submit(self.app(deaf, self.trainer("true")), {**self.cfg, "grace_period": 1.0})
-        self._submitted.append(app_id)
-        status = self.until_ended(scheduler, app_id)
+        status = self.run(scheduler, self.app(deaf, self.trainer("true")), grace_period=1.0)
         assert status.state is AppState.SUCCEEDED, status.msg
         assert states_of(status)["server"] == {AppState.CANCELLED}
 
@@ -177,24 +173,20 @@ class ServiceConformance(Harness):
             policy = RetryPolicy.APPLICATION
         script = f'[ "$TORCHX_ATTEMPT" != 1 ] || exit 0; {UP}; {HELD}'
         server = self.server(script, max_retries=1, retry_policy=policy)
-        status = self.run(scheduler, self.app(server, self.trainer("true")))
-        assert status.state is AppState.SUCCEEDED, f"{status.state}: {reasons_of(status)}"
+        status = self.succeeded(scheduler, self.app(server, self.trainer("true")))
         replica = replica_of(status, "server")
         assert (replica.attempt, replica.state) == (2, AppState.CANCELLED)
 
     def test_an_uncritical_service_may_end(self, scheduler: AnyScheduler) -> None:
         server = self.server("exit 3", critical=False)
-        status = self.run(scheduler, self.app(server, self.trainer("echo done")))
-        assert status.state is AppState.SUCCEEDED, f"{status.state}: {reasons_of(status)}"
+        status = self.succeeded(scheduler, self.app(server, self.trainer("echo done")))
         assert status.first_failure is None
         assert self.log(scheduler, status.app_id, role="trainer") == ["done\n"]
 
     def test_cancel_ends_services_and_waiting_roles(self, scheduler: AnyScheduler) -> None:
         app_id = self.submit(scheduler, self.app(self.server(HELD), self.trainer("true")))
-        self.until_state(scheduler, app_id, AppState.RUNNING)
-        scheduler.cancel(app_id)
+        self.check_cancel(scheduler, app_id)
         status = self.until_ended(scheduler, app_id)
-        assert status.state is AppState.CANCELLED
         assert states_of(status) == {"server": {AppState.CANCELLED}, "trainer": {AppState.CANCELLED}}
 
     # --- readiness and order ---------------------------------------------------------------------
@@ -215,7 +207,7 @@ class ServiceConformance(Harness):
             self.until(reached, f"{count} replicas of the service are ready, the trainer is {trains}")
             scheduler.cancel(app_id)
         for app_id in ids:
-            assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
+            self.check_ends(scheduler, app_id, AppState.CANCELLED)
 
     def test_not_ready_in_time_names_probe_and_its_answer(self, scheduler: AnyScheduler) -> None:
         # some engines report the output of a program, others its exit code
@@ -242,8 +234,7 @@ class ServiceConformance(Harness):
         raw = service(self.role(listens, "raw", port_map={"raw": free_port()}), "tcp:raw", after=["web"])
         probe = """cmd:sh -c 'test "$COLOUR" = "sea green"'"""
         green = self.server(HELD, probe, env={"COLOUR": "sea green"}, after=["raw"])
-        status = self.run(scheduler, self.app(self.trainer("echo done"), green, raw, web))
-        assert status.state is AppState.SUCCEEDED, f"{status.state}: {reasons_of(status)}"
+        status = self.succeeded(scheduler, self.app(self.trainer("echo done"), green, raw, web))
         assert self.log(scheduler, status.app_id, role="trainer") == ["done\n"]
 
     def test_role_waits_for_success_of_ordinary_role(self, scheduler: AnyScheduler) -> None:
@@ -264,4 +255,4 @@ class ServiceConformance(Harness):
         followed = list(scheduler.log_chunks(app_id, LogQuery(follow=True)))
         lines = sorted((chunk.role, chunk.replica, chunk.data) for chunk in followed)
         assert lines == [("server", 0, b"is-up\n"), ("trainer", 0, b"done\n"), ("trainer", 1, b"done\n")]
-        assert self.until_ended(scheduler, app_id).state is AppState.SUCCEEDED
+        self.check_ends(scheduler, app_id, AppState.SUCCEEDED)

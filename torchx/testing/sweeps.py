@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from torchx.config import load_config
+from torchx.json_limits import Object
 from torchx.machine import locks, processes
 from torchx.machine.processes import Process
 from torchx.runner.sweeps import submit_sweep
@@ -60,9 +60,9 @@ class SweepConformance(ManyConformance):
 
         return self.until(ended, f"{app_id} has ended")
 
-    def entries(self, app_id: str, kind: str) -> list[dict[str, Any]]:
+    def entries(self, app_id: str, kind: str) -> list[Object]:
         """Returns the entries of a kind in the journal of a sweep."""
-        found: list[dict[str, Any]] = []
+        found: list[Object] = []
         progress.read(paths_of(app_id), lambda e: found.append(e) if e["e"] == kind else None)
         return found
 
@@ -71,10 +71,8 @@ class SweepConformance(ManyConformance):
         assert self.until_sweep_ended(sweeps, app_id) is AppState.FAILED
         runs = sweeps.sweep(app_id).runs
         assert [(run.state, run.code) for run in runs] == [("SUCCEEDED", 0), ("FAILED", 3)]
-        status = sweeps.glance(app_id)
-        assert status is not None
-        assert status.first_failure is not None
-        assert (status.first_failure.role, status.first_failure.result) == ("2", 3)
+        first = self.failure_of(sweeps.glance(app_id))
+        assert (first.role, first.result) == ("2", 3)
         chunks = list(sweeps.log_chunks(app_id, LogQuery({"2": frozenset()})))
         assert [(chunk.role, chunk.data) for chunk in chunks] == [("2", b"two\n")]
 

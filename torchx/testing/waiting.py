@@ -50,11 +50,9 @@ class WaitingConformance(LimitConformance):
         assert {"priority", "no_wait"} <= options
         app = self.app(self.role("true", resource=Resource(cpu=1, gpu=1, memMB=256)))
         with pytest.raises(StateError):
-            scheduler.submit(app, {**self.cfg, "no_wait": True})
+            self.submit(scheduler, app, no_wait=True)
         first, second = (self.submit(scheduler, app) for _ in range(2))
-        status = scheduler.describe(second)
-        assert status is not None
-        assert status.state is AppState.SUBMITTED
+        status = self.until_state(scheduler, second, AppState.SUBMITTED)
         assert status.msg.startswith("waiting for 1 GPU: 0 of "), status.msg
         assert status.msg.endswith("; second in the queue"), status.msg
         assert scheduler.may_wait(second)
@@ -63,7 +61,7 @@ class WaitingConformance(LimitConformance):
             assert scheduler.wait(second, timeout=0.1) is False
         for app_id in (first, second):
             scheduler.cancel(app_id)
-            assert self.until_ended(scheduler, app_id).state is AppState.CANCELLED
+            self.check_ends(scheduler, app_id, AppState.CANCELLED)
             assert not scheduler.may_wait(app_id)
             scheduler.delete(app_id)
             assert not scheduler.exists(app_id)
