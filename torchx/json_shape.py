@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any
 
+from torchx.json_limits import Data
+
 Shape = Any
 """A type; ``[shape]`` for a list; a dict for an object, with the shapes of its keys, where :data:`ANY_KEY` is
 every other key and :data:`REQUIRED` lists those that must exist; or a tuple of alternatives. ``float``
@@ -56,7 +58,7 @@ def check(value: Any, shape: Shape, path: str) -> None:
         _check_object(value, fitting[0], path)
 
 
-def _check_object(value: Mapping[str, Any], shape: Mapping[str, Shape], path: str) -> None:
+def _check_object(value: Data, shape: Mapping[str, Shape], path: str) -> None:
     for key, item in value.items():
         known = ANY_KEY if key == REQUIRED else key
         inner = shape.get(known, shape.get(ANY_KEY))

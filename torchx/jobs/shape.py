@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
+from torchx.json_limits import Data
+
 Check = Callable[[Any, str], Any]
 """Returns a checked value; takes the value and the name of its field."""
 
@@ -148,7 +150,7 @@ def signal_name(value: Any, name: str) -> str | None:
     return string
 
 
-def mapping(value: Any, name: str) -> Mapping[str, Any]:
+def mapping(value: Any, name: str) -> Data:
     """Returns a JSON object.
 
     Raises:

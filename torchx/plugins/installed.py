@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx import settings
 from torchx.errors import UsageError
+from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.plugins import resources
 from torchx.plugins.foreign import BROKEN, foreign, one_line
@@ -52,7 +53,7 @@ class _Found:
     """The plugins found of one type."""
 
     plugins: Plugins = field(default_factory=dict)
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[Object] = field(default_factory=list)
     errors: list[RegistrationError] = field(default_factory=list)
 
     def add(self, names: Plugins, module: str, plugin_type: PluginType) -> None:
@@ -97,9 +98,9 @@ class PluginRegistry:
         """Returns the errors of the plugins of one type, or of all types."""
         return self.errors if plugin_type is None else list(self._of(plugin_type).errors)
 
-    def to_dict(self) -> dict[str, list[dict[str, Any]]]:
+    def to_dict(self) -> dict[str, list[Object]]:
         """Returns the report as plain data: for each type its plugins, and the errors of modules."""
-        report: dict[str, list[dict[str, Any]]] = {}
+        report: dict[str, list[Object]] = {}
         for plugin_type in PluginType:
             found = self._of(plugin_type)
             named = [{"name": e.name, "module": e.module, "error": e.error} for e in found.errors if e.name]
@@ -192,7 +193,7 @@ def _offer(fn: Any, registration: Registration, module: str, plugin_type: Plugin
             RegistrationError(module, error, registration.name, str(registration.plugin_type))
         )
         return
-    row: dict[str, Any] = {"name": registration.name, "module": module}
+    row: Object = {"name": registration.name, "module": module}
     names: Plugins = {registration.name: fn}
     if plugin_type is PluginType.NAMED_RESOURCE:
         names = dict(resources.whole(fn, registration))
@@ -210,7 +211,7 @@ def _offer(fn: Any, registration: Registration, module: str, plugin_type: Plugin
     found.add(names, module, plugin_type)
 
 
-def _section(title: str, rows: list[dict[str, Any]]) -> str:
+def _section(title: str, rows: list[Object]) -> str:
     if not rows:
         return f"{title}: []"
     lines = [f"{title}:"]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from torchx.errors import UsageError
-from torchx.scheduling.base import BuildsImages, Scheduler
+from torchx.scheduling.base import AnyScheduler, BuildsImages
 from torchx.settings import AFTER
 from torchx.specs.app import AppDef, Role
 from torchx.suggestions import did_you_mean
@@ -20,7 +19,7 @@ _COMMAND = re.compile(
 """The program and arguments of `utils.python` and `dist.torchrun`, separated by zero bytes."""
 
 
-def require_scripts(app: AppDef, engine: Scheduler[Any]) -> None:
+def require_scripts(app: AppDef, engine: AnyScheduler) -> None:
     """Rejects an application whose script is missing in its workspace, or on this machine if it runs here.
 
     Raises:
@@ -40,7 +39,7 @@ def require_scripts(app: AppDef, engine: Scheduler[Any]) -> None:
             )
 
 
-def _folders(role: Role, engine: Scheduler[Any]) -> list[str]:
+def _folders(role: Role, engine: AnyScheduler) -> list[str]:
     """Returns the folders of this machine that have the files of a role; empty if others may have them."""
     sent = role.workspace.projects if role.workspace is not None else {}
     if not sent:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import abc
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -296,6 +296,9 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
 
 AnyScheduler = Scheduler[Any]
 """A scheduler, whatever the type of its requests is."""
+
+EngineOf = Callable[[str], AnyScheduler]
+"""Returns the scheduler of a name."""
 
 
 def replica_variables(role: str, replica: int | str, count: int) -> dict[str, str]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from torchx.errors import RunOptionError
+from torchx.json_limits import Data, Object
 from torchx.lazy import lazy_imports
 from torchx.scheduling.stalls import parse_duration
 from torchx.specs.app import RetryPolicy, Role
@@ -58,7 +58,7 @@ _MARK = "  # torchx preflight"
 _OURS = re.compile(r"^(from __future__|from torchx\.).*\n", re.MULTILINE)
 
 
-def checks_of(cfg: Mapping[str, Any]) -> list[dict[str, Any]]:
+def checks_of(cfg: Data) -> list[Object]:
     """Returns the checks of run options.
 
     Raises:
@@ -73,7 +73,7 @@ def checks_of(cfg: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [_check(str(text).strip()) for text in ([value] if isinstance(value, str) else value)]
 
 
-def _check(text: str) -> dict[str, Any]:
+def _check(text: str) -> Object:
     kind, colon, rest = text.partition(":")
     if kind == "cmd":
         try:
@@ -96,7 +96,7 @@ def _check(text: str) -> dict[str, Any]:
 
 
 def with_checks(
-    command: Sequence[str], role: Role, cfg: Mapping[str, Any], meet: str = "", *, here: bool = False
+    command: Sequence[str], role: Role, cfg: Data, meet: str = "", *, here: bool = False
 ) -> list[str]:
     """Returns the command of a replica that runs the checks first; the command itself without checks.
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from typing import Any
+
+from torchx.json_limits import Object
 
 GPU_ANSWERS_WITHIN = 60
 """Maximum seconds until the driver answers."""
@@ -26,7 +27,7 @@ class CheckFailedError(Exception):
     """A check has failed; the text is the finding."""
 
 
-def check_gpus(request: dict[str, Any], check: dict[str, Any]) -> None:
+def check_gpus(request: Object, check: Object) -> None:
     """Checks the GPUs that this process may use.
 
     Args:
@@ -45,7 +46,7 @@ def check_gpus(request: dict[str, Any], check: dict[str, Any]) -> None:
         raise CheckFailedError("; ".join(problems))
 
 
-def read_gpus() -> list[dict[str, Any]]:
+def read_gpus() -> list[Object]:
     """Returns the GPUs of this machine: a mapping of values for each, by the columns of `nvidia-smi`.
 
     Raises:
@@ -61,7 +62,7 @@ def read_gpus() -> list[dict[str, Any]]:
     return [{**gpu, **more.get(gpu["uuid"], {}), "xids": xids.get(bus_of(gpu), [])} for gpu in gpus]
 
 
-def query(columns: str) -> list[dict[str, Any]]:
+def query(columns: str) -> list[Object]:
     """Returns columns of all GPUs.
 
     Raises:
@@ -90,7 +91,7 @@ def query(columns: str) -> list[dict[str, Any]]:
     return [dict(zip(names, row)) for row in rows if len(row) == len(names)]  # noqa: B905 - Python 3.8
 
 
-def visible(gpus: list[dict[str, Any]], names: str | None) -> list[dict[str, Any]]:
+def visible(gpus: list[Object], names: str | None) -> list[Object]:
     """Returns the GPUs that a value of CUDA_VISIBLE_DEVICES selects; all of them without one."""
     if names is None or "MIG-" in names:  # the driver lists no instances here
         return gpus
@@ -104,7 +105,7 @@ def visible(gpus: list[dict[str, Any]], names: str | None) -> list[dict[str, Any
     ]
 
 
-def defects(gpu: dict[str, Any], least: float | None = None) -> list[str]:
+def defects(gpu: Object, least: float | None = None) -> list[str]:
     """Returns the defects of a GPU, a text each.
 
     Args:
@@ -136,7 +137,7 @@ def number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdigit() else None
 
 
-def bus_of(gpu: dict[str, Any]) -> str:
+def bus_of(gpu: Object) -> str:
     """Returns the PCI address of a GPU as the kernel writes it.
 
     >>> bus_of({"pci.bus_id": "00000000:3B:00.0"})

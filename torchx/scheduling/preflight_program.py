@@ -21,6 +21,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
+from torchx.json_limits import Object
 from torchx.scheduling.preflight_gpus import GB, CheckFailedError, check_gpus
 
 FAILED = 94
@@ -91,7 +92,7 @@ def own_environment() -> dict[bytes, bytes]:
         return dict(os.environb)
 
 
-def check_disk(_: dict[str, Any], check: dict[str, Any]) -> None:
+def check_disk(_: Object, check: Object) -> None:
     """Checks the free space of the folders that a program usually writes to.
 
     Raises:
@@ -127,7 +128,7 @@ def check_disk(_: dict[str, Any], check: dict[str, Any]) -> None:
         raise CheckFailedError("; ".join(problems))
 
 
-def check_command(_: dict[str, Any], check: dict[str, Any]) -> None:
+def check_command(_: Object, check: Object) -> None:
     """Runs a command, whose output is part of the log.
 
     Raises:
@@ -145,7 +146,7 @@ def check_command(_: dict[str, Any], check: dict[str, Any]) -> None:
         raise CheckFailedError(f"`{command[0]}` ended with {how}")
 
 
-def check_collective(request: dict[str, Any], check: dict[str, Any]) -> None:
+def check_collective(request: Object, check: Object) -> None:
     """Runs an all_reduce over all replicas of the role, with a process for each GPU.
 
     Raises:
@@ -185,7 +186,7 @@ def check_collective(request: dict[str, Any], check: dict[str, Any]) -> None:
         raise CheckFailedError(problems[0])
 
 
-def store_of(request: dict[str, Any]) -> list[Any]:
+def store_of(request: Object) -> list[Any]:
     """Returns the place where the replicas meet: a file in a folder that all share, or a host and a port."""
     if request["meet"] == "file":
         folder = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent.parent
@@ -200,7 +201,7 @@ def own_code() -> bytes:
     return arguments[arguments.index(b"-c") + 1]
 
 
-def collective(share: dict[str, Any]) -> NoReturn:
+def collective(share: Object) -> NoReturn:
     """Takes part in the operation, in a process of its own; prints the finding, and ends the process."""
     try:
         take_part(share)
@@ -212,7 +213,7 @@ def collective(share: dict[str, Any]) -> NoReturn:
     os._exit(0)
 
 
-def take_part(share: dict[str, Any]) -> None:
+def take_part(share: Object) -> None:
     """Takes part in the operation.
 
     Raises:
@@ -262,7 +263,7 @@ def arrive(store: Any, rank: int, world: int, limit: float) -> None:
         time.sleep(0.05)
 
 
-CHECKS: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
+CHECKS: dict[str, Callable[[Object, Object], None]] = {
     "gpu": check_gpus,
     "disk": check_disk,
     "cmd": check_command,

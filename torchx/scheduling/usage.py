@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from torchx.json_limits import Object
 
 
 class Sample(NamedTuple):
@@ -132,7 +134,7 @@ class ReplicaUsage(NamedTuple):
         """The last sample of a running replica; None if it has ended or has no samples yet."""
         return self.samples[-1] if self.running and self.samples else None
 
-    def to_json(self, samples: bool = False) -> dict[str, Any]:
+    def to_json(self, samples: bool = False) -> Object:
         """Returns plain data for ``json``; with the samples if requested."""
         data = {
             "role": self.role,
@@ -215,7 +217,7 @@ class AppUsage(NamedTuple):
         mean = sum(gpu) / len(gpu) if gpu else None
         return Sample(max(columns[0]), max(columns[1]), cpu, memory, mean, gpu_memory, *rates)
 
-    def to_json(self, samples: bool = False) -> dict[str, Any]:
+    def to_json(self, samples: bool = False) -> Object:
         """Returns plain data for ``json``; with the samples if requested."""
         largest, total = self.largest, self.total
         return {
@@ -228,7 +230,7 @@ class AppUsage(NamedTuple):
         }
 
 
-def _as_json(total: Sample) -> dict[str, Any]:
+def _as_json(total: Sample) -> Object:
     return {
         "seconds": total.span,
         "mean_cpu": total.cpu,

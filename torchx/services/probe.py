@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from torchx.json_limits import Object
 from torchx.scheduling.stalls import parse_duration
 
 HTTP, TCP, LOG, CMD, STARTED = "http", "tcp", "log", "cmd", ""
@@ -101,7 +102,7 @@ class ServiceRule(NamedTuple):
             raise ValueError(f"has within=`{within}`, expected a duration such as 90s or 10m")
         return cls(ready, probe, limit, within, data.get("critical", True) is not False)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> Object:
         """Returns the rule as metadata."""
         return {"ready": self.ready, "within": self.within, "critical": self.critical}
 

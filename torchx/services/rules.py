@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx.errors import UsageError
+from torchx.json_limits import Object
 from torchx.services.probe import ServiceRule, rule_of
 from torchx.settings import AFTER, SERVICE
 from torchx.suggestions import did_you_mean
@@ -117,7 +118,7 @@ def _cycle(after: Mapping[str, list[str]]) -> list[str]:
     return []
 
 
-def of_role(role: Role) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
+def of_role(role: Role) -> tuple[Object | None, tuple[str, ...]]:
     """Returns the rule of a service as metadata, None for an ordinary role, and the roles before it."""
     rule = ServiceRule.of(role.metadata[SERVICE]).plain() if SERVICE in role.metadata else None
     return rule, tuple(after_of(role))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.masking import SecretValue
 from torchx.specs.app import Role
@@ -116,7 +117,7 @@ class macros:
             hosts = {f"hosts.{role}": hosts for role, hosts in self.role_hosts.items()}
             return _template()(arg).safe_substitute(self.to_dict() | hosts)
 
-        def to_dict(self) -> dict[str, Any]:
+        def to_dict(self) -> Object:
             """Returns the value of each macro by its name."""
             return {
                 "img_root": self.img_root,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.json_limits import Data
 
 Overlay = dict[str, Any]
 """The content of an overlay: plain values; operators are keys."""
@@ -68,7 +69,7 @@ def operator_of(written: str) -> tuple[str, str, str]:
     return "", written, ""
 
 
-def apply_overlay(base: Overlay, overlay: Mapping[str, Any]) -> None:
+def apply_overlay(base: Overlay, overlay: Data) -> None:
     """Merges an overlay into a request, in place; does not change the overlay.
 
     A mapping is merged key by key, a list is appended, a tuple replaces a list, any other value
@@ -100,7 +101,7 @@ def apply_overlay(base: Overlay, overlay: Mapping[str, Any]) -> None:
             base[key] = _merged(key, base[key], value, resolve=True)
 
 
-def add_overlay(noted: Overlay, overlay: Mapping[str, Any]) -> None:
+def add_overlay(noted: Overlay, overlay: Data) -> None:
     """Adds an overlay to an earlier one, in place, so that both can be applied as one.
 
     Keeps operators. The last of different operations on one key counts; the lists of two JOINs by the

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchx.errors import UsageError
+from torchx.json_limits import Data, Object
 from torchx.lazy import lazy_imports
 from torchx.machine.files import read_file
 from torchx.specs.app import AppDef, Role
@@ -67,7 +68,7 @@ def set_overlay(target: AppDef | Role, namespace: str, kind: str, overlay: Any) 
     Raises:
         OverlayError: the namespace contains the path of a file, which cannot be extended.
     """
-    metadata: dict[str, Any] = target.metadata
+    metadata: Object = target.metadata
     noted = metadata.get(namespace, {})
     if not isinstance(noted, dict):
         raise OverlayError(
@@ -95,7 +96,7 @@ def get_overlay(target: AppDef | Role, namespace: str, kind: str, *, flat_fallba
     Raises:
         OverlayError: the file cannot be read or does not contain a mapping.
     """
-    metadata: Mapping[str, Any] = target.metadata
+    metadata: Data = target.metadata
     noted = metadata.get(namespace, {})
     if isinstance(noted, str):
         noted = load_overlay_file(noted)
@@ -108,7 +109,7 @@ def get_overlay(target: AppDef | Role, namespace: str, kind: str, *, flat_fallba
 
 
 def validate_overlay(
-    overlay: Mapping[str, Any],
+    overlay: Data,
     *,
     blocklist: Collection[str] | None = None,
     forbidden_keys: Collection[str] | None = None,
@@ -165,7 +166,7 @@ class OverlaySpec:
         return overlay
 
 
-def _as_mapping(overlay: Any) -> Mapping[str, Any]:
+def _as_mapping(overlay: Any) -> Data:
     """Returns a mapping; for a dataclass, of the fields that are not None."""
     if isinstance(overlay, Mapping):
         return overlay
@@ -176,7 +177,7 @@ def _as_mapping(overlay: Any) -> Mapping[str, Any]:
     raise OverlayError(f"an overlay is a mapping or a dataclass, got {overlay!r}")
 
 
-def load_overlay_file(uri: str) -> dict[str, Any]:
+def load_overlay_file(uri: str) -> Object:
     """Returns the mapping in a JSON or YAML file.
 
     Args:

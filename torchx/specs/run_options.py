@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
 from torchx.errors import UsageError
+from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
 from torchx.pairs import split_elements, to_dict
 from torchx.specs.cases import camel_to_snake
@@ -320,7 +321,7 @@ class runopts:
         """Returns the names that are suggested for an unknown one."""
         return self._opts
 
-    def _unknown(self, name: str, cfg: Mapping[str, Any]) -> InvalidRunConfigException:
+    def _unknown(self, name: str, cfg: Data) -> InvalidRunConfigException:
         options = f"all options: {', '.join(self._opts)}" if self._opts else "no options"
         hint = did_you_mean(name, self._names(), options)
         return InvalidRunConfigException(

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from typing import Any
 
 from torchx.end_causes import EndCause as EndCause
 from torchx.end_causes import Reason as Reason
 from torchx.errors import TorchxError
 from torchx.exit_codes import TIMED_OUT, result_of
+from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 
 with lazy_imports:
@@ -242,7 +242,7 @@ class RoleStatus:
     replicas: list[ReplicaStatus]
     ready: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Object:
         """Returns the status as plain data for ``json``, as in :meth:`AppStatus.to_json`."""
         replicas = [status_text.replica_json(replica) for replica in self.replicas]
         return {"role": self.role, "ready": self.ready, "replicas": replicas}
@@ -338,7 +338,7 @@ class AppStatus:
         if self.state is not AppState.SUCCEEDED:
             raise AppStatusError(self)
 
-    def to_json(self, filter_roles: Sequence[str] | None = None) -> dict[str, Any]:
+    def to_json(self, filter_roles: Sequence[str] | None = None) -> Object:
         """Returns the status as plain data for ``json``.
 
         States are names, times ISO 8601 with zone, durations seconds.

@@ -18,9 +18,10 @@ from typing import Any
 from torchx import schedulers
 from torchx.errors import StateError, TorchxError
 from torchx.jobs.events import Clock
+from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.machine import locks, processes
-from torchx.scheduling.base import Kills, Scheduler
+from torchx.scheduling.base import AnyScheduler, Kills
 from torchx.specs.handles import parse_app_handle
 from torchx.supervisor.process import report_ready, separate
 from torchx.sweeps import after, environment, requests, runs
@@ -83,7 +84,7 @@ class Conductor:
         self._next = 1  # no run before this one waits
         self._trouble = ""  # why no run can start
         header = self._plan.header
-        self._engine: Scheduler[Any] = schedulers.create_scheduler(header.scheduler, header.session)
+        self._engine: AnyScheduler = schedulers.create_scheduler(header.scheduler, header.session)
 
     def run(self) -> None:
         """Starts the runs and waits for them, until all have ended."""
@@ -138,7 +139,7 @@ class Conductor:
         backend, session, app_id = parse_app_handle(handle)
         try:
             if backend == BACKEND:
-                engine: Scheduler[Any] = SweepScheduler(session, self._engine_of)
+                engine: AnyScheduler = SweepScheduler(session, self._engine_of)
             else:
                 engine = self._engine_of(backend)
             ended = runs.wait(engine, app_id)
@@ -146,7 +147,7 @@ class Conductor:
             ended = runs.Ended("UNKNOWN", message=runs.message_of(error))
         self._events.put((-1 - number, ended))
 
-    def _engine_of(self, name: str) -> Scheduler[Any]:
+    def _engine_of(self, name: str) -> AnyScheduler:
         return schedulers.create_scheduler(name, self._plan.header.session)
 
     def _has_ended(self, number: int, ended: runs.Ended) -> None:
@@ -167,7 +168,7 @@ class Conductor:
         for request, position in requests.read(self._paths, self._progress.handled):
             self._act(request, position)
 
-    def _act(self, request: dict[str, Any], position: int) -> None:
+    def _act(self, request: Object, position: int) -> None:
         kind, count = request.get("r"), len(self._progress.states)
         if kind in ("cancel", "kill"):
             self._note("cancel", runs=count, upto=position)

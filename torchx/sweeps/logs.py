@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner.logs import merged
-from torchx.scheduling.base import AnyScheduler, DescribeAppResponse, LogChunks
+from torchx.scheduling.base import AnyScheduler, DescribeAppResponse, EngineOf, LogChunks
 from torchx.scheduling.logs import LogChunk, LogQuery
 from torchx.scheduling.pace import pause_after, sharing
 from torchx.scheduling.protocols import UnavailableError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from torchx.sweeps.records import Run
     from torchx.sweeps.view import Sweep
 
-EngineOf = Callable[[str], AnyScheduler]
 
 PAUSE = 0.2
 """Seconds between two searches for started runs, while a log is followed."""

@@ -11,12 +11,12 @@ import time
 from collections.abc import Mapping
 
 from torchx.machine import locks
-from torchx.scheduling.base import ManyRuns, SubmitsMany
+from torchx.scheduling.base import EngineOf, ManyRuns, SubmitsMany
 from torchx.scheduling.pace import pause_after, sharing
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.app import AppDef
 from torchx.sweeps import launch, view
-from torchx.sweeps.native_runs import EngineOf, NativeRuns, has_unread_requests, others_of
+from torchx.sweeps.native_runs import NativeRuns, has_unread_requests, others_of
 from torchx.sweeps.paths import SweepPaths
 from torchx.sweeps.plan import Header
 from torchx.sweeps.progress import Progress

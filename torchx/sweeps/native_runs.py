@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from torchx import settings
 from torchx.errors import TorchxError
+from torchx.json_limits import Object
 from torchx.machine import locks
-from torchx.scheduling.base import DescribeAppResponse, ManyRuns, Scheduler, SubmitsMany
+from torchx.scheduling.base import AnyScheduler, DescribeAppResponse, EngineOf, ManyRuns, SubmitsMany
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.app import AppDef
 from torchx.specs.handles import parse_app_handle
@@ -20,8 +20,6 @@ from torchx.sweeps.differences import is_free
 from torchx.sweeps.paths import BACKEND, SweepPaths, paths_of, run_id
 from torchx.sweeps.plan import Header, Plan, append_lines
 from torchx.sweeps.progress import PENDING, Entry, Progress, load
-
-EngineOf = Callable[[str], Scheduler[Any]]
 
 GRACE = 60.0
 """Seconds after a submission in which an engine may not know a run yet."""
@@ -84,7 +82,7 @@ class NativeRuns:
         engine = engine_of(self.header.scheduler)
         assert isinstance(engine, SubmitsMany)
         self._engine: SubmitsMany = engine
-        self._scheduler: Scheduler[Any] = engine_of(self.header.scheduler)
+        self._scheduler: AnyScheduler = engine_of(self.header.scheduler)
 
     def close(self) -> None:
         """Closes the files."""
@@ -189,7 +187,7 @@ class NativeRuns:
         for request, position in requests.read(self._paths, self.progress.handled):
             self._act(request, position)
 
-    def _act(self, request: dict[str, Any], position: int) -> None:
+    def _act(self, request: Object, position: int) -> None:
         kind, count = request.get("r"), len(self.progress.states)
         if kind in ("cancel", "kill"):
             self._engine.cancel_many([*self.progress.ids.values()], now=kind == "kill")

@@ -17,7 +17,7 @@ from torchx import settings
 from torchx.errors import UsageError
 from torchx.jobs import shape
 from torchx.jobs.record import damaged
-from torchx.json_limits import LARGEST, load_json
+from torchx.json_limits import LARGEST, Data, Object, load_json
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.masking import SecretValue
@@ -59,12 +59,12 @@ class Header:
     name: str
     session: str
     scheduler: str
-    cfg: dict[str, Any]
+    cfg: Object
     component: str
     at: float
     identity: str
     at_once: int
-    template: dict[str, Any]
+    template: Object
     after: list[list[str]] = field(default_factory=list)
     native: bool = False
     version: int = VERSION
@@ -84,7 +84,7 @@ class PlannedRun(NamedTuple):
     changes: list[Any]
 
 
-def app_data(app: AppDef) -> dict[str, Any]:
+def app_data(app: AppDef) -> Object:
     """Returns an application as plain data, with the values of secrets and their names."""
     data = serialize.app_to_dict(app, strict=False)
     data["secrets"] = {}
@@ -96,7 +96,7 @@ def app_data(app: AppDef) -> dict[str, Any]:
     return data
 
 
-def app_of(data: Mapping[str, Any]) -> AppDef:
+def app_of(data: Data) -> AppDef:
     """Returns the application of :func:`app_data`.
 
     Raises:
@@ -241,7 +241,7 @@ class Plan:
         """
         return numbered(app_of(self.data(run)), run.number)
 
-    def data(self, run: PlannedRun) -> dict[str, Any]:
+    def data(self, run: PlannedRun) -> Object:
         """Returns the application of a run as plain data, see :func:`app_data`.
 
         Raises:

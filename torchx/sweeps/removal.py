@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from torchx.errors import StateError, TorchxError
 from torchx.jobs.paths import file_name
 from torchx.lazy import lazy_imports
 from torchx.machine import files, locks
-from torchx.scheduling.base import Prunes, Scheduler, SubmitsMany
+from torchx.scheduling.base import AnyScheduler, EngineOf, Prunes, SubmitsMany
 from torchx.scheduling.query import Pruned
 from torchx.sweeps import progress, requests, view
 from torchx.sweeps.paths import INDEX, SweepPaths, paths_of
@@ -21,8 +20,6 @@ from torchx.sweeps.progress import Entry
 
 with lazy_imports:
     from torchx.sweeps import native
-
-EngineOf = Callable[[str], Scheduler[Any]]
 
 
 def delete(engine_of: EngineOf, app_id: str) -> None:
@@ -72,7 +69,7 @@ def _begun(paths: SweepPaths) -> list[str]:
     return [app_id for app_id in dict.fromkeys(app_ids) if isinstance(app_id, str)]
 
 
-def _delete_runs(engine: Scheduler[Any], app_ids: list[str]) -> None:
+def _delete_runs(engine: AnyScheduler, app_ids: list[str]) -> None:
     if isinstance(engine, SubmitsMany):
         with suppress(TorchxError):
             engine.delete_many(app_ids)

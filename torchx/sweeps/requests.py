@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from torchx.errors import StateError
+from torchx.json_limits import Object
 from torchx.machine import files, locks
 from torchx.sweeps import launch, view
 from torchx.sweeps.paths import SweepPaths, wake
@@ -17,7 +17,7 @@ LARGEST = 1 << 28
 
 
 def send(
-    paths: SweepPaths, scheduler: str, *requests: dict[str, Any], also: Callable[[], None] | None = None
+    paths: SweepPaths, scheduler: str, *requests: Object, also: Callable[[], None] | None = None
 ) -> None:
     """Sends requests to the conductor of a sweep; starts one if none is alive.
 
@@ -57,7 +57,7 @@ def end(paths: SweepPaths, *, now: bool = False) -> None:
         send(paths, found.header.scheduler, {"r": "kill" if now else "cancel"})
 
 
-def read(paths: SweepPaths, start: int) -> Iterator[tuple[dict[str, Any], int]]:
+def read(paths: SweepPaths, start: int) -> Iterator[tuple[Object, int]]:
     """Yields the requests after a position, each with the position after it; skips damaged ones."""
     try:
         data = files.read_file(paths.requests, LARGEST)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx.errors import StateError, TorchxError, UsageError
-from torchx.scheduling.base import Scheduler
+from torchx.scheduling.base import AnyScheduler, EngineOf
 from torchx.scheduling.logs import LogQuery, text_of, too_slow, whole_lines
 from torchx.scheduling.patterns import SearchTooLongError, in_time
 from torchx.specs.handles import make_app_handle
@@ -132,7 +132,7 @@ USUAL = tuple(map(parse_metric, ("val_loss", "loss", "val_acc", "accuracy", "acc
 
 def results(
     sweep: Sweep,
-    engine_of: Callable[[str], Scheduler[Any]],
+    engine_of: EngineOf,
     metrics: Sequence[Metric] = (),
     trackers: Sequence[TrackerBase] = (),
     tail: int | None = None,
@@ -164,7 +164,7 @@ def results(
 
 
 def from_log(
-    engine: Scheduler[Any], run: Run, metrics: Sequence[Metric], tail: int | None = None
+    engine: AnyScheduler, run: Run, metrics: Sequence[Metric], tail: int | None = None
 ) -> dict[str, Value]:
     """Returns the metrics in the log of a run: each from its last match.
 

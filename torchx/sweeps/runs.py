@@ -5,14 +5,22 @@ from __future__ import annotations
 import contextlib
 import time
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchx import settings
 from torchx.errors import StateError, TorchxError
+from torchx.json_limits import Object
 from torchx.machine.outage import Outage
 from torchx.masking import mask_text
 from torchx.schedulers.ids import assigned
-from torchx.scheduling.base import DescribeAppResponse, Glances, Measures, Scheduler, Selects, Waits
+from torchx.scheduling.base import (
+    AnyScheduler,
+    DescribeAppResponse,
+    Glances,
+    Measures,
+    Selects,
+    Waits,
+)
 from torchx.scheduling.pace import pause_after, sharing
 from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef
@@ -60,7 +68,7 @@ class Ended(NamedTuple):
     usage: Usage = UNMEASURED
 
 
-def start(engine: Scheduler[Any], app: AppDef, cfg: dict[str, CfgVal], app_id: str) -> str:
+def start(engine: AnyScheduler, app: AppDef, cfg: dict[str, CfgVal], app_id: str) -> str:
     """Submits a run under an id, and returns the id of its application, which differs on some engines.
 
     Raises:
@@ -72,7 +80,7 @@ def start(engine: Scheduler[Any], app: AppDef, cfg: dict[str, CfgVal], app_id: s
     return engine.schedule(info)
 
 
-def glance(engine: Scheduler[Any], app_id: str) -> DescribeAppResponse | None:
+def glance(engine: AnyScheduler, app_id: str) -> DescribeAppResponse | None:
     """Returns the status of a run, brought to its due state; None if the engine does not know it.
 
     Raises:
@@ -86,7 +94,7 @@ def glance(engine: Scheduler[Any], app_id: str) -> DescribeAppResponse | None:
     return described
 
 
-def find(engine: Scheduler[Any], app_id: str, name: str, since: float) -> str:
+def find(engine: AnyScheduler, app_id: str, name: str, since: float) -> str:
     """Returns the id of a run on its engine, after the process that submitted it was killed.
 
     Args:
@@ -118,7 +126,7 @@ def has_started(described: DescribeAppResponse) -> bool:
     return described.started_at is not None or any(replica.attempts for replica in replicas)
 
 
-def wait(engine: Scheduler[Any], app_id: str) -> Ended:
+def wait(engine: AnyScheduler, app_id: str) -> Ended:
     """Blocks until a run has ended; bridges outages of its engine."""
     pause, begun = 0.1, time.monotonic()
     damage, is_over = Outage(DAMAGED_FOR), False
@@ -149,7 +157,7 @@ def wait(engine: Scheduler[Any], app_id: str) -> Ended:
             pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def measured(engine: Scheduler[Any], app_id: str) -> Usage:
+def measured(engine: AnyScheduler, app_id: str) -> Usage:
     """Returns the measurements of a run: memory, CPU and GPU, as in :class:`Ended`."""
     if isinstance(engine, Measures):
         with contextlib.suppress(TorchxError, OSError):
@@ -165,9 +173,9 @@ def usage_of(usage: AppUsage) -> Usage:
     return UNMEASURED if total is None else (total.memory, total.cpu, total.gpu)
 
 
-def end_entry(number: int, end: Ended) -> dict[str, Any]:
+def end_entry(number: int, end: Ended) -> Object:
     """Returns the entry of the journal for the end of a run."""
-    facts: dict[str, Any] = {"c": end.code, "b": end.started, "m": end.message}
+    facts: Object = {"c": end.code, "b": end.started, "m": end.message}
     if end.usage != UNMEASURED:
         facts["u"] = list(end.usage)
     known = {key: value for key, value in facts.items() if value not in (None, "")}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import locks
-from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
+from torchx.scheduling.base import AnyScheduler, DescribeAppResponse, EngineOf, ListAppResponse
 from torchx.scheduling.protocols import UnavailableError
 from torchx.scheduling.query import AppQuery
 from torchx.scheduling.responses import local_time
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from torchx.sweeps.view import Sweep
 
 
-class SweepScheduler(Scheduler[Any]):
+class SweepScheduler(AnyScheduler):
     """Reads and ends the sweeps of this user.
 
     Args:
@@ -49,11 +49,11 @@ class SweepScheduler(Scheduler[Any]):
 
     cheap_to_list = on_this_machine = has_runs = True
 
-    def __init__(self, session_name: str, engine_of: Callable[[str], Scheduler[Any]]) -> None:
+    def __init__(self, session_name: str, engine_of: EngineOf) -> None:
         super().__init__(BACKEND, session_name)
         self._other_of = engine_of
 
-    def _engine_of(self, name: str) -> Scheduler[Any]:
+    def _engine_of(self, name: str) -> AnyScheduler:
         return self if name == BACKEND else self._other_of(name)
 
     def _submit_dryrun(self, app: AppDef, cfg: RunOptions) -> AppDryRunInfo[Any]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 from torchx.errors import StateError
 from torchx.jobs.paths import state_home
 from torchx.jobs.shape import handle_text
+from torchx.json_limits import Data, Object
 from torchx.lazy import lazy_imports
 from torchx.machine import files, locks
 from torchx.schedulers import create_scheduler
 from torchx.schedulers.ids import make_unique
-from torchx.scheduling.base import Scheduler, SubmitsMany
+from torchx.scheduling.base import AnyScheduler, EngineOf, SubmitsMany
 from torchx.scheduling.notes import as_note
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.app import AppDef
@@ -62,16 +63,16 @@ class Request:
     runs: Sequence[PlannedApp]
     scheduler: str
     session: str
-    cfg: Mapping[str, Any]
+    cfg: Data
     component: str
     identity: Any
     at_once: int | None = None
     default_at_once: int = 0
     after: list[list[str]] = field(default_factory=list)
     fresh: bool = False
-    engine_of: Callable[[str], Scheduler[Any]] | None = None
+    engine_of: EngineOf | None = None
 
-    def engine(self, name: str) -> Scheduler[Any]:
+    def engine(self, name: str) -> AnyScheduler:
         """Returns the scheduler of a name."""
         if name == BACKEND:
             return sweep_scheduler.SweepScheduler(self.session, self.engine)
@@ -233,7 +234,7 @@ def _extend(request: Request, earlier: Sweep) -> Submitted:
         added += 1
         lines.append(run_line(number, row, header.template, app_data(app)))
     position = paths.journal.stat().st_size if paths.journal.exists() else 0
-    messages: list[dict[str, Any]] = [{"r": "again", "runs": again}] if again else []
+    messages: list[Object] = [{"r": "again", "runs": again}] if again else []
     before = earlier.progress.at_once
     at_once = header.at_once if before is None else before
     if request.at_once is not None and request.at_once != at_once:

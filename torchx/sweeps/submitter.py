@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Any
 
 from torchx import schedulers
 from torchx.errors import StateError
 from torchx.machine import locks
 from torchx.machine.outage import Outage
 from torchx.machine.polling import readable
-from torchx.scheduling.base import Scheduler
+from torchx.scheduling.base import AnyScheduler
 from torchx.scheduling.pace import pause_after, sharing
 from torchx.scheduling.protocols import UnavailableError
 from torchx.sweeps import environment
@@ -37,7 +36,7 @@ def run(paths: SweepPaths, held: int) -> None:
     """
     session = read_header(paths).session
 
-    def engine_of(name: str) -> Scheduler[Any]:
+    def engine_of(name: str) -> AnyScheduler:
         return sweeps if name == BACKEND else schedulers.create_scheduler(name, session)
 
     sweeps = SweepScheduler(session, engine_of)

@@ -9,6 +9,7 @@ from typing import Any
 
 from torchx import specs
 from torchx.errors import UsageError
+from torchx.json_limits import Object
 from torchx.specs import MISSING, macros
 from torchx.suggestions import nearest
 from torchx.tsm.application import Role
@@ -58,7 +59,7 @@ class ElasticRole(Role):
         known = {field.name for field in fields(specs.Role)} | {"container"}
         of_role = {key: launch_kwargs.pop(key) for key in list(launch_kwargs) if key in known}
         super().__init__(name, **of_role)
-        self.launch_kwargs: dict[str, Any] = {}
+        self.launch_kwargs: Object = {}
         for value in self.overrides.values():
             if _is_own(value):  # created by dataclasses.replace: takes the options of its original
                 self.launch_kwargs = dict(value.__self__.launch_kwargs)
@@ -115,7 +116,7 @@ class ElasticRole(Role):
         """Returns the options quoted for a shell; given options override those set here."""
         given = self.launch_kwargs
         options: list[str] = []
-        found: dict[str, Any] = {"nnodes": self.num_replicas, "nproc_per_node": 1, "tee": 3, "role": ""}
+        found: Object = {"nnodes": self.num_replicas, "nproc_per_node": 1, "tee": 3, "role": ""}
         if not given.get("standalone"):
             found |= {"rdzv_backend": "c10d", "rdzv_id": f"{macros.app_id}-{self.name}"}
             if not given.get("rdzv_endpoint"):
@@ -137,7 +138,7 @@ class ElasticRole(Role):
     def _ports(self) -> dict[str, int]:
         return {self.port_name: RDZV_PORT, **self.port_map} if self.meets else self.port_map
 
-    def _notes(self) -> dict[str, Any]:
+    def _notes(self) -> Object:
         return {"requires": {"torchrun": "pip install torch"}, **self.metadata}
 
     def _environment(self) -> dict[str, str]:

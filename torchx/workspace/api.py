@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from torchx.errors import UsageError
+from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
 from torchx.workspace.ignore import Rules, State, parse
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from torchx.specs.workspace import Workspace
 
 T = TypeVar("T")
-Walk = Iterator[tuple[str, list[str], dict[str, Mapping[str, Any]]]]
+Walk = Iterator[tuple[str, list[str], dict[str, Data]]]
 
 TORCHX_IGNORE = ".torchxignore"
 TYPE = "workspace_type"
@@ -160,7 +161,7 @@ def walk_workspace(fs: Any, path: str, ignore_name: str = TORCHX_IGNORE) -> Walk
 
     def below(folder: str, inside: str, state: State) -> Walk:
         dirs: dict[str, tuple[str, State, bool]] = {}
-        files: dict[str, Mapping[str, Any]] = {}
+        files: dict[str, Data] = {}
         for info in sorted(fs.ls(folder, detail=True), key=lambda info: str(info["name"])):
             name = info["name"].rstrip("/").rpartition("/")[2]
             at = f"{inside}/{name}" if inside else name

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from torchx.errors import StateError, TorchxError, UsageError
+from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.suggestions import did_you_mean
 from torchx.workspace.ignore import BUILT_IN, FILES, LARGEST, PRIVATE, Rule, Rules, State, maybe_key, parse
@@ -51,7 +52,7 @@ class Remote:
         """Yields the included entries, with paths relative to the project, each folder before its content."""
         with self._errors("."):
             root = self._root.rstrip("/")
-            infos: dict[str, dict[str, Any]] = self._fs.find(root, withdirs=True, detail=True)
+            infos: dict[str, Object] = self._fs.find(root, withdirs=True, detail=True)
             if not infos and not self._fs.exists(self._root):
                 raise UsageError(f"workspace `{self.name}` does not exist", code="unknown_workspace")
             infos = {path.rstrip("/"): info for path, info in infos.items()}
@@ -70,7 +71,7 @@ class Remote:
                 yield entry
         self.notes += set_id_notes(self._set_id)
 
-    def _included(self, listed: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    def _included(self, listed: dict[str, Object]) -> dict[str, Object]:
         """Returns the included part of a listing."""
         lines: list[Rule] = []
         for file in FILES:
@@ -103,7 +104,7 @@ class Remote:
     def _is_key(self, path: str) -> bool:
         return holds_private_key(self._fs.cat_file(self._at(path), end=LARGEST_KEY))
 
-    def _entry(self, path: str, info: dict[str, Any]) -> Entry | None:
+    def _entry(self, path: str, info: Object) -> Entry | None:
         mode = info.get("mode") or info.get("external_attr", 0) >> 16
         mode = mode if isinstance(mode, int) else 0
         if ".." in path.split("/"):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import StateError, UsageError
+from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.specs.workspace import Workspace
 from torchx.suggestions import without_password
@@ -93,7 +94,7 @@ class Tree:
     def __repr__(self) -> str:
         return f"Tree({self.files} files, {self.size} bytes)"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Object:
         """Returns a summary as plain data; reads all files once."""
         return {
             "files": self.files,

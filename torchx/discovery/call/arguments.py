@@ -13,7 +13,7 @@ from torchx.discovery.errors import ArgumentError
 from torchx.discovery.model import REQUIRED, VARARGS, Arguments, Component, Parameter
 from torchx.discovery.source.places import shown
 from torchx.discovery.types.converters import BadValue
-from torchx.json_limits import load_json
+from torchx.json_limits import Data, load_json
 from torchx.suggestions import did_you_mean
 
 COMMAND_LINE = ""
@@ -38,8 +38,8 @@ def parse_arguments(
     component: Component,
     argv: Sequence[str],
     *,
-    config: Mapping[str, Any] | None = None,
-    section: Mapping[str, Any] | None = None,
+    config: Data | None = None,
+    section: Data | None = None,
     config_origin: str = "the JSON of --stdin",
     section_origin: str = "the configuration",
     last_wins: bool = False,
@@ -93,7 +93,7 @@ def parse_arguments(
     return Arguments({p.name: _assemble(component, p, values) for p in top}, rest, line.notes)
 
 
-def configured(component: Component, section: Mapping[str, Any]) -> dict[str, RawValue]:
+def configured(component: Component, section: Data) -> dict[str, RawValue]:
     """Returns the arguments from a configuration file, by the names of the parameters.
 
     Args:
@@ -103,9 +103,7 @@ def configured(component: Component, section: Mapping[str, Any]) -> dict[str, Ra
     return _named(component, section, "the configuration", False)
 
 
-def _named(
-    component: Component, source: Mapping[str, Any] | None, origin: str, strict: bool
-) -> dict[str, RawValue]:
+def _named(component: Component, source: Data | None, origin: str, strict: bool) -> dict[str, RawValue]:
     """Maps the names of a mapping to those of the parameters."""
     known = {p.name: p for top in component.parameters for p in _every(top)}
     found: dict[str, RawValue] = {}
@@ -170,7 +168,7 @@ def _fields(component: Component, parameter: Parameter, given: RawValue) -> dict
     return {known[k].name: RawValue(v, given.origin, f"{given.key}.{k}") for k, v in data.items()}
 
 
-def _assemble(component: Component, parameter: Parameter, given: Mapping[str, Any]) -> Any:
+def _assemble(component: Component, parameter: Parameter, given: Data) -> Any:
     """Returns the value of a parameter: the given one, a dataclass built from its fields, or the default."""
     if parameter.name in given:
         return given[parameter.name]
@@ -214,7 +212,7 @@ def _varargs(component: Component, line: Split, given: Mapping[str, RawValue]) -
     ]
 
 
-def _missing(parameter: Parameter, given: Mapping[str, Any]) -> Iterator[str]:
+def _missing(parameter: Parameter, given: Data) -> Iterator[str]:
     if parameter.name in given:
         return
     if not parameter.fields:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from torchx.discovery.call.arguments import parse_arguments
 from torchx.discovery.call.build import call
@@ -11,6 +11,7 @@ from torchx.discovery.errors import ArgumentError
 from torchx.discovery.find.finder import component_of
 from torchx.discovery.model import Arguments, Component
 from torchx.errors import UsageError
+from torchx.json_limits import Data, Object
 from torchx.lazy import lazy_imports
 from torchx.specs.app import AppDef
 
@@ -27,16 +28,16 @@ class ComponentArgs(NamedTuple):
         kwargs: the keyword arguments.
     """
 
-    positional_args: dict[str, Any]
+    positional_args: Object
     var_args: list[str]
-    kwargs: dict[str, Any]
+    kwargs: Object
 
 
 def materialize_appdef(
     cmpnt_fn: Callable[..., AppDef],
     cmpnt_args: Sequence[str],
-    cmpnt_defaults: Mapping[str, Any] | None = None,
-    config: Mapping[str, Any] | None = None,
+    cmpnt_defaults: Data | None = None,
+    config: Data | None = None,
 ) -> AppDef:
     """Calls a component with command-line arguments.
 
@@ -70,8 +71,8 @@ def materialize_appdef(
 def component_args_from_str(
     cmpnt_fn: Callable[..., AppDef],
     cmpnt_args: Sequence[str],
-    cmpnt_args_defaults: Mapping[str, Any] | None = None,
-    config: Mapping[str, Any] | None = None,
+    cmpnt_args_defaults: Data | None = None,
+    config: Data | None = None,
 ) -> ComponentArgs:
     """Parses command-line arguments into the arguments of a component call.
 
@@ -87,8 +88,8 @@ def component_args_from_str(
 def parse_args(
     cmpnt_fn: Callable[..., AppDef],
     cmpnt_args: Sequence[str],
-    cmpnt_defaults: Mapping[str, Any] | None = None,
-    config: Mapping[str, Any] | None = None,
+    cmpnt_defaults: Data | None = None,
+    config: Data | None = None,
 ) -> argparse.Namespace:
     """Parses command-line arguments into the attributes of one object.
 
@@ -104,8 +105,8 @@ def parse_args(
 def _arguments(
     fn: Callable[..., AppDef],
     words: Sequence[str],
-    defaults: Mapping[str, Any] | None,
-    config: Mapping[str, Any] | None,
+    defaults: Data | None,
+    config: Data | None,
 ) -> tuple[Component, Arguments]:
     component = component_of(fn)
     arguments = parse_arguments(

@@ -13,10 +13,11 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+
+from torchx.json_limits import Object
 
 
-def repaired(dump: dict[str, Any]) -> dict[str, Any]:
+def repaired(dump: Object) -> Object:
     """Returns a dump whose groups have the names that its collectives have."""
     groups = dict(dump["pg_config"])
     unnamed = groups.pop("", None)

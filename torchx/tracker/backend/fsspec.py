@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from torchx.errors import StateError, UsageError
-from torchx.json_limits import load_json
+from torchx.json_limits import Data, Object, load_json
 from torchx.lazy import lazy_imports
 from torchx.suggestions import did_you_mean
 from torchx.tracker.base import TrackerArtifact, TrackerBase, TrackerSource
@@ -116,7 +116,7 @@ class FsspecTracker(TrackerBase):
     def _folder(self, run_id: str) -> str:
         return f"{self._root}/{_encoded(run_id)}"
 
-    def _keep(self, run_id: str, kind: str, data: Mapping[str, Any]) -> None:
+    def _keep(self, run_id: str, kind: str, data: Data) -> None:
         try:
             text = json.dumps(data, default=str)
         except (TypeError, ValueError) as error:
@@ -125,7 +125,7 @@ class FsspecTracker(TrackerBase):
         name = f"{time.time_ns() // 1000}{secrets.randbelow(1000):03}"
         self._write(f"{self._folder(run_id)}/{kind}/{name}", text)
 
-    def _kept(self, run_id: str, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _kept(self, run_id: str, kind: str) -> Iterator[tuple[str, Object]]:
         """Yields the reports of a run with the names of their files."""
         folder = f"{self._folder(run_id)}/{kind}"
         names = [PurePosixPath(path).name for path in self._files(folder)]
@@ -169,9 +169,9 @@ class FsspecTracker(TrackerBase):
     def _folders(self, folder: str) -> list[str]:
         return [info["name"] for info in self._list(folder) if info["type"] == "directory"]
 
-    def _list(self, folder: str) -> list[dict[str, Any]]:
+    def _list(self, folder: str) -> list[Object]:
         try:
-            found: list[dict[str, Any]] = self._fs.ls(folder, detail=True, refresh=True)
+            found: list[Object] = self._fs.ls(folder, detail=True, refresh=True)
         except TypeError:  # some file systems do not cache listings
             found = self._fs.ls(folder, detail=True)
         except (FileNotFoundError, NotADirectoryError):
