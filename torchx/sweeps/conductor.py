@@ -12,13 +12,13 @@ import os
 import queue
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from torchx import schedulers
 from torchx.errors import StateError, TorchxError
 from torchx.jobs.events import Clock
-from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.machine import locks, processes
 from torchx.scheduling.base import AnyScheduler, Kills
@@ -63,6 +63,11 @@ def main(argv: list[str]) -> None:
     os._exit(0)  # the threads that wait for runs need not end
 
 
+def _begin(target: Callable[..., None], *args: Any) -> None:
+    """Calls a function in a thread, for whose end this process does not wait."""
+    threading.Thread(target=target, args=args, daemon=True).start()
+
+
 class Conductor:
     """Starts the runs of one sweep.
 
@@ -96,7 +101,7 @@ class Conductor:
             booted=[processes.boot_id(), self._clock.now() - processes.uptime()],
         )
         pipe = open_wake(self._paths)
-        threading.Thread(target=self._listen, args=(pipe,), daemon=True).start()
+        _begin(self._listen, pipe)
         self._enter()
         for number in [n for n, state in enumerate(self._progress.states, 1) if state == RUNNING]:
             self._adopt(number)
@@ -133,7 +138,7 @@ class Conductor:
         """Waits in threads for the applications that the runs come after."""
         for number, (handle, _) in enumerate(self._plan.header.after):
             if number not in self._progress.met:
-                threading.Thread(target=self._wait_for, args=(number, handle), daemon=True).start()
+                _begin(self._wait_for, number, handle)
 
     def _wait_for(self, number: int, handle: str) -> None:
         backend, session, app_id = parse_app_handle(handle)
@@ -165,26 +170,21 @@ class Conductor:
         """Acts on the requests that were added."""
         self._progress.grow(self._plan.extend())
         self._next = 1
-        for request, position in requests.read(self._paths, self._progress.handled):
-            self._act(request, position)
+        for request in requests.read(self._paths, self._progress.handled):
+            self._act(request)
 
-    def _act(self, request: Object, position: int) -> None:
-        kind, count = request.get("r"), len(self._progress.states)
+    def _act(self, request: requests.Request) -> None:
+        kind, position, count = request.kind, request.position, len(self._progress.states)
         if kind in ("cancel", "kill"):
             self._note("cancel", runs=count, upto=position)
             for app_id in self._progress.ids.values():
-                threading.Thread(target=self._end, args=(app_id, kind == "kill"), daemon=True).start()
+                _begin(self._end, app_id, kind == "kill")
         elif kind == "again":
-            numbers = request.get("runs")
             ended = self._progress.states
-            chosen = [
-                n
-                for n in (numbers if isinstance(numbers, list) else [])
-                if isinstance(n, int) and 0 < n <= count and ended[n - 1] not in (PENDING, RUNNING)
-            ]
+            chosen = [n for n in request.runs if 0 < n <= count and ended[n - 1] not in (PENDING, RUNNING)]
             self._note("again", runs=chosen, upto=position)
-        elif kind == "at_once" and isinstance(request.get("to"), int) and request["to"] >= 0:
-            self._note("at_once", to=request["to"], upto=position)
+        elif kind == "at_once" and request.to is not None:
+            self._note("at_once", to=request.to, upto=position)
         else:
             self._note("seen", upto=position)
         if kind in ("again", "look"):
@@ -203,8 +203,7 @@ class Conductor:
         """Starts runs until enough of them run."""
         if len(self._progress.met) < len(self._plan.header.after):
             return
-        changed = self._progress.at_once
-        limit = self._plan.header.at_once if changed is None else changed
+        limit = self._progress.limit(self._plan.header.at_once)
         while not limit or len(self._progress.ids) < limit:
             number = self._progress.states.find(PENDING, self._next - 1) + 1
             if not number:
@@ -234,8 +233,7 @@ class Conductor:
 
     def _attempt(self, number: int) -> int:
         """Returns the number of the next application of a run."""
-        tried = self._progress.tries.get(number)
-        return 1 if tried is None else tried + 1
+        return self._progress.tries.get(number, 0) + 1
 
     def _watch(self, number: int, app_id: str) -> None:
         def wait() -> None:
@@ -245,7 +243,7 @@ class Conductor:
                 ended = runs.Ended("FAILED", message=f"it cannot be waited for: {runs.message_of(error)}")
             self._events.put((number, ended))
 
-        threading.Thread(target=wait, daemon=True).start()
+        _begin(wait)
 
     def _adopt(self, number: int) -> None:
         """Continues a run that an earlier conductor began; one that never started is started again."""
@@ -267,7 +265,7 @@ class Conductor:
                     self._start(number)
                 return
         if number <= self._progress.cancelled:
-            threading.Thread(target=self._end, args=(app_id, False), daemon=True).start()
+            _begin(self._end, app_id, False)
         self._watch(number, app_id)
 
     def _await(self) -> None:

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 
 from torchx import settings
 from torchx.errors import TorchxError
-from torchx.json_limits import Object
 from torchx.machine import locks
-from torchx.scheduling.base import AnyScheduler, DescribeAppResponse, EngineOf, ManyRuns, SubmitsMany
+from torchx.scheduling.base import DescribeAppResponse, EngineOf, ManyRuns, SubmitsMany
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.app import AppDef
 from torchx.specs.handles import parse_app_handle
@@ -82,7 +81,6 @@ class NativeRuns:
         engine = engine_of(self.header.scheduler)
         assert isinstance(engine, SubmitsMany)
         self._engine: SubmitsMany = engine
-        self._scheduler: AnyScheduler = engine_of(self.header.scheduler)
 
     def close(self) -> None:
         """Closes the files."""
@@ -116,7 +114,7 @@ class NativeRuns:
         if trouble:
             self._fail(self.progress.unsent, trouble)
         for numbers in self._groups():
-            behind = [*self.progress.ids.values()] if self._limit else []
+            behind = [*self.progress.ids.values()] if self.progress.limit(self.header.at_once) else []
             if behind and self._engine.rejects_many(self._many("", numbers[:1], behind)):
                 return False
             key = f"{self.header.sweep}-s{self.progress.sent + 1}"
@@ -132,11 +130,6 @@ class NativeRuns:
         """
         for key, numbers in [*self.progress.sending.items()]:
             self._send(key, numbers, (), first=False)
-
-    @property
-    def _limit(self) -> int:
-        changed = self.progress.at_once
-        return self.header.at_once if changed is None else changed
 
     def _groups(self) -> list[list[int]]:
         """Returns the runs that wait, those that are alike together."""
@@ -156,7 +149,7 @@ class NativeRuns:
     def _many(self, key: str, numbers: Sequence[int], behind: Sequence[str]) -> ManyRuns:
         apps = {number: self._app(number) for number in numbers}
         others = others_of(self.header, self.progress.met) or ()
-        return ManyRuns(key, apps, self.header.cfg, self._limit, others, behind)
+        return ManyRuns(key, apps, self.header.cfg, self.progress.limit(self.header.at_once), others, behind)
 
     def _send(self, key: str, numbers: Sequence[int], behind: Sequence[str], *, first: bool) -> None:
         """Submits runs, and records their ids."""
@@ -184,25 +177,20 @@ class NativeRuns:
         Raises:
             TorchxError: the engine does not answer or rejects a change.
         """
-        for request, position in requests.read(self._paths, self.progress.handled):
-            self._act(request, position)
+        for request in requests.read(self._paths, self.progress.handled):
+            self._act(request)
 
-    def _act(self, request: Object, position: int) -> None:
-        kind, count = request.get("r"), len(self.progress.states)
+    def _act(self, request: requests.Request) -> None:
+        kind, position, count = request.kind, request.position, len(self.progress.states)
         if kind in ("cancel", "kill"):
             self._engine.cancel_many([*self.progress.ids.values()], now=kind == "kill")
             self._note({"e": "cancel", "runs": count, "upto": position})
         elif kind == "again":
-            numbers = request.get("runs")
-            chosen = [
-                number
-                for number in (numbers if isinstance(numbers, list) else [])
-                if isinstance(number, int) and 0 < number <= count and self._has_ended(number)
-            ]
+            chosen = [n for n in request.runs if 0 < n <= count and self._has_ended(n)]
             self._note({"e": "again", "runs": chosen, "upto": position})
-        elif kind == "at_once" and isinstance(request.get("to"), int) and request["to"] >= 0:
-            self._engine.limit_many([*self.progress.ids.values()], request["to"])
-            self._note({"e": "at_once", "to": request["to"], "upto": position})
+        elif kind == "at_once" and request.to is not None:
+            self._engine.limit_many([*self.progress.ids.values()], request.to)
+            self._note({"e": "at_once", "to": request.to, "upto": position})
         else:
             self._note({"e": "seen", "upto": position})
 

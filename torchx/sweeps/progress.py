@@ -65,6 +65,10 @@ class Progress:
         if len(self.states) < count:
             self.states.extend(bytes(count - len(self.states)))
 
+    def limit(self, planned: int) -> int:
+        """Returns the maximum number of runs at the same time: the planned one, unless it was changed."""
+        return planned if self.at_once is None else self.at_once
+
     def counts(self) -> dict[str, int]:
         """Returns the number of runs in each state, without states that no run has."""
         found = {name: self.states.count(number) for number, name in enumerate(STATES)}
@@ -84,9 +88,7 @@ class Progress:
         kind = entry["e"]
         if kind in ("begin", "end"):
             number = entry["n"]
-            if not isinstance(number, int) or not 0 < number < 1 << 24:
-                raise ValueError(number)
-            self.grow(number)
+            self._add(number)
             (self._begin if kind == "begin" else self._end)(number, entry)
         elif kind == "queue":
             self._queue(entry)
@@ -116,6 +118,11 @@ class Progress:
         if "upto" in entry:
             self.handled = int(entry["upto"])
 
+    def _add(self, number: Any) -> None:
+        if not isinstance(number, int) or not 0 < number < 1 << 24:
+            raise ValueError(number)
+        self.grow(number)
+
     def _begin(self, number: int, entry: Entry) -> None:
         self.states[number - 1] = RUNNING
         self.ids[number], self.begun[number] = str(entry["id"]), float(entry["t"])
@@ -128,9 +135,7 @@ class Progress:
     def _queue(self, entry: Entry) -> None:
         """Records the ids of runs that an engine has and starts."""
         for number, app_id in entry["ids"]:
-            if not isinstance(number, int) or not 0 < number < 1 << 24:
-                raise ValueError(number)
-            self.grow(number)
+            self._add(number)
             self.states[number - 1] = PENDING
             self.ids[number], self.begun[number] = str(app_id), float(entry["t"])
         self.sending.pop(str(entry["key"]), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from torchx.errors import StateError
 from torchx.json_limits import Object
@@ -57,8 +58,24 @@ def end(paths: SweepPaths, *, now: bool = False) -> None:
         send(paths, found.header.scheduler, {"r": "kill" if now else "cancel"})
 
 
-def read(paths: SweepPaths, start: int) -> Iterator[tuple[Object, int]]:
-    """Yields the requests after a position, each with the position after it; skips damaged ones."""
+class Request(NamedTuple):
+    """A request of a command.
+
+    Attributes:
+        kind: its kind; unknown ones are ignored.
+        position: the position after it.
+        runs: the numbers of the runs that it names.
+        to: the maximum number of runs at the same time that it sets; None without a valid one.
+    """
+
+    kind: Any
+    position: int
+    runs: list[int]
+    to: int | None
+
+
+def read(paths: SweepPaths, start: int) -> Iterator[Request]:
+    """Yields the requests after a position; skips damaged ones."""
     try:
         data = files.read_file(paths.requests, LARGEST)
     except OSError:
@@ -73,4 +90,8 @@ def read(paths: SweepPaths, start: int) -> Iterator[tuple[Object, int]]:
         except (ValueError, RecursionError):
             continue
         if isinstance(request, dict):
-            yield request, position
+            runs, to = request.get("runs"), request.get("to")
+            numbers = [n for n in runs if isinstance(n, int)] if isinstance(runs, list) else []
+            yield Request(
+                request.get("r"), position, numbers, to if isinstance(to, int) and to >= 0 else None
+            )

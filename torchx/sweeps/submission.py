@@ -235,8 +235,7 @@ def _extend(request: Request, earlier: Sweep) -> Submitted:
         lines.append(run_line(number, row, header.template, app_data(app)))
     position = paths.journal.stat().st_size if paths.journal.exists() else 0
     messages: list[Object] = [{"r": "again", "runs": again}] if again else []
-    before = earlier.progress.at_once
-    at_once = header.at_once if before is None else before
+    at_once = earlier.progress.limit(header.at_once)
     if request.at_once is not None and request.at_once != at_once:
         at_once = request.at_once
         messages.append({"r": "at_once", "to": at_once})
@@ -279,7 +278,6 @@ def repeat(sweep: Sweep) -> Submitted:
         runs = [(run.parameters, app_of(plan.data(run))) for run in plan.runs()]
     finally:
         plan.close()
-    at_once = sweep.progress.at_once
     request = Request(
         runs=runs,
         scheduler=header.scheduler,
@@ -287,7 +285,7 @@ def repeat(sweep: Sweep) -> Submitted:
         cfg=header.cfg,
         component=header.component,
         identity=[header.identity, "again"],
-        at_once=header.at_once if at_once is None else at_once,
+        at_once=sweep.progress.limit(header.at_once),
         after=header.after,
         fresh=True,
     )
