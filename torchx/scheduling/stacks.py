@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -156,9 +155,8 @@ class AppStacks:
         position = {id(process): n for n, process in enumerate(self.processes)}
         processes = []
         for process in self.processes:
-            data = {field.name: getattr(process, field.name) for field in dataclasses.fields(process)}
-            data["threads"] = [_thread_json(thread) for thread in process.threads]
-            processes.append(data)
+            threads = [_thread_json(thread) for thread in process.threads]
+            processes.append({**vars(process), "threads": threads})
         groups = [
             {
                 "kind": group.processes[0].kind,

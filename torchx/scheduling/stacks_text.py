@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from torchx.printable import one_line, ranges
@@ -50,10 +49,14 @@ def _group(group: Group, width: int) -> list[str]:
     if first.note:
         lines.append(f"    {one_line(first.note)}")
     found = first.threads[:1] if first.kind == LAUNCHER else first.threads  # the others only manage processes
-    threads = Counter((t.name != "MainThread", _family(t.name), t.shown) for t in found)
-    by_key = {(t.name != "MainThread", _family(t.name), t.shown): t for t in reversed(found)}
-    for key in sorted(threads, key=lambda key: (key[0], threads[key])):
-        lines += _thread(by_key[key], threads[key], len(found) > 1, width)
+    alike: dict[object, list[ThreadStack]] = {}
+    for thread in found:
+        key = (thread.name == "MainThread", _family(thread.name), thread.shown)
+        alike.setdefault(key, []).append(thread)
+    for threads in sorted(
+        alike.values(), key=lambda threads: (threads[0].name != "MainThread", len(threads))
+    ):
+        lines += _thread(threads[0], len(threads), len(found) > 1, width)
     return lines
 
 
