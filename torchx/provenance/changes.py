@@ -167,12 +167,12 @@ class WorkingTree:
             GitError: git failed.
         """
         before, changed = self._changed()
-        return any(
-            found is None or known is None or (found.mode, found.name) != known
-            for path in changed
-            for known, found in [(before.get(path), self._files.read(path))]
-            if known is not None or found is not None
-        )
+        for path in changed:
+            found = self._files.read(path)
+            now = None if found is None else (found.mode, found.name)
+            if before.get(path) != now:
+                return True
+        return False
 
     # --- git ------------------------------------------------------------------------------------------
 
