@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torchx.schedulers.local.request import PopenRequest
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.app import AppDef, AppDryRunInfo
-    from torchx.specs.run_options import CfgVal
+    from torchx.specs.run_options import OptionValues
 
 _PATIENCE = 60.0
 """Maximum seconds until the replicas of a job have logs."""
@@ -96,7 +96,7 @@ class LocalScheduler(Engine):
         """Returns the processes of an application; ignores options that this scheduler does not have."""
         return Engine._submit_dryrun(self, app, self._resolved(cfg)).request
 
-    def _resolved(self, cfg: Mapping[str, Any]) -> dict[str, CfgVal]:
+    def _resolved(self, cfg: Mapping[str, Any]) -> OptionValues:
         opts = self.run_opts()
         return opts.resolve({key: value for key, value in cfg.items() if opts.get(key) is not None})
 

@@ -18,7 +18,7 @@ with lazy_imports:
     from torchx.specs import run_options
 
 if TYPE_CHECKING:
-    from torchx.specs.run_options import CfgVal, runopt, runopts
+    from torchx.specs.run_options import OptionValues, runopt, runopts
 
 
 def dump(
@@ -58,7 +58,7 @@ def dump(
         f.write("\n".join(lines) + "\n")
 
 
-def apply(scheduler: str, cfg: dict[str, CfgVal], dirs: list[str] | None = None) -> None:
+def apply(scheduler: str, cfg: OptionValues, dirs: list[str] | None = None) -> None:
     """Adds the run options of the configuration to `cfg`, in place; existing ones take precedence.
 
     Args:
@@ -72,7 +72,7 @@ def apply(scheduler: str, cfg: dict[str, CfgVal], dirs: list[str] | None = None)
     _add(load_config(dirs), scheduler, cfg)
 
 
-def load(scheduler: str, f: TextIO, cfg: dict[str, CfgVal]) -> None:
+def load(scheduler: str, f: TextIO, cfg: OptionValues) -> None:
     """Adds the run options of an open configuration file to `cfg`, in place; existing ones take precedence.
 
     Raises:
@@ -132,7 +132,7 @@ def find_configs(dirs: Iterable[str] | None = None) -> list[str]:
     return [str(path) for path in find_files(dirs).paths]
 
 
-def _add(config: Config, scheduler: str, cfg: dict[str, CfgVal]) -> None:
+def _add(config: Config, scheduler: str, cfg: OptionValues) -> None:
     if not config.section(scheduler):
         return
     for key, option in scheduler_options(config, scheduler, _opts_of(scheduler)).items():

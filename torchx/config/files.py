@@ -11,7 +11,7 @@ from typing import NamedTuple
 from torchx import settings
 from torchx.config.ini import ConfigError
 from torchx.config.trust import approved_content, objection
-from torchx.machine.files import expanded
+from torchx.machine.files import FilePath, expanded
 
 CONFIG_FILE = ".torchxconfig"
 """The name of a configuration file."""
@@ -39,7 +39,7 @@ class Found(NamedTuple):
     approved: Mapping[Path, bytes] = MappingProxyType({})
 
 
-def find_files(dirs: Iterable[str | os.PathLike[str]] | None = None) -> Found:
+def find_files(dirs: Iterable[FilePath] | None = None) -> Found:
     """Finds the configuration files.
 
     `$TORCHXCONFIG` names the only file, or no file if it is empty. Otherwise they are the project's file, in

@@ -72,6 +72,10 @@ class Setting:
     origin: Origin
 
 
+Settings = dict[str, Setting]
+"""The settings of a section by name."""
+
+
 class ConfigFile(NamedTuple):
     """A parsed file.
 
@@ -189,15 +193,15 @@ class _Reader:
         self.value, self.indent = [value], indent
         keys[key] = (number, self.value)
 
-    def settings(self, section: str) -> dict[str, Setting]:
+    def settings(self, section: str) -> Settings:
         return {
             key: Setting(self._expand(section, key, ()), Origin(self.path, number, section))
             for key, (number, _) in self.sections[section].items()
         }
 
-    def shared(self, section: str) -> dict[str, Setting]:
+    def shared(self, section: str) -> Settings:
         """Returns the settings of `[DEFAULT]` for a section, except its own keys and unresolvable ones."""
-        settings: dict[str, Setting] = {}
+        settings: Settings = {}
         own = self.sections[section] if section != DEFAULT else {}
         for key, (number, _) in self.sections.get(DEFAULT, {}).items():
             if key in own:

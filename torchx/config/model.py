@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from torchx.config.files import Found, find_files
-from torchx.config.ini import DEFAULT, ConfigError, ConfigFile, Setting, read_config, shown_path
+from torchx.config.ini import DEFAULT, ConfigError, ConfigFile, Setting, Settings, read_config, shown_path
 from torchx.lazy import lazy_imports
+from torchx.machine.files import FilePath
 from torchx.suggestions import did_you_mean, nearest
 
 with lazy_imports:
@@ -75,14 +75,14 @@ class Config:
     found: Found = field(default_factory=lambda: Found(()))
     ignored: tuple[str, ...] = ()
 
-    def section(self, name: str, *, defaults: bool = False) -> dict[str, Setting]:
+    def section(self, name: str, *, defaults: bool = False) -> Settings:
         """Returns the settings of a section, each from the first file that has it.
 
         Args:
             name: the section.
             defaults: include `[DEFAULT]` of files that have the section.
         """
-        merged: dict[str, Setting] = {}
+        merged: Settings = {}
         for layer in self._layers(name, defaults):
             for key, setting in layer.items():
                 merged.setdefault(key, setting)
@@ -124,7 +124,7 @@ class Config:
     def _used(self, file: ConfigFile) -> Iterator[str]:
         return (name for name in file.sections if split_profile(name)[0] in (None, self.profile))
 
-    def _layers(self, section: str, defaults: bool = False) -> list[dict[str, Setting]]:
+    def _layers(self, section: str, defaults: bool = False) -> list[Settings]:
         names = [f"{PROFILE}:{self.profile}:{section}"] if self.profile is not None else []
         layers = [dict(file.sections.get(n, {})) for n in names for file in self.files]
         for file in self.files:
@@ -145,7 +145,7 @@ def split_profile(section: str) -> tuple[str | None, str]:
     return profile, rest
 
 
-def load_config(dirs: Iterable[str | os.PathLike[str]] | None = None, profile: str | None = None) -> Config:
+def load_config(dirs: Iterable[FilePath] | None = None, profile: str | None = None) -> Config:
     """Reads the configuration files.
 
     Args:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from torchx.config.ini import Setting
+from torchx.config.ini import Setting, Settings
 from torchx.config.model import Config, split_profile
 from torchx.machine.files import expanded
 
@@ -27,7 +27,7 @@ def located_component(setting: Setting) -> str:
     return setting.value if there else f"{file}:{function}"
 
 
-def component_settings(config: Config, name: str) -> dict[str, Setting]:
+def component_settings(config: Config, name: str) -> Settings:
     """Returns the settings of all sections `[component:NAME]` of a component, however its file is spelled.
 
     Args:

@@ -54,7 +54,7 @@ def request(paths: JobPaths, *, now: bool = False) -> None:
 def _write(paths: JobPaths, request: bytes) -> OSError | None:
     """Writes a request; returns the error if that failed."""
     try:
-        descriptor = files.open_file(paths.cancel, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        descriptor = files.open_file(paths.cancel, files.APPEND)
     except OSError as error:
         return error
     try:

@@ -95,7 +95,7 @@ def _open_to_append(path: Path) -> int:
     """
     tries = 50
     while True:
-        descriptor = files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        descriptor = files.open_file(path, files.APPEND)
         tries -= 1
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

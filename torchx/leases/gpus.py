@@ -45,6 +45,9 @@ _IGNORED = ("nvidia-cuda-mps-server",)
 _GPU = re.compile(r"GPU (\d+):.*\(UUID: (\S+)\)")
 _INSTANCE = re.compile(r"\s+MIG .*\(UUID: (\S+)\)")
 
+Use = tuple[float | None, int | None, int | None]
+"""The utilisation of a GPU (0 to 1), the memory in use and the whole memory (bytes); None if unknown."""
+
 
 class Gpu(NamedTuple):
     """A GPU, or an instance of a divided one.
@@ -220,7 +223,7 @@ def free_gpus(env: Mapping[str, str]) -> list[Gpu]:
     return [use.gpu for use in survey(visible_gpus(env), env) if use.is_free]
 
 
-def measure(env: Mapping[str, str]) -> dict[str, tuple[float | None, int | None, int | None]]:
+def measure(env: Mapping[str, str]) -> dict[str, Use]:
     """Returns the utilisation (0 to 1), the memory in use and the whole memory (bytes) of each GPU, by id."""
     return parse_use(_query(env, [f"--query-gpu={USE}"]) or "")
 
@@ -264,13 +267,13 @@ def parse_computing(table: str) -> dict[str, list[Computing]]:
     return found
 
 
-def parse_use(table: str) -> dict[str, tuple[float | None, int | None, int | None]]:
+def parse_use(table: str) -> dict[str, Use]:
     """Returns the use of each GPU by id, from lines: id, percent, MiB in use, MiB.
 
     >>> parse_use("GPU-1a, 35, 1024, 2048\\nGPU-2b, [N/A], [N/A], [N/A]")
     {'GPU-1a': (0.35, 1073741824, 2147483648), 'GPU-2b': (None, None, None)}
     """
-    found: dict[str, tuple[float | None, int | None, int | None]] = {}
+    found: dict[str, Use] = {}
     for line in table.splitlines():
         fields = [field.strip() for field in line.split(",")]
         if len(fields) == 4:

@@ -15,8 +15,15 @@ from pathlib import Path
 from torchx.errors import StateError
 from torchx.settings import TORCHX_HOME
 
+FilePath = str | os.PathLike[str]
+"""A path in any form."""
+
 PRIVATE_FOLDER = 0o700
 PRIVATE_FILE = 0o600
+
+APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+"""Opens a file to append to it, and creates it if it is missing."""
+
 DEFAULT_HOME = ".torchx"
 """The name of the state home in the home folder of a user."""
 
@@ -48,7 +55,7 @@ def state_home_path() -> Path:
         raise StateError("no home folder is known for this user", hint=OTHER_HOME) from error
 
 
-def expanded(path: str | os.PathLike[str]) -> Path:
+def expanded(path: FilePath) -> Path:
     """Returns a path with ``~`` replaced by the home folder.
 
     Raises:
@@ -62,9 +69,7 @@ def expanded(path: str | os.PathLike[str]) -> Path:
         ) from error
 
 
-def open_file(
-    path: str | os.PathLike[str], flags: int = os.O_RDONLY, *, own: bool = True, follow: bool = False
-) -> int:
+def open_file(path: FilePath, flags: int = os.O_RDONLY, *, own: bool = True, follow: bool = False) -> int:
     """Opens a regular file; never blocks, and follows no link unless requested.
 
     A created file is private whatever the umask; with O_CREAT, so is an existing one of this user.
@@ -106,7 +111,7 @@ def open_file(
     return descriptor
 
 
-def read_file(path: str | os.PathLike[str], limit: int, *, own: bool = True, follow: bool = False) -> bytes:
+def read_file(path: FilePath, limit: int, *, own: bool = True, follow: bool = False) -> bytes:
     """Returns the content of a regular file.
 
     Args:
@@ -250,7 +255,7 @@ def check_home(home: Path) -> None:
                 ) from error
 
 
-def _not_regular(status: os.stat_result, path: str | os.PathLike[str]) -> OSError:
+def _not_regular(status: os.stat_result, path: FilePath) -> OSError:
     kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
     return OSError(errno.EINVAL, f"it is {kind}, not a regular file", os.fspath(path))
 

@@ -7,10 +7,12 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 
+from torchx.machine.files import FilePath
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def statuses(path: str | os.PathLike[str]) -> Iterator[os.stat_result]:
+def statuses(path: FilePath) -> Iterator[os.stat_result]:
     """Yields the status of a file, or of a folder and all that is in it; skips what cannot be read."""
     todo = [os.fspath(path)]
     while todo:
@@ -23,7 +25,7 @@ def statuses(path: str | os.PathLike[str]) -> Iterator[os.stat_result]:
                     todo += [entry.path for entry in entries]
 
 
-def remove(folder: str | os.PathLike[str]) -> None:
+def remove(folder: FilePath) -> None:
     """Removes a folder with all that is in it, also read-only folders; follows no link.
 
     Folders are moved up before they are removed, so that any depth takes two descriptors and short paths.
@@ -55,7 +57,7 @@ def remove(folder: str | os.PathLike[str]) -> None:
     os.rmdir(folder)  # noqa: PTH106
 
 
-def discard(folder: str | os.PathLike[str]) -> None:
+def discard(folder: FilePath) -> None:
     """Removes a folder like :func:`remove`, but ignores errors, after which a part of it is left."""
     with suppress(OSError):
         remove(folder)
@@ -73,7 +75,7 @@ def _unlink(folder: int) -> list[str]:
     return folders
 
 
-def _open_up(name: str | os.PathLike[str], parent: int | None) -> bool:
+def _open_up(name: FilePath, parent: int | None) -> bool:
     """Makes a folder writable for its owner; returns False for a file."""
     mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     if not stat.S_ISDIR(mode):

@@ -25,7 +25,7 @@ def start(paths: JobPaths, event: str = "end", *, reap: bool = False) -> None:
     if not paths.notifications.exists():
         return
     with contextlib.suppress(OSError):
-        log = files.open_file(paths.notifications / "sender.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        log = files.open_file(paths.notifications / "sender.log", files.APPEND)
         try:
             child = processes.spawn(process.python_command(MODULE, [str(paths.folder), event]), stderr=log)
         finally:

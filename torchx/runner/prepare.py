@@ -177,17 +177,14 @@ def _random_uuid() -> str:
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
-def configured_trackers(
-    config: Config, env: Mapping[str, str] | None = None
-) -> tuple[dict[str, str | None], dict[str, str]]:
+def configured_trackers(config: Config) -> tuple[dict[str, str | None], dict[str, str]]:
     """Returns the configurations of trackers, and the factories of those without a plugin, by name.
 
     `$TORCHX_TRACKERS` takes precedence over `[torchx:tracker]`, whose values may be factories
     (`module:function`); `$TORCHX_TRACKER_<NAME>_CONFIG` over `config` in `[tracker:<name>]`.
     """
-    env = os.environ if env is None else env
     section = config.section("torchx:tracker")
-    named = env.get(settings.TORCHX_TRACKERS)
+    named = os.environ.get(settings.TORCHX_TRACKERS)
     names = list(section)
     if named is not None:
         names = [name for name in re.split(r"\s*,\s*", named.strip()) if name]
@@ -196,7 +193,7 @@ def configured_trackers(
     found: dict[str, str | None] = {}
     for name in names:
         setting = config.get(f"tracker:{name}", "config")
-        found[name] = env.get(configured.tracker_config_env_var_name(name)) or (
+        found[name] = os.environ.get(configured.tracker_config_env_var_name(name)) or (
             setting.value if setting else None
         )
     factories = {n: section[n].value for n in names if n in section and ":" in section[n].value}

@@ -23,6 +23,9 @@ CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
 RunOptions = Mapping[str, CfgVal]
 """Run options by name."""
 
+OptionValues = dict[str, CfgVal]
+"""Run options by name, to add to."""
+
 _TRUE = ("true", "1", "yes", "on")
 _FALSE = ("false", "0", "no", "off")
 
@@ -173,13 +176,13 @@ class runopts:
         snake = camel_to_snake(name)
         return snake if name not in self._opts and snake in self._opts else name
 
-    def resolve(self, cfg: RunOptions) -> dict[str, CfgVal]:
+    def resolve(self, cfg: RunOptions) -> OptionValues:
         """Checks options and fills in defaults, also for None values; returns a new mapping.
 
         Raises:
             InvalidRunConfigException: an option is unknown, missing or of the wrong type.
         """
-        resolved: dict[str, CfgVal] = {}
+        resolved: OptionValues = {}
         for name, value in cfg.items():
             key = self.canonical_key(name)
             if key not in self._opts:
@@ -201,7 +204,7 @@ class runopts:
                 resolved[key] = copy.deepcopy(opt.default)
         return resolved
 
-    def cfg_from_str(self, cfg_str: str, strict: bool = False) -> dict[str, CfgVal]:
+    def cfg_from_str(self, cfg_str: str, strict: bool = False) -> OptionValues:
         """Reads options from text such as ``a=1,b=x;y,c=z``; fills in no defaults.
 
         The last ``,`` or ``;`` before a key ends the value before it; quotes protect both.
@@ -220,7 +223,7 @@ class runopts:
         {'nodes': ['a', 'b']}
         """
         pairs = to_dict(cfg_str)
-        cfg: dict[str, CfgVal] = {}
+        cfg: OptionValues = {}
         for name, text in pairs.items():
             key, opt = self.canonical_key(name), self.get(name)
             if opt is None:
@@ -233,7 +236,7 @@ class runopts:
                 raise self._wrong_type(key, text, pairs) from e
         return cfg
 
-    def cfg_from_json_repr(self, json_repr: str, strict: bool = False) -> dict[str, CfgVal]:
+    def cfg_from_json_repr(self, json_repr: str, strict: bool = False) -> OptionValues:
         """Reads options from a JSON object; fills in no defaults.
 
         A single text given for a list is a list of one; texts are read as on the command line; elements
@@ -249,7 +252,7 @@ class runopts:
             raise InvalidRunConfigException(f"run options are not valid JSON: {e}", "", {}) from e
         if not isinstance(given, dict):
             raise InvalidRunConfigException(f"run options must be a JSON object, got `{json_repr}`", "", {})
-        cfg: dict[str, CfgVal] = {}
+        cfg: OptionValues = {}
         for name, value in given.items():
             key, opt = self.canonical_key(name), self.get(name)
             if opt is not None:

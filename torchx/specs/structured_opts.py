@@ -11,7 +11,13 @@ from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type
 
 from torchx.lazy import lazy_imports
 from torchx.specs.cases import snake_to_camel
-from torchx.specs.run_options import CfgVal, InvalidRunConfigException, RunOptions, get_type_name, runopts
+from torchx.specs.run_options import (
+    InvalidRunConfigException,
+    OptionValues,
+    RunOptions,
+    get_type_name,
+    runopts,
+)
 
 with lazy_imports:
     import ast
@@ -204,8 +210,8 @@ def _names(field: Field[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((_key(field), field.name, snake_to_camel(field.name))))
 
 
-def _group(cfg: RunOptions, names: tuple[str, ...]) -> dict[str, CfgVal]:
-    found: dict[str, CfgVal] = {}
+def _group(cfg: RunOptions, names: tuple[str, ...]) -> OptionValues:
+    found: OptionValues = {}
     for key, value in cfg.items():
         group, dot, rest = key.partition(".")
         if dot and group in names:

@@ -68,7 +68,7 @@ class Index:
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, own=False)
+        self._descriptor = files.open_file(path, files.APPEND, own=False)
         self._waiting = bytearray()
 
     def add(self, piece: Piece) -> None:

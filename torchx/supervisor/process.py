@@ -98,7 +98,7 @@ def start(
         StateError: it does not start.
         OSError: the log cannot be written.
     """
-    error_log = files.open_file(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    error_log = files.open_file(log, files.APPEND)
     reader, writer = os.pipe()
     args = python_command(module, [*arguments, str(writer)], isolated=isolated, delay=delay)
     try:

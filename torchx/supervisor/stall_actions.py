@@ -170,7 +170,7 @@ class Stalls:
 def start_logged(argv: Sequence[str], log: Path) -> Process | None:
     """Starts a program with its error output in a file; returns None if it cannot be started."""
     with contextlib.suppress(OSError):
-        descriptor = files.open_file(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        descriptor = files.open_file(log, files.APPEND)
         try:
             return processes.spawn(argv, stderr=descriptor)
         finally:

@@ -50,6 +50,9 @@ LARGEST_HELD = 1 << 28
 
 _URL = re.compile(r"[\w.+-]+(?:://|::)")
 
+Sources = dict[str, tuple[Entry, Project, str]]
+"""By path in a workspace: the entry, its project, and its path there."""
+
 
 class Tree:
     """The included files of a workspace.
@@ -66,7 +69,7 @@ class Tree:
 
     def __init__(
         self,
-        where: dict[str, tuple[Entry, Project, str]],
+        where: Sources,
         notes: list[str],
         left: dict[str, list[str]],
         workspace: Workspace,
@@ -259,7 +262,7 @@ def scan(workspace: Workspace, limit_mb: int | None = LIMIT_MB) -> Tree:
             outside the job's root, two projects conflict, or the workspace is too large.
         StateError: a file or folder cannot be read.
     """
-    where: dict[str, tuple[Entry, Project, str]] = {}
+    where: Sources = {}
     notes: list[str] = []
     left: dict[str, list[str]] = {}
     sizes = workspace_sizes.Sizes(str(workspace), limit_mb)
@@ -290,9 +293,7 @@ def scan(workspace: Workspace, limit_mb: int | None = LIMIT_MB) -> Tree:
 def scan_unfiltered(folder: str) -> Tree:
     """Scans a folder without applying any exclusions."""
     project = Folder(folder, folder, unfiltered=True)
-    where: dict[str, tuple[Entry, Project, str]] = {
-        entry.path: (entry, project, entry.path) for entry in project.entries()
-    }
+    where: Sources = {entry.path: (entry, project, entry.path) for entry in project.entries()}
     return Tree(where, project.notes, {}, Workspace({folder: ""}), set_id_notes(project.set_id))
 
 
@@ -328,7 +329,7 @@ def _target(name: str, target: str) -> str:
     return "/".join(parts)
 
 
-def _add_parents(where: dict[str, tuple[Entry, Project, str]]) -> None:
+def _add_parents(where: Sources) -> None:
     """Adds missing parent folders; raises if a parent is a file or a link."""
     for path, (_, project, _) in list(where.items()):
         above = path.rpartition("/")[0]

@@ -34,6 +34,10 @@ class RawValue(NamedTuple):
     key: str
 
 
+RawValues = dict[str, RawValue]
+"""The values of parameters by name."""
+
+
 def parse_arguments(
     component: Component,
     argv: Sequence[str],
@@ -75,7 +79,7 @@ def parse_arguments(
         _flat(component, _named(component, config, config_origin, strict)),
         _flat(component, typed),
     ]
-    given: dict[str, RawValue] = {}
+    given: RawValues = {}
     for layer in (
         layers
     ):  # highest precedence last; a whole dataclass replaces its fields, and a field replaces the whole
@@ -93,7 +97,7 @@ def parse_arguments(
     return Arguments({p.name: _assemble(component, p, values) for p in top}, rest, line.notes)
 
 
-def configured(component: Component, section: Data) -> dict[str, RawValue]:
+def configured(component: Component, section: Data) -> RawValues:
     """Returns the arguments from a configuration file, by the names of the parameters.
 
     Args:
@@ -103,10 +107,10 @@ def configured(component: Component, section: Data) -> dict[str, RawValue]:
     return _named(component, section, "the configuration", False)
 
 
-def _named(component: Component, source: Data | None, origin: str, strict: bool) -> dict[str, RawValue]:
+def _named(component: Component, source: Data | None, origin: str, strict: bool) -> RawValues:
     """Maps the names of a mapping to those of the parameters."""
     known = {p.name: p for top in component.parameters for p in _every(top)}
-    found: dict[str, RawValue] = {}
+    found: RawValues = {}
     for key, each in (source or {}).items():
         value, where = (each.value, str(each.origin)) if hasattr(each, "origin") else (each, origin)
         name = key if key in known else key.lstrip("-").replace("-", "_")
@@ -133,9 +137,9 @@ LONGEST_SHOWN = 500
 """Characters of a value that an error repeats."""
 
 
-def _flat(component: Component, layer: Mapping[str, RawValue]) -> dict[str, RawValue]:
+def _flat(component: Component, layer: Mapping[str, RawValue]) -> RawValues:
     """Replaces a dataclass given as JSON by its fields; separately given fields take precedence."""
-    flat: dict[str, RawValue] = {}
+    flat: RawValues = {}
     for top in component.parameters:
         for parameter in _every(top):
             given = layer.get(parameter.name) or flat.get(parameter.name)
@@ -149,7 +153,7 @@ def _flat(component: Component, layer: Mapping[str, RawValue]) -> dict[str, RawV
     return flat
 
 
-def _fields(component: Component, parameter: Parameter, given: RawValue) -> dict[str, RawValue] | None:
+def _fields(component: Component, parameter: Parameter, given: RawValue) -> RawValues | None:
     """Returns the fields that a JSON object names, None for any other value."""
     data = given.value
     if isinstance(data, str):

@@ -73,18 +73,14 @@ def all_components(everything: list[ComponentSource] | None = None) -> dict[str,
     return ready
 
 
-def component_of(fn: Callable[..., Any], name: str | None = None) -> Component:
+def component_of(fn: Callable[..., Any]) -> Component:
     """Makes a component of a function object.
-
-    Args:
-        fn: the function.
-        name: its name in messages (default: the function's name).
 
     Raises:
         ComponentValidationException: its signature is not valid for a component.
     """
     path, found = _own_source(fn)
-    called = name or str(getattr(fn, "__name__", type(fn).__name__))
+    called = str(getattr(fn, "__name__", type(fn).__name__))
     return _checked(called, fn, path, found, None, False)
 
 

@@ -14,6 +14,7 @@ from torchx.discovery.model import LinterMessage
 from torchx.discovery.source.places import shown
 from torchx.errors import StateError
 from torchx.lazy import lazy_imports
+from torchx.machine.files import FilePath
 
 with lazy_imports:
     import tokenize
@@ -89,7 +90,7 @@ class SourceFile:
         return LinterMessage(name, description, node.lineno, self.column(node), path=self.path)
 
 
-def read_source(path: str | os.PathLike[str]) -> SourceFile | LinterMessage:
+def read_source(path: FilePath) -> SourceFile | LinterMessage:
     """Parses a Python file.
 
     Returns:
@@ -113,7 +114,7 @@ def read_source(path: str | os.PathLike[str]) -> SourceFile | LinterMessage:
     return SourceFile(where, _decoded(data), tree)
 
 
-def open_source(path: str | os.PathLike[str]) -> SourceFile | LinterMessage:
+def open_source(path: FilePath) -> SourceFile | LinterMessage:
     """Parses a Python file as :func:`read_source` does.
 
     Raises:

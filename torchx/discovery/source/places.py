@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
+from torchx.machine.files import FilePath
 
 with lazy_imports:
     import linecache
@@ -36,7 +37,7 @@ class Place(NamedTuple):
         return f"{where}, {text}" if text else where
 
 
-def shown(path: str | os.PathLike[str]) -> str:
+def shown(path: FilePath) -> str:
     """Returns a path relative to the working directory, else relative to home, else in full.
 
     >>> shown(Path.cwd() / "train.py")
