@@ -36,7 +36,7 @@ from torchx.specs.serialize import app_to_dict
 if TYPE_CHECKING:
     from torchx.runner.applications import Applications
     from torchx.scheduling.base import DescribeAppResponse
-    from torchx.specs.app import AppDryRunInfo
+    from torchx.specs.app import AnyDryRunInfo
 
 FOLDER = "once"
 LARGEST = 1 << 22
@@ -120,7 +120,7 @@ class _Change(NamedTuple):
     now: str | None
 
 
-def _parts(info: AppDryRunInfo[Any]) -> Object:
+def _parts(info: AnyDryRunInfo) -> Object:
     """Returns the parts of a request that differ if anything else is given for it."""
     assert info.app is not None
     parts: Object = {f"run option {key}": value for key, value in info.cfg.items()}
@@ -175,7 +175,7 @@ def marked(app: AppDef, name: str) -> AppDef:
     return replace(app, metadata={**metadata, settings.ONCE: name} if name else metadata)
 
 
-def submit(runner: Applications, info: AppDryRunInfo[Any], schedule: Callable[[], str]) -> str:
+def submit(runner: Applications, info: AnyDryRunInfo, schedule: Callable[[], str]) -> str:
     """Submits a request with a name, unless an application of this name exists; returns the handle of either.
 
     Args:
@@ -196,7 +196,7 @@ def submit(runner: Applications, info: AppDryRunInfo[Any], schedule: Callable[[]
         key = _private_key(path.parent)
         with _locked(path, info, name):
             entry = _read(path)
-            handle = _existing(runner, info, name, entry)
+            handle = _existing(runner, info.scheduler, info.app.name, name, entry)
             if handle:
                 known = entry if entry is not None and entry.has_key(key) else None
                 _check(runner, known, handle, parts, key, name)
@@ -232,7 +232,7 @@ def _private_key(folder: Path) -> bytes:
 
 
 @contextmanager
-def _locked(path: Path, info: AppDryRunInfo[Any], name: str) -> Iterator[None]:
+def _locked(path: Path, info: AnyDryRunInfo, name: str) -> Iterator[None]:
     """Holds the lock of a name; reports that it waits for another submission."""
     lock = path.with_suffix(".lock")
     if locks.is_held(lock):
@@ -266,18 +266,16 @@ def _write(path: Path, entry: _Entry) -> None:
     files.write_file(path, json.dumps(vars(entry)).encode(), sync=True)
 
 
-def _existing(runner: Applications, info: AppDryRunInfo[Any], name: str, entry: _Entry | None) -> str:
-    """Returns the handle of the application of a name, or an empty string."""
-    assert info.app is not None
-    assert info.scheduler is not None
+def _existing(runner: Applications, scheduler: str, called: str, name: str, entry: _Entry | None) -> str:
+    """Returns the handle of the application of a name of submissions, or an empty string."""
     if entry is not None and entry.handle:
         return entry.handle if runner.exists(entry.handle) else ""
-    if entry is None and runner.scheduler(info.scheduler).cheap_to_list:  # its records are here too
+    if entry is None and runner.scheduler(scheduler).cheap_to_list:  # its records are here too
         return ""
     # a killed process has not recorded the handle, or another machine has submitted it
     since = None if entry is None else datetime.fromisoformat(entry.at) - SKEW
-    for app in runner.select(info.scheduler, AppQuery(called=info.app.name, since=since)):
-        if app.is_own and app.name == info.app.name:
+    for app in runner.select(scheduler, AppQuery(called=called, since=since)):
+        if app.is_own and app.name == called:
             described = runner.description(app.app_handle)
             if described is not None and described.metadata.get(settings.ONCE) == name:
                 return app.app_handle
@@ -320,7 +318,7 @@ def _recorded_differences(
     return _Entry.of(known[0], key).changes(known[1], key)
 
 
-def _note(runner: Applications, info: AppDryRunInfo[Any], name: str, handle: str) -> None:
+def _note(runner: Applications, info: AnyDryRunInfo, name: str, handle: str) -> None:
     status = runner.status(handle)
     state = "" if status is None else f" and is {status.state.name}"
     info.notes.append(

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from torchx import settings
 from torchx.errors import StateError, TorchxError
@@ -27,7 +27,7 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.provenance.submission import Submission
     from torchx.scheduling.responses import DescribeAppResponse
-    from torchx.specs.app import AppDryRunInfo
+    from torchx.specs.app import AnyDryRunInfo
 
 ELSEWHERE = "the other facts are on the machine of the submission, or were not recorded"
 
@@ -45,7 +45,7 @@ class Holder(Protocol):
 def begin(
     runner: Holder,
     handle: str,
-    info: AppDryRunInfo[Any],
+    info: AnyDryRunInfo,
     submission: Submission,
     command_line: str = "",
 ) -> str:

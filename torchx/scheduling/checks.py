@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx.errors import OwnershipError, StateError, UsageError
 from torchx.json_limits import MOST_REPLICAS
@@ -22,7 +22,7 @@ LONGEST_ALL = 1_500_000
 """Maximum bytes of all arguments and variables of a replica; the usual limit of the kernel is 2 MiB."""
 
 if TYPE_CHECKING:
-    from torchx.specs.app import AppDef, AppDryRunInfo
+    from torchx.specs.app import AnyDryRunInfo, AppDef
     from torchx.specs.status import RoleStatus
 
 
@@ -158,7 +158,7 @@ def require_images(app: AppDef, needed_by: str) -> None:
             raise UsageError(f"role `{role.name}` has no image, and {needed_by} needs one")
 
 
-def require_application(info: AppDryRunInfo[Any]) -> AppDef:
+def require_application(info: AnyDryRunInfo) -> AppDef:
     """Returns the application of a request.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from torchx.errors import UnreachableError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.stacks import AppStacks
     from torchx.scheduling.streams import Streams
     from torchx.scheduling.usage import AppUsage
-    from torchx.specs.app import AppDef, AppDryRunInfo, Role
+    from torchx.specs.app import AnyDryRunInfo, AppDef, Role
     from torchx.specs.run_options import RunOptions, runopts
 
 
@@ -50,7 +50,7 @@ class BuildsWorkspaces(Protocol):
 class BuildsImages(Protocol):
     """A scheduler that plans images at the dry-run, and can build them without a submission."""
 
-    def build_planned_images(self, dryrun_info: AppDryRunInfo[Any]) -> None:
+    def build_planned_images(self, dryrun_info: AnyDryRunInfo) -> None:
         """Builds the images that a request plans, and pushes them if required.
 
         In the application of the request, sets ``role.image`` to the result, and removes the workspace from
@@ -70,7 +70,7 @@ class Waits(Protocol):
 class NeedsWatcher(Protocol):
     """A scheduler whose engine does not carry out all rules of an application itself."""
 
-    def needs_watcher(self, dryrun_info: AppDryRunInfo[Any]) -> bool:
+    def needs_watcher(self, dryrun_info: AnyDryRunInfo) -> bool:
         """Returns True if a process must call :meth:`Scheduler.reconcile` until the application has ended.
 
         The runner starts it after the submission; without it, commands that wait for the end do the same.

@@ -324,3 +324,7 @@ class AppDryRunInfo(Generic[T]):
 
     def __repr__(self) -> str:
         return self._fmt(self.request)
+
+
+AnyDryRunInfo = AppDryRunInfo[Any]
+"""A request, whatever its type is."""

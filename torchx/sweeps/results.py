@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torchx.tracker.base import TrackerBase
 
 Value = str | float | int | None
+Values = dict[str, Value]
 
 _NAMED = re.compile(r"([A-Za-z_][\w./-]{0,99})(?:=(.+))?", re.DOTALL)
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)\b"
@@ -55,7 +56,7 @@ class Result:
 
     run: Run
     handle: str = ""
-    metrics: dict[str, Value] = field(default_factory=dict)
+    metrics: Values = field(default_factory=dict)
 
     @property
     def duration(self) -> float | None:
@@ -163,9 +164,7 @@ def results(
         yield result
 
 
-def from_log(
-    engine: AnyScheduler, run: Run, metrics: Sequence[Metric], tail: int | None = None
-) -> dict[str, Value]:
+def from_log(engine: AnyScheduler, run: Run, metrics: Sequence[Metric], tail: int | None = None) -> Values:
     """Returns the metrics in the log of a run: each from its last match.
 
     Args:
@@ -174,7 +173,7 @@ def from_log(
         metrics: the metrics.
         tail: the number of lines at the end of its log that are read; None for all.
     """
-    found: dict[str, Value] = {}
+    found: Values = {}
     if not run.app_id:
         return found
     with suppress(StateError, NotImplementedError):
@@ -183,7 +182,7 @@ def from_log(
     return found
 
 
-def _search(text: str, metrics: Iterable[Metric], found: dict[str, Value]) -> None:
+def _search(text: str, metrics: Iterable[Metric], found: Values) -> None:
     for name, pattern in metrics:
         try:
             last = in_time(("last", pattern), partial(_last, pattern), text)
@@ -221,8 +220,8 @@ def _run_ids(tracker: TrackerBase) -> list[str]:
         return []
 
 
-def _metadata(trackers: Iterable[TrackerBase], handle: str) -> dict[str, Value]:
-    found: dict[str, Value] = {}
+def _metadata(trackers: Iterable[TrackerBase], handle: str) -> Values:
+    found: Values = {}
     for tracker in trackers:
         with suppress(NotImplementedError, TorchxError, OSError, ValueError):
             metadata: Mapping[str, object] = tracker.metadata(handle)
@@ -265,7 +264,7 @@ COLUMNS = ("run", "state", "duration", "memory", "cpu", "gpu")
 
 def column(result: Result, name: str) -> Value:
     """Returns the value of a result in a column; None without one."""
-    own: dict[str, Value] = {
+    own: Values = {
         "run": result.run.number,
         "state": result.run.state,
         "duration": result.duration,

@@ -6,7 +6,7 @@ It runs nothing itself. Each run is an application of the scheduler that the swe
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.query import Pruned
     from torchx.scheduling.stacks import AppStacks
     from torchx.scheduling.streams import Streams
-    from torchx.specs.app import AppDef, AppDryRunInfo
+    from torchx.specs.app import AnyDryRunInfo, AppDef
     from torchx.specs.run_options import RunOptions
     from torchx.sweeps.records import Run
     from torchx.sweeps.view import Sweep
@@ -56,10 +56,10 @@ class SweepScheduler(AnyScheduler):
     def _engine_of(self, name: str) -> AnyScheduler:
         return self if name == BACKEND else self._other_of(name)
 
-    def _submit_dryrun(self, app: AppDef, cfg: RunOptions) -> AppDryRunInfo[Any]:
+    def _submit_dryrun(self, app: AppDef, cfg: RunOptions) -> AnyDryRunInfo:
         self._reject()
 
-    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
+    def schedule(self, dryrun_info: AnyDryRunInfo) -> str:
         """Rejects the request: runs are submitted to the scheduler that runs them."""
         self._reject()
 
@@ -113,7 +113,7 @@ class SweepScheduler(AnyScheduler):
         rows = [row for name in names if (row := self._row(name)) is not None]
         rows.sort(key=lambda row: (row.submitted_at.timestamp() if row.submitted_at else 0.0, row.app_id))
         for row in reversed(rows):
-            if query.takes(row.app_id, row.name, row.state.name, row.submitted_at, row.tags):
+            if row.matches(query):
                 yield row
 
     def _row(self, name: str) -> ListAppResponse | None:

@@ -12,7 +12,7 @@ import pytest
 
 from torchx.errors import TorchxError, UsageError
 from torchx.scheduling.base import AnyScheduler
-from torchx.specs.app import AppDef, AppDryRunInfo, RetryPolicy, Role
+from torchx.specs.app import AnyDryRunInfo, AppDef, RetryPolicy, Role
 from torchx.specs.macro import macros
 from torchx.specs.mounts import BindMount
 from torchx.specs.resources import Resource
@@ -120,7 +120,7 @@ class FieldConformance(Harness):
     page: ClassVar[Path | None] = None
     column: ClassVar[str] = ""
 
-    def request_text(self, info: AppDryRunInfo[Any]) -> str:
+    def request_text(self, info: AnyDryRunInfo) -> str:
         """Returns the text of a request, without a copy of the whole application in it."""
         return repr(info)
 
