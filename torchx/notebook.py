@@ -152,7 +152,7 @@ def app(handle: str, runner: Runner | None = None) -> App:
 
 def status_html(status: AppStatus) -> str:
     """Returns the status of an application as an HTML table."""
-    rows = [_row(role.role, replica) for role in status.roles for replica in role.replicas]
+    rows = [_row(replica) for replica in status.replicas]
     first = status.first_failure
     why = (
         f"{first.role}/{first.replica} failed first: {_result(first.exit_code, first.signal)}"
@@ -164,9 +164,9 @@ def status_html(status: AppStatus) -> str:
     return f"<div>{state} {html.escape(why)}</div>{html_table(heads, rows)}"
 
 
-def _row(role: str, replica: ReplicaStatus) -> list[str]:
+def _row(replica: ReplicaStatus) -> list[str]:
     return [
-        f"{role}/{replica.id}",
+        f"{replica.role}/{replica.id}",
         replica.state.name,
         _time(replica.started_at, replica.ended_at),
         _result(replica.exit_code, replica.signal),

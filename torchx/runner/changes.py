@@ -126,7 +126,7 @@ def _events(described: DescribeAppResponse, clock: _Clock) -> list[AppEvent]:
     events = [first]
     if state in _WAITING and described.msg:
         events.append(clock.event("waiting", None, first.time, message=str(described.msg)))
-    replicas = [replica for role in described.roles_statuses for replica in role.replicas]
+    replicas = described.replicas
     steps = [(event, -1, event.details["run"]) for event in _of_runs(described, first.time, clock)]
     for ordinal, replica in enumerate(replicas):
         steps += [(event, ordinal, run) for event, run in _of_replica(replica, first.time, clock)]
@@ -163,7 +163,7 @@ def _events(described: DescribeAppResponse, clock: _Clock) -> list[AppEvent]:
 
 def _of_runs(described: DescribeAppResponse, begin: datetime, clock: _Clock) -> Iterator[AppEvent]:
     """Yields the notices of runs, and the requeues."""
-    attempts = [a for role in described.roles_statuses for each in role.replicas for a in each.attempts]
+    attempts = [attempt for replica in described.replicas for attempt in replica.attempts]
     before: list[AttemptStatus] = []
     for number in sorted({attempt.run for attempt in attempts}):
         if before:
@@ -220,8 +220,9 @@ def _of_replica(replica: ReplicaStatus, begin: datetime, clock: _Clock) -> Itera
             ended = clock.event("ended", attempt.ended_at, begin, source, *_end_of(attempt))
             begin = max(begin, ended.time)
             yield ended, attempt.run
-        again = later is not None and later.run == attempt.run  # another run begins after a requeue
-        if again and later is not None and attempt.state is not AppState.CANCELLED:
+        if later is None or later.run != attempt.run:  # another run begins after a requeue
+            continue
+        if attempt.state is not AppState.CANCELLED:
             most = max(replica.max_attempts, later.number)
             message = f"attempt {later.number} of {most}"
             details = {"scope": "replica", "number": attempt.number, "allowed": most - 1}

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from torchx.schedulers import SchedulerFactory
     from torchx.scheduling.streams import Streams
     from torchx.specs.app import AppDef
-    from torchx.specs.run_options import CfgVal, RunOptions, runopts
+    from torchx.specs.run_options import OptionValues, RunOptions, runopts
 
 
 LONGEST_NAME = 200
@@ -193,11 +193,7 @@ class Engines:
         if isinstance(engine, Selects):
             found: Iterable[ListAppResponse] = engine.select(query)
         else:
-            found = (
-                each
-                for each in engine.list(resolved)
-                if query.takes(each.app_id, each.name, each.state.name, each.submitted_at, each.tags)
-            )
+            found = (each for each in engine.list(resolved) if each.matches(query))
         sweeps = frozenset(sweep_paths.known())
         for app in found:
             if sweep_paths.sweep_of_run(app.run or app.app_id)[0] in sweeps and app.app_id != query.called:
@@ -262,19 +258,19 @@ class Engines:
             return scheduler.provenance_folder(app_id)
         return paths.Home(paths.user_home()).provenance / _place(scheduler, app_id)
 
-    def cfg_from_str(self, scheduler: str, *cfg_literal: str) -> dict[str, CfgVal]:
+    def cfg_from_str(self, scheduler: str, *cfg_literal: str) -> OptionValues:
         """Parses run options such as ``a=1,b=x;y``; the last value of a repeated option counts.
 
         Raises:
             InvalidRunConfigException: an option is unknown or of the wrong type.
         """
         opts = self.scheduler_run_opts(scheduler)
-        cfg: dict[str, CfgVal] = {}
+        cfg: OptionValues = {}
         for text in cfg_literal:
             cfg.update(opts.cfg_from_str(text, strict=True))
         return cfg
 
-    def cfg_from_json_repr(self, scheduler: str, json_repr: str) -> dict[str, CfgVal]:
+    def cfg_from_json_repr(self, scheduler: str, json_repr: str) -> OptionValues:
         """Parses run options from a JSON object.
 
         Raises:

@@ -15,7 +15,7 @@ from torchx.jobs.paths import LogPaths
 from torchx.lazy import lazy_imports
 from torchx.machine.programs import defect_of_script
 from torchx.scheduling.logs import LogChunk, LogQuery
-from torchx.specs.status import NONE, AppStatus, AttemptStatus, EndCause, FirstFailure
+from torchx.specs.status import NONE, AppStatus, AttemptStatus, EndCause, FirstFailure, Member
 
 with lazy_imports:
     from torchx.specs import status_text
@@ -100,7 +100,7 @@ def unready_services(status: AppStatus, first: FirstFailure) -> list[str]:
         status: the status of the application.
         first: the replica that failed first.
     """
-    attempts = {(role.role, each.id): each.attempts for role in status.roles for each in role.replicas}
+    attempts = {(each.role, each.id): each.attempts for each in status.replicas}
     services = {role.role for role in status.roles if role.ready is not None}
     ended = {a.number: a.ended_at for a in attempts.pop((first.role, first.replica), [])}.get(first.attempt)
     return [
@@ -172,11 +172,10 @@ class _Finder:
         self._first = first
         self._count = count
         self._attempts = {(first.role, first.replica): first.attempt}
-        self._known: dict[tuple[str, int], set[int]] = {}
-        for role in status.roles:
-            for replica in role.replicas:
-                self._attempts.setdefault((role.role, replica.id), replica.attempt)
-                self._known[role.role, replica.id] = {attempt.number for attempt in replica.attempts}
+        self._known: dict[Member, set[int]] = {}
+        for replica in status.replicas:
+            self._attempts.setdefault((replica.role, replica.id), replica.attempt)
+            self._known[replica.role, replica.id] = {attempt.number for attempt in replica.attempts}
 
     def find(self) -> Evidence:
         role, number = self._first.role, self._first.replica
@@ -239,10 +238,9 @@ class _Finder:
         first = self._first
         started = [
             attempt.started_at.timestamp()
-            for role in self._status.roles
-            for replica in role.replicas
+            for replica in self._status.replicas
             for attempt in replica.attempts
-            if (role.role, replica.id, attempt.number) == (first.role, first.replica, first.attempt)
+            if (replica.role, replica.id, attempt.number) == (first.role, first.replica, first.attempt)
             and attempt.started_at is not None
         ]
         folder = LogPaths(Path(self._status.log_dir)).torchelastic(first.role)

@@ -15,6 +15,7 @@ from torchx.machine import threads
 from torchx.scheduling.base import AnyScheduler, Scheduler
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx.specs.app import Role
+from torchx.specs.status import Member
 
 RECONCILE_EVERY = 2.0
 """Seconds after which an application that is followed is brought to its due state once more."""
@@ -34,7 +35,7 @@ def check_regex(regex: str) -> None:
         raise UsageError(f"`{regex}` is not a regular expression: {error}") from error
 
 
-def wanted_replicas(roles: Iterable[Role], query: LogQuery) -> list[tuple[str, int]]:
+def wanted_replicas(roles: Iterable[Role], query: LogQuery) -> list[Member]:
     """Returns the replicas of a query, in the order of the roles.
 
     >>> roles = [Role("a", "img", num_replicas=2), Role("b", "img")]
@@ -96,7 +97,7 @@ def _one(scheduler: AnyScheduler, app_id: str, role: str, k: int, query: LogQuer
 
 
 def _together(
-    scheduler: AnyScheduler, app_id: str, replicas: list[tuple[str, int]], query: LogQuery
+    scheduler: AnyScheduler, app_id: str, replicas: list[Member], query: LogQuery
 ) -> Iterator[LogChunk]:
     """Reads all replicas concurrently, one thread each, until all have ended."""
     found: queue.Queue[LogChunk | BaseException | None] = queue.Queue(_CROWD)

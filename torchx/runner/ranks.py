@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchx import excerpts, torchrun
 from torchx.scheduling.logs import LogChunk, LogQuery
-from torchx.specs.status import AppStatus
+from torchx.specs.status import AppStatus, Member
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -39,13 +39,13 @@ class RankStatus:
 def ranks_of(runner: Runner, handle: str, status: AppStatus) -> list[RankStatus]:
     """Returns the ranks that the logs of the current attempts name, in order."""
     roles = [role.role for role in status.roles]
-    attempts = {(role.role, each.id): each.attempt for role in status.roles for each in role.replicas}
+    attempts = {(each.role, each.id): each.attempt for each in status.replicas}
     regex = f"{torchrun.rank_prefix(roles)}|{torchrun.REPORT_LINE}"
     query = LogQuery(regex=regex, tail=LINES)
-    lines: dict[tuple[str, int], list[str]] = {}
+    lines: dict[Member, list[str]] = {}
     for (role, replica), chunks in _by_replica(runner.log_chunks(handle, query), attempts).items():
         lines[role, replica] = excerpts.last_lines(chunks, LINES)
-    found: dict[tuple[str, int], RankStatus] = {}
+    found: dict[Member, RankStatus] = {}
     for (role, replica), texts in lines.items():
         for line in texts:
             rank = torchrun.rank_of(line, roles)
@@ -60,10 +60,8 @@ def ranks_of(runner: Runner, handle: str, status: AppStatus) -> list[RankStatus]
     return [found[key] for key in sorted(found)]
 
 
-def _by_replica(
-    chunks: Iterable[LogChunk], attempts: dict[tuple[str, int], int]
-) -> dict[tuple[str, int], list[LogChunk]]:
-    found: dict[tuple[str, int], list[LogChunk]] = {}
+def _by_replica(chunks: Iterable[LogChunk], attempts: dict[Member, int]) -> dict[Member, list[LogChunk]]:
+    found: dict[Member, list[LogChunk]] = {}
     for chunk in chunks:
         source = chunk.role, chunk.replica
         if chunk.attempt == attempts.get(source, chunk.attempt):

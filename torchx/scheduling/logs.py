@@ -10,6 +10,7 @@ from enum import Enum
 
 from torchx.errors import UsageError
 from torchx.scheduling.patterns import SearchTooLongError, in_time
+from torchx.specs.status import Member
 
 LONGEST_LINE = 1 << 20
 """Bytes of a line from which on it is treated in parts."""
@@ -172,7 +173,7 @@ def whole_lines(chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
     Lines of more than :data:`LONGEST_LINE` remain in parts.
     """
     held: dict[tuple[str, int, Stream], tuple[LogChunk, bytearray]] = {}
-    attempts: dict[tuple[str, int], int] = {}
+    attempts: dict[Member, int] = {}
     for chunk in chunks:
         replica = chunk.role, chunk.replica
         if attempts.get(replica) != chunk.attempt:

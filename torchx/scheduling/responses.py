@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torchx.lazy import lazy_imports
 from torchx.printable import printable
-from torchx.specs.status import NONE, AppState, EndCause, FirstFailure, RoleStatus, proven
+from torchx.specs.status import NONE, AppState, EndCause, FirstFailure, ReplicaStatus, RoleStatus, proven
 
 with lazy_imports:
     import html
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.query import AppQuery
     from torchx.scheduling.stalls import StallReport
     from torchx.specs.app import Role
-    from torchx.specs.run_options import CfgVal
+    from torchx.specs.run_options import OptionValues
 
 NOT_SET = "<NOT_SET>"
 """The default of an id or a handle."""
@@ -71,7 +71,7 @@ class DescribeAppResponse:
     first_failure: FirstFailure | None = None
     log_dir: str | None = None
     workspaces: dict[str, str] = field(default_factory=dict)
-    cfg: dict[str, CfgVal] = field(default_factory=dict)
+    cfg: OptionValues = field(default_factory=dict)
     needs_reconcile: bool = False
     run: int = 1
     stalls: Sequence[StallReport] = ()
@@ -81,6 +81,11 @@ class DescribeAppResponse:
 
     def __post_init__(self) -> None:
         self.state, self.msg = proven(self.state, self.msg, self.roles_statuses)
+
+    @property
+    def replicas(self) -> list[ReplicaStatus]:
+        """All replicas, in the order of the roles."""
+        return [replica for role in self.roles_statuses for replica in role.replicas]
 
 
 @dataclass

@@ -12,6 +12,7 @@ from torchx.errors import StateError
 from torchx.scheduling.stack_program import aborter, answer, command, program
 from torchx.scheduling.stacks import AppStacks, combine
 from torchx.scheduling.streams import Streams
+from torchx.specs.status import Member
 
 AT_A_TIME = 32
 """Replicas in which the program runs concurrently."""
@@ -20,9 +21,7 @@ Run = Callable[[str, int, Sequence[str], Streams], int]
 """Runs a command in a replica, given by role and number, and returns its exit code."""
 
 
-def take_in_replicas(
-    run: Run, replicas: Iterable[tuple[str, int]], roles: Sequence[str], argument: str
-) -> AppStacks:
+def take_in_replicas(run: Run, replicas: Iterable[Member], roles: Sequence[str], argument: str) -> AppStacks:
     """Returns the stacks of the processes of replicas; a replica without them has a note.
 
     Args:
@@ -32,7 +31,7 @@ def take_in_replicas(
         argument: the argument of the program.
     """
 
-    def take(replica: tuple[str, int]) -> AppStacks:
+    def take(replica: Member) -> AppStacks:
         try:
             out, err, code = _run(run, *replica, program(), argument)
             return answer(out, err, code, *replica)
@@ -44,10 +43,10 @@ def take_in_replicas(
     return combine(parts, roles)
 
 
-def abort_in_replicas(run: Run, replicas: Iterable[tuple[str, int]]) -> None:
+def abort_in_replicas(run: Run, replicas: Iterable[Member]) -> None:
     """Aborts the Python processes of replicas that are to be ended, so that they print their stacks."""
 
-    def abort(replica: tuple[str, int]) -> None:
+    def abort(replica: Member) -> None:
         with suppress(StateError):  # no stacks: it is ended anyway
             _run(run, *replica, aborter(), '{"job": ""}')
 

@@ -228,6 +228,10 @@ class ReplicaStatus:
         return self._current.pid
 
 
+Member = tuple[str, int]
+"""A member of a role: the role, and the id of a replica or a rank within it."""
+
+
 @dataclass
 class RoleStatus:
     """The replicas of one role.
@@ -324,6 +328,11 @@ class AppStatus:
     run: int = 1
     report_dir: str | None = None
     cause: EndCause | None = None
+
+    @property
+    def replicas(self) -> list[ReplicaStatus]:
+        """All replicas, in the order of the roles."""
+        return [replica for role in self.roles for replica in role.replicas]
 
     def is_terminal(self) -> bool:
         """Returns True if the application has ended."""

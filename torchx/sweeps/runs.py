@@ -24,7 +24,7 @@ from torchx.scheduling.base import (
 from torchx.scheduling.pace import pause_after, sharing
 from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import OptionValues
 from torchx.specs.status import AppState, code_of, is_terminal
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Ended(NamedTuple):
     usage: Usage = UNMEASURED
 
 
-def start(engine: AnyScheduler, app: AppDef, cfg: dict[str, CfgVal], app_id: str) -> str:
+def start(engine: AnyScheduler, app: AppDef, cfg: OptionValues, app_id: str) -> str:
     """Submits a run under an id, and returns the id of its application, which differs on some engines.
 
     Raises:
@@ -111,7 +111,7 @@ def find(engine: AnyScheduler, app_id: str, name: str, since: float) -> str:
     query = AppQuery(called=name, since=datetime.fromtimestamp(since).astimezone() - SKEW)
     listed = engine.select(query) if isinstance(engine, Selects) else engine.list()
     for app in listed:
-        if app.is_own and query.takes(app.app_id, app.name, app.state.name, app.submitted_at):
+        if app.is_own and app.matches(query):
             described = engine.describe(app.app_id)
             if described is not None and described.metadata.get(settings.RUN) == app_id:
                 return app.app_id
@@ -122,8 +122,7 @@ def has_started(described: DescribeAppResponse) -> bool:
     """Returns True if a replica of a run was started, or it has not ended."""
     if not is_terminal(described.state):
         return True
-    replicas = [replica for role in described.roles_statuses for replica in role.replicas]
-    return described.started_at is not None or any(replica.attempts for replica in replicas)
+    return described.started_at is not None or any(replica.attempts for replica in described.replicas)
 
 
 def wait(engine: AnyScheduler, app_id: str) -> Ended:

@@ -15,7 +15,7 @@ from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.streams import Streams
 from torchx.specs.app_metadata import after, service
 from torchx.specs.macro import macros
-from torchx.specs.status import AppState
+from torchx.specs.status import AppState, Member
 from torchx.testing.harness import NAMED, Ability
 from torchx.testing.waiting import WaitingConformance
 
@@ -71,7 +71,7 @@ class AbilityConformance(WaitingConformance):
 
         def read(query: LogQuery) -> list[tuple[str, int, bytes]]:
             assert isinstance(scheduler, LogChunks)
-            joined: dict[tuple[str, int], bytes] = {}
+            joined: dict[Member, bytes] = {}
             for chunk in scheduler.log_chunks(status.app_id, query):
                 key = chunk.role, chunk.replica
                 joined[key] = joined.get(key, b"") + chunk.data

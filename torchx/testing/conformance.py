@@ -28,7 +28,7 @@ from torchx.specs.app_metadata import note_of, set_tags
 from torchx.specs.macro import macros
 from torchx.specs.mounts import BindMount
 from torchx.specs.resources import Resource
-from torchx.specs.run_options import CfgVal
+from torchx.specs.run_options import OptionValues
 from torchx.specs.status import AppState, is_terminal
 from torchx.testing.changes import recorded_changes
 from torchx.testing.fields import FieldConformance
@@ -48,7 +48,7 @@ def cancel(factory: Callable[[], AnyScheduler], app_id: str) -> None:
     factory().cancel(app_id)
 
 
-def submit(factory: Callable[[], AnyScheduler], app: AppDef, cfg: dict[str, CfgVal]) -> str:
+def submit(factory: Callable[[], AnyScheduler], app: AppDef, cfg: OptionValues) -> str:
     """Submits an application; called in another process, which then ends."""
     return factory().submit(app, cfg)
 
@@ -72,14 +72,14 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         status = self.until_ended(scheduler, app_id)
         assert (status.app_id, status.state) == (app_id, AppState.SUCCEEDED)
         assert status.first_failure is None
-        (replica,) = status.roles_statuses[0].replicas
+        (replica,) = status.replicas
         assert (replica.role, replica.id, replica.state) == ("worker", 0, AppState.SUCCEEDED)
 
     def test_it_is_visible_while_it_runs(self, scheduler: AnyScheduler) -> None:
         app_id = self.submit(scheduler, "sleep 600")
         status = self.until_state(scheduler, app_id, AppState.RUNNING)
         assert not is_terminal(status.state)
-        (replica,) = status.roles_statuses[0].replicas
+        (replica,) = status.replicas
         assert replica.state is AppState.RUNNING
 
     def test_it_is_listed_once_until_its_deletion(self, scheduler: AnyScheduler) -> None:

@@ -253,7 +253,7 @@ class Harness:
             return
         status = scheduler.describe(app_id)
         assert status is not None, f"`usage` measures {app_id}, which `describe` does not know"
-        known = {(r.role, r.id): r.state for role in status.roles_statuses for r in role.replicas}
+        known = {(replica.role, replica.id): replica.state for replica in status.replicas}
         for replica in usage.replicas:
             assert (replica.role, replica.replica) in known, f"`usage` measures {replica.name}: no replica"
             ended = is_terminal(known[replica.role, replica.replica])

@@ -13,7 +13,7 @@ from torchx.scheduling.base import AnyScheduler, DescribeAppResponse
 from torchx.scheduling.logs import LogQuery
 from torchx.specs.app import RetryPolicy
 from torchx.specs.handles import make_app_handle
-from torchx.specs.status import AppState, ReplicaStatus
+from torchx.specs.status import AppState, Member, ReplicaStatus
 from torchx.testing.harness import Ability, Harness, Meaning
 
 AGAIN = {
@@ -24,9 +24,9 @@ AGAIN = {
 """The replicas that each policy restarts after ``bad/0`` has failed."""
 
 
-def replicas_of(description: DescribeAppResponse) -> dict[tuple[str, int], ReplicaStatus]:
+def replicas_of(description: DescribeAppResponse) -> dict[Member, ReplicaStatus]:
     """Returns all replicas by role and id."""
-    return {(r.role, r.id): r for role in description.roles_statuses for r in role.replicas}
+    return {(replica.role, replica.id): replica for replica in description.replicas}
 
 
 class RetryConformance(Harness):
@@ -74,7 +74,7 @@ class RetryConformance(Harness):
             role = self.role(script, env={"MOMENT": moment}, max_retries=3)
             status = self.succeeded(scheduler, self.app(role))
             assert status.first_failure is None, "a failure before a successful retry does not count"
-            (replica,) = status.roles_statuses[0].replicas
+            (replica,) = status.replicas
             if replica.attempts and replica.attempts[-1].number > 1:
                 break
             assert spare < self.patience, "no retry is reported: `attempts` of the replica has no second one"
@@ -94,7 +94,7 @@ class RetryConformance(Harness):
         status = self.run(scheduler, self.app(self.role(script, max_retries=2)))
         assert self.failure_of(status).attempt == 3, "three attempts: the first, and two retries"
         assert status.num_restarts in (2, -1), "restarts of the application; -1 if unknown"
-        (replica,) = status.roles_statuses[0].replicas
+        (replica,) = status.replicas
         assert replica.max_attempts == 3
         if Ability.EARLIER_LOGS not in self.lacks:
             assert self.log(scheduler, status.app_id) == self._tries(3)

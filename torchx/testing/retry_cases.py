@@ -149,6 +149,5 @@ def described(status: DescribeAppResponse) -> Object:
     first = status.first_failure
     failed = None if first is None else (first.role, first.replica, first.attempt, first.exit_code)
     assert (failed is None) == (status.state is AppState.SUCCEEDED), f"{status.state}: {status.msg}"
-    replicas = [replica for role in status.roles_statuses for replica in role.replicas]
-    attempts = {f"{r.role}/{r.id}": r.attempts[-1].number for r in replicas if r.attempts}
+    attempts = {f"{r.role}/{r.id}": r.attempts[-1].number for r in status.replicas if r.attempts}
     return {"failed": failed, "attempts": attempts}

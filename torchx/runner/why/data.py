@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torchx.lazy import lazy_imports
 from torchx.printable import shortened
-from torchx.runner.why.explain import LONGEST_LINE, replicas_of
+from torchx.runner.why.explain import LONGEST_LINE
 from torchx.scheduling import causes
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status_text import iso
@@ -71,7 +71,7 @@ def _advice(made: Explanation) -> str:
 
 def _counts(status: AppStatus) -> dict[str, int]:
     """Returns the number of replicas in each state."""
-    states = [replica.state.name for replica in replicas_of(status)]
+    states = [replica.state.name for replica in status.replicas]
     return {state: states.count(state) for state in sorted(set(states))}
 
 
@@ -80,7 +80,7 @@ def _failure(made: Explanation) -> Object | None:
     if first is None:
         return None
     rank = made.evidence.rank if made.evidence is not None else None
-    replica = next((r for r in replicas_of(status) if (r.role, r.id) == (first.role, first.replica)), None)
+    replica = next((r for r in status.replicas if (r.role, r.id) == (first.role, first.replica)), None)
     return {
         "role": first.role,
         "replica": first.replica,

@@ -18,7 +18,7 @@ from torchx.runner.status import status_of
 from torchx.scheduling import causes, logs
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import parse_app_handle
-from torchx.specs.status import AppState, AppStatus, FirstFailure, ReplicaStatus
+from torchx.specs.status import AppState, AppStatus, FirstFailure
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -151,7 +151,7 @@ def _last_chunks(runner: Runner, handle: str, status: AppStatus) -> list[LogChun
     first = status.first_failure
     if status.state in (AppState.SUBMITTED, AppState.PENDING):
         return []
-    alike = [r for r in replicas_of(status) if first is None or r.state is AppState.FAILED]
+    alike = [r for r in status.replicas if first is None or r.state is AppState.FAILED]
     others: dict[str, set[int]] = {}
     for replica in alike[:MOST_REPLICAS]:
         if first is None or (replica.role, replica.id) != (first.role, first.replica):
@@ -164,11 +164,6 @@ def _last_chunks(runner: Runner, handle: str, status: AppStatus) -> list[LogChun
         return list(runner.log_chunks(handle, query))
     except _UNEXPECTED:
         return []  # the status is known without the log
-
-
-def replicas_of(status: AppStatus) -> list[ReplicaStatus]:
-    """Returns all replicas of an application."""
-    return [replica for role in status.roles for replica in role.replicas]
 
 
 def _last_output(printed: Iterable[LogChunk]) -> datetime | None:
