@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torchx.schedulers.local.request import PopenRequest
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.app import AppDef, AppDryRunInfo
-    from torchx.specs.run_options import OptionValues
+    from torchx.specs.run_options import OptionValues, RunOptions
 
 _PATIENCE = 60.0
 """Maximum seconds until the replicas of a job have logs."""
@@ -92,11 +92,11 @@ class LocalScheduler(Engine):
         """Makes the built-in schedulers instances of this class."""
         return issubclass(other, Engine) if cls is LocalScheduler else NotImplemented
 
-    def _to_popen_request(self, app: AppDef, cfg: Mapping[str, Any]) -> PopenRequest:
+    def _to_popen_request(self, app: AppDef, cfg: RunOptions) -> PopenRequest:
         """Returns the processes of an application; ignores options that this scheduler does not have."""
         return Engine._submit_dryrun(self, app, self._resolved(cfg)).request
 
-    def _resolved(self, cfg: Mapping[str, Any]) -> OptionValues:
+    def _resolved(self, cfg: RunOptions) -> OptionValues:
         opts = self.run_opts()
         return opts.resolve({key: value for key, value in cfg.items() if opts.get(key) is not None})
 

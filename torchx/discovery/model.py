@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx.discovery.source.places import shown
+from torchx.json_limits import Object
 
 if TYPE_CHECKING:
     from torchx.discovery.find.importing import SearchPath
@@ -214,7 +215,7 @@ class Arguments:
         wants_help: whether ``--help`` was given; all other fields are unset then.
     """
 
-    values: dict[str, Any] = field(default_factory=dict)
+    values: Object = field(default_factory=dict)
     varargs: list[Any] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     wants_help: bool = False

@@ -27,8 +27,9 @@ with lazy_imports:
     from torchx.workspace import options as workspace_options
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Data
     from torchx.schedulers import SchedulerFactory
-    from torchx.specs.app import AppDef, AppDryRunInfo
+    from torchx.specs.app import AnyDryRunInfo, AppDef
     from torchx.specs.run_options import RunOptions
     from torchx.specs.workspace import Workspace
 
@@ -91,7 +92,7 @@ class Runner(Applications):
     def run_component(
         self,
         component: str,
-        component_args: Words | Mapping[str, Any],
+        component_args: Words | Data,
         scheduler: str,
         cfg: RunOptions | None = None,
         workspace: str | Workspace | None = None,
@@ -118,12 +119,12 @@ class Runner(Applications):
     def dryrun_component(
         self,
         component: str,
-        component_args: Words | Mapping[str, Any],
+        component_args: Words | Data,
         scheduler: str,
         cfg: RunOptions | None = None,
         workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
-    ) -> AppDryRunInfo[Any]:
+    ) -> AnyDryRunInfo:
         """Makes the request that :meth:`run_component` would send; same arguments and errors."""
         app = components.build(component, component_args, self._component_defaults.get(component))
         return self.dryrun(app, scheduler, cfg, workspace, parent_run_id)
@@ -152,7 +153,7 @@ class Runner(Applications):
         *,
         dryrun: bool,
         once: str = "",
-    ) -> str | AppDryRunInfo[Any]: ...
+    ) -> str | AnyDryRunInfo: ...
 
     def run(
         self,
@@ -164,7 +165,7 @@ class Runner(Applications):
         dryrun: bool = False,
         *,
         once: str = "",
-    ) -> str | AppDryRunInfo[Any]:
+    ) -> str | AnyDryRunInfo:
         """Submits an application.
 
         Args:
@@ -190,7 +191,7 @@ class Runner(Applications):
         info = self.dryrun(app, scheduler, cfg, workspace, parent_run_id)
         return info if dryrun else self._schedule_recorded(info)
 
-    def _schedule_recorded(self, info: AppDryRunInfo[Any]) -> str:
+    def _schedule_recorded(self, info: AnyDryRunInfo) -> str:
         """Submits a request, and begins the record of its source."""
         if not submission.is_enabled():
             return self.schedule(info)
@@ -208,7 +209,7 @@ class Runner(Applications):
         cfg: RunOptions | None = None,
         workspace: str | Workspace | None = None,
         parent_run_id: str | None = None,
-    ) -> AppDryRunInfo[Any]:
+    ) -> AnyDryRunInfo:
         """Makes the request that :meth:`run` would send; contacts no engine. Same arguments and errors.
 
         The request keeps the files of a workspace of up to 256 MB in memory: its folder may be removed before
@@ -230,9 +231,9 @@ class Runner(Applications):
     def sweep(
         self,
         component: str,
-        parameters: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]],
+        parameters: Mapping[str, Iterable[Any]] | Iterable[Data],
         scheduler: str,
-        component_args: Words | Mapping[str, Any] = (),  # type: ignore[assignment]
+        component_args: Words | Data = (),  # type: ignore[assignment]
         cfg: RunOptions | None = None,
         workspace: str | Workspace | None = None,
         at_once: int | None = None,
@@ -256,7 +257,7 @@ class Runner(Applications):
             self, component, parameters, scheduler, component_args, cfg or {}, workspace, at_once
         )
 
-    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> str:
+    def schedule(self, dryrun_info: AnyDryRunInfo) -> str:
         """Submits a request of :meth:`dryrun`, possibly modified, and returns the handle.
 
         Raises:
@@ -272,7 +273,7 @@ class Runner(Applications):
             return runner_once.submit(self, dryrun_info, lambda: self._schedule(scheduler, dryrun_info))
         return self._schedule(scheduler, dryrun_info)
 
-    def _schedule(self, scheduler: str, dryrun_info: AppDryRunInfo[Any]) -> str:
+    def _schedule(self, scheduler: str, dryrun_info: AnyDryRunInfo) -> str:
         engine = self.scheduler(scheduler)
         plan = None if engine.sends_notifications else dryrun_info.notify
         if plan is not None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+
+from torchx.json_limits import Data
 
 KINDS = (
     "submitted", "waiting", "started", "ready", "retry", "notice", "requeued", "stalled", "cancelled",
@@ -13,7 +13,7 @@ KINDS = (
 )  # fmt: skip
 """The kinds of events. A newer version, or the scheduler of a plugin, may report others."""
 
-OBSERVED: Mapping[str, Any] = {"time": "observed"}
+OBSERVED: Data = {"time": "observed"}
 """The details of an event whose time the engine did not record."""
 
 
@@ -58,7 +58,7 @@ class AppEvent:
     replica: int | None = None
     attempt: int | None = None
     message: str = ""
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Data = field(default_factory=dict)
     app_handle: str = ""
 
     @property

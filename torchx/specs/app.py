@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from torchx.errors import UsageError
+from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.masking import SecretValue
 from torchx.specs.mounts import Mount
@@ -266,7 +267,7 @@ def lay_over(workspace: str | Workspace, roles: Sequence[Role]) -> None:
 class Manifests(Protocol):
     """A request (a dataclass) of several documents, which the engine's own tool accepts as YAML."""
 
-    manifests: list[dict[str, Any]]
+    manifests: list[Object]
 
 
 def _discard(line: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torchx.errors import UsageError
-from torchx.json_limits import load_json
+from torchx.json_limits import Data, load_json
 from torchx.machine import files
 
 MOST_RUNS = 100_000
@@ -61,7 +61,7 @@ def expand(texts: Sequence[str], *, zipped: bool = False) -> list[Row]:
     return [{name: value for row in each for name, value in row.items()} for each in rows]
 
 
-def of_data(parameters: Mapping[str, Iterable[Any]] | Iterable[Mapping[str, Any]]) -> list[Row]:
+def of_data(parameters: Mapping[str, Iterable[Any]] | Iterable[Data]) -> list[Row]:
     """Returns the parameters of each run from Python values.
 
     Args:

@@ -94,7 +94,7 @@ class AbilityConformance(WaitingConformance):
         role = self.role(
             "echo up; exec sleep 600", name="worker", num_replicas=2, env={"COLOUR": "sea green"}
         )
-        app_id = self.submit(scheduler, self.app(role))
+        app_id = self.submit(scheduler, role)
         self.until(lambda: all(self.log(scheduler, app_id, k) for k in (0, 1)), "all have started")
 
         def run(*command: str, replica: int = 1, stdin: bytes | None = None) -> tuple[int, bytes, bytes]:

@@ -16,11 +16,11 @@ import dataclasses
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
 
 import pytest
 
 from torchx.errors import TorchxError, UsageError
+from torchx.json_limits import Object
 from torchx.scheduling.base import AnyScheduler, Glances, ListAppResponse, Selects
 from torchx.scheduling.query import AppQuery
 from torchx.specs.app import AppDef, RetryPolicy, Role
@@ -172,7 +172,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         odd = "a b\t'\" \\ * ; | é $$HOME"
         role = self.role('printf "%s\\n" "$1" "$ODD"', env={"ODD": "x=1,y;z 'q' \"w\""})
         role.args += ["sh", odd]
-        status = self.run(scheduler, self.app(role))
+        status = self.run(scheduler, role)
         lines = [line.rstrip("\n") for line in self.log(scheduler, status.app_id)]
         assert lines == [odd.replace("$$", "$"), role.env["ODD"]]
 
@@ -180,7 +180,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         script = f"echo {macros.app_id} {macros.replica_id} {NAMED} $${macros.rank0_env}"
         if Ability.ATTEMPT not in self.lacks:
             script += '; test "$TORCHX_ATTEMPT" = 1 || exit 9'
-        status = self.run(scheduler, self.app(self.role(script, num_replicas=2)))
+        status = self.run(scheduler, self.role(script, num_replicas=2))
         assert status.state is AppState.SUCCEEDED, "exit 9: TORCHX_ATTEMPT is not 1"
         for replica in (0, 1):
             (line,) = self.log(scheduler, status.app_id, replica)
@@ -202,7 +202,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         assert self.listed(scheduler, name) == []
 
     def test_describe_loses_nothing(self, scheduler: AnyScheduler) -> None:
-        changes: dict[str, Any] = {
+        changes: Object = {
             "mounts": [BindMount("/tmp", "/conformance", read_only=True)],  # noqa: S108
             "min_replicas": 1,
             "retry_policy": RetryPolicy.ROLE,
@@ -239,7 +239,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
             assert note_of(brief.metadata) == "é, = 'x'"
 
     def test_a_described_application_can_be_run_again(self, scheduler: AnyScheduler) -> None:
-        status = self.run(scheduler, self.app(self.role(f"echo again {macros.replica_id}", env={"A": "1"})))
+        status = self.run(scheduler, self.role(f"echo again {macros.replica_id}", env={"A": "1"}))
         again = self.run(scheduler, AppDef("conformance", status.roles, status.metadata))
         assert again.app_id != status.app_id
         assert again.state is AppState.SUCCEEDED
@@ -248,7 +248,7 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
     # --- cancel and delete -----------------------------------------------------------------------
 
     def test_cancel_ends_it(self, scheduler: AnyScheduler) -> None:
-        app_id = self.submit(scheduler, self.app(self.role("sleep 600", num_replicas=2)))
+        app_id = self.submit(scheduler, self.role("sleep 600", num_replicas=2))
         self.check_cancel(scheduler, app_id)
         scheduler.cancel(app_id)  # again: nothing happens
         self.check_ends(scheduler, app_id, AppState.CANCELLED)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from torchx.errors import TorchxError, UsageError
+from torchx.json_limits import Data, Object
 from torchx.scheduling.base import AnyScheduler
 from torchx.specs.app import AnyDryRunInfo, AppDef, RetryPolicy, Role
 from torchx.specs.macro import macros
@@ -21,11 +22,11 @@ from torchx.testing.harness import FORMER_VALUES, Harness
 from torchx.testing.harness import Meaning as Meaning
 
 
-def _sized(**changes: Any) -> dict[str, Any]:
+def _sized(**changes: Any) -> Object:
     return {"resource": Resource(**{"cpu": 1, "gpu": 0, "memMB": 256, **changes})}
 
 
-PROBES: Mapping[str, Mapping[str, Any]] = {
+PROBES: Mapping[str, Data] = {
     "image": {"image": "no-such-image.example/conformance"},
     "min_replicas": {"min_replicas": 1, "num_replicas": 2},
     "resource.cpu": _sized(cpu=100_000),
@@ -116,7 +117,7 @@ class FieldConformance(Harness):
         column: the head of this scheduler's column there.
     """
 
-    probes: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    probes: ClassVar[Mapping[str, Data]] = {}
     page: ClassVar[Path | None] = None
     column: ClassVar[str] = ""
 
@@ -214,13 +215,11 @@ class FieldConformance(Harness):
 
     def test_lazy_values_are_resolved(self, scheduler: AnyScheduler) -> None:
         role = self.role("echo never", overrides={"args": lambda: ["-c", "echo late"]})
-        status = self.run(scheduler, self.app(role))
+        status = self.run(scheduler, role)
         assert self.log(scheduler, status.app_id) == ["late\n"]
 
     def test_each_port_has_a_number_in_the_environment(self, scheduler: AnyScheduler) -> None:
-        status = self.run(
-            scheduler, self.app(self.role("echo port $$TORCHX_PORT_WEB.", port_map={"web": 18080}))
-        )
+        status = self.run(scheduler, self.role("echo port $$TORCHX_PORT_WEB.", port_map={"web": 18080}))
         (line,) = self.log(scheduler, status.app_id)
         assert re.fullmatch(r"port \d+\.\n", line), f"TORCHX_PORT_WEB is not set: {line!r}"
 
@@ -230,5 +229,5 @@ class FieldConformance(Harness):
         (tmp_path / "folder").mkdir()
         (tmp_path / "folder" / "héllo.txt").write_text("from the workspace\n")
         role = self.role("cat folder/h*.txt", workspace=Workspace({str(tmp_path): ""}))
-        status = self.run(scheduler, self.app(role))
+        status = self.run(scheduler, role)
         assert self.log(scheduler, status.app_id) == ["from the workspace\n"]

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 
 from torchx.errors import TorchxError
+from torchx.json_limits import Object
 from torchx.scheduling.base import (
     AnyScheduler,
     DescribeAppResponse,
@@ -28,6 +29,8 @@ from torchx.specs.run_options import CfgVal, RunOptions
 from torchx.specs.status import AppState, FirstFailure, is_terminal
 
 T = TypeVar("T")
+Submittable = AppDef | Role | str
+"""An application, a role, or the shell command of a role."""
 
 NAMED = "$TORCHX_REPLICA $TORCHX_ROLE $TORCHX_REPLICA_ID $TORCHX_NUM_REPLICAS"
 """The variables that name a replica, for a shell."""
@@ -152,7 +155,7 @@ class Harness:
 
     def role(self, command: str, name: str = "worker", **changes: Any) -> Role:
         """Returns a role that runs a shell command."""
-        settings: dict[str, Any] = {"image": self.image, "entrypoint": "sh", "args": ["-c", command]}
+        settings: Object = {"image": self.image, "entrypoint": "sh", "args": ["-c", command]}
         settings["resource"] = Resource(cpu=1, gpu=0, memMB=256)
         return Role(name=name, **{**settings, **changes})
 
@@ -168,9 +171,12 @@ class Harness:
         """Returns the ids of the applications with a name."""
         return [line.app_id for line in scheduler.list(self.cfg) if line.name == name or name in line.app_id]
 
-    def submit(self, scheduler: AnyScheduler, app: AppDef | str, **options: CfgVal) -> str:
-        """Submits an application or a shell command, with further run options; returns its id."""
-        app = self.app(self.role(app)) if isinstance(app, str) else app
+    def submit(self, scheduler: AnyScheduler, app: Submittable, **options: CfgVal) -> str:
+        """Submits an application, a role or a shell command, with further run options; returns its id."""
+        if isinstance(app, str):
+            app = self.role(app)
+        if isinstance(app, Role):
+            app = self.app(app)
         app_id = scheduler.submit(app, {**self.cfg, **options})
         self._submitted.append(app_id)
         return app_id
@@ -210,7 +216,7 @@ class Harness:
 
         return self.until(ended, f"{app_id} has ended")
 
-    def run(self, scheduler: AnyScheduler, app: AppDef | str, **options: CfgVal) -> DescribeAppResponse:
+    def run(self, scheduler: AnyScheduler, app: Submittable, **options: CfgVal) -> DescribeAppResponse:
         """Submits an application, with further run options, and waits for its end."""
         return self.until_ended(scheduler, self.submit(scheduler, app, **options))
 
@@ -225,7 +231,7 @@ class Harness:
         scheduler.cancel(app_id)
         self.check_ends(scheduler, app_id, AppState.CANCELLED)
 
-    def succeeded(self, scheduler: AnyScheduler, app: AppDef) -> DescribeAppResponse:
+    def succeeded(self, scheduler: AnyScheduler, app: Submittable) -> DescribeAppResponse:
         """Submits an application, waits for its end, and checks that it has succeeded."""
         status = self.run(scheduler, app)
         first = status.first_failure

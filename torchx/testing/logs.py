@@ -24,9 +24,7 @@ class LogConformance(Harness):
     def test_log_has_every_line_of_replica_in_order(self, scheduler: AnyScheduler) -> None:
         status = self.run(
             scheduler,
-            self.app(
-                self.role(f"for i in $(seq 500); do echo {macros.replica_id} line $i; done", num_replicas=2)
-            ),
+            self.role(f"for i in $(seq 500); do echo {macros.replica_id} line $i; done", num_replicas=2),
         )
         for replica in (0, 1):
             expected = [f"{replica} line {i}\n" for i in range(1, 501)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor, TimeoutError
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from torchx.scheduling.base import AnyScheduler, DescribeAppResponse
 from torchx.scheduling.logs import LogQuery
 from torchx.specs.app import RetryPolicy
 from torchx.specs.handles import make_app_handle
+from torchx.specs.run_options import OptionValues
 from torchx.specs.status import AppState, Member, ReplicaStatus
 from torchx.testing.harness import Ability, Harness, Meaning
 
@@ -72,7 +72,7 @@ class RetryConformance(Harness):
                 "early || exit 0; while early; do sleep 0.1; done; exit 5"
             )
             role = self.role(script, env={"MOMENT": moment}, max_retries=3)
-            status = self.succeeded(scheduler, self.app(role))
+            status = self.succeeded(scheduler, role)
             assert status.first_failure is None, "a failure before a successful retry does not count"
             (replica,) = status.replicas
             if replica.attempts and replica.attempts[-1].number > 1:
@@ -83,7 +83,7 @@ class RetryConformance(Harness):
 
     def test_a_line_without_its_end_ends_with_its_attempt(self, scheduler: AnyScheduler) -> None:
         role = self.role("echo line; printf part; exit 3", max_retries=1)
-        status = self.run(scheduler, self.app(role))
+        status = self.run(scheduler, role)
         if Ability.EARLIER_LOGS in self.lacks:
             return
         lines = [line.rstrip("\n") for line in self.log(scheduler, status.app_id)]
@@ -91,7 +91,7 @@ class RetryConformance(Harness):
 
     def test_retries_are_counted(self, scheduler: AnyScheduler) -> None:
         script = "echo try $TORCHX_ATTEMPT; exit 3"
-        status = self.run(scheduler, self.app(self.role(script, max_retries=2)))
+        status = self.run(scheduler, self.role(script, max_retries=2))
         assert self.failure_of(status).attempt == 3, "three attempts: the first, and two retries"
         assert status.num_restarts in (2, -1), "restarts of the application; -1 if unknown"
         (replica,) = status.replicas
@@ -100,18 +100,18 @@ class RetryConformance(Harness):
             assert self.log(scheduler, status.app_id) == self._tries(3)
 
     def test_a_log_is_followed_over_retries(self, scheduler: AnyScheduler) -> None:
-        app_id = self.submit(scheduler, self.app(self.role("echo try; sleep 1; exit 3", max_retries=1)))
+        app_id = self.submit(scheduler, self.role("echo try; sleep 1; exit 3", max_retries=1))
         if Ability.FOLLOW in self.lacks:
             self.refuses(Ability.FOLLOW, lambda: self.log(scheduler, app_id, should_tail=True))
             return
         assert self.log(scheduler, app_id, should_tail=True) == ["try\n"] * 2
 
     def test_a_success_is_not_retried(self, scheduler: AnyScheduler) -> None:
-        status = self.succeeded(scheduler, self.app(self.role("echo once", max_retries=5)))
+        status = self.succeeded(scheduler, self.role("echo once", max_retries=5))
         assert self.log(scheduler, status.app_id) == ["once\n"]
 
     def test_a_cancelled_application_is_not_retried(self, scheduler: AnyScheduler) -> None:
-        app_id = self.submit(scheduler, self.app(self.role("echo on; exec sleep 600", max_retries=5)))
+        app_id = self.submit(scheduler, self.role("echo on; exec sleep 600", max_retries=5))
         self.check_cancel(scheduler, app_id)
 
     # --- gangs -----------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class RetryConformance(Harness):
     def test_the_cause_decides_about_a_retry(
         self,
         scheduler: AnyScheduler,
-        options: dict[str, Any],
+        options: OptionValues,
         script: str,
         attempts: int,
         reason: str,

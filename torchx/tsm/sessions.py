@@ -5,20 +5,20 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torchx.errors import UsageError
 from torchx.specs import (
     MISSING,
     UNKNOWN,
     AppDef,
-    AppDryRunInfo,
     AppHandle,
     AppStatus,
     CfgVal,
     parse_app_handle,
     runopts,
 )
+from torchx.specs.app import AnyDryRunInfo
 from torchx.specs.run_options import RunOptions
 from torchx.tsm.application import Application
 from torchx.tsm.errors import AppNotReRunnableException, SessionMismatchException
@@ -87,23 +87,21 @@ class Session(abc.ABC):
         """
         return self.schedule(self.dryrun(app, scheduler, cfg))
 
-    def dryrun(
-        self, app: AppDef, scheduler: str = "default", cfg: RunOptions | None = None
-    ) -> AppDryRunInfo[Any]:
+    def dryrun(self, app: AppDef, scheduler: str = "default", cfg: RunOptions | None = None) -> AnyDryRunInfo:
         """Makes the request that :meth:`run` would send; same arguments and errors."""
         if isinstance(app, Application) and app.is_attached:
             _check_complete(app)
         return self._dryrun(app, scheduler, cfg or {})
 
     @abc.abstractmethod
-    def _dryrun(self, app: AppDef, scheduler: str, cfg: RunOptions) -> AppDryRunInfo[Any]:
+    def _dryrun(self, app: AppDef, scheduler: str, cfg: RunOptions) -> AnyDryRunInfo:
         """Makes the request for a complete application."""
 
     @abc.abstractmethod
-    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
+    def schedule(self, dryrun_info: AnyDryRunInfo) -> AppHandle:
         """Submits a request of :meth:`dryrun`, changed since or not, and returns the handle."""
 
-    def submit(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
+    def submit(self, dryrun_info: AnyDryRunInfo) -> AppHandle:
         """The same as :meth:`schedule`."""
         return self.schedule(dryrun_info)
 

@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx import specs
 from torchx.errors import StateError, UsageError
 from torchx.machine.files import expanded
-from torchx.specs import AppDef, AppDryRunInfo, AppHandle, AppStatus, runopts
+from torchx.specs import AppDef, AppHandle, AppStatus, runopts
+from torchx.specs.app import AnyDryRunInfo
 from torchx.specs.handles import UnknownAppException, make_app_handle, parse_app_handle
 from torchx.tsm.application import Application, Role
 from torchx.tsm.elastic import ElasticRole
@@ -68,7 +69,7 @@ class StandaloneSession(Session):
                 found[name] = self._runner.scheduler_run_opts(DIR if name in LOCAL else name)
         return found
 
-    def _dryrun(self, app: AppDef, scheduler: str, cfg: RunOptions) -> AppDryRunInfo[Any]:
+    def _dryrun(self, app: AppDef, scheduler: str, cfg: RunOptions) -> AnyDryRunInfo:
         if not isinstance(app, AppDef):
             raise UsageError(f"a session runs an Application, or any AppDef; got {app!r}")
         backend = _backend(app) if scheduler in LOCAL else scheduler
@@ -77,7 +78,7 @@ class StandaloneSession(Session):
         _check(ready, backend)
         return self._runner.dryrun(ready, backend, cfg)
 
-    def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
+    def schedule(self, dryrun_info: AnyDryRunInfo) -> AppHandle:
         """Submits a request of :meth:`dryrun`, changed since or not, and returns the handle."""
         handle = self._runner.schedule(dryrun_info)
         if dryrun_info.app is not None:
