@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -22,7 +21,7 @@ from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.machine.outage import Outage
 from torchx.notifications.store import END, STALL, Store
-from torchx.scheduling.responses import DescribeAppResponse
+from torchx.scheduling.responses import DescribeAppResponse, epoch_seconds
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import code_of, is_terminal
 from torchx.supervisor.process import report_ready, restart_later, separate
@@ -146,9 +145,9 @@ def payload_of(handle: str, ended: DescribeAppResponse, message: str = "") -> Ob
         message=message or str(ended.msg) or (first.msg if first is not None else ""),
         exit_code=code_of(ended.state, ended.cause, first),
         first_failure=where,
-        times=(_seconds(ended.submitted_at), _seconds(ended.started_at), _seconds(ended.ended_at)),
+        times=(
+            epoch_seconds(ended.submitted_at),
+            epoch_seconds(ended.started_at),
+            epoch_seconds(ended.ended_at),
+        ),
     )
-
-
-def _seconds(at: datetime | None) -> float | None:
-    return None if at is None else at.timestamp()

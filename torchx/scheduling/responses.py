@@ -166,6 +166,11 @@ def _cell(value: object) -> str:
     return f'<td style="color:{COLOURS.get(text, "")}">{text}</td>'
 
 
+def epoch_seconds(at: datetime | None) -> float | None:
+    """Returns a time in seconds since the epoch."""
+    return None if at is None else at.timestamp()
+
+
 def local_time(seconds: float | None) -> datetime | None:
     """Returns seconds since the epoch as a time in the zone of this machine."""
     return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc).astimezone()

@@ -23,6 +23,7 @@ from torchx.scheduling.base import (
 )
 from torchx.scheduling.pace import pause_after, sharing
 from torchx.scheduling.query import AppQuery
+from torchx.scheduling.responses import epoch_seconds
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import OptionValues
 from torchx.specs.status import AppState, code_of, is_terminal
@@ -184,13 +185,12 @@ def end_entry(number: int, end: Ended) -> Object:
 def ended(described: DescribeAppResponse) -> Ended:
     """Returns the end of a run from its status."""
     first = described.first_failure
-    code = code_of(described.state, described.cause, first)
     message = str(described.msg) or (first.msg if first is not None else "")
     return Ended(
         described.state.name,
-        code,
-        _seconds(described.started_at),
-        _seconds(described.ended_at),
+        code_of(described.state, described.cause, first),
+        epoch_seconds(described.started_at),
+        epoch_seconds(described.ended_at),
         mask_text(message)[:LONGEST_MESSAGE],
     )
 
@@ -199,7 +199,3 @@ def message_of(error: Exception) -> str:
     """Returns the message of an error, with secrets masked."""
     text = error.message if isinstance(error, TorchxError) else str(error)
     return mask_text(text)[:LONGEST_MESSAGE]
-
-
-def _seconds(at: datetime | None) -> float | None:
-    return None if at is None else at.timestamp()

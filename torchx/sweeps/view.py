@@ -70,8 +70,7 @@ class Sweep:
         failed = self.failed
         if failed is None or not self.progress.first_failed:
             return None
-        code = failed.code
-        return FirstFailure(str(failed.number), 0, 1, code, None, failed.message)
+        return FirstFailure(str(failed.number), 0, 1, failed.code, None, failed.message)
 
     def numbered(self, number: int) -> Run | None:
         """Returns a run by its number; None without such a run, or for an application of one run.
