@@ -5,14 +5,34 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypedDict, get_type_hints
 
 from torchx_cli.schemas.errors import ErrorData
+from torchx_cli.schemas.keys import (
+    AppName,
+    AppState,
+    AttemptNumber,
+    Cores,
+    EndedAt,
+    ExitCode,
+    GpuMemory,
+    GpuShare,
+    LogFolder,
+    Memory,
+    Metadata,
+    ProcessId,
+    Reason,
+    ReplicaId,
+    ResultCode,
+    RoleName,
+    RunOptions,
+    Signal,
+    StartedAt,
+    State,
+    SubmittedAt,
+    Tags,
+    Time,
+    WebPage,
+    Workspaces,
+)
 from torchx_cli.schemas.measurements import SampledUsage, Usage
-
-State = Literal["SUBMITTED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "UNKNOWN"]
-Time = str
-"""ISO 8601 with zone."""
-
-EXIT_CODE = "the exit code, null if unknown or ended by a signal"
-SIGNAL = "the name of the signal that ended it, such as SIGKILL"
 
 
 class Identity(TypedDict):
@@ -26,64 +46,64 @@ class Identity(TypedDict):
 class Named(Identity):
     """The application with its name."""
 
-    name: Annotated[str, "the name of the application"]
+    name: AppName
     session: Annotated[str, "the session part of the handle"]
 
 
 class Times(TypedDict):
     """Times of an application or a replica."""
 
-    started_at: Annotated[Time | None, "the time of the start"]
-    ended_at: Annotated[Time | None, "the time of the end"]
+    started_at: StartedAt
+    ended_at: EndedAt
     duration: Annotated[float | None, "the run time, in seconds"]
 
 
 class AppTimes(Times):
     """Times of an application."""
 
-    submitted_at: Annotated[Time | None, "the time of the submission"]
+    submitted_at: SubmittedAt
 
 
 class Labels(TypedDict):
     """Tags and note of an application."""
 
-    tags: Annotated[dict[str, str], "the tags; the value of a tag that is only a name is empty"]
+    tags: Tags
     note: Annotated[str, "the note; empty without one"]
 
 
 class Attempt(Times):
     """An attempt of a replica."""
 
-    number: Annotated[int, "the number of the attempt, from 1"]
+    number: AttemptNumber
     state: Annotated[State, "the state of the attempt"]
-    exit_code: Annotated[int | None, EXIT_CODE]
-    signal: Annotated[str | None, SIGNAL]
-    result: Annotated[int | None, "the exit code, or 128 + N for signal N"]
-    pid: Annotated[int | None, "the process id on its machine"]
-    msg: Annotated[str, "the reason of the state"]
+    exit_code: ExitCode
+    signal: Signal
+    result: ResultCode
+    pid: ProcessId
+    msg: Reason
 
 
 class Replica(Times):
     """A replica."""
 
-    id: Annotated[int, "the number within the role, from 0"]
+    id: ReplicaId
     state: Annotated[State, "the state of the replica"]
-    role: Annotated[str, "the name of the role"]
+    role: RoleName
     hostname: Annotated[str, "the host on which it runs"]
     structured_error_msg: Annotated[str, "the error file of the replica, or `<NONE>`"]
     hostaddr: Annotated[str | None, "the address of the host"]
     attempt: Annotated[int, "the number of the current or last attempt, from 1"]
     max_attempts: Annotated[int, "the largest number of attempts"]
-    exit_code: Annotated[int | None, EXIT_CODE]
-    signal: Annotated[str | None, SIGNAL]
-    pid: Annotated[int | None, "the process id on its machine"]
+    exit_code: ExitCode
+    signal: Signal
+    pid: ProcessId
     attempts: Annotated[list[Attempt], "all known attempts"]
 
 
 class RoleState(TypedDict):
     """A role with its replicas."""
 
-    role: Annotated[str, "the name of the role"]
+    role: RoleName
     ready: Annotated[int | None, "the number of ready replicas of a service; null for an ordinary role"]
     replicas: Annotated[list[Replica], "the replicas of the role"]
 
@@ -91,14 +111,18 @@ class RoleState(TypedDict):
 class FirstFailure(TypedDict):
     """The replica that failed first."""
 
-    role: Annotated[str, "the name of the role"]
-    replica: Annotated[int, "the number within the role, from 0"]
-    attempt: Annotated[int, "the number of the attempt, from 1"]
-    exit_code: Annotated[int | None, EXIT_CODE]
-    signal: Annotated[str | None, SIGNAL]
+    role: RoleName
+    replica: ReplicaId
+    attempt: AttemptNumber
+    exit_code: ExitCode
+    signal: Signal
     msg: Annotated[str, "the reason, if it is more than the exit code"]
     cause: Annotated[str | None, "the cause, if the engine or the supervisor knows it, as in `why`"]
-    result: Annotated[int | None, "the exit code, or 128 + N for signal N"]
+    result: ResultCode
+
+
+First = Annotated[FirstFailure | None, "the replica that failed first"]
+OwnUsage = Annotated[Usage | None, "the measurements; null if there are none"]
 
 
 class Notification(TypedDict):
@@ -111,7 +135,7 @@ class Notification(TypedDict):
     ]
     at: Annotated[Time | None, "the time of the last try"]
     tries: Annotated[int, "the number of tries"]
-    message: Annotated[str, "the reason of the state"]
+    message: Reason
 
 
 class Rank(TypedDict):
@@ -136,17 +160,17 @@ class StatusOptional(TypedDict, total=False):
 class Status(Named, AppTimes, Labels, StatusOptional):
     """The output of `torchx status`."""
 
-    state: Annotated[State, "the state of the application"]
+    state: AppState
     num_restarts: Annotated[int, "the number of restarts of the whole application; -1 if unknown"]
     run: Annotated[int, "the number of its run, from 1; each requeue begins the next one"]
     roles: Annotated[list[RoleState], "the roles, or those of --roles"]
-    msg: Annotated[str, "the reason of the state"]
+    msg: Reason
     structured_error_msg: Annotated[str, "the error file of the replica that failed first, or `<NONE>`"]
-    url: Annotated[str | None, "a web page about it"]
-    first_failure: Annotated[FirstFailure | None, "the replica that failed first"]
-    log_dir: Annotated[str | None, "the folder of its logs"]
-    workspaces: Annotated[dict[str, str], "the working directory of each role with a workspace, by role name"]
-    usage: Annotated[Usage | None, "the measurements; null if there are none"]
+    url: WebPage
+    first_failure: First
+    log_dir: LogFolder
+    workspaces: Workspaces
+    usage: OwnUsage
     notifications: Annotated[list[Notification], "its notifications"]
 
 
@@ -159,10 +183,10 @@ class ListedOptional(TypedDict, total=False):
 class Listed(Named, AppTimes, ListedOptional):
     """An application in the output of `torchx list`."""
 
-    tags: Annotated[dict[str, str], "the tags; the value of a tag that is only a name is empty"]
-    state: Annotated[State, "the state of the application"]
+    tags: Tags
+    state: AppState
     exit_code: Annotated[int | None, "0, or the code of the replica that failed first (128 + N for a signal)"]
-    msg: Annotated[str, "the reason of the state"]
+    msg: Reason
 
 
 ListedColumns = TypedDict(  # type: ignore[misc]  # not spelled out again
@@ -184,7 +208,7 @@ class ResourceData(TypedDict):
 class RoleData(TypedDict):
     """A role of an application, with the fields of `Role`."""
 
-    name: Annotated[str, "the name of the role"]
+    name: RoleName
     image: Annotated[str, "the image"]
     min_replicas: Annotated[int | None, "the smallest number of replicas"]
     entrypoint: Annotated[str, "the program"]
@@ -195,7 +219,7 @@ class RoleData(TypedDict):
     retry_policy: Annotated[str, "the part that is started again: REPLICA, ROLE or APPLICATION"]
     resource: Annotated[ResourceData, "the resources of a replica"]
     port_map: Annotated[dict[str, int], "ports by name"]
-    metadata: Annotated[dict[str, Any], "data for the scheduler"]
+    metadata: Metadata
     mounts: Annotated[list[dict[str, Any]], "the mounts, each with its type and the fields of its class"]
     workspace: Annotated[dict[str, str] | None, "the projects of the workspace, with their targets"]
 
@@ -203,22 +227,22 @@ class RoleData(TypedDict):
 class AppData(TypedDict):
     """An application, with the fields of `AppDef`."""
 
-    name: Annotated[str, "the name of the application"]
+    name: AppName
     roles: Annotated[list[RoleData], "the roles"]
-    metadata: Annotated[dict[str, Any], "data for the scheduler"]
+    metadata: Metadata
 
 
 class Details(Named, AppTimes, Labels):
     """The description of an application."""
 
-    state: Annotated[State, "the state of the application"]
-    msg: Annotated[str, "the reason of the state"]
-    first_failure: Annotated[FirstFailure | None, "the replica that failed first"]
+    state: AppState
+    msg: Reason
+    first_failure: First
     roles: Annotated[list[RoleState], "the roles with their replicas"]
-    log_dir: Annotated[str | None, "the folder of its logs"]
-    ui_url: Annotated[str | None, "a web page about it"]
-    workspaces: Annotated[dict[str, str], "the working directory of each role with a workspace, by role name"]
-    cfg: Annotated[dict[str, Any], "the run options"]
+    log_dir: LogFolder
+    ui_url: WebPage
+    workspaces: Workspaces
+    cfg: RunOptions
     command_line: Annotated[
         str | None,
         "the command line that submitted it, with secrets masked; null if it was not submitted by a command; "
@@ -231,7 +255,7 @@ class Details(Named, AppTimes, Labels):
 class Described(Details):
     """The output of `torchx describe`."""
 
-    usage: Annotated[Usage | None, "the measurements; null if there are none"]
+    usage: OwnUsage
 
 
 class ReportCommands(TypedDict):
@@ -271,17 +295,17 @@ class Report(Details):
 class Ended(Identity):
     """The result of an application."""
 
-    state: Annotated[State, "the state of the application"]
-    ui_url: Annotated[str | None, "a web page about it"]
+    state: AppState
+    ui_url: WebPage
     exit_code: Annotated[int | None, "the exit code of the command for it; null while it runs"]
-    first_failure: Annotated[FirstFailure | None, "the replica that failed first"]
+    first_failure: First
 
 
 class DryRun(TypedDict):
     """The output of `torchx run --dryrun -o json`."""
 
     scheduler: Annotated[str | None, "the scheduler"]
-    cfg: Annotated[dict[str, Any], "the run options"]
+    cfg: RunOptions
     app: Annotated[AppData | None, "the application"]
     request: Annotated[Any, "the scheduler request; the format depends on the scheduler"]
     notes: Annotated[list[str], "requested features that the scheduler does not support"]
@@ -312,14 +336,14 @@ class Waited(Ended, _Waited):
 class TopReplica(TypedDict):
     """A replica with its current use."""
 
-    role: Annotated[str, "the name of the role"]
-    replica: Annotated[int, "the number within the role, from 0"]
+    role: RoleName
+    replica: ReplicaId
     state: Annotated[str, "the state, or how it ended"]
-    attempt: Annotated[int, "the number of the attempt, from 1"]
-    cpu: Annotated[float | None, "CPU cores in use"]
-    memory: Annotated[int | None, "memory in bytes"]
-    gpu: Annotated[float | None, "utilisation of the GPUs, 0 to 1"]
-    gpu_memory: Annotated[int | None, "memory of the GPUs in bytes"]
+    attempt: AttemptNumber
+    cpu: Cores
+    memory: Memory
+    gpu: GpuShare
+    gpu_memory: GpuMemory
     output: Annotated[float | None, "output in bytes per second"]
     last_line: Annotated[str, "the last line of its log"]
 

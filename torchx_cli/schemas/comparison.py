@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, TypedDict
 
-from torchx_cli.schemas.applications import Identity, State, Time
+from torchx_cli.schemas.applications import Identity
+from torchx_cli.schemas.keys import AppName, AppState, SubmittedAt
 
 
 class Compared(Identity):
     """One of two compared applications."""
 
-    name: Annotated[str, "the name of the application"]
-    state: Annotated[State, "the state of the application"]
-    submitted_at: Annotated[Time | None, "the time of the submission"]
+    name: AppName
+    state: AppState
+    submitted_at: SubmittedAt
 
 
 class DiffValue(TypedDict):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, TypedDict
 
-from torchx_cli.schemas.applications import Identity, State, Time
+from torchx_cli.schemas.applications import Identity
 from torchx_cli.schemas.errors import ErrorData
+from torchx_cli.schemas.keys import AppState, EndedAt, State
 
 
 class PrunedApp(Identity):
     """A removed application."""
 
-    state: Annotated[State, "the state of the application"]
-    ended_at: Annotated[Time | None, "the time of the end"]
+    state: AppState
+    ended_at: EndedAt
     bytes: Annotated[int, "the size of its files"]
 
 

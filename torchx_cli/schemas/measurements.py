@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, TypedDict
 
+from torchx_cli.schemas.keys import (
+    AttemptNumber,
+    Cores,
+    GpuMemory,
+    GpuShare,
+    Memory,
+    OutputRate,
+    ReadRate,
+    ReplicaId,
+    RoleName,
+    WriteRate,
+)
+
 
 class Totals(TypedDict):
     """Means and peaks."""
@@ -13,25 +26,25 @@ class Totals(TypedDict):
     peak_memory: Annotated[int | None, "memory in bytes, the largest value"]
     mean_gpu: Annotated[float | None, "utilisation of the GPUs, 0 to 1, the mean"]
     peak_gpu_memory: Annotated[int | None, "memory of the GPUs in bytes, the largest value"]
-    output_rate: Annotated[float | None, "output to the log, bytes per second"]
-    read_rate: Annotated[float | None, "reads from storage, bytes per second"]
-    write_rate: Annotated[float | None, "writes to storage, bytes per second"]
+    output_rate: OutputRate
+    read_rate: ReadRate
+    write_rate: WriteRate
 
 
 class Requested(TypedDict):
     """The requested resources of a replica."""
 
     cpu: Annotated[float | None, "CPU cores"]
-    memory: Annotated[int | None, "memory in bytes"]
+    memory: Memory
     gpu: Annotated[int | None, "GPUs"]
 
 
 class ReplicaUsage(Totals):
     """The measurements of an attempt of a replica."""
 
-    role: Annotated[str, "the name of the role"]
-    replica: Annotated[int, "the number within the role, from 0"]
-    attempt: Annotated[int, "the number of the attempt, from 1"]
+    role: RoleName
+    replica: ReplicaId
+    attempt: AttemptNumber
     running: Annotated[bool, "whether the attempt is running"]
     requested: Annotated[Requested, "the requested resources"]
 
@@ -41,13 +54,13 @@ class Sample(TypedDict):
 
     time: Annotated[float, "the end of the span, seconds since the epoch"]
     span: Annotated[float, "the duration in seconds"]
-    cpu: Annotated[float | None, "CPU cores in use"]
-    memory: Annotated[int | None, "memory in bytes"]
-    gpu: Annotated[float | None, "utilisation of the GPUs, 0 to 1"]
-    gpu_memory: Annotated[int | None, "memory of the GPUs in bytes"]
-    output: Annotated[float | None, "output to the log, bytes per second"]
-    read: Annotated[float | None, "reads from storage, bytes per second"]
-    write: Annotated[float | None, "writes to storage, bytes per second"]
+    cpu: Cores
+    memory: Memory
+    gpu: GpuShare
+    gpu_memory: GpuMemory
+    output: OutputRate
+    read: ReadRate
+    write: WriteRate
 
 
 class SampledReplica(ReplicaUsage):

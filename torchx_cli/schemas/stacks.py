@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypedDict
 
+from torchx_cli.schemas.keys import RoleName
+
 Kind = Literal["main", "child", "launcher"]
 
 
@@ -28,7 +30,7 @@ class StackOfThread(TypedDict):
 class StackOfProcess(TypedDict):
     """A process with the stacks of its threads."""
 
-    role: Annotated[str, "the name of the role"]
+    role: RoleName
     replica: Annotated[int, "the number of its replica within the role, from 0"]
     attempt: Annotated[int | None, "the number of the attempt, from 1"]
     rank: Annotated[int | None, "the value of RANK in its environment"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypedDict
 
-from torchx_cli.schemas.applications import Time
+from torchx_cli.schemas.keys import Time
 
 
 class Line(TypedDict):

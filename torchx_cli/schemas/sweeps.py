@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypedDict
 
-from torchx_cli.schemas.applications import State, Time
+from torchx_cli.schemas.keys import Reason, State, Time
 
 
 class RunResult(TypedDict):
@@ -19,7 +19,7 @@ class RunResult(TypedDict):
     ended_at: Annotated[Time | None, "its end"]
     duration: Annotated[float | None, "seconds from its start to its end"]
     exit_code: Annotated[int | None, "0, or the code of the replica that failed first (128 + N for a signal)"]
-    msg: Annotated[str, "the reason of the state"]
+    msg: Reason
     peak_memory: Annotated[int | None, "the most memory that one replica used, bytes"]
     cpu: Annotated[float | None, "CPU cores that a replica used on average"]
     gpu: Annotated[float | None, "utilisation of the GPUs of a replica on average, from 0 to 1"]

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypedDict
 
-from torchx_cli.schemas.applications import EXIT_CODE, SIGNAL, Ended, Identity, State, Time
+from torchx_cli.schemas.applications import Ended, Identity
+from torchx_cli.schemas.keys import (
+    AppName,
+    AppState,
+    AttemptNumber,
+    EndedAt,
+    ExitCode,
+    ReplicaId,
+    RoleName,
+    Signal,
+    StartedAt,
+    SubmittedAt,
+    Time,
+)
 
 CauseOfState = TypedDict(
     "CauseOfState",
@@ -22,13 +35,13 @@ CauseOfState = TypedDict(
 class ExplainedFailure(TypedDict):
     """The replica that failed first."""
 
-    role: Annotated[str, "the name of the role"]
-    replica: Annotated[int, "the number within the role, from 0"]
-    attempt: Annotated[int, "the number of the attempt, from 1"]
+    role: RoleName
+    replica: ReplicaId
+    attempt: AttemptNumber
     max_attempts: Annotated[int | None, "the largest number of attempts"]
     host: Annotated[str | None, "the host on which it ran"]
-    exit_code: Annotated[int | None, EXIT_CODE]
-    signal: Annotated[str | None, SIGNAL]
+    exit_code: ExitCode
+    signal: Signal
     rank: Annotated[int | None, "the rank of torchrun that failed first"]
     msg: Annotated[str, "the reason, if it is more than the exit code"]
 
@@ -64,12 +77,12 @@ class DifferenceFromSuccess(TypedDict):
 class Explained(Identity):
     """The output of `torchx why`, at most 4,000 bytes; long texts are shortened."""
 
-    name: Annotated[str, "the name of the application"]
-    state: Annotated[State, "the state of the application"]
+    name: AppName
+    state: AppState
     replicas: Annotated[dict[str, int], "the number of replicas in each state"]
-    submitted_at: Annotated[Time | None, "the time of the submission"]
-    started_at: Annotated[Time | None, "the time of the start"]
-    ended_at: Annotated[Time | None, "the time of the end"]
+    submitted_at: SubmittedAt
+    started_at: StartedAt
+    ended_at: EndedAt
     cause: Annotated[CauseOfState, "the cause of the state"]
     first_failure: Annotated[ExplainedFailure | None, "the replica that failed first"]
     last_output_at: Annotated[Time | None, "the time of the last output of a running application"]
