@@ -59,35 +59,50 @@ def of_flag(
         yield from schedulers()
     elif name == "cfg":
         yield from run_options((values.get("scheduler") or [""])[-1], current)
-    elif name == "output" and command == "results":
-        yield from map(Offer, ("csv", "json", "yaml"))
     elif name == "output":
-        yield from map(Offer, ("json", "yaml") if command not in ("log", "events") else ("json",))
+        yield from map(Offer, _FORMATS.get(command, ("json", "yaml")))
     elif name == "after":
         yield from handles("wait", current)
-    elif name == "state":
-        yield from _list_items(current, ("running", "failed", "succeeded", "cancelled", "pending"))
-    elif name == "condition":
-        states = ("succeeded", "failed", "cancelled", "pending")
-        yield from map(Offer, ("done", "running", "ready", "stalled", "log:", *states))
-    elif name == "notify_on":
-        yield from _list_items(current, ("end", "failure", "stall"))
-    elif name == "show":
-        yield from _list_items(current, ("rank0", "last", "all"))
-    elif name == "on_stall":
-        yield from map(Offer, ("report", "restart", "cancel"))
-    elif name == "streams":
-        yield from map(Offer, ("stdout", "stderr", "combined"))
+    elif name in _LISTS:
+        yield from _list_items(current, _LISTS[name])
+    elif name in _CHOICES:
+        yield from map(Offer, _CHOICES[name])
     elif name == "roles" and rest:
         yield from _list_items(current, [role for role, _ in _roles(rest[0])])
     elif name == "env_file":
         yield from files(current)
     elif name == "workspace":
         yield from files(current, folders=True)
-    elif name == "show":
-        yield from components()
     elif name == "log_level":
         yield from map(Offer, session.LEVELS)
+
+
+_FORMATS = {"results": ("csv", "json", "yaml"), "log": ("json",), "events": ("json",)}
+"""Command -> the formats of its output, if they are not JSON and YAML."""
+
+_LISTS = {
+    "state": ("running", "failed", "succeeded", "cancelled", "pending"),
+    "notify_on": ("end", "failure", "stall"),
+    "show": ("rank0", "last", "all"),
+}
+"""Flag -> the items of its list."""
+
+_CHOICES = {
+    "condition": (
+        "done",
+        "running",
+        "ready",
+        "stalled",
+        "log:",
+        "succeeded",
+        "failed",
+        "cancelled",
+        "pending",
+    ),
+    "on_stall": ("report", "restart", "cancel"),
+    "streams": ("stdout", "stderr", "combined"),
+}
+"""Flag -> its values."""
 
 
 def _list_items(current: str, known: tuple[str, ...] | list[str]) -> Iterator[Offer]:
