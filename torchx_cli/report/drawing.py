@@ -10,7 +10,7 @@ from typing import Any
 from torchx.printable import memory_size
 from torchx_cli.report.html import Element, element
 from torchx_cli.report.series import Plot, Values
-from torchx_cli.terminal.units import cores, percent, size
+from torchx_cli.terminal.units import cores, percent, rate
 
 MEMORY = ("memory", "gpu_memory")
 Axis = tuple[float, float]
@@ -43,7 +43,7 @@ def amount(key: str, value: float) -> str:
         return percent(value)
     if key in MEMORY:
         return memory_size(round(value))
-    return f"{size(round(value))}/s"
+    return rate(value)
 
 
 def axis_of(key: str, low: float, high: float) -> Axis:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from torchx.printable import one_line
+
+Value = TypeVar("Value")
 
 
 def size(count: int) -> str:
@@ -37,6 +40,24 @@ def percent(share: float) -> str:
     '85%'
     """
     return f"{share:.0%}"
+
+
+def rate(count: float) -> str:
+    """Formats a number of bytes per second.
+
+    >>> rate(34_500_000.0)
+    '34.5 MB/s'
+    """
+    return f"{size(round(count))}/s"
+
+
+def written(value: Value | None, form: Callable[[Value], str]) -> str:
+    """Formats a value; an unknown one, which is None, as an empty string.
+
+    >>> written(0.5, percent), written(None, percent)
+    ('50%', '')
+    """
+    return "" if value is None else form(value)
 
 
 def spans(numbers: Iterable[int]) -> str:

@@ -53,6 +53,9 @@ MOST_READS = 4
 _BLANKS = 4
 """Lines in which the last one with text is searched."""
 
+MEASUREMENTS = ("cpu", "memory", "gpu", "gpu_memory", "output")
+"""The measurements that are shown, in the order of their columns."""
+
 _FAILED = (TorchxError, NotImplementedError, OSError)
 
 
@@ -76,19 +79,18 @@ class ReplicaRow:
     sample: Sample | None = None
     last: str = ""
 
+    def measured(self, name: str) -> Any:
+        """Returns the value of a measurement; None if it is unknown."""
+        return getattr(self.sample, name, None)
+
     def to_json(self) -> dict[str, Any]:
         """Returns plain data."""
-        sample = self.sample
         return {
             "role": self.role,
             "replica": self.replica,
             "state": self.state,
             "attempt": self.attempt,
-            "cpu": sample.cpu if sample else None,
-            "memory": sample.memory if sample else None,
-            "gpu": sample.gpu if sample else None,
-            "gpu_memory": sample.gpu_memory if sample else None,
-            "output": sample.output if sample else None,
+            **{name: self.measured(name) for name in MEASUREMENTS},
             "last_line": mask_text(self.last),
         }
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from torchx.printable import memory_size, one_line
 from torchx.specs.handles import parse_app_handle
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import STATE_MEANING, columns, fit, note, padded, paint, say
-from torchx_cli.terminal.units import cores, percent, size
+from torchx_cli.terminal.units import cores, percent, rate, written
 
 if TYPE_CHECKING:
     from torchx_cli.top.snapshot import AppRows, ReplicaRow
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 HEADS = ("REPLICA", "STATE", "CPU", "MEMORY", "GPU", "GPU MEM", "OUTPUT", "LAST LINE")
 _WIDTHS = (9, 6, 8, 5, 8, 9)
 """Columns from the state to the output."""
+
+_FORMS: dict[str, Callable[[Any], str]] = {
+    "cpu": cores,
+    "memory": memory_size,
+    "gpu": percent,
+    "gpu_memory": memory_size,
+    "output": rate,
+}
+"""Measurement -> the function that formats it."""
 
 _GPU = (4, 5)
 """The columns that are only shown if a GPU is measured."""
@@ -49,51 +58,40 @@ def lines_of(apps: Sequence[AppRows]) -> list[Line]:
 
 def cells(replica: ReplicaRow) -> list[str]:
     """Returns the cells of a replica, its last line included."""
-    sample = replica.sample
     state = replica.state if replica.attempt <= 1 else f"{replica.state} #{replica.attempt}"
     return [
         f"{replica.role}/{replica.replica}",
         state,
-        "" if sample is None or sample.cpu is None else cores(sample.cpu),
-        "" if sample is None or sample.memory is None else memory_size(sample.memory),
-        "" if sample is None or sample.gpu is None else percent(sample.gpu),
-        "" if sample is None or sample.gpu_memory is None else memory_size(sample.gpu_memory),
-        "" if sample is None or sample.output is None else f"{size(round(sample.output))}/s",
+        *(written(replica.measured(name), form) for name, form in _FORMS.items()),
         mask_text(replica.last),
     ]
 
 
 def head_cells(app: AppRows) -> list[str]:
     """Returns the cells of an application: sums over its replicas."""
-    samples = [replica.sample for replica in app.replicas if replica.sample is not None]
-    cpu = [sample.cpu for sample in samples if sample.cpu is not None]
-    memory = [sample.memory for sample in samples if sample.memory is not None]
-    gpu = [sample.gpu for sample in samples if sample.gpu is not None]
-    gpu_memory = [sample.gpu_memory for sample in samples if sample.gpu_memory is not None]
-    output = [sample.output for sample in samples if sample.output is not None]
-    count = len(app.replicas)
     described = app.description
+    count = len(app.replicas)
     about = f"{count} replica{'' if count == 1 else 's'} on {parse_app_handle(app.handle).scheduler_backend}"
     message = app.error or (described.msg if described is not None else "")
-    return [
-        app.app_id,
-        app.state,
-        cores(sum(cpu)) if cpu else "",
-        memory_size(sum(memory)) if memory else "",
-        percent(sum(gpu) / len(gpu)) if gpu else "",
-        memory_size(sum(gpu_memory)) if gpu_memory else "",
-        f"{size(round(sum(output)))}/s" if output else "",
-        f"{about}  {mask_text(message)}".rstrip(),
-    ]
+    totals = [_total(app, name) for name in _FORMS]
+    return [app.app_id, app.state, *totals, f"{about}  {mask_text(message)}".rstrip()]
+
+
+def _total(app: AppRows, name: str) -> str:
+    """Returns the sum of a measurement over the replicas, or the mean of the GPUs."""
+    known = [value for replica in app.replicas if (value := replica.measured(name)) is not None]
+    if not known:
+        return ""
+    return _FORMS[name](sum(known) / len(known) if name == "gpu" else sum(known))
 
 
 def shows_gpus(apps: Sequence[AppRows]) -> bool:
     """Returns True if the GPU of a replica is measured."""
     return any(
-        replica.sample is not None
-        and (replica.sample.gpu is not None or replica.sample.gpu_memory is not None)
+        replica.measured(name) is not None
         for app in apps
         for replica in app.replicas
+        for name in ("gpu", "gpu_memory")
     )
 
 
