@@ -75,3 +75,9 @@ def identity(handle: str) -> dict[str, str]:
     """Returns the application of a handle as plain data."""
     scheduler, _, app_id = parse_app_handle(handle)
     return {"handle": handle, "app_id": app_id, "scheduler": scheduler}
+
+
+def named_identity(handle: str, name: str) -> dict[str, str]:
+    """Returns the application of a handle as plain data, with its name and the session of the handle."""
+    scheduler, session, app_id = parse_app_handle(handle)
+    return {"handle": handle, "app_id": app_id, "name": name, "scheduler": scheduler, "session": session}

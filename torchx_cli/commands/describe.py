@@ -14,9 +14,8 @@ from torchx.lazy import lazy_imports
 from torchx.printable import one_line, printable
 from torchx.runner.status import status_of
 from torchx.specs.app import AppDef
-from torchx.specs.handles import parse_app_handle
 from torchx.specs.serialize import app_to_dict
-from torchx_cli.applications import find
+from torchx_cli.applications import find, named_identity
 from torchx_cli.flags import Handle, Json, Output, Watch, tags_text
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import allow_references, mask, secret_values
@@ -32,6 +31,7 @@ from torchx_cli.terminal.output import (
 from torchx_cli.terminal.plain import to_plain
 from torchx_cli.terminal.status_text import replica_lines, title_lines
 from torchx_cli.terminal.times import ago, duration, iso, span
+from torchx_cli.terminal.units import written
 from torchx_cli.terminal.watched import check_watch_format, failure_of, show_changes, usage_of
 from torchx_cli.terminal.wrapping import wrap_command, wrap_value
 
@@ -108,21 +108,17 @@ def show_source(runner: Runner, handle: str, form: str) -> None:
 
 def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
     """Returns an application as plain data with secrets masked."""
-    scheduler, session, app_id = parse_app_handle(handle)
+    identity = named_identity(handle, described.name)
     status = status_of(described).to_json()
     hidden = (settings.COMMAND_LINE, settings.COMMAND_NAMES, settings.SOURCE)
     names = described.metadata.get(settings.COMMAND_NAMES)  # without values, where other users can read it
     metadata = {key: value for key, value in described.metadata.items() if key not in hidden}
-    app = AppDef(described.name or app_id, described.roles, metadata)
+    app = AppDef(described.name or identity["app_id"], described.roles, metadata)
     command_line = described.metadata.get(settings.COMMAND_LINE, names)
     allow_references(command_line or "", app)
     data: dict[str, Any] = mask(
         {
-            "handle": handle,
-            "app_id": app_id,
-            "name": described.name,
-            "scheduler": scheduler,
-            "session": session,
+            **identity,
             "state": described.state.name,
             "msg": described.msg,
             "submitted_at": iso(described.submitted_at),
@@ -187,7 +183,7 @@ def _role_rows(role: dict[str, Any], app_id: str) -> list[tuple[str, str]]:
         ("command", shlex.join([role["entrypoint"], *role["args"]])),
         ("image", role["image"]),
         ("resource", requested),
-        ("at least", "" if role["min_replicas"] is None else str(role["min_replicas"])),
+        ("at least", written(role["min_replicas"], str)),
         ("retries", retries),
         ("ports", ", ".join(f"{name} {port}" for name, port in role["port_map"].items())),
         *(("mount", ", ".join(f"{k}={_text(v)}" for k, v in mount.items())) for mount in role["mounts"]),

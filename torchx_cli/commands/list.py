@@ -20,6 +20,7 @@ from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import is_terminal
 from torchx.suggestions import did_you_mean
+from torchx_cli.applications import named_identity
 from torchx_cli.flags import (
     Cfg,
     Json,
@@ -39,8 +40,9 @@ from torchx_cli.flags import (
 )
 from torchx_cli.session import Session, session_of
 from torchx_cli.terminal.display import table
-from torchx_cli.terminal.output import STATE_MEANING, emit, note, output_format, paint, say
+from torchx_cli.terminal.output import emit, note, output_format, paint, say, state_cell
 from torchx_cli.terminal.times import ago, duration, iso, parse_time, span
+from torchx_cli.terminal.units import written
 
 with lazy_imports:
     import heapq
@@ -301,9 +303,9 @@ def _row(
         "app": (app.app_id, ""),
         "name": (app.name, ""),
         "scheduler": (parse_app_handle(app.app_handle).scheduler_backend, ""),
-        "state": (app.state.name, STATE_MEANING.get(app.state.name, "dim")),
-        "started": ("" if started is None else ago(started), ""),
-        "time": ("" if lasted is None else duration(lasted), ""),
+        "state": state_cell(app.state.name),
+        "started": (written(started, ago), ""),
+        "time": (written(lasted, duration), ""),
         "exit": (
             "" if app.state.name == "RUNNING" else "-" if app.exit_code is None else str(app.exit_code),
             "",
@@ -325,14 +327,9 @@ def as_data(app: ListAppResponse, runner: Runner | None = None) -> dict[str, Any
         app: the application.
         runner: used to read its measurements; None for data without them.
     """
-    scheduler, session, _ = parse_app_handle(app.app_handle)
     lasted = span(app.started_at, app.ended_at, over=True)
     return {
-        "handle": app.app_handle,
-        "app_id": app.app_id,
-        "name": app.name,
-        "scheduler": scheduler,
-        "session": session,
+        **named_identity(app.app_handle, app.name),
         "state": app.state.name,
         "submitted_at": iso(app.submitted_at),
         "started_at": iso(app.started_at),

@@ -17,9 +17,9 @@ from torchx_cli.flags import Json, Output, States, count, option, scheduler_opti
 from torchx_cli.selection import Everywhere, Yes, confirm, from_here
 from torchx_cli.session import session_of
 from torchx_cli.terminal.display import show_table
-from torchx_cli.terminal.output import STATE_MEANING, counted, emit, note, output_format, say
+from torchx_cli.terminal.output import counted, emit, note, output_format, say, state_cell
 from torchx_cli.terminal.times import ago, iso, seconds
-from torchx_cli.terminal.units import size
+from torchx_cli.terminal.units import size, written
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -187,8 +187,8 @@ class Pruning:
             rows = [
                 [
                     (app.app_id, ""),
-                    (app.state.name, STATE_MEANING.get(app.state.name, "dim")),
-                    ("" if app.ended_at is None else ago(app.ended_at), ""),
+                    state_cell(app.state.name),
+                    (written(app.ended_at, ago), ""),
                     (size(pruned.bytes), ""),
                 ]
                 for app, pruned in self.removed

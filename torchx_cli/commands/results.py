@@ -22,9 +22,9 @@ from torchx_cli.session import session_of
 from torchx_cli.sweeping.best import metric_text, trackers_of
 from torchx_cli.terminal import masking
 from torchx_cli.terminal.display import table
-from torchx_cli.terminal.output import STATE_MEANING, Row, emit, note, output_format, say
+from torchx_cli.terminal.output import Row, emit, note, output_format, say, state_cell
 from torchx_cli.terminal.times import duration, iso
-from torchx_cli.terminal.units import cores, percent, size
+from torchx_cli.terminal.units import cores, percent, size, written
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -185,7 +185,7 @@ def rows_of(found: Sequence[Result]) -> tuple[list[Row], list[str]]:
     masked = [masking.mask({"parameters": r.run.parameters, "metrics": r.metrics}) for r in found]
     for name in parameters:
         columns.append((name, [(str(each["parameters"].get(name, "")), "") for each in masked]))
-    states = [(result.run.state, STATE_MEANING.get(result.run.state, "dim")) for result in found]
+    states = [state_cell(result.run.state) for result in found]
     columns.append((HEADS["state"], states))
     for name in metrics:
         columns.append((name, [(metric_text(each["metrics"].get(name)), "") for each in masked]))
@@ -201,12 +201,12 @@ def rows_of(found: Sequence[Result]) -> tuple[list[Row], list[str]]:
 
 
 def _amounts(result: Result) -> dict[str, str]:
-    run, lasted = result.run, result.duration
+    run = result.run
     return {
-        "duration": "" if lasted is None else duration(lasted),
-        "memory": "" if run.memory is None else size(run.memory),
-        "cpu": "" if run.cpu is None else cores(run.cpu),
-        "gpu": "" if run.gpu is None else percent(run.gpu),
+        "duration": written(result.duration, duration),
+        "memory": written(run.memory, size),
+        "cpu": written(run.cpu, cores),
+        "gpu": written(run.gpu, percent),
     }
 
 

@@ -10,9 +10,8 @@ import typer
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner.status import status_of
-from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import AppState, EndCause
-from torchx_cli.applications import find, short_name
+from torchx_cli.applications import find, named_identity, short_name
 from torchx_cli.flags import Handle, Json, Output, Watch, option, split_list, tags_text
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import mask, mask_text
@@ -147,12 +146,4 @@ def delivery_data(each: Delivery) -> dict[str, Any]:
 
 def as_data(handle: str, name: str, status: AppStatus, roles: list[str]) -> dict[str, Any]:
     """Returns the status as plain data with secrets masked."""
-    scheduler, session, app_id = parse_app_handle(handle)
-    return {
-        "handle": handle,
-        "app_id": app_id,
-        "name": name,
-        "scheduler": scheduler,
-        "session": session,
-        **mask(status.to_json(roles or None)),
-    }
+    return {**named_identity(handle, name), **mask(status.to_json(roles or None))}

@@ -30,6 +30,7 @@ from torchx_cli.terminal.output import (
 )
 from torchx_cli.terminal.status_text import title_lines
 from torchx_cli.terminal.times import ago
+from torchx_cli.terminal.units import written
 from torchx_cli.terminal.wrapping import wrap_command
 
 with lazy_imports:
@@ -87,7 +88,7 @@ def _lines(data: dict[str, Any], made: Explanation) -> list[str]:
     lines += _part("", cause["advice"])
     lines += _part("failed first", _first(data["first_failure"]))
     lines += _part("replicas", counts if sum(data["replicas"].values()) > 1 else "")
-    lines += _part("last output", "" if made.last_output is None else ago(made.last_output))
+    lines += _part("last output", written(made.last_output, ago))
     lines += _part("usage", usage_text.usage_line(made.usage))
     if data["lines"]:
         lines += _part("last lines", " ")

@@ -15,6 +15,7 @@ from torchx_cli.report.style import STYLE
 from torchx_cli.report.timeline import Replica, replicas_of, result_of, seconds, timeline
 from torchx_cli.terminal.output import counted
 from torchx_cli.terminal.times import duration
+from torchx_cli.terminal.units import written
 
 MOST_SHOWN = 16
 """Maximum number of replicas in a table that is not folded."""
@@ -215,7 +216,7 @@ def _all_replicas(replicas: list[Replica]) -> list[Element]:
                 element("span", replica["state"], {"class": f"state {replica['state'].lower()}"}),
                 result_of(replica),
                 _when(replica["started_at"]),
-                "" if lasted is None else duration(lasted),
+                written(lasted, duration),
                 replica["hostname"],
             ]
         )

@@ -11,9 +11,10 @@ from torchx.specs.handles import parse_app_handle
 from torchx.sweeps.paths import paths_of
 from torchx.sweeps.view import require
 from torchx_cli.sweeping.best import shown
-from torchx_cli.terminal.output import STATE_MEANING, columns, fit, padded, paint, paint_state, width_of
-from torchx_cli.terminal.status_text import status_lines
+from torchx_cli.terminal.output import STATE_MEANING, paint
+from torchx_cli.terminal.status_text import aligned, status_lines
 from torchx_cli.terminal.times import duration, span
+from torchx_cli.terminal.units import written
 
 if TYPE_CHECKING:
     from torchx.specs.status import AppStatus
@@ -56,14 +57,7 @@ def sweep_lines(handle: str, status: AppStatus, stream: TextIO) -> list[str]:
 def run_lines(runs: list[Run], stream: TextIO) -> list[str]:
     """Returns an aligned line for each run."""
     rows = [(str(run.number), state_of(run), _time(run), _end(run), shown(run.parameters)) for run in runs]
-    widths = [max((columns(row[at]) for row in rows), default=0) for at in range(4)]
-    lines = []
-    for row in rows:
-        middle = [padded(row[at], widths[at]) for at in (1, 2, 3) if widths[at]]
-        cells = [row[0].rjust(widths[0]), *middle, row[4]]
-        line = fit("  " + "  ".join(cells).rstrip(), width_of(stream))
-        lines.append(line.replace(row[1], paint_state(row[1], stream), 1))
-    return lines
+    return aligned(rows, stream)
 
 
 def state_of(run: Run) -> str:
@@ -72,8 +66,7 @@ def state_of(run: Run) -> str:
 
 
 def _time(run: Run) -> str:
-    lasted = span(local_time(run.started), local_time(run.ended))
-    return "" if lasted is None else duration(lasted)
+    return written(span(local_time(run.started), local_time(run.ended)), duration)
 
 
 def _end(run: Run) -> str:

@@ -129,7 +129,12 @@ def say_json(line: str) -> None:
 
 def paint_state(state: str, stream: TextIO) -> str:
     """Returns the name of a state in its colour."""
-    return paint(state, STATE_MEANING.get(state, "dim"), stream)
+    return paint(*state_cell(state), stream)
+
+
+def state_cell(state: str) -> tuple[str, str]:
+    """Returns the name of a state and its meaning, as a cell of a table."""
+    return state, STATE_MEANING.get(state, "dim")
 
 
 def supports_unicode(stream: TextIO) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -15,15 +15,16 @@ from torchx.specs.status import is_terminal as has_ended
 from torchx_cli.terminal.ending import unreported_message
 from torchx_cli.terminal.output import (
     LONGEST,
-    STATE_MEANING,
     columns,
     fit,
     padded,
     paint,
     paint_state,
+    state_cell,
     width_of,
 )
 from torchx_cli.terminal.times import duration, span
+from torchx_cli.terminal.units import written
 from torchx_cli.terminal.wrapping import wrap_value
 
 with lazy_imports:
@@ -81,7 +82,7 @@ def status_lines(
     lasted = span(status.started_at, status.ended_at, over=has_ended(status.state))
     head = [
         (one_line(app_id), "bold"),
-        (status.state.name, STATE_MEANING.get(status.state.name, "dim")),
+        state_cell(status.state.name),
         *([(duration(lasted), "")] if lasted is not None else []),
         (scheduler, ""),
         *([(f"run {status.run}", "")] if status.run > 1 else []),
@@ -170,7 +171,6 @@ def replica_lines(
         nodes: whether to show the node of each replica.
         notable: remarks about measurements, by role and replica; shown if there are many replicas.
     """
-    lines = []
     counts = Counter(replica.state.name for replica in role.replicas)
     shown = sorted(role.replicas, key=lambda replica: replica.id)
     if len(shown) > MAX_REPLICAS:
@@ -189,18 +189,29 @@ def replica_lines(
         tuple(map(one_line, _replica_cells(replica, nodes, notable.get((role.role, replica.id), ""))))
         for replica in shown
     ]
-    widths = [max((columns(row[at]) for row in rows), default=0) for at in range(4)]
-    window = width_of(stream)
-    for row in rows:
-        filled = [at for at in (1, 2, 3) if widths[at]]
-        cells = [row[0].rjust(widths[0]), *(padded(row[at], widths[at]) for at in filled), row[4]]
-        line = fit("  " + "  ".join(cells).rstrip(), window)
-        lines.append(line.replace(row[1], paint_state(row[1], stream), 1))
+    lines = aligned(rows, stream)
     if len(role.replicas) > len(shown):
         left = len(role.replicas) - len(shown)
         more = f"  {left} more are not shown" if shown else f"  all {left} are alike"
         more += " (list them with -o json)"
         lines.append(paint(more, "dim", stream))
+    return lines
+
+
+def aligned(rows: Sequence[Sequence[str]], stream: TextIO) -> list[str]:
+    """Returns the lines of replicas or runs.
+
+    Args:
+        rows: number, state, time, a further column, and details of each.
+        stream: the output stream.
+    """
+    widths = [max((columns(row[at]) for row in rows), default=0) for at in range(4)]
+    lines = []
+    for row in rows:
+        middle = [padded(row[at], widths[at]) for at in (1, 2, 3) if widths[at]]
+        cells = [row[0].rjust(widths[0]), *middle, row[4]]
+        line = fit("  " + "  ".join(cells).rstrip(), width_of(stream))
+        lines.append(line.replace(row[1], paint_state(row[1], stream), 1))
     return lines
 
 
@@ -225,7 +236,7 @@ def _replica_cells(replica: ReplicaStatus, nodes: bool, notable: str) -> tuple[s
     return (
         str(replica.id),
         replica.state.name,
-        "" if lasted is None else duration(lasted),
+        written(lasted, duration),
         f"pid {replica.pid}" if running else "",
         "   ".join(rest),
     )

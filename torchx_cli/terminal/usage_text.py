@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchx.errors import TorchxError
 from torchx.printable import memory_size, one_line
-from torchx_cli.terminal.units import cores, percent
+from torchx_cli.terminal.units import cores, percent, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -87,12 +87,12 @@ def notable(usage: AppUsage | None) -> dict[tuple[str, int], str]:
             largest, median = max(memory, key=lambda n: memory[n]), _median(memory.values())
             text = f"largest memory: {memory_size(memory[largest])} (median {memory_size(median)})"
             found.setdefault((role, largest), []).append(text)
-        for name, values, written in (("CPU", cpu, cores), ("GPU", gpu, percent)):
+        for name, values, form in (("CPU", cpu, cores), ("GPU", gpu, percent)):
             if not values:
                 continue
             lowest, usual = min(values, key=lambda n: values[n]), _median(values.values())
             if usual >= BUSY and values[lowest] < usual * FAR_LOWER:
-                text = f"lowest {name}: {written(values[lowest])} (median {written(usual)})"
+                text = f"lowest {name}: {form(values[lowest])} (median {form(usual)})"
                 found.setdefault((role, lowest), []).append(text)
     return {replica: ", ".join(texts) for replica, texts in found.items()}
 
@@ -103,8 +103,8 @@ def cells(usage: AppUsage | None) -> tuple[str, str, str]:
         return "", "", ""
     return (
         "" if total.cpu is None or not _is_meaningful(usage) else cores(total.cpu),
-        "" if total.memory is None else memory_size(total.memory),
-        "" if total.gpu is None else percent(total.gpu),
+        written(total.memory, memory_size),
+        written(total.gpu, percent),
     )
 
 
