@@ -11,7 +11,7 @@ from torchx.command_line import UNKNOWN, ArgumentError, Flag, FlagTable
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx_cli.flags import OLDER_SPELLINGS, OMITTED, OUTPUT
-from torchx_cli.terminal.output import note
+from torchx_cli.terminal.output import note_all
 
 with lazy_imports:
     from torchx_cli import hints
@@ -164,8 +164,7 @@ def expand_flags(args: list[str], table: FlagTable, command: str = "") -> Iterat
             error.hint = hints.of_flag(command, error, args) or error.hint
         error.hint = error.hint or hints.of_number([command, *args])
         raise
-    for line in split.notes:
-        note(f"note: {line}")
+    note_all(split.notes)
     for hit in split.hits:
         yield hit.spelling
         if hit.value is not None:

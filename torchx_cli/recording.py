@@ -11,7 +11,7 @@ from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
 from torchx.scheduling.notes import as_note
 from torchx_cli.terminal.masking import mask_text
-from torchx_cli.terminal.output import note
+from torchx_cli.terminal.output import note_all
 
 with lazy_imports:
     from torchx import command_line
@@ -63,8 +63,7 @@ class Recording:
                 recorded = info.app.metadata.get(settings.COMMAND_LINE) if info.app is not None else None
                 line = recorded or attach.command_line()
                 notes += filter(None, [provenance.begin(runner, handle, info, submission, line)])
-        for line in notes:
-            note(f"note: {line}")
+        note_all(notes)
 
 
 def of_run(app: AppDef) -> Recording:

@@ -15,7 +15,7 @@ from torchx.runner import provenance
 from torchx.specs.workspace import Workspace
 from torchx_cli.recording import Recording
 from torchx_cli.resubmission import existing_copy, is_in_image
-from torchx_cli.terminal.output import note
+from torchx_cli.terminal.output import note_all
 
 with lazy_imports:
     import tempfile
@@ -61,8 +61,7 @@ def source_of(submission: Submission, request: RunRequest, runner: Runner) -> It
             tree, notes = provenance.restored_tree(runner, submission.handle, found)
             notes += _place(tree, roles, found)
         notes += _drift(found)
-        for line in notes:
-            note(f"note: {line}")
+        note_all(notes)
         if not request.dryrun:
             now = None
             if submissions.is_enabled():

@@ -168,7 +168,7 @@ def confirm(applications: Sequence[ListAppResponse], verb: str, files: Sequence[
     """
     if applications:
         rows = [
-            [(app.app_id, ""), (parse_app_handle(app.app_handle).scheduler_backend, ""), (app.state.name, "")]
+            [app.app_id, parse_app_handle(app.app_handle).scheduler_backend, app.state.name]
             for app in applications
         ]
         print_stderr("\n".join(table(rows, ("APP", "SCHEDULER", "STATE"), sys.stderr)))

@@ -18,7 +18,7 @@ from torchx_cli.again.recorded import spelled
 from torchx_cli.commands import run
 from torchx_cli.run_request import RunRequest, split_component
 from torchx_cli.terminal.masking import mask_text
-from torchx_cli.terminal.output import note
+from torchx_cli.terminal.output import note_all
 
 if TYPE_CHECKING:
     from torchx.config import Config
@@ -118,8 +118,7 @@ def changed_arguments(
             continue
         notes: list[str] = []
         hit = table.find(flag, notes)
-        for line in notes:
-            note(f"note: {line}")
+        note_all(notes)
         if not equals and not hit.flag.is_bool:
             raise ArgumentError(
                 f"--set {name} needs a value",

@@ -40,7 +40,7 @@ from torchx_cli.flags import (
 )
 from torchx_cli.session import Session, session_of
 from torchx_cli.terminal.display import table
-from torchx_cli.terminal.output import emit, note, output_format, paint, say, state_cell
+from torchx_cli.terminal.output import Row, emit, note, output_format, paint, say, state_cell
 from torchx_cli.terminal.times import ago, duration, iso, parse_time, span
 from torchx_cli.terminal.units import written
 
@@ -293,30 +293,25 @@ def _options(runner: Runner, session: Session, backend: str, cfg: list[str]) -> 
     }
 
 
-def _row(
-    app: ListAppResponse, chosen: Sequence[str] = DEFAULT, runner: Runner | None = None
-) -> list[tuple[str, str]]:
+def _row(app: ListAppResponse, chosen: Sequence[str] = DEFAULT, runner: Runner | None = None) -> Row:
     """Returns the cells of an application; the runner reads its measurements, if they are chosen."""
     started = app.started_at or app.submitted_at
     lasted = span(app.started_at, app.ended_at, over=is_terminal(app.state))
-    cells = {
-        "app": (app.app_id, ""),
-        "name": (app.name, ""),
-        "scheduler": (parse_app_handle(app.app_handle).scheduler_backend, ""),
+    cells: dict[str, str | tuple[str, str]] = {
+        "app": app.app_id,
+        "name": app.name,
+        "scheduler": parse_app_handle(app.app_handle).scheduler_backend,
         "state": state_cell(app.state.name),
-        "started": (written(started, ago), ""),
-        "time": (written(lasted, duration), ""),
-        "exit": (
-            "" if app.state.name == "RUNNING" else "-" if app.exit_code is None else str(app.exit_code),
-            "",
-        ),
+        "started": written(started, ago),
+        "time": written(lasted, duration),
+        "exit": "" if app.state.name == "RUNNING" else "-" if app.exit_code is None else str(app.exit_code),
         # no repetition of the state
         "message": ("" if str(app.msg).upper() == app.state.name else app.msg, "dim"),
-        "tags": (tags_text(app.tags), ""),
+        "tags": tags_text(app.tags),
     }
     if runner is not None and any(name in MEASURED for name in chosen):
         cpu, memory, gpu = usage_text.cells(usage_text.usage_of(runner, app.app_handle))
-        cells |= {"cpu": (cpu, ""), "memory": (memory, ""), "gpu": (gpu, "")}
+        cells |= {"cpu": cpu, "memory": memory, "gpu": gpu}
     return [cells[name] for name in chosen]
 
 

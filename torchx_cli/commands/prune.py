@@ -17,7 +17,7 @@ from torchx_cli.flags import Json, Output, States, count, option, scheduler_opti
 from torchx_cli.selection import Everywhere, Yes, confirm, from_here
 from torchx_cli.session import session_of
 from torchx_cli.terminal.display import show_table
-from torchx_cli.terminal.output import counted, emit, note, output_format, say, state_cell
+from torchx_cli.terminal.output import Row, counted, emit, note, output_format, say, state_cell
 from torchx_cli.terminal.times import ago, iso, seconds
 from torchx_cli.terminal.units import size, written
 
@@ -184,12 +184,12 @@ class Pruning:
             note("nothing to remove")
             return
         if self.dryrun and self.removed:
-            rows = [
+            rows: list[Row] = [
                 [
-                    (app.app_id, ""),
+                    app.app_id,
                     state_cell(app.state.name),
-                    (written(app.ended_at, ago), ""),
-                    (size(pruned.bytes), ""),
+                    written(app.ended_at, ago),
+                    size(pruned.bytes),
                 ]
                 for app, pruned in self.removed
             ]

@@ -105,7 +105,7 @@ def _gpu_row(group: Sequence[queue.GpuRow], now: float) -> Row:
     first = group[0]
     name = first.gpu if len(group) == 1 else f"{first.gpu}-{group[-1].gpu}"
     if first.is_free:
-        return [(name, ""), ("free", "green"), ("", ""), ("", ""), ("", "")]
+        return [name, ("free", "green"), "", "", ""]
     process = f"{first.program or 'a process'} (pid {first.pid})" if first.pid else "a process"
     holder = f"{first.user}  {first.app or process}"
     if first.program:
@@ -116,11 +116,11 @@ def _gpu_row(group: Sequence[queue.GpuRow], now: float) -> Row:
         for field in ("memory", "total")
     )
     return [
-        (name, ""),
-        (holder, ""),
-        ("" if first.since is None else duration(max(0.0, now - first.since)), ""),
-        (percent(sum(uses) / len(uses)) if uses else "", ""),
-        (f"{memory_size(sum(used))} of {memory_size(sum(total))}" if used and total else "", ""),
+        name,
+        holder,
+        "" if first.since is None else duration(max(0.0, now - first.since)),
+        percent(sum(uses) / len(uses)) if uses else "",
+        f"{memory_size(sum(used))} of {memory_size(sum(total))}" if used and total else "",
     ]
 
 
@@ -128,12 +128,12 @@ def _waiting_row(number: int, row: queue.WaitingRow, now: float) -> Row:
     needs = [counted(count, noun) for count, noun in ((row.gpus, "GPU"), (row.cpus, "CPU")) if count]
     needs += ["memory"] if row.memory else []
     return [
-        (str(number), ""),
-        (row.app_id, ""),
-        (row.user, ""),
-        (", ".join(needs), ""),
-        (str(row.priority), ""),
-        (duration(max(0.0, now - row.since)), ""),
+        str(number),
+        row.app_id,
+        row.user,
+        ", ".join(needs),
+        str(row.priority),
+        duration(max(0.0, now - row.since)),
         (row.reason, "yellow"),
     ]
 

@@ -22,7 +22,7 @@ from torchx_cli.session import session_of
 from torchx_cli.sweeping.best import metric_text, trackers_of
 from torchx_cli.terminal import masking
 from torchx_cli.terminal.display import table
-from torchx_cli.terminal.output import Row, emit, note, output_format, say, state_cell
+from torchx_cli.terminal.output import emit, note, output_format, say, state_cell
 from torchx_cli.terminal.times import duration, iso
 from torchx_cli.terminal.units import cores, percent, size, written
 
@@ -176,7 +176,7 @@ def _print_csv(found: Sequence[Result]) -> None:
     say(text.getvalue(), end="")
 
 
-def rows_of(found: Sequence[Result]) -> tuple[list[Row], list[str]]:
+def rows_of(found: Sequence[Result]) -> tuple[list[list[tuple[str, str]]], list[str]]:
     """Returns the rows of the table and the heads; columns without any value are left out."""
     parameters, metrics = _names(found)
     columns: list[tuple[str, list[tuple[str, str]]]] = [

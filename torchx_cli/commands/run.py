@@ -72,6 +72,7 @@ from torchx_cli.terminal.output import (
     emit,
     has_colour,
     note,
+    note_all,
     output_format,
     say,
     supports_unicode,
@@ -279,8 +280,7 @@ def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Run
         form: the output format.
         runner: submits it.
     """
-    for line in info.notes:
-        note(f"note: {line}")
+    note_all(info.notes)
     if request.dryrun:
         dryrun_output.print_dryrun(info, form, full=request.dryrun == FULL)
         return 0
@@ -296,8 +296,7 @@ def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Run
         printed = len(info.notes)
         with progress.ProgressReporter(attached.allow_stop) as info.on_progress:  # e.g. for image pulls
             handle = attached.submit()
-        for line in info.notes[printed:]:  # added during submission
-            note(f"note: {line}")
+        note_all(info.notes[printed:])  # added during submission
         if form == "text":
             attach.print_handle(handle)
         ends = follow or request.wait
@@ -366,8 +365,7 @@ def make_app(request: RunRequest, config: Config, form: str = "text") -> AppDef 
         text = component_help.render(component, width_of(sys.stdout) or 100, has_colour(sys.stdout), given)
         say(text if supports_unicode(sys.stdout) else text.replace("…", "..."))
         return None
-    for line in arguments.notes:
-        note(f"note: {line}")
+    note_all(arguments.notes)
     with redirect_stdout(sys.stderr):
         return build.build_app(component, arguments)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +14,7 @@ from torchx_cli.command import TorchxCommand
 from torchx_cli.flags import Json, Output, argument, option
 from torchx_cli.session import session_of
 from torchx_cli.terminal.display import show_table
-from torchx_cli.terminal.output import emit, note, output_format, say, supports_unicode
+from torchx_cli.terminal.output import Row, emit, note, output_format, say, supports_unicode
 
 with lazy_imports:
     import json
@@ -90,7 +90,7 @@ def metadata(ctx: typer.Context, run: RunId, output: Output = "", json: Json = F
         emit(values, form)
         return
     _show(
-        [[(name, ""), (_text(value), "")] for name, value in values.items()],
+        [[name, _text(value)] for name, value in values.items()],
         ("NAME", "VALUE"),
         "metadata",
         run,
@@ -116,7 +116,7 @@ def artifacts(
     if form != "text":
         emit([{"name": a.name, "path": a.path, "metadata": dict(a.metadata or {})} for a in kept], form)
         return
-    rows = [[(a.name, ""), (a.path, ""), (_about(a), "dim")] for a in kept]
+    rows: list[Row] = [[a.name, a.path, (_about(a), "dim")] for a in kept]
     _show(rows, ("ARTIFACT", "PATH", "METADATA"), "artifacts", run)
 
 
@@ -205,7 +205,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _show(rows: list[list[tuple[str, str]]], heads: tuple[str, ...], kind: str, run: str) -> None:
+def _show(rows: Sequence[Row], heads: tuple[str, ...], kind: str, run: str) -> None:
     if rows:
         show_table(rows, heads)
     else:

@@ -18,7 +18,7 @@ from torchx_cli.flags import FULL
 from torchx_cli.placement import placement
 from torchx_cli.terminal.error_output import about
 from torchx_cli.terminal.masking import remember
-from torchx_cli.terminal.output import counted, emit, note
+from torchx_cli.terminal.output import counted, emit, note, note_all
 
 with lazy_imports:
     from torchx.runner import notifications
@@ -85,8 +85,7 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
             )
         handle = sweeps.handle_of(submitted)
         resolve.remember_last(handle)
-        for line in notes:
-            note(f"note: {line}")
+        note_all(notes)
         if form == "text":
             attach.print_handle(handle)
         with about(handle):
@@ -159,8 +158,7 @@ def _dryrun(
         info = runner.dryrun(
             first, placed.scheduler, placed.cfg, placed.workspace or None, request.parent_run_id or None
         )
-    for line in info.notes:
-        note(f"note: {line}")
+    note_all(info.notes)
     note(f"{len(runs):,} runs; the request of the first one ({best.shown(runs[0][0])}):")
     dryrun_output.print_dryrun(info, form, full=request.dryrun == FULL)
     return 0
@@ -184,5 +182,4 @@ def _notify(request: RunRequest, runner: Runner, handle: str) -> None:
     with as_note(notes, "no notifications are sent"):
         notifications.check(request.notify, "sweep")
         notifications.request(runner, handle, request.notify)
-    for line in notes:
-        note(f"note: {line}")
+    note_all(notes)

@@ -8,7 +8,17 @@ from typing import TextIO
 
 from torchx.lazy import lazy_imports
 from torchx.printable import one_line, printable
-from torchx_cli.terminal.output import Row, columns, fit, has_colour, is_terminal, paint, say, width_of
+from torchx_cli.terminal.output import (
+    Row,
+    cells_of,
+    columns,
+    fit,
+    has_colour,
+    is_terminal,
+    paint,
+    say,
+    width_of,
+)
 
 with lazy_imports:
     from torchx_cli.terminal import drawing
@@ -24,8 +34,10 @@ def table(rows: Sequence[Row], heads: Sequence[str], stream: TextIO, spare: Sequ
     are dropped as needed, in that order.
     """
     window, coloured = width_of(stream), has_colour(stream)
-    body: list[Row] = [[(head, "bold") for head in heads]]
-    body += [[(one_line(text), meaning if coloured else "") for text, meaning in row] for row in rows]
+    body = [[(head, "bold") for head in heads]]
+    body += [
+        [(one_line(text), meaning if coloured else "") for text, meaning in cells_of(row)] for row in rows
+    ]
     kept = list(range(len(heads)))
     widths = [max([columns(row[at][0]) for row in body]) for at in kept]
     last = min(widths[-1], _ROOM_FOR_LAST)
@@ -40,7 +52,9 @@ def table(rows: Sequence[Row], heads: Sequence[str], stream: TextIO, spare: Sequ
 def show_table(rows: Sequence[Row], heads: Sequence[str]) -> None:
     """Prints a table on stdout, with likely secrets masked; on a terminal its cells are wrapped."""
     if is_terminal(sys.stdout):
-        drawing.print_table([[(fit(text, None), meaning) for text, meaning in row] for row in rows], heads)
+        drawing.print_table(
+            [[(fit(text, None), meaning) for text, meaning in cells_of(row)] for row in rows], heads
+        )
     else:
         say("\n".join(table(rows, heads, sys.stdout)), hide=True)
 
@@ -60,7 +74,9 @@ def show_code(text: str, language: str, stream: TextIO) -> None:
     stream.write(text if text.endswith("\n") else f"{text}\n")
 
 
-def _table_line(cells: Row, widths: Sequence[int], window: int | None, stream: TextIO) -> str:
+def _table_line(
+    cells: Sequence[tuple[str, str]], widths: Sequence[int], window: int | None, stream: TextIO
+) -> str:
     line, used = "", 0
     for (text, meaning), width in zip(cells[:-1], widths, strict=False):
         shown = paint(text, meaning, stream) if meaning else text

@@ -28,6 +28,7 @@ from torchx_cli.terminal.output import (
     LONGEST,
     Row,
     bar_of,
+    cells_of,
     has_colour,
     is_terminal,
     shown,
@@ -90,7 +91,7 @@ def print_table(rows: Sequence[Row], heads: Sequence[str] = (), indent: int = 0)
     for _ in rows[0] if rows else heads:
         table.add_column(overflow="fold")
     for row in ([[(head, "bold") for head in heads]] if heads else []) + list(rows):
-        table.add_row(*(_cell(text, meaning) for text, meaning in row))
+        table.add_row(*(_cell(text, meaning) for text, meaning in cells_of(row)))
     _draw(Padding(table, (0, 0, 0, indent)))
 
 
@@ -101,11 +102,11 @@ def print_options(rows: Sequence[tuple[str, str, str]]) -> None:
     """
     beside = 4 + max((len(name) for name, _, _ in rows), default=0)
     if (width_of(sys.stdout) or LONGEST) - beside >= _NARROWEST:
-        print_table([[(name, "bold"), (f"{about}\n{kind}", "")] for name, kind, about in rows], indent=2)
+        print_table([[(name, "bold"), f"{about}\n{kind}"] for name, kind, about in rows], indent=2)
         return
     for name, kind, about in rows:
         print_table([[(name, "bold")]], indent=2)
-        print_table([[(f"{about}\n{kind}", "")]], indent=6)
+        print_table([[f"{about}\n{kind}"]], indent=6)
 
 
 _NARROWEST = 36

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 from torchx.command_line import ArgumentError
@@ -198,8 +198,13 @@ def fit(text: str, width: int | None) -> str:
     return line if len(scanned) == len(text) else line[:room] + ".."[:width]
 
 
-Row = Sequence[tuple[str, str]]
-"""The cells of a table row, each a text and its meaning ("" for none)."""
+Row = Sequence[str | tuple[str, str]]
+"""The cells of a table row, each a text, or a text and its meaning."""
+
+
+def cells_of(row: Row) -> list[tuple[str, str]]:
+    """Returns the cells of a table row, each a text and its meaning ("" for none)."""
+    return [cell if isinstance(cell, tuple) else (cell, "") for cell in row]
 
 
 def wrap(text: str, stream: TextIO, indent: str = "") -> str:
@@ -259,6 +264,12 @@ def counted(number: int, noun: str) -> str:
 def note(text: str) -> None:
     """Prints a message on stderr, wrapped to the window."""
     print_stderr(wrap(text, sys.stderr))
+
+
+def note_all(lines: Iterable[str]) -> None:
+    """Prints remarks on stderr, each as a note."""
+    for line in lines:
+        note(f"note: {line}")
 
 
 def print_stderr(text: str) -> None:

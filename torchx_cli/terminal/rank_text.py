@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from torchx_cli.terminal.display import table
+from torchx_cli.terminal.output import Row
 
 if TYPE_CHECKING:
     from torchx.runner.ranks import RankStatus
@@ -15,12 +16,12 @@ def rank_lines(ranks: Sequence[RankStatus], stream: TextIO) -> list[str]:
     """Returns a table of ranks; a sentence if there are none."""
     if not ranks:
         return ["ranks: the log has no rank prefixes; dist.torchrun adds them (--tee 3)"]
-    rows = [
+    rows: list[Row] = [
         [
-            (f"{each.rank}", ""),
-            (f"{each.role}/{each.replica}", ""),
+            f"{each.rank}",
+            f"{each.role}/{each.replica}",
             (_result(each), "FAILED" if each.failure else ""),
-            (each.last_line, ""),
+            each.last_line,
         ]
         for each in ranks
     ]

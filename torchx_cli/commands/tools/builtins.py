@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from torchx.lazy import lazy_imports
 from torchx_cli.flags import Json, Output, option
 from torchx_cli.terminal.display import show_table
-from torchx_cli.terminal.output import emit, output_format, say
+from torchx_cli.terminal.output import Row, emit, output_format, say
 
 with lazy_imports:
     from torchx import discovery
@@ -39,9 +39,9 @@ def builtins_(
         ]
         emit(data, form)
         return
-    rows = [
+    rows: list[Row] = [
         [
-            (component.name, ""),
+            component.name,
             (component.origin, "dim"),
             _about(component.description, [str(p) for p in component.problems]),
         ]

@@ -76,7 +76,7 @@ def show(
     if not rows:
         note("no configuration" + (f" for [{section}]" if section else ""))
     else:
-        cells = [[(row["section"], ""), (row["key"], ""), (row["value"], ""), _where(row)] for row in rows]
+        cells = [[row["section"], row["key"], row["value"], _where(row)] for row in rows]
         show_table(cells, ("SECTION", "KEY", "VALUE", "FROM"))
     return 0
 

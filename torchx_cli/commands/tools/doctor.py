@@ -17,7 +17,7 @@ from torchx.version import __version__
 from torchx_cli.flags import Json, OneScheduler, Output
 from torchx_cli.placeholder import REPAIR, foreign_distributions
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import emit, is_terminal, output_format, paint, say, wrap
+from torchx_cli.terminal.output import Row, emit, is_terminal, output_format, paint, say, wrap
 
 with lazy_imports:
     from torchx.scheduling import gpu_findings
@@ -99,11 +99,11 @@ def _diagnose(runner: Runner, name: str) -> Iterable[Finding]:
 def _print_findings(findings: Sequence[Finding]) -> None:
     shown = [(finding, finding.hint if finding.verdict.value != "ok" else "") for finding in findings]
     if is_terminal(sys.stdout):
-        rows = [
+        rows: list[Row] = [
             [
                 (finding.verdict.value, MEANING[finding.verdict.value]),
-                (finding.what, ""),
-                (one_line(finding.detail) + (f"\n{hint}" if hint else ""), ""),
+                finding.what,
+                one_line(finding.detail) + (f"\n{hint}" if hint else ""),
             ]
             for finding, hint in shown
         ]

@@ -12,7 +12,7 @@ from torchx.printable import one_line
 from torchx_cli.app import COMMANDS
 from torchx_cli.flags import Json, Output
 from torchx_cli.terminal.display import show_table
-from torchx_cli.terminal.output import emit, note, output_format, paint, say
+from torchx_cli.terminal.output import Row, emit, note, output_format, paint, say
 
 with lazy_imports:
     from torchx import schedulers
@@ -34,9 +34,8 @@ def plugins_(output: Output = "", json: Json = False) -> None:
     if not plugins:
         note("no plugins are installed")
         return
-    rows = [
-        [(plugin.kind, ""), (_names(plugin), ""), (plugin.module, ""), (plugin.origin, "dim")]
-        for plugin in plugins
+    rows: list[Row] = [
+        [plugin.kind, _names(plugin), plugin.module, (plugin.origin, "dim")] for plugin in plugins
     ]
     show_table(rows, ("KIND", "NAME", "MODULE", "FROM"))
     for plugin in plugins:
