@@ -188,20 +188,9 @@ def spmd(
         mounts: mounts, as type=bind,src=/host,dst=/job[,readonly]
         debug: switch on the checks of PyTorch that help to find a hang or a crash; slows the job down
     """
-    return torchrun(
-        *args,
-        script=script,
-        m=m,
-        image=image,
-        name=name,
-        h=h,
-        j=str(StructuredJArgument.parse_from(h, j)),
-        env=env,
-        metadata=metadata,
-        max_retries=max_retries,
-        mounts=mounts,
-        debug=debug,
-    )
+    options = dict(locals())
+    options["j"] = str(StructuredJArgument.parse_from(h, j))
+    return torchrun(*options.pop("args"), **options)
 
 
 def parse_nnodes(j: str) -> tuple[int, int, int, str]:
