@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -18,7 +17,7 @@ from torchx_cli.commands.list import gather, newest
 from torchx_cli.flags import argument, scheduler_option, since_option, states_of
 from torchx_cli.terminal.display import table
 from torchx_cli.terminal.output import counted, is_terminal, note, print_stderr
-from torchx_cli.terminal.times import parse_time
+from torchx_cli.terminal.times import optional_time
 
 with lazy_imports:
     from torchx.runner import origins
@@ -95,9 +94,11 @@ def selected(
     """
     if not _selects_by_flags(selection):
         return list(selection.handles)
-    query = AppQuery(name=selection.name, states=states_of(selection.state) or frozenset(applicable))
-    if selection.since:
-        query = replace(query, since=parse_time("--since", selection.since))
+    query = AppQuery(
+        name=selection.name,
+        states=states_of(selection.state) or frozenset(applicable),
+        since=optional_time("--since", selection.since),
+    )
     found = newest(gather(runner, session, selection.scheduler, [], query, own=True))
     applications = [app for app in found if app.is_own]
     if not selection.everywhere:

@@ -24,7 +24,7 @@ from torchx_cli.flags import (
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import mask
 from torchx_cli.terminal.output import fit, note, output_format, say
-from torchx_cli.terminal.times import iso, parse_time
+from torchx_cli.terminal.times import iso, optional_time
 
 if TYPE_CHECKING:
     from torchx.scheduling.events import AppEvent
@@ -79,8 +79,8 @@ def events_(
             "-s cannot be combined with a handle, which names its scheduler", code="conflicting_flags"
         )
     tail = count("-n", lines)
-    begin = parse_time("--since", since) if since else None
-    end = parse_time("--until", until) if until else None
+    begin = optional_time("--since", since)
+    end = optional_time("--until", until)
     limited = tail is None and begin is None and not handle and form == "text"
     with session_of(ctx).runner() as runner:
         full = runner.resolve_handle(handle) if handle else None

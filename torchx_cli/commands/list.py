@@ -41,7 +41,7 @@ from torchx_cli.flags import (
 from torchx_cli.session import Session, session_of
 from torchx_cli.terminal.display import table
 from torchx_cli.terminal.output import Row, emit, note, output_format, paint, say, state_cell
-from torchx_cli.terminal.times import ago, duration, iso, parse_time, span
+from torchx_cli.terminal.times import ago, duration, iso, optional_time, span
 from torchx_cli.terminal.units import written
 
 with lazy_imports:
@@ -130,7 +130,7 @@ def list_(
     query = AppQuery(
         name=name,
         states=states_of(state),
-        since=parse_time("--since", since) if since else None,
+        since=optional_time("--since", since),
         tags=tag_query(tag),
     )
     session = session_of(ctx)

@@ -175,8 +175,8 @@ def make_query(regex: str, since: str, until: str, lines: str, streams: str, fol
         )
     return LogQuery(
         regex=regex or None,
-        since=times.parse_time("--since", since) if since else None,
-        until=times.parse_time("--until", until) if until else None,
+        since=times.optional_time("--since", since),
+        until=times.optional_time("--until", until),
         tail=count("-n", lines),
         follow=follow,
         stream=Stream(streams) if streams else Stream.COMBINED,

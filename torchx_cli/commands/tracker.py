@@ -81,8 +81,7 @@ def jobs(
 def metadata(ctx: typer.Context, run: RunId, output: Output = "", json: Json = False) -> None:
     """Show the metadata of a run."""
     form = output_format(output, json)
-    trackers = _trackers(ctx)
-    run = _run_id(ctx, run, trackers)
+    trackers, run = _tracked(ctx, run)
     values = masking.mask(
         {name: value for tracker in trackers for name, value in tracker.metadata(run).items()}
     )
@@ -107,8 +106,7 @@ def artifacts(
 ) -> None:
     """Show the artifacts of a run and their paths."""
     form = output_format(output, json)
-    trackers = _trackers(ctx)
-    run = _run_id(ctx, run, trackers)
+    trackers, run = _tracked(ctx, run)
     artifacts = masking.mask(
         {name: artifact for tracker in trackers for name, artifact in tracker.artifacts(run).items()}
     )
@@ -124,8 +122,7 @@ def artifacts(
 def lineage(ctx: typer.Context, run: RunId, output: Output = "", json: Json = False) -> None:
     """Show the sources and descendants of a run."""
     form = output_format(output, json)
-    trackers = _trackers(ctx)
-    run = _run_id(ctx, run, trackers)
+    trackers, run = _tracked(ctx, run)
     lineages = [tracker.lineage(run) for tracker in trackers]
     if form != "text":
         steps = dict.fromkeys(edge for lineage in lineages for edge in lineage.edges)
@@ -168,6 +165,12 @@ def _trackers(ctx: typer.Context) -> list[TrackerBase]:
             code="unknown_tracker",
         )
     return list(tracker_configured.build_trackers(configured, factories))
+
+
+def _tracked(ctx: typer.Context, text: str) -> tuple[list[TrackerBase], str]:
+    """Returns the configured trackers, and the id of a run in them."""
+    trackers = _trackers(ctx)
+    return trackers, _run_id(ctx, text, trackers)
 
 
 def _run_id(ctx: typer.Context, text: str, trackers: list[TrackerBase]) -> str:

@@ -123,6 +123,11 @@ def parse_time(flag: str, text: str, now: datetime | None = None) -> datetime:
         ) from None
 
 
+def optional_time(flag: str, text: str) -> datetime | None:
+    """Parses a time as :func:`parse_time`; None if the text is empty."""
+    return parse_time(flag, text) if text else None
+
+
 def _days_before(name: str, now: datetime) -> int | None:
     """Returns how many days ago a named day was, or a named week or month began; None if invalid.
 
