@@ -71,7 +71,7 @@ def diff_(
 
 def _source_diff(a: Side, b: Side, runner: Runner) -> TreeDiff:
     """Returns the differences of the recorded trees."""
-    sources = [side.provenance.source if side.provenance is not None else None for side in (a, b)]
+    sources = [side.source for side in (a, b)]
     if sources[0] is None or sources[1] is None:
         which = [side.handle for side, known in zip((a, b), sources, strict=True) if known is None]
         return trees.TreeDiff("", [f"the source of {' and '.join(which)} is not on record"])

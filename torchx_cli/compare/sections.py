@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +79,11 @@ class Side:
     def scheduler(self) -> str:
         """The name of its scheduler."""
         return parse_app_handle(self.handle).scheduler_backend
+
+    @property
+    def source(self) -> Source | None:
+        """Its source, if that is on record."""
+        return self.provenance.source if self.provenance is not None else None
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -178,22 +183,24 @@ def _image(role: Role) -> dict[str, Any]:
 
 
 def _source(sides: Sides) -> Section:
-    a, b = (side.provenance.source if side.provenance is not None else None for side in sides)
+    a, b = (side.source for side in sides)
     if a is None or b is None:
         return _absent("source", (a, b), _why_missing(sides))
     complete = a.complete and b.complete
     section = compared("source", (_repository(a, files=complete), _repository(b, files=complete)))
     if not complete:
-        recording = any(side.provenance is not None and side.provenance.recording for side in sides)
-        why = "are still being recorded" if recording else "of both are not on record"
+        why = "are still being recorded" if _is_recording(sides) else "of both are not on record"
         section.notes.append(f"the changed files {why}")
     return section
 
 
 def _why_missing(sides: Sides) -> str:
-    recording = any(side.provenance is not None and side.provenance.recording for side in sides)
     damage = sides[0].damage or sides[1].damage
-    return damage or ("still being recorded" if recording else NOT_RECORDED)
+    return damage or ("still being recorded" if _is_recording(sides) else NOT_RECORDED)
+
+
+def _is_recording(sides: Sides) -> bool:
+    return any(side.provenance is not None and side.provenance.recording for side in sides)
 
 
 def _repository(source: Source, *, files: bool) -> dict[str, Any]:
@@ -283,19 +290,14 @@ def _measurements(side: Side, runner: Runner) -> dict[str, Any]:
     usage = usage_text.usage_of(runner, side.handle)
     total = usage.total if usage is not None else None
     if total is not None:
-        values |= dict(_peaks(total))
+        amounts = {
+            "peak memory": units.written(total.memory, memory_size),
+            "mean CPU": units.written(total.cpu, units.cores),
+            "mean GPU": units.written(total.gpu, units.percent),
+            "peak GPU memory": units.written(total.gpu_memory, memory_size),
+        }
+        values |= {name: text for name, text in amounts.items() if text}
     return values
-
-
-def _peaks(total: Any) -> Iterator[tuple[str, str]]:
-    if total.memory is not None:
-        yield "peak memory", memory_size(total.memory)
-    if total.cpu is not None:
-        yield "mean CPU", units.cores(total.cpu)
-    if total.gpu is not None:
-        yield "mean GPU", units.percent(total.gpu)
-    if total.gpu_memory is not None:
-        yield "peak GPU memory", memory_size(total.gpu_memory)
 
 
 def _tracked(side: Side, config: Config) -> dict[str, Any]:
@@ -303,12 +305,11 @@ def _tracked(side: Side, config: Config) -> dict[str, Any]:
     names, factories = prepare.configured_trackers(config)
     if not names:
         return {}
-    found: Mapping[str, Any] = {
-        f"tracked {key}": value
+    return {
+        f"tracked {key}": to_plain(value)
         for tracker in configured.build_trackers(names, factories)
         for key, value in tracker.metadata(side.handle).items()
     }
-    return {key: to_plain(value) for key, value in found.items()}
 
 
 def summary(side: Side) -> dict[str, Any]:
