@@ -45,7 +45,7 @@ def test_unknown_end_does_not_last_until_now() -> None:
     row = ListAppResponse(
         app_id="7", app_handle="slurm://torchx/7", state=AppState.FAILED, name="a", started_at=NOW
     )
-    assert dict(zip(DEFAULT, _row(row), strict=True))["time"] == ("", "")
+    assert dict(zip(DEFAULT, _row(row), strict=True))["time"] == ""
 
 
 def test_a_table_is_aligned_by_what_is_seen() -> None:
