@@ -21,10 +21,10 @@ MOST_DECISIONS = 14
 """Of a function: branches, loops, handlers, comprehensions, operands of `and` and `or` after the first."""
 
 LIMITS = {
-    "functions with more decisions": 105,
-    "conditional expressions": 2405,
-    "nested conditional expressions": 35,
-    "fmt: skip": 45,
+    "functions with more decisions": 100,
+    "conditional expressions": 2368,
+    "nested conditional expressions": 28,
+    "fmt: skip": 43,
 }
 
 KNOTS = {
@@ -37,7 +37,7 @@ KNOTS = {
 }
 """The most files and folders of a part that import each other, directly or not."""
 
-MOST_NODES = 427_000
+MOST_NODES = 427_600
 """The size of the source in syntax nodes, which formatting does not change, without contexts of names."""
 
 DECISIONS = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case)
