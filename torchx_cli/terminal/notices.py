@@ -97,7 +97,7 @@ class Notices(Follower):
         self._since = None if new else datetime.now(timezone.utc)
         self._waits_for = ""
         self._started: dict[str, AppEvent] = {}
-        self._ended: dict[str, str] = {}
+        self._ended: dict[str, AppEvent] = {}
         self._unready: dict[str, float] = {}  # services: the time at which they are reported
 
     def follow(self) -> None:
@@ -150,7 +150,7 @@ class Notices(Follower):
             self._unready.clear()
         elif kind in ("ready", "ended"):
             self._unready.pop(name, None)
-            self._ended[name] = self._end(event, name)
+            self._ended[name] = event
         elif kind == "retry":
             line = self._retry(event, name)
         elif kind == "requeued":
@@ -176,7 +176,8 @@ class Notices(Follower):
             again += SCOPES.get(details.get("scope", ""), "")
         if "delay" in details:
             again += f" in {details['delay']:g} s"
-        return f"{name} {self._ended.get(name, 'has ended')}; {again}"
+        ended = self._ended.get(name)
+        return f"{name} {'has ended' if ended is None else self._end(ended, name)}; {again}"
 
 
 def reason(why: str) -> str:
