@@ -176,8 +176,9 @@ class Notices(Follower):
             again += SCOPES.get(details.get("scope", ""), "")
         if "delay" in details:
             again += f" in {details['delay']:g} s"
-        ended = self._ended.get(name)
-        return f"{name} {'has ended' if ended is None else self._end(ended, name)}; {again}"
+        if name not in self._ended:
+            return f"{name} has ended; {again}"
+        return f"{name} {self._end(self._ended[name], name)}; {again}"
 
 
 def reason(why: str) -> str:
