@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from torchx.runner import get_runner
-from torchx.schedulers.kubernetes.manifests import yaml_text
+from torchx.schedulers.kubernetes import request
 from torchx.specs import AppDef, AppState, BindMount, Resource, Role
 from torchx.specs.serialize import app_to_dict
 from torchx_cli.main import main
@@ -96,7 +96,7 @@ def test_an_application_is_not_changed() -> None:
 
 
 def test_a_manifest_may_get_one_from_a_hook() -> None:
-    assert yaml.safe_load(yaml_text.dump([{"key": Colour.RED, Odd("k"): Odd("v")}])) == {
+    assert yaml.safe_load(request.dump([{"key": Colour.RED, Odd("k"): Odd("v")}])) == {
         "key": "red",
         "k": "v",
     }
