@@ -123,7 +123,7 @@ def test_searches_in_threads_share_a_process(name: str, monkeypatch: pytest.Monk
 
 
 def test_a_slow_pattern_ends_a_followed_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    def log_of(engine: object, run: object, query: LogQuery) -> Iterator[LogChunk]:
+    def log_of(engine: object, run: object, query: LogQuery, described: object) -> Iterator[LogChunk]:
         assert query.regex is not None
         data = LINE.encode() + b"\n"
         yield LogChunk("1", 0, 1, Stream.COMBINED, 0.0, matching(data, re.compile(query.regex)))
@@ -132,11 +132,12 @@ def test_a_slow_pattern_ends_a_followed_sweep(monkeypatch: pytest.MonkeyPatch) -
     sweep: Any = SimpleNamespace(
         header=SimpleNamespace(scheduler="x", native=False), runs=[run], has_ended=False
     )
-    monkeypatch.setattr(sweep_logs, "log_of", log_of)
+    engine: Any = SimpleNamespace(describe=lambda app_id: "it runs")
+    monkeypatch.setattr(sweep_logs, "_log_of", log_of)
     monkeypatch.setattr(sweep_logs, "view", SimpleNamespace(require=lambda paths, app_id: sweep))
     query = LogQuery(follow=True, regex=SLOW)
     with pytest.raises(UsageError, match="takes too long"):
-        list(sweep_logs._follow(lambda name: None, "s", query, sweep))  # type: ignore[arg-type, return-value]
+        list(sweep_logs._follow(lambda name: engine, "s", query, sweep))
 
 
 async def _lines(pattern: str) -> list[str]:
