@@ -63,6 +63,11 @@ torchx_run_plainly() {  # on a node without Python: no timestamps
     ) > "$torchx_at/stdout.log" 2> "$torchx_at/stderr.log" < /dev/null & torchx_pid=$!
     if [ -e "$torchx_folder/stopping" ]; then kill -TERM "$torchx_pid" $$; fi  # it has missed the signal
     while wait "$torchx_pid"; set -- $?; [ "$1" -gt 128 ] && kill -0 "$torchx_pid" 2> /dev/null; do :; done
+    if [ "$1" -gt 128 ]; then  # a signal may have interrupted `wait` while the program ended: 127 if it did not
+        torchx_code=0
+        wait "$torchx_pid" 2> /dev/null || torchx_code=$?
+        [ "$torchx_code" = 127 ] || set -- "$torchx_code"
+    fi
     torchx_pid=
     torchx_end="\"exit_code\": $1, \"host\": \"$SLURMD_NODENAME\", \"ended_at\": $(date +%s)$torchx_message"
     torchx_end="$torchx_end${torchx_since:+, \"ready_at\": $torchx_since}"
