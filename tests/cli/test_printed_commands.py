@@ -12,7 +12,7 @@ import pytest
 from program import environment, on_terminal, torchx
 from support import wait_until
 
-SECRET = "a-value-nobody-sees"
+SECRET = "a-value-that-stays-hidden"
 COMMAND = re.compile(r"^(?:  (?:full log|again): +|  )(torchx (?:.*\\\n)*.*)$", re.M)
 ODD = '''
 import torchx.specs as specs
