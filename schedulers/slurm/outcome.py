@@ -196,12 +196,20 @@ def _waiting_outcome(parts: Sequence[JobFacts], record: SlurmRecord | None) -> O
         parts: the parts that have not ended.
         record: the record of the job.
     """
-    again = record is not None and os.path.lexists(f"{record.current_folder}/{ATTEMPT_FILE}")
+    again = record is not None and _was_queued_again(record, parts[0].submitted or 0.0)
     msg = "; ".join(part for part in ("queued again" if again else "", why_it_waits(parts)) if part)
     word = parts[0].state
     if any(part.reason == NEVER_SATISFIED for part in parts):
         word = NEVER_SATISFIED
     return Outcome(AppState.PENDING, msg, word, parts[0].submitted)
+
+
+def _was_queued_again(record: SlurmRecord, submitted: float) -> bool:
+    """Returns True if a run of a job began before it was queued; a later one began after Slurm's answer."""
+    try:
+        return os.lstat(f"{record.current_folder}/{ATTEMPT_FILE}").st_mtime < submitted
+    except OSError:
+        return False
 
 
 def _outcome_of_facts(

@@ -39,6 +39,8 @@ def statuses_of(
         end, start = read_facts(path / "end.json"), read_facts(path / "start.json")
         facts = {**(start or {}), **(end or {})}
         last = number == numbered[-1][0]
+        if last and not end and _has_begun_since(path, facts, outcome):
+            break
         attempt = _attempt(number, facts, bool(end), outcome, last)
         if last and attempt.state is AppState.FAILED and attempt.cause is EndCause.OUT_OF_MEMORY:
             refused = _refusal(str(facts.get("msg", "")), number <= retries, cfg or {})
@@ -49,6 +51,23 @@ def statuses_of(
             attempt = replace(attempt, state=AppState.CANCELLED, msg=NO_LONGER_NEEDED)
         attempts.append((attempt, str(facts.get("host", ""))))
     return attempts
+
+
+def _has_begun_since(path: Path, facts: Mapping[str, Any], outcome: Outcome) -> bool:
+    """Returns True if an attempt has begun after Slurm's answer, which says that the job waits for its start.
+
+    Otherwise the job has been queued again since.
+    """
+    queued_at = outcome.submitted_at
+    if outcome.state not in (AppState.SUBMITTED, AppState.PENDING) or queued_at is None:
+        return False
+    started: Any = facts.get("started_at")
+    if is_time(started):
+        return bool(started >= queued_at)
+    try:  # a node without Python records no start
+        return path.stat().st_mtime >= queued_at
+    except OSError:
+        return True
 
 
 def _refusal(msg: str, retries_left: bool, cfg: Mapping[str, Any]) -> str:
@@ -83,10 +102,10 @@ def _attempt(
             state, msg, cause = _stopped(outcome, last)
         elif outcome.word == "OUT_OF_MEMORY" and (signal == "SIGKILL" or code == 137):  # 137: a shell
             msg, cause = outcome.msg, EndCause.OUT_OF_MEMORY
+    elif last and outcome.state in (AppState.RUNNING, AppState.UNKNOWN):
+        state, msg = outcome.state, ""
     elif last and not is_terminal(outcome.state):
-        # the attempt of a requeued job was interrupted
-        running = outcome.state is AppState.RUNNING
-        state, msg = (AppState.RUNNING, "") if running else (AppState.FAILED, "interrupted")
+        state, msg = AppState.FAILED, "interrupted"  # the job has been queued again
     elif last and outcome.state is AppState.SUCCEEDED:
         # not yet reported by its node, or lost unless the end of its step is known
         state = AppState.SUCCEEDED if outcome.proved else AppState.UNKNOWN

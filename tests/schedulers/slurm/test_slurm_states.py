@@ -266,13 +266,40 @@ def test_a_row_has_the_reason_of_the_first_failure(tmp_path: Path) -> None:
 
 def test_a_job_that_is_queued_again(tmp_path: Path) -> None:
     mine = record(tmp_path)
-    (tmp_path / "attempt").write_text("1\n")
+    attempt = tmp_path / "attempt"
+    attempt.write_text("1\n")
+    os.utime(attempt, (NOW - 700, NOW - 700))
     end(tmp_path, 0, exit_code=3)
     outcome = outcome_of(mine, [facts("PENDING", "BeginTime")])
     assert outcome is not None
     answer = describe(mine, "7", outcome, ())
     assert answer.msg.startswith("queued again; BeginTime")
     assert [replica.state for replica in answer.roles_statuses[0].replicas] == [AppState.PENDING] * 2
+
+
+@pytest.mark.parametrize("python", [True, False])
+def test_a_start_after_slurms_answer(tmp_path: Path, python: bool) -> None:
+    """The answer is older than the files: the attempt has not ended, and the job is not queued again."""
+    mine = record(tmp_path)
+    (tmp_path / "attempt").write_text("1\n")
+    place = tmp_path / "r" / "0" / "attempt-1"
+    place.mkdir(parents=True)
+    if python:
+        (place / "start.json").write_text(json.dumps({"host": "node0", "started_at": NOW - 300}))
+    else:  # the folder has the time
+        os.utime(place, (NOW - 300, NOW - 300))
+
+    def attempts(state: str, submitted: float) -> tuple[bool, list[AppState]]:
+        outcome = outcome_of(mine, [replace(facts(state), submitted=submitted)])
+        assert outcome is not None
+        answer = describe(mine, "7", outcome, ())
+        again = answer.msg.startswith("queued again")
+        return again, [attempt.state for attempt in answer.replicas[0].attempts]
+
+    assert attempts("PENDING", NOW - 600) == (False, [])
+    assert attempts("RUNNING", NOW - 600) == (False, [AppState.RUNNING])
+    assert attempts("REVOKED", NOW - 600)[1] == [AppState.UNKNOWN], "an unknown state is no end"
+    assert attempts("PENDING", NOW + 10) == (True, [AppState.FAILED])
 
 
 def test_ids_that_are_used_again(tmp_path: Path) -> None:
