@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from torchx.machine import processes
 from torchx_cli.main import main
 
 Told = dict[str, list[dict[str, str]]]
@@ -38,6 +40,34 @@ def test_named_engine_that_does_not_answer_is_a_problem(capsys: pytest.CaptureFi
     assert "start Docker" in docker["hint"]
     (cluster,) = result["kubernetes"]
     assert cluster["verdict"] == "none", "none is configured"
+
+
+def test_background_processes_have_a_purpose(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own: set[int] = set()
+    table = processes.table
+
+    def own_table() -> Iterator[processes.Entry]:  # other tests have processes, too
+        return (entry for entry in table() if entry.process.pid in own)
+
+    monkeypatch.setattr(processes, "table", own_table)
+    (nothing,) = look(capsys, code=1)["background processes"]
+    assert nothing["verdict"] == "none"
+    assert main(["run", "--detach", "-s", "local_cwd", "utils.sh", "sleep 60"]) == 0
+    app_id = capsys.readouterr().out.strip().rpartition("/")[2]
+    try:
+        own.update(entry.process.pid for entry in table() if app_id.encode() in command_line(entry))
+        (found,) = look(capsys, code=1)["background processes"]
+    finally:
+        assert main(["cancel", app_id]) == 0
+    assert found["what"] == "supervisor"
+    assert found["detail"].startswith("2 processes, "), "a supervisor and its guard"
+    assert f" MiB, for {app_id}. The process that supervises the replicas of a job" in found["detail"]
+
+
+def command_line(entry: processes.Entry) -> bytes:
+    return processes.read_proc(f"/proc/{entry.process.pid}/cmdline")
 
 
 def test_an_engine_requested_by_name_has_to_exist(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Entry point of the supervisor's process, which only process.py starts."""
+"""The process that supervises the replicas of a job, or guards the one that does; started by process.py."""
 
 from __future__ import annotations
 

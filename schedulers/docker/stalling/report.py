@@ -1,4 +1,4 @@
-"""Program that takes the stacks of stalled containers, and writes them to the folder about stalls."""
+"""The process that takes the stacks of stalled containers, and writes them to the folder about stalls."""
 
 from __future__ import annotations
 

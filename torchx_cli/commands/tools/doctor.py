@@ -20,6 +20,7 @@ from torchx_cli.session import session_of
 from torchx_cli.terminal.output import Row, emit, is_terminal, output_format, paint, say, wrap
 
 with lazy_imports:
+    from torchx.runner import background
     from torchx.scheduling import gpu_findings
     from torchx_cli.terminal import drawing
 
@@ -43,6 +44,7 @@ def doctor_(
 ) -> None:
     """Check the engines: reachability, version, features, problems and fixes.
 
+    Also lists your background processes, with their purpose, applications and memory.
     A missing engine is a problem only if it is given by name. The exit code is 1 if there are problems.
     """
     form = output_format(output, json)
@@ -54,6 +56,8 @@ def doctor_(
         if gpus:
             names, results = [], {"GPUs": gpu_findings.diagnose(os.environ)}
         results |= {name: list(_diagnose(runner, name)) for name in names}
+        if not (scheduler or gpus):
+            results["background processes"] = background.findings()
     wrong = any(finding.verdict is Verdict.WRONG for findings in results.values() for finding in findings)
     if scheduler and results[scheduler] and results[scheduler][0].verdict is Verdict.ABSENT:
         wrong = True
