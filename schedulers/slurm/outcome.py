@@ -196,7 +196,7 @@ def _waiting_outcome(parts: Sequence[JobFacts], record: SlurmRecord | None) -> O
         parts: the parts that have not ended.
         record: the record of the job.
     """
-    again = record is not None and _was_queued_again(record, parts[0].submitted or 0.0)
+    again = record is not None and _was_queued_again(record, parts[0])
     msg = "; ".join(part for part in ("queued again" if again else "", why_it_waits(parts)) if part)
     word = parts[0].state
     if any(part.reason == NEVER_SATISFIED for part in parts):
@@ -204,10 +204,13 @@ def _waiting_outcome(parts: Sequence[JobFacts], record: SlurmRecord | None) -> O
     return Outcome(AppState.PENDING, msg, word, parts[0].submitted)
 
 
-def _was_queued_again(record: SlurmRecord, submitted: float) -> bool:
+def _was_queued_again(record: SlurmRecord, part: JobFacts) -> bool:
     """Returns True if a run of a job began before it was queued; a later one began after Slurm's answer."""
+    queued_at = part.submitted or 0.0  # in whole seconds
+    if part.reason == "BeginTime":  # as after a requeue, perhaps in the second of the start
+        queued_at += 1.0
     try:
-        return os.lstat(f"{record.current_folder}/{ATTEMPT_FILE}").st_mtime < submitted
+        return os.lstat(f"{record.current_folder}/{ATTEMPT_FILE}").st_mtime < queued_at
     except OSError:
         return False
 

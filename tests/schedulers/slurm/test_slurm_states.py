@@ -268,7 +268,7 @@ def test_a_job_that_is_queued_again(tmp_path: Path) -> None:
     mine = record(tmp_path)
     attempt = tmp_path / "attempt"
     attempt.write_text("1\n")
-    os.utime(attempt, (NOW - 700, NOW - 700))
+    os.utime(attempt, (NOW - 599.5, NOW - 599.5))  # queued again in the same second
     end(tmp_path, 0, exit_code=3)
     outcome = outcome_of(mine, [facts("PENDING", "BeginTime")])
     assert outcome is not None
