@@ -22,7 +22,8 @@ test-kubernetes: venv-dev ## the conformance suite on the cluster of KUBECONFIG;
 
 test-slurm: venv-dev  ## jobs on a Slurm cluster that is started on this machine (as root)
 	.ci/slurm
-	$(BIN)/python -m pytest -n 4 -m slurm tests
+	$(BIN)/python -m pytest -n 4 -m "slurm and not alone" tests
+	$(BIN)/python -m pytest -m "slurm and alone" tests
 
 # the tests include the documentation and the contents of the wheel
 check: format lint types test

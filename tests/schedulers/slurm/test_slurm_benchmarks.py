@@ -7,6 +7,7 @@ from project.test_benchmarks import run
 
 
 @pytest.mark.slurm
+@pytest.mark.alone
 def test_a_cluster_is_measured_beside_its_own_programs() -> None:
     printed = run("cluster")
     assert printed.count("\n") == 6
