@@ -254,10 +254,10 @@ class Applications(Engines):
         scheduler, app_id = self._of(app_handle)
         return isinstance(scheduler, Waits) and scheduler.wakes(app_id)
 
-    def pause_after(self, app_handle: str, waited: float, share: int = 1) -> float:
+    def pause_after(self, app_handle: str, waited: float) -> float:
         """Returns the seconds until the next query of an application; see :mod:`torchx.scheduling.pace`."""
         scheduler, app_id = self._of(app_handle)
-        return pause_after(waited, nearby=scheduler.is_nearby(app_id), share=share)
+        return pause_after(waited, nearby=scheduler.is_nearby(app_id))
 
     def pause(self, app_handle: str, seconds: float) -> None:
         """Sleeps, until the end of an application at most, if its scheduler sees that without polling."""

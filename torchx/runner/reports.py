@@ -134,20 +134,19 @@ class Feed:
             self._error = error
         return self._last
 
-    def read_again_later(self, share: int) -> None:
+    def read_again_later(self) -> None:
         """Handles an error of :meth:`read`: a later call continues after the events that were returned."""
         if not self._polls or self._last is None:
             self._source = self._open()
-        self._next = time.monotonic() + max(RECONCILE_INTERVAL, self._pace(share))
+        self._next = time.monotonic() + max(RECONCILE_INTERVAL, self._pace())
 
-    def _pace(self, share: int) -> float:
-        return pause_after(time.monotonic() - self._begun, nearby=self._nearby, share=share)
+    def _pace(self) -> float:
+        return pause_after(time.monotonic() - self._begun, nearby=self._nearby)
 
-    def read(self, share: int = 1, *, now: bool = False) -> list[AppEvent]:
+    def read(self, *, now: bool = False) -> list[AppEvent]:
         """Returns the events up to the current end.
 
         Args:
-            share: the number of queries, of this and other applications, that share the pace.
             now: query the engine also before it is due.
         """
         begun = time.monotonic()
@@ -160,7 +159,7 @@ class Feed:
             error, self._error = self._error, None
             raise error
         if self._polls:
-            self._next = time.monotonic() + self._pace(share)
+            self._next = time.monotonic() + self._pace()
         elif events:
             self._changed = begun
         elif begun > self._changed + RECONCILE_INTERVAL:
@@ -257,26 +256,25 @@ class _Search:
                     self._known.add(row.app_handle)
                     events += _open(self._runner, row.app_handle, feeds)
         now = time.monotonic()
-        slow = pause_after(now - self._begun, share=len(feeds) + 1)
-        self._next = now + (DISCOVERY_INTERVAL if self._nearby else slow)
+        self._next = now + (DISCOVERY_INTERVAL if self._nearby else pause_after(now - self._begun))
         return events
 
 
-def read_new(feed: Feed, share: int, *, others: bool, now: bool = False) -> list[AppEvent]:
+def read_new(feed: Feed, *, others: bool, now: bool = False) -> list[AppEvent]:
     """Returns the new events of an application.
 
     Args:
         feed: its events.
-        share, now: see :meth:`Feed.read`.
+        now: see :meth:`Feed.read`.
         others: suppress errors: they must not hide other output.
     """
     try:
         with feed.outage.bridged():
-            return feed.read(share, now=now)
+            return feed.read(now=now)
     except (TorchxError, OSError):
         if not others:
             raise
-    feed.read_again_later(share)
+    feed.read_again_later()
     return []
 
 
@@ -285,10 +283,7 @@ def _follow(feeds: dict[str, Feed], query: EventQuery, search: _Search | None = 
     pause = FIRST_PAUSE
     while True:
         over = query.until is not None and datetime.now(timezone.utc) >= query.until
-        share = len(feeds) + (search is not None)
-        events = [
-            event for feed in feeds.values() for event in read_new(feed, share, others=search is not None)
-        ]
+        events = [event for feed in feeds.values() for event in read_new(feed, others=search is not None)]
         if search is not None:
             events += search.run(feeds)
         yield from sorted(filter(query.takes, events), key=_BY_TIME)

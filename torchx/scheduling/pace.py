@@ -31,21 +31,20 @@ def deadline(timeout: float | None) -> float:
     return math.inf if timeout is None else time.monotonic() + timeout
 
 
-def pause_after(waited: float, *, nearby: bool = False, first: float = FIRST, share: int = 1) -> float:
+def pause_after(waited: float, *, nearby: bool = False, first: float = FIRST) -> float:
     """Returns the seconds until the next query of an engine: the longest pause after half a minute.
 
     Args:
         waited: the seconds since the first query.
         nearby: the engine is on this machine.
         first: the seconds of the first pause.
-        share: the number of parts of the command that query the engine.
 
     >>> [pause_after(waited) for waited in (0.0, 1.0, 10.0, 28.0, 3600.0)]
     [1.0, 1.5, 6.0, 15.0, 15.0]
-    >>> pause_after(3600.0, share=2), pause_after(3600.0, nearby=True)
-    (30.0, 0.5)
+    >>> pause_after(3600.0, nearby=True)
+    0.5
     """
-    return NEARBY if nearby else share * min(first + waited / 2, LONGEST)
+    return NEARBY if nearby else min(first + waited / 2, LONGEST)
 
 
 @contextmanager

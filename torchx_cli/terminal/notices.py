@@ -30,9 +30,6 @@ PAUSE = 0.2
 RARE_PAUSE = 2.0
 """Minimum seconds between two queries of an engine on this machine when replicas have started."""
 
-SHARE = 2
-"""The command queries the engine, too: it waits for the end."""
-
 LAST = 5.0
 """Maximum seconds for the events of the end."""
 
@@ -109,7 +106,7 @@ class Notices(Follower):
         may_wait = scheduler.may_wait(parse_app_handle(self._handle).app_id)
         while not (feed.ended or last):
             last = self.stop.is_set()
-            events = reports.read_new(feed, SHARE, others=True, now=last)
+            events = reports.read_new(feed, others=True, now=last)
             lines = self.lines_of(event for event in events if may_wait or event.kind != "waiting")
             self._remark(*map(one_line, lines))
             if scheduler.has_runs and self._started:

@@ -48,7 +48,7 @@ TAIL = 400
 """Number of lines that are read for the last one of each replica."""
 
 MOST_READS = 4
-"""Maximum number of these reads in one round."""
+"""Maximum number of these reads in one round; later rounds of an engine over a network have one."""
 
 _BLANKS = 4
 """Lines in which the last one with text is searched."""
@@ -263,7 +263,8 @@ class Collector:
         """Returns the last known line of each replica."""
         lines = self._logs.setdefault(handle, Lines())
         with contextlib.suppress(*_FAILED):  # the state is shown without lines
-            for _ in range(MOST_READS):
+            later = lines.last and not self._runner.scheduler_of(handle).on_this_machine
+            for _ in range(1 if later else MOST_READS):
                 if not lines.read(functools.partial(self._runner.log_chunks, handle), replicas):
                     break
         return lines.last
