@@ -68,7 +68,7 @@ def _delete_job(job: SlurmJob) -> None:
     require_own(job, "deleted")
     cancel_job(job)
     begun = time.monotonic()
-    app_id = f"{job.record.key}@{job.record.token}"
+    app_id = job.record.full_id
     while (now := find(app_id)) is not None and not has_ended(now):
         waited = time.monotonic() - begun
         if waited > DELETE_TIMEOUT:

@@ -80,8 +80,6 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
     record = records.find(key, token)
     try:
         queue = (ANSWERS.about(key) or {}).get(key, [])
-        if record is None and not queue and pace.is_sharing():
-            queue = _query_job(key)  # it may be of another user
     except AbsentError:
         if record is None:
             raise
@@ -102,7 +100,8 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
     mine = tuple(part for part in own if record.is_of(part))
     outcome = outcome_of(record, mine)
     if outcome is None:
-        outcome = outcome_off_queue(record, query_accounting([record]), queue)
+        account = ACCOUNTS.about(record.full_id) or ()
+        outcome = outcome_off_queue(record, account, queue)
     newest = records.find(key) if token else None
     shown = number if newest is None or newest.token == record.token else f"{number}@{record.token}"
     return SlurmJob(shown, record, mine, outcome, bool(queue) and not mine)
@@ -156,11 +155,15 @@ def _foreign_job(queue: Sequence[JobFacts], token: str) -> SlurmJob | None:
 
 
 def _query(keys: Collection[str]) -> dict[str, dict[str, list[JobFacts]]]:
-    """Returns the facts of squeue on a job, or those on all jobs of this user, by their keys."""
+    """Returns the facts of squeue on a job, or those on all jobs of this user and others, by their keys."""
     if len(keys) == 1 and ALL not in keys:
-        return {key: {key: _query_job(key)} for key in keys}
+        return dict.fromkeys(keys, _query_jobs(keys))
+    recorded = Records().keys()
     jobs = _begin_listing(False)()
-    return dict.fromkeys((ALL, *jobs), jobs)
+    others = {*keys} - {ALL, *recorded, *jobs}  # perhaps of other users
+    if others:
+        jobs.update(_query_jobs(others))
+    return dict.fromkeys((ALL, *recorded, *jobs), jobs)
 
 
 ALL = ""
@@ -170,23 +173,24 @@ ANSWERS = pace.Answers(_query)
 """The answers that watches share."""
 
 
-def _query_job(key: str) -> list[JobFacts]:
-    """Returns the facts of squeue on a job or a task of an array.
+def _query_jobs(keys: Collection[str]) -> dict[str, list[JobFacts]]:
+    """Returns the facts of squeue on jobs and tasks of arrays, by their keys.
 
     Uses the text output: older releases ignore filters for JSON and list the whole cluster.
     """
     between = separator()
-    tasks = ["--array"] if "_" in key else []
-    argv = ["squeue", "--noheader", "--states=all", f"--jobs={key}", f"--format={queue_format(between)}"]
+    wanted = ",".join(keys)
+    tasks = ["--array"] if "_" in wanted else []
+    argv = ["squeue", "--noheader", "--states=all", f"--jobs={wanted}", f"--format={queue_format(between)}"]
     try:
         output = client.call([*argv, *tasks])
     except client.NoAnswerError:
         raise
     except client.SlurmError as error:
         if _NOT_KNOWN.search(error.output):
-            return []
+            return {}
         raise
-    return by_job(read_queue(output, between)).get(key, [])
+    return by_job(read_queue(output, between))
 
 
 def query_all_jobs(all_users: bool) -> Callable[[], dict[str, list[JobFacts]]]:
@@ -226,6 +230,25 @@ def query_accounting(records: list[SlurmRecord]) -> list[JobFacts]:
     if len(records) <= MAX_IDS:
         argv.append("--jobs=" + ",".join(record.key for record in records))
     return read_account(client.answer(argv), between)
+
+
+def _query_accounts(names: Collection[str]) -> dict[str, list[JobFacts]]:
+    """Returns the facts of sacct on a job, or on all jobs of this user that need them.
+
+    Args:
+        names: the ids of jobs with their tokens, the keys of the answer.
+    """
+    records = [record for name in names if (record := find_record(name))]
+    if len(names) > 1:
+        jobs = ANSWERS.about(ALL) or {}
+        off_queue = (record for record in Records().all() if record.key not in jobs)
+        records += [record for record in off_queue if outcome_of(record, ()) is None]
+    facts = by_job(query_accounting(records)) if records else {}
+    return {record.full_id: facts.get(record.key, []) for record in records}
+
+
+ACCOUNTS = pace.Answers(_query_accounts)
+"""The facts of sacct that watches share."""
 
 
 def outcome_off_queue(record: SlurmRecord, account: Iterable[JobFacts], queue: Iterable[JobFacts]) -> Outcome:

@@ -113,6 +113,11 @@ class SlurmRecord:
         """The token, with the index of its task in an array."""
         return own_token(self.token, self.task)
 
+    @property
+    def full_id(self) -> str:
+        """The id in handles with the token: unique if Slurm reuses the id of the job."""
+        return f"{self.key}@{self.token}"
+
     def is_of(self, facts: JobFacts) -> bool:
         """Returns True if the facts are of this job, not of another one that now has its id."""
         token = token_of(facts.comment)
@@ -157,6 +162,10 @@ class Records:
         """Yields all records; ``damage`` is set in those that cannot be read."""
         for name in self._names():
             yield self._read(name)
+
+    def keys(self) -> set[str]:
+        """Returns the ids of the jobs that have a record."""
+        return {name.partition("-")[0] for name in self._names()}
 
     def of(self, keys: Collection[str]) -> dict[str, SlurmRecord]:
         """Returns the newest record of each job that has one, by the ids of the jobs."""

@@ -34,7 +34,6 @@ class Watch:
     """
 
     def __init__(self, record: SlurmRecord) -> None:
-        self._app_id = f"{record.key}@{record.token}"
         self._record = record
         self._begun = self._next = self._since = time.monotonic()
         self._ended = False
@@ -68,7 +67,7 @@ class Watch:
     def _query(self) -> bool:
         ended = False
         with self._outage.bridged(), sharing(self._since):
-            job = find(self._app_id)
+            job = find(self._record.full_id)
             ended = job is None or is_terminal(job.outcome.state)
             if job is not None:
                 save_outcome(job.record, job.outcome)

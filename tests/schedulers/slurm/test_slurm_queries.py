@@ -7,16 +7,20 @@ import os
 import shutil
 import signal
 import time
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from program import start, torchx
 from support import wait_until
 
+from torchx.schedulers.slurm import queue as slurm_queue
+from torchx.schedulers.slurm.queue import find
 from torchx.schedulers.slurm.record import Records, SlurmRecord
 from torchx.schedulers.slurm.scheduler import create_scheduler
 from torchx.schedulers.slurm.wait import Watch
-from torchx.scheduling.pace import LONGEST, pause_after
+from torchx.scheduling.pace import LONGEST, Answers, pause_after, sharing
 from torchx.specs.status import AppState
 
 SQUEUE = r"""#!/bin/sh
@@ -25,14 +29,17 @@ for argument; do
     case $argument in
         --version) echo slurm 22.05.8; exit ;;
         --user=*) echo listing >> "$FAKE_QUERIES" ;;
+        --jobs=*) jobs=$(echo "${argument#--jobs=}" | tr , ' ') ;;
         --format=*) format=${argument#--format=} ;;
     esac
 done
 read -r state < "$FAKE_STATE"
 submitted=$(date +%s)
-printf '%s\n' "$format" | sed "s/%i/473/; s/%A/473/; s/%T/$state/; s/%[VS]/$submitted/; s/%e/NONE/;
+[ -z "$state" ] || for job in ${jobs:-473}; do
+printf '%s\n' "$format" | sed "s/%i/$job/; s/%A/$job/; s/%T/$state/; s/%[VS]/$submitted/; s/%e/NONE/;
 s/%u/${FAKE_USER:-$(id -un)}/; s/%N//; s/%r/Priority/; s/%j/a-b1/; s/%[VS]/$submitted/
 s#%k#${FAKE_COMMENT:-(null)}#"
+done
 """
 OTHER = '#!/bin/sh\necho "${0##*/}" >> "$FAKE_QUERIES"\n'
 LISTING = "listing"
@@ -66,18 +73,10 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("SLURM_CONF", raising=False)
     (tmp_path / "jobs" / "a-b1").mkdir(mode=0o700, parents=True)
     app = {"name": "a", "roles": [{"name": "r", "num_replicas": 1}]}
-    Records().add(
-        SlurmRecord(
-            473,
-            "b1",
-            "a",
-            "a-b1",
-            "torchx",
-            str(tmp_path / "jobs" / "a-b1"),
-            submitted_at=time.time(),
-            app=app,
-        )
-    )
+    for name in ("ANSWERS", "ACCOUNTS"):  # none of earlier tests
+        monkeypatch.setattr(slurm_queue, name, Answers(getattr(slurm_queue, name)._query))
+    folder = str(tmp_path / "jobs" / "a-b1")
+    Records().add(SlurmRecord(473, "b1", "a", "a-b1", "torchx", folder, submitted_at=time.time(), app=app))
     return tmp_path
 
 
@@ -132,6 +131,33 @@ def test_command_for_replica_of_another_user_names_owner(
     done = torchx(*(word.replace("REPLICA", "slurm://torchx/473/r/0") for word in words))
     assert done.stderr == "error: 473 belongs to the user daemon: its replicas are private\n"
     assert done.returncode == 77
+
+
+def test_ended_jobs_share_queries(cluster: Path) -> None:
+    (cluster / "state").write_text("\n")
+    known = Records().find("473", "b1")
+    assert known is not None
+    records = [replace(known, job_id=number, token=f"e{number}") for number in range(700, 720)]
+    for record in records:
+        Records().add(record)
+    for _ in range(2):
+        with sharing(time.monotonic()):
+            assert None not in [find(record.full_id) for record in records]
+        counts = Counter(queries(cluster))
+        assert (counts["squeue"], counts["sacct"]) in itertools.product((1, 2), (1, 2))
+        (cluster / "queries").unlink()
+
+
+def test_waits_for_jobs_of_other_users_share_queries(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_USER", "daemon")
+    monkeypatch.setenv("FAKE_COMMENT", f"torchx:c3:{cluster}/jobs/x-c3")
+    names = [str(number) for number in range(800, 810)]
+    with sharing():
+        assert [job is not None and job.owner for job in map(find, names)] == ["daemon"] * 10
+    (cluster / "queries").unlink()
+    with sharing(time.monotonic()):
+        assert [job is not None and job.owner for job in map(find, names)] == ["daemon"] * 10
+    assert sorted(queries(cluster)) == [LISTING, "squeue", "squeue"]
 
 
 def test_pace_after_minute_is_one_query_in_15_seconds() -> None:
