@@ -57,6 +57,38 @@ def here(call: Callable[[], object]) -> object:
     return call()
 
 
+SEARCHES = """
+import os, threading, time
+from torchx.scheduling.patterns import in_time
+
+def work():
+    print(in_time("key", lambda data: os.getpid(), None), flush=True)
+    go.wait()
+    print(in_time("key", lambda data: os.getpid(), None), flush=True)
+    time.sleep(600)
+
+go = threading.Event()
+worker = threading.Thread(target=work, daemon=True)
+try:
+    worker.start()
+    time.sleep(600)
+except KeyboardInterrupt:
+    go.set()
+worker.join()
+"""
+
+
+def test_a_search_outlives_an_interrupt_but_not_its_parent() -> None:
+    argv = [sys.executable, "-c", SEARCHES]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, start_new_session=True) as program:
+        assert program.stdout is not None
+        child = program.stdout.readline()
+        os.killpg(program.pid, signal.SIGINT)
+        assert program.stdout.readline() == child != ""
+        program.kill()
+        assert program.stdout.read() == ""  # which ends once no process has it open
+
+
 @pytest.mark.parametrize("run", [here, in_thread])
 def test_a_search_has_a_limit_in_every_thread(
     run: Callable[[Callable[[], object]], object], monkeypatch: pytest.MonkeyPatch

@@ -100,6 +100,7 @@ class _Child:
         pid = _fork()
         if pid == 0:
             try:
+                os.setsid()  # else Ctrl-C ends the search
                 os.closerange(3, theirs.fileno())  # locks of the parent, and its end of the pair
                 os.closerange(theirs.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGVTALRM})
