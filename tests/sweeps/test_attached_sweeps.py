@@ -89,6 +89,45 @@ def test_failures_are_counted_and_others_are_named() -> None:
     assert "cancelling train-" in terminal.written
 
 
+def test_ctrl_c_replaces_the_drawn_line() -> None:
+    with Terminal("run", "--each", "lr=1,2", "train.py:train", "--script", WAITS, width=100) as terminal:
+        until(terminal, lambda text: text.startswith("0 of 2 done, running: lr=1"))
+        terminal.send("\x03")
+        assert terminal.end() == 130
+    assert "\r\x1b[2Kcancelling train-" in terminal.written
+    texts = frames(terminal)
+    assert "  2 runs: 2 cancelled" in texts
+    assert any(text.strip().startswith("torchx rerun --failed train-") for text in texts)
+
+
+def test_ctrl_c_ends_the_lines_of_a_status() -> None:
+    handle = torchx("run", "-d", "utils.sh", WAITS).stdout.strip()
+    with Terminal("status", "--watch", handle) as terminal:
+        until(terminal, lambda text: "RUNNING" in text)
+        terminal.send("\x03")
+        assert terminal.end() == 130
+    assert terminal.written.endswith("\n")
+
+
+def test_an_attached_sweep_ends_as_it_was_run() -> None:
+    script = "echo loss=$LR; test $LR != 3.0 || exit 3"
+    done = torchx("run", "--each", "lr=1,2,3", "train.py:train", "--script", script)
+    app_id = done.stdout.strip().rpartition("/")[2]
+    lines = done.stderr.splitlines()
+    attached = torchx("attach", "@last")
+    end = lines[lines.index("  3 runs: 2 succeeded, 1 failed") :]
+    assert (done.returncode, attached.returncode) == (3, 3)
+    assert attached.stderr.splitlines()[-len(end) :] == end
+    assert end[-3:] == [
+        f"  again:    torchx rerun --failed {app_id}",
+        f"  results:  torchx results {app_id}",
+        "  best:     run 1  lr=1  loss 1",
+    ]
+    again = torchx(*end[-3].split()[2:])
+    assert "1 of 3 runs are submitted again" in again.stderr
+    assert again.returncode == 3
+
+
 def test_without_a_terminal_each_end_is_a_line() -> None:
     done = torchx("run", "--each", "lr=0.5,0.25", "--each", "seed=0,1", "train.py:train")
     app_id = done.stdout.strip().rpartition("/")[2]

@@ -18,6 +18,7 @@ with lazy_imports:
     from torchx_cli import applications
     from torchx_cli.commands import log
     from torchx_cli.folding import printing as folding_printing
+    from torchx_cli.sweeping import attach as sweep_attach
     from torchx_cli.terminal import attach, notices
 
 if TYPE_CHECKING:
@@ -59,7 +60,10 @@ def attach_(
         if status is None:
             note(f"{attach.app_id_of(handle)} is no longer known to its scheduler")
             return 1
-        attach.print_result(runner, handle, status, seen=not query.replicas)
+        if runner.scheduler_of(handle).has_runs:
+            sweep_attach.print_result(runner, handle, status)
+        else:
+            attach.print_result(runner, handle, status, seen=not query.replicas)
         return attach.exit_code(status)
 
 

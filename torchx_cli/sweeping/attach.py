@@ -30,6 +30,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
+    from torchx.specs.status import AppStatus
 
 PAUSE = 0.1
 """Seconds between two reads of the journal."""
@@ -54,17 +55,37 @@ def to_the_end(runner: Runner, handle: str, position: int, *, logs: bool, fold: 
         interrupts.arm(app_id, lambda: runner.cancel(handle), lambda: runner.kill(handle))
         if logs:
             _print_logs(runner, handle, fold)
-        with nullcontext() if logs else _Ends(paths_of(app_id), position):
+        with nullcontext() if logs else _Ends(paths_of(app_id), position, interrupts):
             status = runner.wait(handle)
     if status is None:
         note(f"{handle} is no longer known")
         return 1
-    attach.print_result(runner, handle, status, seen=False)
-    if len(status.roles) > 1:
-        head = "  " + paint("results:", "dim", sys.stderr) + "  "
-        print_stderr(wrap_command(head, f"torchx results {app_id}", sys.stderr))
-        best.print_best(runner, require(paths_of(app_id), app_id))
+    print_result(runner, handle, status)
     return EXIT_INTERRUPTED if interrupts.count else attach.exit_code(status)
+
+
+def print_result(runner: Runner, handle: str, status: AppStatus) -> None:
+    """Prints the result of a sweep on stderr: the commands that follow, and the best run.
+
+    Args:
+        runner: used to read the logs.
+        handle: the sweep.
+        status: the final status.
+    """
+    app_id = attach.app_id_of(handle)
+    attach.print_result(runner, handle, status, seen=False)
+    if status.state.name == "CANCELLED":
+        note(f"  {status.msg}")
+    if status.state.name != "SUCCEEDED":
+        _print_command("again:  ", f"torchx rerun --failed {app_id}")
+    if len(status.roles) > 1:
+        _print_command("results:", f"torchx results {app_id}")
+        best.print_best(runner, require(paths_of(app_id), app_id))
+
+
+def _print_command(head: str, command: str) -> None:
+    head = "  " + paint(head, "dim", sys.stderr) + "  "
+    print_stderr(wrap_command(head, command, sys.stderr))
 
 
 def _print_logs(runner: Runner, handle: str, fold: bool) -> None:
@@ -78,13 +99,18 @@ class _Ends(Follower):
     Args:
         paths: the files of the sweep.
         position: the bytes of its journal with earlier ends.
+        interrupts: its messages replace the line.
     """
 
-    def __init__(self, paths: SweepPaths, position: int) -> None:
+    def __init__(self, paths: SweepPaths, position: int, interrupts: Interrupts) -> None:
         super().__init__()
-        self._paths, self._position = paths, position
+        self._paths, self._position, self._interrupts = paths, position, interrupts
         self._screen = drawing.Screen(sys.stderr) if is_terminal(sys.stderr) else None
+        interrupts.line_drawn = self._screen is not None  # soon: a message before it clears an empty line
         self._drawn = ""
+
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(None)  # it ends soon, also after an interrupt: it reads a file
 
     def follow(self) -> None:
         """Prints lines until all runs have ended."""
@@ -100,6 +126,7 @@ class _Ends(Follower):
             plan.close()
             if self._screen is not None:
                 self._screen.clear()
+            self._interrupts.line_drawn = False
 
     def _print(self, plan: Plan) -> None:
         """Prints the ends that were recorded since the last call."""
@@ -114,6 +141,7 @@ class _Ends(Follower):
         width = width_of(sys.stderr)
         if self._screen is None or width is None:
             return
+        width -= len("^C")
         now = self._progress
         counts, total = now.counts(), plan.extend()
         failed = f" ({counts['FAILED']:,} failed)" if "FAILED" in counts else ""

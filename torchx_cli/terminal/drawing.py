@@ -152,7 +152,7 @@ def highlight(text: str, language: str, stream: TextIO) -> str:
 
 
 class Screen:
-    """Lines of a terminal that are updated in place.
+    """Lines of a terminal that are updated in place; a context manager that leaves them there.
 
     Args:
         stream: the terminal.
@@ -164,6 +164,13 @@ class Screen:
         self._live: Live | None = None
         self._lines: list[Text] = []
         self._width = 0
+
+    def __enter__(self) -> Screen:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._live is not None:
+            self._live.stop()  # ends the last line
 
     def show(self, lines: Sequence[str], *, final: bool = False) -> None:
         """Replaces the displayed lines.

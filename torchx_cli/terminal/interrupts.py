@@ -20,6 +20,9 @@ with lazy_imports:
 EXIT_INTERRUPTED = 130
 """128 + SIGINT."""
 
+CLEAR_LINE = "\r\x1b[2K"
+"""The code that clears a line of a terminal, with its ^C."""
+
 
 class Interrupts:
     """Ctrl-C during a run: the first cancels the application, the second kills it, the third detaches.
@@ -28,11 +31,13 @@ class Interrupts:
 
     Attributes:
         count: number of interrupts received.
+        line_drawn: whether a line is drawn on the terminal, which messages replace.
         stopped: whether an interrupt stopped the submission (see :meth:`allow_stop`).
     """
 
     def __init__(self) -> None:
         self.count = 0
+        self.line_drawn = False
         self._stop_allowed = False
         self.stopped = False
         self._name = ""
@@ -70,7 +75,7 @@ class Interrupts:
             self.stopped = True
             raise KeyboardInterrupt
         if not self._steps and self.count == 1:
-            _say("cancelling as soon as it has started (again to leave)")
+            self._say("cancelling as soon as it has started (again to leave)")
         elif self.count > max(1, len(self._steps)):
             raise KeyboardInterrupt
         else:
@@ -78,7 +83,7 @@ class Interrupts:
 
     def _act(self, step: int) -> None:
         messages = (f"cancelling {self._name} (again to kill)", f"killing {self._name}")
-        _say(messages[min(step, 2) - 1])
+        self._say(messages[min(step, 2) - 1])
         action = self._steps[min(step, 2) - 1]
         # in a thread: signal handlers must not block log streaming
         if threads.begin(self._call, action) is None:
@@ -88,13 +93,14 @@ class Interrupts:
         try:
             step()
         except Exception as error:  # reported here, as a thread has no caller
-            _say(masking.mask_text(f"error: {error}"))
+            self._say(masking.mask_text(f"error: {error}"))
 
-
-def _say(text: str) -> None:
-    """Writes a line to stderr without Python's buffers, which a signal handler must not use."""
-    start = " " if sys.stderr.isatty() else ""  # after the ^C that the terminal shows
-    try:
-        os.write(sys.stderr.fileno(), f"{start}{shown(text)}\n".encode("utf-8", "backslashreplace"))
-    except (OSError, ValueError):
-        return
+    def _say(self, text: str) -> None:
+        """Writes a line to stderr without Python's buffers, which a signal handler must not use."""
+        start = " " if sys.stderr.isatty() else ""  # after the ^C that the terminal shows
+        if self.line_drawn:
+            start = CLEAR_LINE
+        try:
+            os.write(sys.stderr.fileno(), f"{start}{shown(text)}\n".encode("utf-8", "backslashreplace"))
+        except (OSError, ValueError):
+            return

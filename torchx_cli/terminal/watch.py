@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from torchx.errors import TorchxError
@@ -47,26 +47,24 @@ def watch(
     Returns:
         The final description, or None if the scheduler no longer knows the application.
     """
-    screen: drawing.Screen | None = None
-    if is_terminal(sys.stdout):
-        screen = drawing.Screen(sys.stdout)
     printed: dict[str, str] = {}
     current: DescribeAppResponse | None = first
     begun, outage, over = time.monotonic(), Outage(), threading.Event()
     if runner.wakes(handle):
         threads.begin(_wait, runner, handle, over, name="end")
-    while current is not None:
-        status = runner_status.status_of(current)
-        if screen is not None:
-            screen.show(lines_of(current), final=status.is_terminal())
-        else:
-            _print_changes(printed, changes(current.app_id, status))
-        if status.is_terminal():
-            return current
-        woken = over.wait(runner.pause_after(handle, time.monotonic() - begun))
-        over.clear()
-        with outage.bridged():
-            current = runner.description(handle, brief=True) if woken else runner.poll(handle)
+    with drawing.Screen(sys.stdout) if is_terminal(sys.stdout) else nullcontext() as screen:
+        while current is not None:
+            status = runner_status.status_of(current)
+            if screen is not None:
+                screen.show(lines_of(current), final=status.is_terminal())
+            else:
+                _print_changes(printed, changes(current.app_id, status))
+            if status.is_terminal():
+                return current
+            woken = over.wait(runner.pause_after(handle, time.monotonic() - begun))
+            over.clear()
+            with outage.bridged():
+                current = runner.description(handle, brief=True) if woken else runner.poll(handle)
     note(f"{first.app_id} is no longer known to its scheduler")
     return None
 
