@@ -83,6 +83,22 @@ def test_runs_without_a_number_are_never_the_best() -> None:
     assert answer("results", "@last", "--best", "acc", "-o", "json")[0]["metrics"] == {"acc": -0.0015}
 
 
+def test_only_runs_that_have_succeeded_are_the_best() -> None:
+    words = ("--each", "seed=1,2", "train.py:train", "--lr", "1", "--script")
+    torchx("run", *words, "echo loss=$SEED; test $SEED != 1")
+    (row,) = answer("results", "@last", "--best", "loss", "-o", "json")
+    assert row["run"] == 2
+    torchx("run", *words, "exit 1")
+    done = torchx("results", "@last", "--best", "loss")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "no run has succeeded\n")
+
+
+def test_a_run_has_its_number_and_parameters() -> None:
+    torchx("run", "--each", "seed=4,5", "train.py:train", "--lr", "1")
+    (row,) = answer("results", "@last/2", "-o", "json")
+    assert (row["run"], row["parameters"], row["state"]) == (2, {"seed": 5}, "SUCCEEDED")
+
+
 def test_a_metric_without_a_match_is_reported() -> None:
     torchx("run", "--each", "seed=1,2", "train.py:train", "--lr", "1", "--script", "echo loss=$SEED")
     for form in ("text", "json", "csv"):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchx import settings
 from torchx.errors import StateError
 from torchx.jobs.record import damaged
 from torchx.machine import locks
@@ -168,16 +169,18 @@ def _load(paths: SweepPaths) -> Sweep:
 
 
 def of_application(described: DescribeAppResponse, scheduler: str, session: str) -> Sweep:
-    """Returns an application as a sweep of one run.
+    """Returns an application as a sweep of one run; a run of a sweep keeps its number and parameters.
 
     Args:
-        described: its status.
+        described: its description.
         scheduler: its scheduler.
         session: the session part of its handle.
     """
     end = ended(described)
     state = described.state.name if described.state.name in STATES else "PENDING"
-    run = Run(1, {}, state, described.app_id, end.started, end.ended, end.code, end.message)
+    known = planned(str(described.metadata.get(settings.RUN) or ""))
+    number, parameters = (1, {}) if known is None else (known[1].number, known[1].parameters)
+    run = Run(number, parameters, state, described.app_id, end.started, end.ended, end.code, end.message)
     header = Header(described.app_id, described.name, session, scheduler, {}, "", 0.0, "", 0, {})
     return Sweep(header, Progress(), [run], True)
 

@@ -66,8 +66,8 @@ def results_(
         option(
             "--best",
             metavar="COLUMN",
-            help="Show only the run with the smallest value; --best=-acc: the largest one. Finds metrics in "
-            "the logs too.",
+            help="Show only the run with the smallest value, of those that have succeeded; --best=-acc: the "
+            "largest one. Finds metrics in the logs too.",
         ),
     ] = "",
     lines: Annotated[
@@ -89,14 +89,18 @@ def results_(
     limit = 1 if best else count("-n", lines)
     session = session_of(ctx)
     with session.runner() as runner:
-        full, described = find(runner, handle, replicas=False)
-        sweep = sweep_of(runner, full, described)
+        sweep = sweep_of(runner, *find(runner, handle, full=True))
         every = results.results(sweep, runner.scheduler, metrics, trackers_of(session.config))
+        if best:
+            every = (result for result in every if result.run.state == "SUCCEEDED")
         if sort or best:
             every = iter(results.sort(list(every), sort or best, "--sort" if sort else "--best"))
         shown = TABLE_LIMIT if limit is None and form == "text" else limit
         found = list(islice(every, shown))
         more = len(sweep.runs) - len(found) if limit is None else 0
+    if not found:
+        note("no run has succeeded" if best else "no runs")
+        metrics = []
     _print(found, form, more, metrics)
 
 
@@ -122,8 +126,6 @@ def _print(found: Sequence[Result], form: str, more: int, metrics: Sequence[resu
         say("\n".join(table(rows, heads, sys.stdout)), hide=True)
         if more:
             note(f"{more:,} more runs are not shown (to see more: -n 500)")
-    else:
-        note("no runs")
 
 
 def sweep_of(runner: Runner, handle: str, described: DescribeAppResponse) -> Sweep:
