@@ -65,6 +65,11 @@ class Result:
         return None if run.started is None or run.ended is None else run.ended - run.started
 
 
+def succeeded(found: Iterable[Result]) -> list[Result]:
+    """Returns the results of runs that have succeeded; others are never the best."""
+    return [result for result in found if result.run.state == "SUCCEEDED"]
+
+
 BEST = {"loss": min, "acc": max}
 """The best value of metrics, by a part of their names."""
 
@@ -78,9 +83,7 @@ def best(found: Sequence[Result]) -> tuple[Result, str] | None:
     """
     for part, choose in BEST.items():
         for name in dict.fromkeys(name for result in found for name in result.metrics):
-            values = [
-                (result.metrics.get(name), result) for result in found if result.run.state == "SUCCEEDED"
-            ]
+            values = [(result.metrics.get(name), result) for result in succeeded(found)]
             numbers = [
                 (value, result)
                 for value, result in values

@@ -178,9 +178,9 @@ def of_application(described: DescribeAppResponse, scheduler: str, session: str)
     """
     end = ended(described)
     state = described.state.name if described.state.name in STATES else "PENDING"
-    known = planned(str(described.metadata.get(settings.RUN) or ""))
-    number, parameters = (1, {}) if known is None else (known[1].number, known[1].parameters)
-    run = Run(number, parameters, state, described.app_id, end.started, end.ended, end.code, end.message)
+    _, run = planned(str(described.metadata.get(settings.RUN))) or (None, Run(1))
+    facts = (described.app_id, end.started, end.ended, end.code, end.message)
+    run = Run(run.number, run.parameters, state, *facts)
     header = Header(described.app_id, described.name, session, scheduler, {}, "", 0.0, "", 0, {})
     return Sweep(header, Progress(), [run], True)
 

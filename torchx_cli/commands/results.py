@@ -92,16 +92,13 @@ def results_(
         sweep = sweep_of(runner, *find(runner, handle, full=True))
         every = results.results(sweep, runner.scheduler, metrics, trackers_of(session.config))
         if best:
-            every = (result for result in every if result.run.state == "SUCCEEDED")
-        if sort or best:
-            every = iter(results.sort(list(every), sort or best, "--sort" if sort else "--best"))
+            every = iter(results.sort(results.succeeded(every), best, "--best"))
+        elif sort:
+            every = iter(results.sort(list(every), sort))
         shown = TABLE_LIMIT if limit is None and form == "text" else limit
         found = list(islice(every, shown))
         more = len(sweep.runs) - len(found) if limit is None else 0
-    if not found:
-        note("no run has succeeded" if best else "no runs")
-        metrics = []
-    _print(found, form, more, metrics)
+    _print(found, form, more, metrics, "no run has succeeded" if best else "no runs")
 
 
 def _metrics(texts: Sequence[str], best: str) -> list[results.Metric]:
@@ -112,10 +109,12 @@ def _metrics(texts: Sequence[str], best: str) -> list[results.Metric]:
     return metrics
 
 
-def _print(found: Sequence[Result], form: str, more: int, metrics: Sequence[results.Metric]) -> None:
+def _print(
+    found: Sequence[Result], form: str, more: int, metrics: Sequence[results.Metric], empty: str
+) -> None:
     known = {name for result in found for name in (*result.metrics, *result.run.parameters)}
     for name in dict.fromkeys(each.name for each in metrics):
-        if name not in known:
+        if found and name not in known:
             note(f"note: --metric {name}: no line of these logs matches")
     if form == "csv":
         _print_csv(found)
@@ -126,6 +125,8 @@ def _print(found: Sequence[Result], form: str, more: int, metrics: Sequence[resu
         say("\n".join(table(rows, heads, sys.stdout)), hide=True)
         if more:
             note(f"{more:,} more runs are not shown (to see more: -n 500)")
+    else:
+        note(empty)
 
 
 def sweep_of(runner: Runner, handle: str, described: DescribeAppResponse) -> Sweep:
