@@ -47,7 +47,7 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
     """
 
     shared_by = "a cluster"
-    plans_workspaces = runs_services = knows_hosts = True
+    plans_workspaces = runs_services = knows_hosts = records_attempts = True
 
     def __init__(self, session_name: str) -> None:
         super().__init__("slurm", session_name)

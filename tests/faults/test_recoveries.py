@@ -299,6 +299,7 @@ def events_of_all_applications(faults: Faults, patch: Patch, folder: Path) -> bo
 
     class Engine:
         on_this_machine = True
+        records_attempts = False
 
         def app_events(self, app_id: str) -> Iterator[AppEvent | None]:
             yield written[0]
@@ -341,7 +342,7 @@ def events_of_one_application(faults: Faults, patch: Patch, folder: Path) -> boo
 
     class Runner:
         def scheduler_of(self, handle: str) -> object:
-            return SimpleNamespace(is_nearby=lambda app_id: False)
+            return SimpleNamespace(is_nearby=lambda app_id: False, records_attempts=False)
 
         def description(self, handle: str, *, brief: bool = False) -> DescribeAppResponse:
             if pending:
@@ -403,8 +404,14 @@ def notices_of_an_attached_run(faults: Faults, patch: Patch, folder: Path) -> bo
     class Runner:
         def scheduler_of(self, handle: str) -> object:
             return SimpleNamespace(
-                is_nearby=lambda app_id: False, may_wait=lambda app_id: True, has_runs=False
+                is_nearby=lambda app_id: False,
+                may_wait=lambda app_id: True,
+                has_runs=False,
+                records_attempts=False,
             )
+
+        def wakes(self, handle: str) -> bool:
+            return False
 
         def description(self, handle: str, *, brief: bool = False) -> DescribeAppResponse:
             is_over = faults.step(UnavailableError("no answer"))

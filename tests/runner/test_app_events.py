@@ -317,7 +317,7 @@ def test_the_last_reading_takes_no_shared_answer() -> None:
 
     class Source:
         def scheduler_of(self, handle: str) -> object:
-            return SimpleNamespace(is_nearby=lambda app_id: False)
+            return SimpleNamespace(is_nearby=lambda app_id: False, records_attempts=False)
 
         def description(self, handle: str, *, brief: bool = False) -> DescribeAppResponse | None:
             return answers.about("a")

@@ -33,6 +33,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.2
 RECONCILE_INTERVAL = 2.0
 """Seconds without an event after which an application is brought to its due state."""
 
+FILES_INTERVAL, FILES_COST = 1.0, 20.0
+"""Minimum seconds between two reads of the attempts that replicas record, and multiple of the time of one."""
+
 DISCOVERY_INTERVAL = 1.0
 """Seconds between two searches for new applications."""
 
@@ -98,11 +101,11 @@ class Feed:
         self._scheduler = runner.scheduler_of(handle)
         self._polls = not isinstance(self._scheduler, Reports)
         self._nearby = self._scheduler.is_nearby(parse_app_handle(handle).app_id)
-        self._read = 0  # the number of events that were returned
+        self._read = self._attempts = 0  # the number of events that were returned, and of known attempts
         self._last: DescribeAppResponse | None = None
         self._error: Exception | None = None
         self.outage = Outage()
-        self._next, self._since, self._begun = 0.0, 0.0, time.monotonic()
+        self._next, self._since, self._took, self._begun = 0.0, 0.0, 0.0, time.monotonic()
         self._changed = self._begun
         self._source = self._open()
         self.ended = False
@@ -132,6 +135,8 @@ class Feed:
             if self._last is None:
                 raise
             self._error = error
+        if self._last is not None:
+            self._attempts = sum(len(replica.attempts) for replica in self._last.replicas)
         return self._last
 
     def read_again_later(self) -> None:
@@ -141,6 +146,8 @@ class Feed:
         self._next = time.monotonic() + max(RECONCILE_INTERVAL, self._pace())
 
     def _pace(self) -> float:
+        if self._scheduler.records_attempts and self._attempts:
+            return max(FILES_INTERVAL, FILES_COST * self._took)
         return pause_after(time.monotonic() - self._begun, nearby=self._nearby)
 
     def read(self, *, now: bool = False) -> list[AppEvent]:
@@ -159,7 +166,8 @@ class Feed:
             error, self._error = self._error, None
             raise error
         if self._polls:
-            self._next = time.monotonic() + self._pace()
+            self._took = time.monotonic() - begun
+            self._next = begun + self._took + self._pace()
         elif events:
             self._changed = begun
         elif begun > self._changed + RECONCILE_INTERVAL:

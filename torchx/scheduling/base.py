@@ -83,6 +83,8 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         sends_notifications: :meth:`schedule` honours ``notify`` of its request: the end is reported without a
             process that waits for it. Otherwise the runner starts such a process on this machine.
         has_runs: its applications are sweeps: their roles are runs with parameters.
+        records_attempts: replicas record their attempts in files, so that with :func:`.pace.sharing` frequent
+            queries of a running application read these files, and the engine answers seldom.
         knows_hosts: replaces the macro of the hosts of a role; others reject it at the dry-run.
         runs_services: honours services and the order of starts; others reject them at the dry-run.
         waits_in_queue: an application whose resources are not free waits in the queue of this machine; its
@@ -98,6 +100,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
     workspaces_on_request: bool = False
     sends_notifications: bool = False
     has_runs: bool = False
+    records_attempts: bool = False
     runs_services: bool = False
     knows_hosts: bool = False
     waits_in_queue: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -15,11 +16,13 @@ import pytest
 from program import start, torchx
 from support import wait_until
 
+from torchx.runner import get_runner, reports
 from torchx.schedulers.slurm import queue as slurm_queue
 from torchx.schedulers.slurm.queue import find
 from torchx.schedulers.slurm.record import Records, SlurmRecord
 from torchx.schedulers.slurm.scheduler import create_scheduler
 from torchx.schedulers.slurm.wait import Watch
+from torchx.scheduling import pace
 from torchx.scheduling.pace import LONGEST, Answers, pause_after, sharing
 from torchx.specs.status import AppState
 
@@ -104,6 +107,39 @@ def test_no_command_that_waits_queries_often(cluster: Path, state: str) -> None:
         texts[name] = command.communicate()
     assert {name: texts[name] for name in ended} == {}
     assert {name: count for name, count in counts.items() if count > MOST} == {}
+
+
+def test_a_retry_is_read_from_files_without_a_query(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "pause_after", lambda *args, **kwargs: 1e6)
+    monkeypatch.setattr(reports, "FILES_INTERVAL", 0.0)
+    monkeypatch.setattr(reports, "FILES_COST", 0.0)
+    attempts, state = cluster / "jobs" / "a-b1" / "r" / "0", cluster / "state"
+    feed = reports.Feed(get_runner("torchx"), "slurm://torchx/473")
+
+    def write(number: int, name: str, **facts: float) -> None:
+        (attempts / f"attempt-{number}").mkdir(mode=0o700, parents=True, exist_ok=True)
+        (attempts / f"attempt-{number}" / f"{name}.json").write_text(json.dumps(facts))
+
+    def read(*, now: bool = False) -> list[str]:
+        return [f"{event.kind} {event.attempt}" for event in feed.read(2, now=now) if event.attempt]
+
+    state.write_text("RUNNING\n")
+    write(1, "start", started_at=time.time())
+    assert read() == ["started 1"]
+    write(1, "end", exit_code=4, ended_at=time.time())
+    write(2, "start", started_at=time.time())
+    assert read() == ["ended 1", "retry 1", "started 2"]
+    assert len(queries(cluster)) == 1
+    write(2, "end", exit_code=4, ended_at=time.time())
+    state.write_text("PENDING\n")  # queued again
+    assert read(now=True) == ["ended 2"]
+    state.write_text("RUNNING\n")
+    write(3, "start", started_at=time.time())
+    assert read() == ["retry 2", "started 3"], "it was not interrupted: the answer is older"
+    assert len(queries(cluster)) == 3
+    write(3, "end", exit_code=4, ended_at=time.time())
+    assert read() == ["ended 3"]
+    assert len(queries(cluster)) == 3
 
 
 @pytest.mark.parametrize("name", ["473", "slurm://torchx/473"])
