@@ -52,7 +52,10 @@ def watch(
     begun, outage, over = time.monotonic(), Outage(), threading.Event()
     if runner.wakes(handle):
         threads.begin(_wait, runner, handle, over, name="end")
-    with drawing.Screen(sys.stdout) if is_terminal(sys.stdout) else nullcontext() as screen:
+    screen: drawing.Screen | None = None
+    if is_terminal(sys.stdout):
+        screen = drawing.Screen(sys.stdout)
+    with screen or nullcontext():
         while current is not None:
             status = runner_status.status_of(current)
             if screen is not None:
