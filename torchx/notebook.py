@@ -139,10 +139,11 @@ class App:
         return f"{self.handle} {self.status().state.name}"
 
     def _repr_html_(self) -> str:
+        status = status_html(self.status())  # first: at its end, its log is complete
         chunks = list(self._runner.log_chunks(self.handle, logs.LogQuery(tail=LAST_LINES)))
         lines = "\n".join(excerpts.last_lines(chunks, LAST_LINES, names=True))
         log = f"<pre>{html.escape(lines)}</pre>" if lines else ""
-        return f"<div><code>{html.escape(self.handle)}</code>{status_html(self.status())}{log}</div>"
+        return f"<div><code>{html.escape(self.handle)}</code>{status}{log}</div>"
 
 
 def app(handle: str, runner: Runner | None = None) -> App:

@@ -73,7 +73,7 @@ def test_notebook_from_its_cells_to_job_and_back(tmp_path: Path, monkeypatch: py
     page = outputs[5][0]["data"]["text/html"]
     assert "SUCCEEDED" in page and "python/0" in page and "local_cwd://torchx/train-" in page
     assert "trained on &lt;two&gt; GPUs" in page, "what a job prints is no HTML"
-    text = outputs[6][0]["text"]
+    text = "".join(part["text"] for part in outputs[6])  # the kernel sends it in parts if it takes long
     assert "SUCCEEDED\n" in text and "python/0 │ trained on <two> GPUs" in text
     assert not text.rstrip().endswith(f"in {tmp_path}"), "it ran in the workspace"
     assert "<table>" in outputs[7][0]["data"]["text/html"]
@@ -122,6 +122,27 @@ def test_the_last_display_shows_the_end(monkeypatch: pytest.MonkeyPatch) -> None
         runner.wait(handle)  # between the first display and the first query
         app(handle, runner).watch()
     assert displays == [f"{handle} SUCCEEDED"]
+
+
+def test_a_display_of_the_end_has_all_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = f"until test -e {tmp_path}/go; do sleep 0.05; done; echo done"
+    with get_runner() as runner:
+        handle = runner.run(
+            AppDef("job", [Role("w", image="", entrypoint="sh", args=["-c", script])]), "local_cwd"
+        )
+        read = runner.log_chunks
+
+        def end_after(*args: Any) -> list[Any]:
+            chunks = list(read(*args))
+            (tmp_path / "go").touch()
+            runner.wait(handle)
+            return chunks
+
+        monkeypatch.setattr(runner, "log_chunks", end_after)
+        job = app(handle, runner)
+        assert "SUCCEEDED" not in job._repr_html_(), "its log was read before its end"
+        page = job._repr_html_()
+        assert "SUCCEEDED" in page and "done" in page
 
 
 def test_lines_of_all_replicas_have_their_names(capsys: pytest.CaptureFixture[str]) -> None:
