@@ -37,6 +37,8 @@ def placement(request: RunRequest, runner: Runner, config: Config) -> Placement:
     """
     named = config.get("cli:run", "scheduler")
     scheduler = request.scheduler or (named.value if named else runner.default_scheduler)
+    if named and not request.scheduler:
+        request.origins["unknown_scheduler"] = f"from {named.origin}"
     cfg = run_options(request, scheduler, runner, config)
 
     workspace = request.workspace
@@ -46,6 +48,7 @@ def placement(request: RunRequest, runner: Runner, config: Config) -> Placement:
     if workspace is None and configured is not None and configured.value:
         if runner.takes_workspace(scheduler, requested=False):
             workspace = located(configured).value
+            request.origins["unknown_workspace"] = f"from {configured.origin}"
         elif runner.takes_workspace(scheduler):
             note(
                 f"note: {scheduler} runs in the working directory; the workspace from {configured.origin} is "

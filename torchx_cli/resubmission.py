@@ -157,8 +157,7 @@ def request_again(
     else:
         cfg, missing = _transferred_options(submission, scheduler, runner)
         opts = runner.scheduler_run_opts(scheduler)
-        for key, option in scheduler_options(config, scheduler, opts).items():
-            cfg.setdefault(key, option.value)
+        request.add_options(scheduler_options(config, scheduler, opts), cfg)
     notes += [f"{scheduler} has no run option `{key}`{why}; it is omitted" for key, why in missing.items()]
     if request.scheduler_args:
         cfg |= typed_options(request.scheduler_args, scheduler, runner.scheduler_run_opts(scheduler))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from torchx import json_shape, settings
 from torchx.config import scheduler_options
 from torchx.config.paths import located_component
-from torchx.errors import UsageError
+from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.specs.run_options import runopt
 from torchx.suggestions import did_you_mean
@@ -29,6 +29,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.config import Config
+    from torchx.config.options import Option
     from torchx.notifications.plan import Notify
     from torchx.runner.api import Runner
     from torchx.specs.app import AppDef
@@ -71,6 +72,7 @@ class RunRequest:
         once: a name under which the application is submitted at most once.
         rules: run options from flags of their own: stalls, retries, time limit, queue.
         sweep: the flags of a sweep.
+        origins: the origins of configured values, by the run option or the code of the errors they cause.
     """
 
     component: str = ""
@@ -99,6 +101,28 @@ class RunRequest:
     once: str = ""
     rules: dict[str, CfgVal] = field(default_factory=dict)
     sweep: SweepFlags = field(default_factory=SweepFlags)
+    origins: dict[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def with_origins(self) -> Iterator[None]:
+        """Adds the origin of a configured value to the error that it causes."""
+        try:
+            yield
+        except TorchxError as error:
+            option = str(error.facts.get("option"))
+            if origin := self.origins.get(option, self.origins.get(error.code)):
+                error.message += f" ({origin})"
+            raise
+
+    def add_options(self, options: dict[str, Option], cfg: dict[str, CfgVal]) -> None:
+        """Adds configured run options to those that are given, which take precedence."""
+        rejected = []
+        for key, option in options.items():
+            if key not in cfg:
+                cfg[key] = option.value
+                self.origins[key] = f"from {option.origin}"
+                rejected.append(f"`{key}` from {option.origin}")
+        self.origins["engine_error"] = ", ".join(rejected)
 
     def with_name(self, app: AppDef) -> AppDef:
         """Returns an application with the names of `--name` and `--once`, instead of its own."""
@@ -109,10 +133,15 @@ class RunRequest:
         return app
 
 
-def split_component(args: Sequence[str], config: Config) -> tuple[str, list[str]]:
+def split_component(args: Sequence[str], config: Config, origins: dict[str, str]) -> tuple[str, list[str]]:
     """Returns the component and its arguments.
 
     If the first argument is missing or a flag, the configuration names the component.
+
+    Args:
+        args: the arguments.
+        config: the configuration.
+        origins: the origin of the component is added here, if the configuration names it.
 
     Raises:
         UsageError: no component is given.
@@ -133,6 +162,7 @@ def split_component(args: Sequence[str], config: Config) -> tuple[str, list[str]
             code="missing_argument",
             hint="e.g. torchx run utils.echo --msg hi   all components: torchx builtins",
         )
+    origins["unknown_component"] = origins["invalid_component"] = f"from {setting.origin}"
     return located_component(setting), list(args)
 
 
@@ -278,16 +308,15 @@ def notifications_of(targets: Sequence[str], kinds: str, config: Config) -> Noti
                 "--notify-on requires --notify", hint="or `notify` in [cli:run] of .torchxconfig"
             )
         return None
-    named = config.get("cli:run", "notify_on")
+    named = None if kinds else config.get("cli:run", "notify_on")
     on = split_list(kinds or (named.value if named is not None else "")) or plan.Notify.on
     try:
         return plan.Notify(targets, on)
     except UsageError as error:
-        places = [place for place in (setting, None if kinds else named) if place is not None]
-        origin = f" (from {places[0].origin})" if places else ""
-        raise UsageError(
-            f"{error.message}{origin}", hint=error.hint, code=error.code, facts=error.facts
-        ) from None
+        place = named if error.facts.get("flag") == "--notify-on" else setting
+        if place is not None:
+            error.message += f" (from {place.origin})"
+        raise
 
 
 def complete_output(request: RunRequest, config: Config) -> None:
@@ -320,8 +349,7 @@ def run_options(request: RunRequest, scheduler: str, runner: Runner, config: Con
         with _origin("--stdin", scheduler):
             cfg.update(opts.cfg_from_json_repr(json.dumps(request.options), strict=True))
     cfg |= flag_options(request.rules, scheduler, opts)
-    for key, option in scheduler_options(config, scheduler, opts).items():
-        cfg.setdefault(key, option.value)
+    request.add_options(scheduler_options(config, scheduler, opts), cfg)
     return cfg
 
 
@@ -361,4 +389,5 @@ def _origin(origin: str, scheduler: str) -> Iterator[None]:
         if unknown and " " in getattr(error, "cfg_key", ""):  # a part of a value
             hint = "quote a value with `=` after `,` or `;`: -cfg 'NAME=\"VALUE\"'"
         where = f"for {scheduler} (from {origin})" if unknown else f"(from {origin})"
-        raise UsageError(f"{error.message} {where}", hint=hint, code=error.code, facts=error.facts) from error
+        error.message, error.hint = f"{error.message} {where}", hint
+        raise

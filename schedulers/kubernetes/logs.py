@@ -222,8 +222,8 @@ def require_all(missing: Missing) -> None:
     members = sorted({(each.member.role_index, each.member.replica, each.member.role) for each in missing})
     names = [f"{role}/{replica}" for _, replica, role in members]
     for error in missing.values():
-        message = f"lines of {short(', '.join(names))} are missing: {error.message}"
-        raise ClusterError(message, hint=error.hint, status=error.status)
+        error.message = f"lines of {short(', '.join(names))} are missing: {error.message}"
+        raise error
 
 
 def merged(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from torchx.errors import UsageError
+from torchx.errors import RunOptionError
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.shared.options import (
@@ -88,8 +88,9 @@ def check_options(cfg: RunOptions) -> None:
     check_shared("kubernetes", cfg, NUMBERS, LARGEST)
     for option in ("retry_on", "no_retry_on"):
         if cfg.get(option) is not None and cfg.get("kind") in (JOBSET, VOLCANO):
-            raise UsageError(
-                f"kind={cfg['kind']} does not retry by cause (run option `{option}`)",
+            raise RunOptionError(
+                option,
+                f"does not work with kind={cfg['kind']}, which does not retry by cause",
                 hint="without it, torchx does: -cfg kind=job",
             )
     limits.check_limits(cfg)
@@ -100,8 +101,9 @@ def check_options(cfg: RunOptions) -> None:
     for option in ("labels", "annotations", "node_selector"):
         names.check_labels(pairs(cfg, option), option)
     if cfg.get("kind") == VOLCANO and not cfg.get("queue"):
-        raise UsageError(
-            "Volcano needs a queue, and run option `queue` is not set",
+        raise RunOptionError(
+            "kind",
+            "is volcano, which needs a queue, and run option `queue` is not set",
             hint="e.g. -cfg kind=volcano,queue=default   without Volcano: -cfg kind=job",
         )
     if cfg.get("queue"):
@@ -145,8 +147,9 @@ def _toleration(text: str) -> Object:
     parts = re.split("[:=]", text)
     effect = parts.pop() if len(parts) > 1 and parts[-1] in _EFFECTS else None
     if not parts[0] or len(parts) > (1 if parts[0] == "*" else 2):
-        raise UsageError(
-            f"run option `tolerations` of kubernetes has `{text}`, which is not a taint",
+        raise RunOptionError(
+            "tolerations",
+            f"of kubernetes has `{text}`, which is not a taint",
             hint="e.g. nvidia.com/gpu, spot:NoSchedule or team:a:NoSchedule",
         )
     toleration: Object = {} if parts[0] == "*" else {"key": parts[0]}
@@ -156,7 +159,8 @@ def _toleration(text: str) -> Object:
 
 def _require_dns_name(option: str, value: CfgVal) -> None:
     if value is not None and not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", str(value)):
-        raise UsageError(
-            f"run option `{option}` of kubernetes is `{value}`, which is not a valid Kubernetes name",
+        raise RunOptionError(
+            option,
+            f"of kubernetes is `{value}`, which is not a valid Kubernetes name",
             hint="names have lowercase letters, digits and dashes",
         )

@@ -56,10 +56,10 @@ def check(app: AppDef, request: PopenRequest, final: Path, folder: Path) -> None
     try:
         check_programs(app, _in_temporary_folder(request, final, folder))
     except UsageError as error:
-        message = error.message
         for snapshot in request.workspaces.values():  # the temporary folder is about to be removed
-            message = message.replace(snapshot.folder.replace(str(final), str(folder)), snapshot.workspace)
-        raise UsageError(message, hint=error.hint) from None
+            copy = snapshot.folder.replace(str(final), str(folder))
+            error.message = error.message.replace(copy, snapshot.workspace)
+        raise
 
 
 def _in_temporary_folder(request: PopenRequest, final: Path, folder: Path) -> PopenRequest:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from torchx.errors import UsageError
+from torchx.errors import RunOptionError
 from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
 from torchx.masking.names import name_set
@@ -246,17 +246,18 @@ def check_options(cfg: RunOptions) -> None:
     check_choices("slurm", cfg, choices)
     for name in ("setup", "node_log_dir"):
         if "\0" in str(cfg.get(name) or ""):
-            raise UsageError(f"run option `{name}` of slurm contains a zero byte")
+            raise RunOptionError(name, "of slurm contains a zero byte")
     if not str(cfg.get("node_log_dir") or "/").startswith(("/", "$")):
-        raise UsageError(
-            "run option `node_log_dir` of slurm must be an absolute path or begin with a variable",
+        raise RunOptionError(
+            "node_log_dir",
+            "of slurm must be an absolute path or begin with a variable",
             hint="e.g. node_log_dir=/scratch or node_log_dir=$TMPDIR",
         )
     check_shared("slurm", cfg)
     check_limits(cfg)
     for name, value in sbatch_options(cfg).items():
         if isinstance(value, str) and any(ord(letter) < 32 for letter in value):
-            raise UsageError(f"run option `{name}` of slurm contains a line break or control character")
+            raise RunOptionError(name, "of slurm contains a line break or control character")
 
 
 def sbatch_options(cfg: RunOptions) -> dict[str, CfgVal]:
@@ -284,12 +285,13 @@ def _lines(lines: Any) -> Iterator[tuple[str, CfgVal]]:
             name, _, value = name.partition(" ")
         name = name.strip().replace("_", "-")
         if name in UNSUPPORTED:
-            raise UsageError(
-                f"sbatch option `{name}` is not allowed in run option `sbatch`", hint=UNSUPPORTED[name]
+            raise RunOptionError(
+                "sbatch", f"may not contain the sbatch option `{name}`", hint=UNSUPPORTED[name]
             )
         if not is_option(name):
-            raise UsageError(
-                f"`{line}` in run option `sbatch` of slurm is not an sbatch option",
+            raise RunOptionError(
+                "sbatch",
+                f"of slurm has `{line}`, which is not an sbatch option",
                 hint=did_you_mean(name, SBATCH, "e.g. sbatch=--exclusive;--gres=gpu:2"),
             )
         yield name, value.strip() or True

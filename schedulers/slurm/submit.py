@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from torchx.errors import StateError, UsageError
+from torchx.errors import RunOptionError, StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.schedulers.shared.options import progress_of
@@ -253,7 +253,7 @@ _HINTS = {
 def _rejection(error: client.SlurmError) -> StateError:
     message = client.full_error(error.output) or error.message
     hint = next((hint for text, hint in _HINTS.items() if text in error.output.lower()), None)
-    return StateError(f"Slurm rejected the job: {message}", hint=hint)
+    return StateError(f"Slurm rejected the job: {message}", hint=hint, code=error.code)
 
 
 def options_in(script: str) -> list[str]:
@@ -278,15 +278,17 @@ def check_supported(script: str, cfg: RunOptions) -> None:
             one, or the roles need more nodes than their partition has.
     """
     if cfg.get("containers") == "apptainer" and shutil.which("apptainer") is None:
-        raise UsageError(
-            "containers=apptainer: `apptainer` is not on PATH",
+        raise RunOptionError(
+            "containers",
+            "is apptainer, which is not on PATH",
             hint="load it first, e.g. module load apptainer; or use the plugin of srun: containers=pyxis",
         )
     check_tasks(_header(script))
     check_nodes(_header(script))
     plugin = in_containers(cfg) and cfg.get("containers") != "apptainer"
     if plugin and "container-image" not in client.options_of("srun"):
-        raise UsageError(
-            "this cluster has no container plugin (pyxis): srun does not support --container-image",
+        raise RunOptionError(
+            "containers",
+            "is not possible: this cluster has no container plugin (srun has no --container-image)",
             hint="run without: -cfg containers=false; or with Apptainer: -cfg containers=apptainer",
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchx.errors import StateError, UsageError
+from torchx.errors import RunOptionError, StateError
 from torchx.jobs.paths import user_home
 from torchx.lazy import lazy_imports
 from torchx.machine import trees
@@ -89,11 +89,11 @@ def plan_workspaces(
     for role, tree in scanned:
         notes.update(dict.fromkeys(tree.notes))
         if cfg.get("workspace_type") == "docker":
-            if not in_containers(cfg):
-                raise UsageError("workspace_type=docker needs containers=pyxis or apptainer to run the image")
-            if not cfg.get("image_repo"):
-                raise UsageError(
-                    "workspace_type=docker needs image_repo, from which the nodes pull the image"
+            if not in_containers(cfg) or not cfg.get("image_repo"):
+                raise RunOptionError(
+                    "workspace_type",
+                    "is docker, which needs containers=pyxis or apptainer to run the image, and image_repo "
+                    "to pull it from",
                 )
             plan = workspace.plan_image(role, tree, cfg)
             builds[plan.name] = plan

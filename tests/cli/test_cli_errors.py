@@ -153,17 +153,17 @@ def test_what_may_be_where_no_engine_answers(line: str, capsys: pytest.CaptureFi
     [
         (
             "[local_cwd]\nlog_dri = x\n",
-            "error: .torchxconfig line 2: unknown run option `log_dri` for local_cwd",
+            "error: .torchxconfig line 2 [local_cwd]: unknown run option `log_dri` for local_cwd",
         ),
         (
             "[local_cwd]\nprepend_cwd = x\n",
-            'error: .torchxconfig line 2: `prepend_cwd` takes a bool, got "x"',
+            'error: .torchxconfig line 2 [local_cwd]: `prepend_cwd` takes a bool, got "x"',
         ),
         ("[local]]\n[cli\n", "error: .torchxconfig line 2: expected a section `[name]`, got `[cli`"),
-        ("[cli:run]\nschedule = x\n", "error: .torchxconfig line 2: unknown key `schedule` in [cli:run]"),
+        ("[cli:run]\nschedule = x\n", "error: .torchxconfig line 2 [cli:run]: unknown key `schedule`"),
         (
             "[component:utils.echo]\nmgs = x\n",
-            "error: unknown argument `mgs` for utils.echo (from .torchxconfig line 2)",
+            "error: unknown argument `mgs` for utils.echo (from .torchxconfig line 2 [component:utils.echo])",
         ),
     ],
 )

@@ -91,7 +91,9 @@ def test_config_show_of_a_scheduler_has_its_defaults(capsys: pytest.CaptureFixtu
 def test_config_show_checks_every_scheduler(capsys: pytest.CaptureFixture[str]) -> None:
     Path(".torchxconfig").write_text("[local_cwd]\nlog_dri = x\n", encoding="utf-8")
     assert main(["config", "show"]) == 0
-    assert capsys.readouterr().err.startswith("error: .torchxconfig line 2: unknown run option `log_dri`")
+    assert capsys.readouterr().err.startswith(
+        "error: .torchxconfig line 2 [local_cwd]: unknown run option `log_dri`"
+    )
 
 
 def test_config_show_without_any(capsys: pytest.CaptureFixture[str]) -> None:

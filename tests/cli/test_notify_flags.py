@@ -117,5 +117,8 @@ def test_errors_of_the_configuration_name_its_line(project: Path, capsys: pytest
     project.write_text("[cli:run]\nnotify = ftp://x/secret-part\n")
     assert main([*RUN, "utils.echo"]) == 2
     err = capsys.readouterr().err
-    assert "(from .torchxconfig line 2)" in err
+    assert "(from .torchxconfig line 2 [cli:run])" in err
     assert "secret-part" not in err
+    project.write_text("[cli:run]\nnotify = cmd:true\nnotify_on = sometimes\n")
+    assert main([*RUN, "utils.echo"]) == 2
+    assert "on `sometimes` (from .torchxconfig line 3 [cli:run])" in capsys.readouterr().err

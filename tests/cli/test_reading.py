@@ -194,7 +194,9 @@ def test_list_is_the_newest_first_and_can_be_cut() -> None:
 def test_the_scheduler_of_list_from_the_configuration() -> None:
     Path(".torchxconfig").write_text("[cli:list]\nscheduler = nowhere\n", encoding="utf-8")
     listed = torchx("list")
-    assert listed.stderr.startswith("note: .torchxconfig line 2: the scheduler `nowhere` is not installed")
+    assert listed.stderr.startswith(
+        "note: .torchxconfig line 2 [cli:list]: the scheduler `nowhere` is not installed"
+    )
     assert listed.returncode == 0
 
 

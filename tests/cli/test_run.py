@@ -284,8 +284,8 @@ def test_workspace_of_configuration_that_cannot_be_used_is_reported() -> None:
     done = torchx("run", "utils.echo")
     assert done.returncode == 0
     assert done.stderr.startswith(
-        "note: local_cwd runs in the working directory; the workspace from .torchxconfig line 2 is ignored "
-        "without --workspace\n"
+        "note: local_cwd runs in the working directory; the workspace from .torchxconfig line 2 [cli:run] is "
+        "ignored without --workspace\n"
     )
 
 

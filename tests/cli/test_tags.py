@@ -78,7 +78,7 @@ def test_the_configuration_has_default_tags() -> None:
     Path(".torchxconfig").write_text("[cli:run]\ntags = a b=1\n")
     done = torchx("run", "utils.echo")
     assert done.returncode == 2
-    assert "`a b` is not a valid name of a tag (from .torchxconfig line 2)" in done.stderr
+    assert "`a b` is not a valid name of a tag (from .torchxconfig line 2 [cli:run])" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_options_that_cannot_be_right(folder: Path, line: str, message: str) -> 
     write(folder, f"[local_cwd]\n{line}\n")
     with pytest.raises(ConfigError) as error:
         apply("local_cwd", {})
-    assert error.value.message == f".torchxconfig line 2: {message}"
+    assert error.value.message == f".torchxconfig line 2 [local_cwd]: {message}"
 
 
 def test_load_reads_one_open_file() -> None:

@@ -46,8 +46,8 @@ def test_the_project_comes_before_home(home: Path, project: Path) -> None:
         "log_dir": "/project",
         "prepend_cwd": "true",
     }
-    assert str(section["log_dir"].origin) == ".torchxconfig line 2"
-    assert str(section["prepend_cwd"].origin) == "~/.torchxconfig line 3"
+    assert str(section["log_dir"].origin) == ".torchxconfig line 2 [local_cwd]"
+    assert str(section["prepend_cwd"].origin) == "~/.torchxconfig line 3 [local_cwd]"
 
 
 def test_the_project_is_found_from_a_folder_below(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,9 @@ def test_the_project_is_found_from_a_folder_below(project: Path, monkeypatch: py
     below.mkdir(parents=True)
     monkeypatch.chdir(below)
     assert find_configs() == [str(ours)]
-    assert str(load_config().section("local_cwd")["log_dir"].origin) == "../../.torchxconfig line 2"
+    assert (
+        str(load_config().section("local_cwd")["log_dir"].origin) == "../../.torchxconfig line 2 [local_cwd]"
+    )
 
 
 def test_the_nearest_of_two_project_files_counts_alone(
@@ -139,10 +141,10 @@ def test_a_working_directory_that_is_gone(home: Path, project: Path) -> None:
         ("[profile:big:local_cw]\n", "line 1: unknown section [local_cw]", "did you mean [local_cwd]?"),
         (
             "[cli:run]\ncomponet = x\n",
-            "line 2: unknown key `componet` in [cli:run]",
+            "line 2 [cli:run]: unknown key `componet`",
             "did you mean `component`?",
         ),
-        ("[cli:list]\ncomponent = x\n", "line 2: unknown key `component` in [cli:list]", "keys: scheduler"),
+        ("[cli:list]\ncomponent = x\n", "line 2 [cli:list]: unknown key `component`", "keys: scheduler"),
     ],
 )
 def test_unknown_sections_and_keys(project: Path, text: str, message: str, hint: str | None) -> None:
@@ -211,7 +213,7 @@ def test_options_of_default_count_for_each_scheduler_of_file(home: Path, project
             "log_dir": "/all",
             "prepend_cwd": True,
         }
-        assert options["log_dir"].origin == ".torchxconfig line 2"
+        assert options["log_dir"].origin == ".torchxconfig line 2 [DEFAULT]"
         # it has no such option, and none is meant
         options = scheduler_options(config, "local_docker", runner.scheduler_run_opts("local_docker"))
         assert set(options) == {"privileged"}

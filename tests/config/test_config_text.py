@@ -23,7 +23,7 @@ def values(file: ConfigFile) -> dict[str, dict[str, str]]:
 def test_values_know_their_lines() -> None:
     file = parse_config("# mine\n\n[local_cwd]\nlog_dir = /tmp/x\n[cli:run]\ncomponent: dist.ddp\n", HERE)
     assert values(file) == {"local_cwd": {"log_dir": "/tmp/x"}, "cli:run": {"component": "dist.ddp"}}
-    assert str(file.sections["local_cwd"]["log_dir"].origin) == ".torchxconfig line 4"
+    assert str(file.sections["local_cwd"]["log_dir"].origin) == ".torchxconfig line 4 [local_cwd]"
     assert file.sections["cli:run"]["component"].origin.line == 6
     assert file.lines == {"local_cwd": 3, "cli:run": 5}
 

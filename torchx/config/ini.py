@@ -60,8 +60,13 @@ class Origin:
     line: int
     section: str
 
-    def __str__(self) -> str:
+    @property
+    def place(self) -> str:
+        """The file and the line."""
         return f"{shown_path(self.path)} line {self.line}"
+
+    def __str__(self) -> str:
+        return f"{self.place} [{self.section}]"
 
 
 @dataclass(frozen=True)

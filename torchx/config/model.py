@@ -296,7 +296,7 @@ def _check_keys(file: ConfigFile, heading: str, keys: tuple[str, ...]) -> None:
     for key, setting in file.sections[heading].items():
         if key not in keys:
             raise ConfigError(
-                f"{setting.origin}: unknown key `{key}` in [{heading}]",
+                f"{setting.origin}: unknown key `{key}`",
                 hint=did_you_mean(key, keys, "keys: " + ", ".join(keys)),
             )
 

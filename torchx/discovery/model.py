@@ -213,9 +213,11 @@ class Arguments:
         varargs: the arguments for ``*args``.
         notes: notes for the user about the parsing, for stderr.
         wants_help: whether ``--help`` was given; all other fields are unset then.
+        origins: the origins of the values that are not from the command line, by the names there.
     """
 
     values: Object = field(default_factory=dict)
     varargs: list[Any] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     wants_help: bool = False
+    origins: dict[str, str] = field(default_factory=dict)

@@ -60,7 +60,9 @@ class Notify:
         for kind in self.on or ("",):
             if kind not in KINDS:
                 hint = did_you_mean(kind, KINDS, f"kinds: {', '.join(KINDS)}")
-                raise UsageError(f"notifications cannot be sent on `{kind}`", hint=hint)
+                raise UsageError(
+                    f"notifications cannot be sent on `{kind}`", hint=hint, facts={"flag": "--notify-on"}
+                )
 
     @classmethod
     def recorded(cls, targets: Iterable[str], on: Iterable[str]) -> Notify:

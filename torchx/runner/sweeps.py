@@ -76,7 +76,10 @@ def applications(
             key = error.facts.get("flag")
             if error.code == "unknown_flag" and key in own and component.varargs:
                 error.hint = f"for its program: -- --{key} {{{key}}}   {error.hint}"
-            raise _of_run(error, row) from error
+            if error.code != "unknown_flag" and len(row) > 1:
+                shown = ", ".join(f"{name}={value}" for name, value in row.items())
+                error.message += f"; in the run {shown}"
+            raise
         built.append((row, finish(build_app(component, arguments))))
     return built
 
@@ -94,14 +97,6 @@ def _check_overlap(
                 hint=f"remove --{name} from the arguments, or the --each of it",
                 code="conflicting_flags",
             )
-
-
-def _of_run(error: UsageError, row: Row) -> UsageError:
-    """Adds the parameters of a run to an error about one of its values; an unknown name needs none."""
-    if error.code == "unknown_flag" or len(row) < 2:
-        return error
-    shown = ", ".join(f"{name}={value}" for name, value in row.items())
-    return UsageError(f"{error.message}; in the run {shown}", hint=error.hint, code=error.code)
 
 
 def submit_sweep(

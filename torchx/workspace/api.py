@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from torchx.errors import UsageError
+from torchx.errors import RunOptionError
 from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
 from torchx.workspace.ignore import Rules, State, parse
@@ -104,7 +104,7 @@ class MultiWorkspaceMixin(WorkspaceMixin[tuple[str, Any]]):
         builders = self.workspace_builders()
         name = str(cfg.get(TYPE) or next(iter(builders)))
         if name not in builders:
-            raise UsageError(f"run option `{TYPE}` is `{name}`, expected one of {', '.join(builders)}")
+            raise RunOptionError(TYPE, f"is `{name}`, expected one of {', '.join(builders)}")
         return name, builders[name]
 
     def workspace_opts(self) -> run_options.runopts:

@@ -55,7 +55,7 @@ class Rebuilt:
         self._command, self._config = command, config
         self.name, self.argv = command.located_component, command.argv
         if not self.name:
-            self.name, self.argv = split_component(self.argv, config)
+            self.name, self.argv = split_component(self.argv, config, {})
         try:
             self.before = self._build(self.argv)
         except UsageError as error:

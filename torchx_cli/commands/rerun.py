@@ -120,7 +120,7 @@ def rerun_(
     session = session_of(ctx)
     complete_output(request, session.config)
     request.notify = notifications_of(notify, notify_on, session.config)
-    with session.runner() as runner:
+    with request.with_origins(), session.runner() as runner:
         full, described = find(runner, handle, full=True)
         if runner.scheduler_of(full).has_runs:
             again.check(request, changed=bool(changes or arguments or as_it_was))

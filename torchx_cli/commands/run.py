@@ -210,12 +210,13 @@ def run_(
     request.notify = notifications_of(notify, notify_on, session.config)
     request.tags = tags_of(tag, session.config)
     if not stdin:
-        request.component, request.argv = split_component(request.argv, session.config)
+        request.component, request.argv = split_component(request.argv, session.config, request.origins)
         _check_pairs(cfg, request.component)
     check_combination(request, form)
     complete_output(request, session.config)
     try:
-        return _run(request, form, session.config, session.runner())
+        with request.with_origins():
+            return _run(request, form, session.config, session.runner())
     except ArgumentError as error:
         table = flag_table(ctx.command.get_params(ctx), False, ctx.command_path)
         error.hint = hints.of_component_flag(request.component, error, table) or error.hint
@@ -296,6 +297,7 @@ def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Run
         printed = len(info.notes)
         with progress.ProgressReporter(attached.allow_stop) as info.on_progress:  # e.g. for image pulls
             handle = attached.submit()
+        request.origins.clear()
         note_all(info.notes[printed:])  # added during submission
         if form == "text":
             attach.print_handle(handle)

@@ -83,6 +83,7 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
                 fresh=not request.sweep.each,
                 at_once=request.sweep.at_once,
             )
+        request.origins.clear()
         handle = sweeps.handle_of(submitted)
         resolve.remember_last(handle)
         note_all(notes)

@@ -6,7 +6,7 @@ import hashlib
 import re
 from dataclasses import dataclass, field
 
-from torchx.errors import UsageError
+from torchx.errors import RunOptionError, UsageError
 from torchx.schedulers.docker.images.dockerfile import images_below, mentions, own_dockerfile
 from torchx.scheduling.progress import MB
 from torchx.specs.app import AppDef, Role
@@ -136,7 +136,8 @@ def _check_repository(repository: str) -> None:
         expected = "a repository without a tag"
     else:
         expected = "REGISTRY/NAME in lowercase letters, digits, and . _ - between them"
-    raise UsageError(
-        f"run option `image_repo` is `{repository}`, expected {expected}",
+    raise RunOptionError(
+        "image_repo",
+        f"is `{repository}`, expected {expected}",
         hint="e.g. -cfg image_repo=registry.example.com/team/jobs",
     )

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 
-from torchx.errors import UsageError
+from torchx.errors import RunOptionError, UsageError
 from torchx.schedulers.ids import random_id
 from torchx.specs.app import AppDef, Role
 
@@ -189,16 +189,18 @@ def check_labels(labels: Mapping[str, str], option: str) -> None:
         if slash and not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", prefix):
             good = None
         if good is None:
-            raise UsageError(
-                f"run option `{option}` has the key `{key}`, which is not valid on Kubernetes",
+            raise RunOptionError(
+                option,
+                f"has the key `{key}`, which is not valid on Kubernetes",
                 hint="e.g. team or example.com/team",
             )
         if key.startswith(PREFIX):
-            raise UsageError(f"run option `{option}` sets `{key}`, which is reserved for the scheduler")
+            raise RunOptionError(option, f"sets `{key}`, which is reserved for the scheduler")
         if option != "annotations" and not re.fullmatch(
             r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", value
         ):
-            raise UsageError(
-                f"run option `{option}` gives `{key}` the value `{value}`, which is not a valid label value",
+            raise RunOptionError(
+                option,
+                f"gives `{key}` the value `{value}`, which is not a valid label value",
                 hint="letters, digits, dashes, underscores and dots, up to 63 characters",
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchx.errors import StateError, UsageError
+from torchx.errors import RunOptionError, StateError, UsageError
 from torchx.schedulers.kubernetes.options import AUTO, JOB
 from torchx.schedulers.kubernetes.record import write_record
 from torchx.services.rules import after_of
@@ -20,14 +20,16 @@ def check_services(app: AppDef, cfg: RunOptions) -> None:
         UsageError: the run options do not allow them.
     """
     if cfg.get("kind") not in (None, AUTO, JOB):
-        raise UsageError(
-            f"kind={cfg['kind']} does not run services, nor roles that start after others",
+        raise RunOptionError(
+            "kind",
+            f"is {cfg['kind']}, which runs neither services nor roles that start after others",
             hint="torchx runs them with plain jobs: -cfg kind=job",
         )
     waiting = [role.name for role in app.roles if after_of(role)]
     if cfg.get("queue") and waiting:
-        raise UsageError(
-            f"run option `queue`: Kueue starts each job, but {', '.join(waiting)} start after other roles",
+        raise RunOptionError(
+            "queue",
+            f"does not fit {', '.join(waiting)}, which start after other roles: Kueue starts each job",
             hint="omit the queue, or start these roles immediately: specs.after(role, [])",
         )
     if write_record(app, cfg) is None:

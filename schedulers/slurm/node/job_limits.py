@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from torchx.errors import RunOptionError, UsageError
+from torchx.errors import RunOptionError
 from torchx.scheduling.limits import NODE, PREEMPTED, LimitRule, exact
 from torchx.specs.run_options import CfgVal, RunOptions
 
@@ -132,7 +132,7 @@ def _name_of(text: str) -> str:
         try:
             return signal.Signals(int(text)).name.removeprefix("SIG")
         except ValueError:
-            raise UsageError(f"run option `signal` of slurm is `{text}`, which is not a signal") from None
+            raise RunOptionError("signal", f"of slurm is `{text}`, which is not a signal") from None
     return text.upper().removeprefix("SIG")
 
 

@@ -77,7 +77,7 @@ def test_workspace_comes_along_and_is_not_shown_at_length(component: str, tmp_pa
 @pytest.mark.parametrize(
     ("cfg", "words"),
     [
-        ("kind=volcano", "Volcano needs a queue"),
+        ("kind=volcano", "volcano, which needs a queue"),
         ("kind=jbo", "did you mean `job`?"),
         ("quue=a", "did you mean `queue`?"),
     ],

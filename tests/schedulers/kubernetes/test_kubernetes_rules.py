@@ -250,7 +250,7 @@ def test_what_no_cluster_could_store_is_refused() -> None:
     ("cfg", "words"),
     [
         ({"kind": "jbo"}, "did you mean `job`"),
-        ({"kind": "volcano"}, "Volcano needs a queue"),
+        ({"kind": "volcano"}, "volcano, which needs a queue"),
         ({"image_pull_policy": "always"}, "did you mean `Always`"),
         ({"workspace_type": "zip"}, "workspace_type"),
         ({"grace_period": -1.0}, "expected a number from 0"),

@@ -106,5 +106,5 @@ def test_apptainer_that_is_absent_is_named() -> None:
     done = torchx("run", "-s", "slurm", "-cfg", "containers=apptainer", "utils.echo")
     assert (done.returncode, done.stderr.splitlines()[0]) == (
         2,
-        "error: containers=apptainer: `apptainer` is not on PATH",
+        "error: run option `containers` is apptainer, which is not on PATH",
     )

@@ -78,7 +78,7 @@ def test_error_of_sbatch_about_option_is_shown_whole(programs: Path) -> None:
 
 def test_containers_without_the_plugin_are_rejected(programs: Path) -> None:
     image = {"container-image": "foo"}
-    with pytest.raises(UsageError, match="does not support --container-image"):
+    with pytest.raises(UsageError, match="has no container plugin"):
         create_scheduler("torchx").submit(AppDef("a", [Role("r", "", entrypoint="true")]), image)
 
 

@@ -94,7 +94,8 @@ def parse_arguments(
     if missing:
         raise _missing_error(component, missing)
     rest = _varargs(component, line, given)
-    return Arguments({p.name: _assemble(component, p, values) for p in top}, rest, line.notes)
+    found = {p.name: _assemble(component, p, values) for p in top}
+    return Arguments(found, rest, line.notes, origins={g.key: g.origin for g in given.values() if g.origin})
 
 
 def configured(component: Component, section: Data) -> RawValues:

@@ -40,6 +40,9 @@ def build_app(component: Component, arguments: Arguments) -> AppDef:
         raise
     except BaseException as error:  # sys.exit() in a component ends the component, not this program
         failed = _failed(component, error)
+        if arguments.origins and isinstance(error, (ValueError, UsageError)):
+            origins = ", ".join(f"`{key}` from {origin}" for key, origin in arguments.origins.items())
+            failed.message += f" ({origins})"
         if failed is error:
             raise
         raise failed from error

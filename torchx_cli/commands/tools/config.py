@@ -144,7 +144,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "value": _masked(entry.section, entry.key, entry.setting.value),
         "effective": entry.effective,
         "profile": entry.profile,
-        "origin": str(origin),
+        "origin": origin.place,
         "file": str(origin.path),
         "line": origin.line,
     }
