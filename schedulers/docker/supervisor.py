@@ -189,9 +189,10 @@ class Supervisor:
         """Returns the containers to stop by the mark with the reason."""
         released = [n for n, why in progress.stops.items() if why == NO_LONGER_NEEDED]
         unneeded = {container.id for n in released for container in progress.replicas[n]}
+        general = EXPIRED if progress.gang.expired else STOPPED
         by_mark: dict[str, list[Container]] = {}
         for container in stopped:
-            mark = UNNEEDED if container.id in unneeded else EXPIRED if progress.gang.expired else STOPPED
+            mark = UNNEEDED if container.id in unneeded else general
             by_mark.setdefault(mark, []).append(container)
         return by_mark
 

@@ -233,8 +233,8 @@ def gather_jobs(cluster: Cluster, namespace: str, name: str) -> Facts | None:
         jobs = owned
     if not mains:
         return None
-    jobs = [] if kind == "volcano" else jobs if kind == "jobset" else mains
-    return Facts(namespace, name, kind, mains, jobs, [], earlier=earlier)
+    jobs_of_kind = {"volcano": [], "jobset": jobs}.get(kind, mains)
+    return Facts(namespace, name, kind, mains, jobs_of_kind, [], earlier=earlier)
 
 
 def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:

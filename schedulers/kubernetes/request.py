@@ -243,9 +243,10 @@ def dump(manifests: Iterable[Data]) -> str:
             return True
 
     def text(dumper: Dumper, value: str) -> yaml.ScalarNode:
-        plain = _PLAIN.fullmatch(value) and value.lower() not in _NO_TEXT
         # PyYAML quotes a string that a block cannot hold
-        style = None if plain else "|" if "\n" in value and _BREAKS.isdisjoint(value) else '"'
+        style: str | None = "|" if "\n" in value and _BREAKS.isdisjoint(value) else '"'
+        if _PLAIN.fullmatch(value) and value.lower() not in _NO_TEXT:
+            style = None
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)

@@ -95,7 +95,9 @@ _KEY = re.compile(r"([0-9]{1,18})(?:_([0-9]{1,9}))?", re.ASCII)
 def parse_key(number: str) -> str:
     """Returns the id of a job or of a task of a job array without leading zeros; empty for other texts."""
     match = _KEY.fullmatch(number)
-    return key_of(int(match[1]), int(match[2]) if match[2] else None) if match else ""
+    if not match:
+        return ""
+    return key_of(int(match[1]), int(match[2]) if match[2] else None)
 
 
 _PART = re.compile(r"([0-9]{1,18})(\+[0-9]+|_[0-9]+|\.[a-z0-9+]+)")

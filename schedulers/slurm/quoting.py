@@ -18,7 +18,8 @@ def quote(text: str) -> str:
     parts = text.split("\0")
     if len(parts) == 1:
         return shlex.quote(text)
-    quoted = (f'"${part}"' if at % 2 else shlex.quote(part) if part else "" for at, part in enumerate(parts))
+    quoted = [part and shlex.quote(part) for part in parts]
+    quoted[1::2] = [f'"${name}"' for name in parts[1::2]]
     return "".join(quoted)
 
 

@@ -337,6 +337,8 @@ def _reason(text: str) -> str:
     'No such file or directory'
     """
     low = text.lower()
-    missing = "executable file not found" in low or "no such file or directory" in low
-    number = errno.ENOENT if missing else errno.EACCES if "permission denied" in low else 0
-    return os.strerror(number) if number else text
+    if "executable file not found" in low or "no such file or directory" in low:
+        return os.strerror(errno.ENOENT)
+    if "permission denied" in low:
+        return os.strerror(errno.EACCES)
+    return text

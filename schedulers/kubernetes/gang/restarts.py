@@ -345,7 +345,9 @@ def _rules(roles: list[Data], facts: Facts) -> list[RoleRules]:
 
 
 def _lost_why(pod: Object | None, notes: list[str] | None) -> str:
-    why = notes[-1] if notes else taken.disruption(pod) if pod is not None else ""
+    why = taken.disruption(pod) if pod is not None else ""
+    if notes:
+        why = notes[-1]
     return f"was lost: {why or 'taken from its node'}"
 
 

@@ -42,8 +42,8 @@ _PREEMPTION = re.compile(r",? (no new claims to deallocate, )?preemption: .*| no
 def container_of(pod: Object, role: str = "main") -> Data:
     """Returns the status of the role's container; empty before it exists."""
     statuses = pod.get("status", {}).get("containerStatuses") or []
-    named = next((status for status in statuses if status.get("name") == role), None)
-    return named if named is not None else (statuses[0] if len(statuses) == 1 else {})
+    only = statuses[0] if len(statuses) == 1 else {}
+    return next((status for status in statuses if status.get("name") == role), only)
 
 
 def live(pod: Object) -> bool:
@@ -116,13 +116,12 @@ def _current(pod: Object, state: Data, number: int, events: Iterable[Object], by
         return _never_seen(pod, number, by_hand)
     taken = taken_away(pod, by_hand=by_hand)
     if "running" in state:
-        ending = deleted(pod) or ended_by_us(pod) or annotation(pod, LATE)
-        msg = f"{taken}; it is being ended" if taken else "it is being ended" if ending else ""
+        ending = taken or deleted(pod) or ended_by_us(pod) or annotation(pod, LATE)
         return AttemptStatus(
             number,
             AppState.RUNNING,
             started_at=time_of(state["running"].get("startedAt")),
-            msg=msg,
+            msg="; ".join(filter(None, (taken, "it is being ended" if ending else ""))),
             ready_at=time_of(annotation(pod, READY)),
             noticed_at=_noticed_at(pod, None),
         )
@@ -145,13 +144,12 @@ def _ended(pod: Object, terminated: Data, number: int, by_hand: bool) -> Attempt
     status = pod.get("status", {})
     overdue = status.get("phase") == "Failed" or status.get("reason") == "DeadlineExceeded"
     good = code == 0 and (not overdue or finished_after_notice(pod))
-    state = AppState.SUCCEEDED if good else AppState.CANCELLED if stopped else AppState.FAILED
     why = _why(pod, terminated, by_hand)
     if good or stopped:
         why = Reason(disruption(pod) if good else ENDED)
     return AttemptStatus(
         number,
-        state,
+        _end_state(good, stopped),
         # without a run, the code is not that of the program
         exit_code=None if named or never else code,
         signal=named,
@@ -184,11 +182,17 @@ def _never_seen(pod: Object, number: int, by_hand: bool) -> AttemptStatus:
     status = pod.get("status", {})
     good = status.get("phase") == "Succeeded"
     stopped = _stopped(pod, by_hand) and (ended_by_us(pod) or not status.get("reason"))
-    state = AppState.SUCCEEDED if good else AppState.CANCELLED if stopped else AppState.FAILED
     why = _why(pod, {}, by_hand)
     if good or stopped:
         why = Reason("" if good else ENDED)
+    state = _end_state(good, stopped)
     return AttemptStatus(number, state, ended_at=_ended_at(pod), msg=why.text, cause=why.cause)
+
+
+def _end_state(good: bool, stopped: bool) -> AppState:
+    if good:
+        return AppState.SUCCEEDED
+    return AppState.CANCELLED if stopped else AppState.FAILED
 
 
 def _ended_at(pod: Object) -> datetime | None:

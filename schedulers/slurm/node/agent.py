@@ -230,7 +230,9 @@ def main(folder: str, least: int, logs: str, mark: str, grace: int, variables: "
         if os.getppid() == parent:  # the shell that could start the program again, see replica.sh
             os.kill(parent, signal.SIGTERM)
     record(os.path.join(path, "end.json"), pid=process.pid, **dict(facts, **end))
-    return 128 - status if status < 0 else 1 if end.get("needed") and not status else status
+    if status < 0:
+        return 128 - status
+    return status or int("needed" in end)
 
 
 def is_being_ended(status: int, service: "Any", received: "Any") -> bool:
