@@ -35,14 +35,21 @@ from torchx.schedulers.kubernetes.manifests.names import DEADLINE, split_run
 from torchx.schedulers.kubernetes.many import ends
 from torchx.schedulers.kubernetes.many.facts import job_with_runs
 from torchx.schedulers.kubernetes.many.view import index_of
-from torchx.schedulers.kubernetes.objects import CANCELLED, CLOSED, Facts, gather, main_path, selector
+from torchx.schedulers.kubernetes.objects import (
+    CANCELLED,
+    CLOSED,
+    Facts,
+    gather,
+    is_ended_by_us,
+    selector,
+)
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import (
     FAILURE_COUNT,
-    container_of,
     ended_by_us,
+    ended_container,
     is_over,
-    live,
+    needs_end,
 )
 from torchx.schedulers.kubernetes.status import job_facts
 from torchx.specs.status import is_terminal
@@ -88,7 +95,7 @@ def cancel_objects(cluster: Cluster, facts: Facts) -> None:
             for main in current.mains:  # the end of its jobs is not that of the application
                 if not annotation(main, CANCELLED):
                     change = {"metadata": {"annotations": {CANCELLED: now(cluster)}}}
-                    cluster.patch(main_path("job", current.namespace, main["metadata"]["name"]), change)
+                    cluster.patch(current.path_of(main), change)
         end_jobs(cluster, current, [m for m in current.mains if not _is_closed(m)], CANCELLED)
 
 
@@ -150,7 +157,7 @@ def delete_objects(cluster: Cluster, facts: Facts) -> None:
         jobs += (*current.earlier, *current.mains)
         for main in (*current.earlier, *current.mains):
             # deletes the pods first, so that none runs without the object
-            path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
+            path = facts.path_of(main)
             cluster.delete(path, {"propagationPolicy": "Foreground"})
     for resource in ("services", "configmaps", "secrets"):
         path = path_of("v1", resource, facts.namespace)
@@ -176,13 +183,23 @@ def has_failed(facts: Facts, main: Object) -> bool:
     if limit is None:
         return False
     for pod in facts.pods:
-        ended = value_at(container_of(pod), "state", "terminated") or {}
+        ended = ended_container(pod)
         failed = ended.get("exitCode") or value_at(pod, "status", "phase") == "Failed"
         spared = deleted(pod) or ended_by_us(pod) or taken.disruption(pod)
         count = count_of(annotation(pod, FAILURE_COUNT))
         if failed and not spared and owns(main, pod) and count is not None and count >= limit:
             return True
     return False
+
+
+def has_running(facts: Facts, main: Object) -> bool:
+    """Returns True if a job has running pods whose end was not requested."""
+    return any(owns(main, pod) and needs_end(pod) for pod in facts.pods)
+
+
+def is_to_be_ended(facts: Facts, main: Object) -> bool:
+    """Returns True if a job has to be ended after a failure; one that has failed ends itself without pods."""
+    return not is_ended_by_us(main) and (has_running(facts, main) or not has_failed(facts, main))
 
 
 def end_jobs(cluster: Cluster, facts: Facts, mains: list[Object], mark: str) -> None:
@@ -205,8 +222,8 @@ def end_jobs(cluster: Cluster, facts: Facts, mains: list[Object], mark: str) -> 
             close(cluster, facts, main, mark)  # needs fewer rights, but deletes the logs
     retried = [each for each in begun if facts.has_runs or spec(each[0]).get("backoffLimitPerIndex")]
     _close_when_ended(cluster, facts, retried)
-    rest = [each for each in begun if each not in retried]
-    _close_when_ended(cluster, facts, [each for each in rest if not _all_there(cluster, facts, *each)])
+    rest = [each for each in begun if each not in retried and not _all_there(cluster, facts, *each)]
+    _close_when_ended(cluster, facts, rest)
 
 
 def _keeps_pods(facts: Facts, main: Object) -> bool:
@@ -224,7 +241,7 @@ def _keeps_pods(facts: Facts, main: Object) -> bool:
 def _mark(cluster: Cluster, facts: Facts, main: Object, mark: str) -> None:
     """Marks why a Job ends, and prevents it from deleting the pods of its other replicas."""
     change = {**_marked(cluster, main, mark), "spec": {"maxFailedIndexes": None, "backoffLimit": MANY}}
-    cluster.patch(main_path("job", facts.namespace, main["metadata"]["name"]), change)
+    cluster.patch(facts.path_of(main), change)
 
 
 def _pod_query(job: Object) -> dict[str, str]:
@@ -235,7 +252,7 @@ def _pod_query(job: Object) -> dict[str, str]:
 def _end_pods(cluster: Cluster, facts: Facts, main: Object) -> list[Object]:
     """Ends the running pods of a Job with their grace period; returns all its pods."""
     pods = cluster.items(path_of("v1", "pods", facts.namespace), _pod_query(main))
-    due = [pod for pod in pods if live(pod) and not deleted(pod) and not ended_by_us(pod)]
+    due = [pod for pod in pods if needs_end(pod)]
     if due:
         with ThreadPoolExecutor(min(MAX_PARALLEL, len(due))) as pool:
             list(pool.map(lambda pod: end_pod(cluster, facts.namespace, pod), due))
@@ -251,7 +268,7 @@ def _all_there(cluster: Cluster, facts: Facts, main: Object, seen: set[str]) -> 
     wanted = int(spec(main).get("completions") or 1)
     end = time.monotonic() + APPEARS_WITHIN
     while len(seen) < wanted:
-        job = cluster.find(main_path("job", facts.namespace, main["metadata"]["name"]))
+        job = cluster.find(facts.path_of(main))
         if job is None or shaped(job) is None or is_terminal(job_facts("job", job).state):
             return True
         if time.monotonic() > end:
@@ -278,7 +295,7 @@ def _close_when_ended(cluster: Cluster, facts: Facts, begun: list[tuple[Object, 
             pods = [pod for pod in pods if not facts.has_runs or index_of(pod) in seen]
             # a pod without a final phase would be deleted, even if its container has ended
             if late or all(is_over(pod) for pod in pods):
-                path = main_path("job", facts.namespace, main["metadata"]["name"])
+                path = facts.path_of(main)
                 if not (facts.has_runs or annotation(main, CANCELLED)) and has_failed(facts, main):
                     cluster.patch(path, {"spec": {"maxFailedIndexes": 0}})  # fails, and keeps its pods
                 else:
@@ -295,7 +312,7 @@ def close(cluster: Cluster, facts: Facts, main: Object, mark: str = "") -> None:
     its start, a Job has no pods, and no deadline.
     """
     change = _marked(cluster, main, mark)
-    path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
+    path = facts.path_of(main)
     has_started = value_at(main, "status", "startTime") and not spec(main).get("suspend")
     if facts.kind == "job" and has_started:
         before = spec(main).get("activeDeadlineSeconds")

@@ -92,6 +92,10 @@ class Facts:
         """The id used in handles."""
         return f"{self.namespace}:{self.name}"
 
+    def path_of(self, main: Object) -> str:
+        """Returns the path of one of its submitted objects."""
+        return main_path(self.kind, self.namespace, main["metadata"]["name"])
+
     @property
     def owner(self) -> str:
         """The name of the submitter, or an empty string if its objects do not have it."""

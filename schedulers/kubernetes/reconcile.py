@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import annotation, deleted, indexes, owns, short
+from torchx.schedulers.kubernetes.api.objects import annotation, indexes, owns, short
 from torchx.schedulers.kubernetes.api.pod_ends import now
-from torchx.schedulers.kubernetes.cancel import cancel_objects, end_jobs, has_failed, spec
+from torchx.schedulers.kubernetes.cancel import (
+    cancel_objects,
+    end_jobs,
+    has_failed,
+    has_running,
+    is_to_be_ended,
+    spec,
+)
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.gang import actions
 from torchx.schedulers.kubernetes.gang.causes import never_retried
@@ -20,12 +27,11 @@ from torchx.schedulers.kubernetes.objects import (
     Facts,
     gather,
     is_ended_by_us,
-    main_path,
 )
 from torchx.schedulers.kubernetes.services.actions import coordinate
 from torchx.schedulers.kubernetes.services.roles import has_order
 from torchx.schedulers.kubernetes.state import taken
-from torchx.schedulers.kubernetes.state.attempts import ended_by_us, is_over, live
+from torchx.schedulers.kubernetes.state.attempts import is_over
 from torchx.schedulers.kubernetes.state.replicas import replica_of
 from torchx.schedulers.kubernetes.status import job_facts
 from torchx.schedulers.kubernetes.verdict import note_outcome
@@ -80,8 +86,7 @@ def reconcile_objects(cluster: Cluster, facts: Facts) -> bool:
         if has_order(facts) and not facts.damage:
             return coordinate(cluster, facts)
         if failed:
-            due = [m for m in facts.mains if m not in begun and (_runs(facts, m) or not has_failed(facts, m))]
-            end_jobs(cluster, facts, due, STOPPED)
+            end_jobs(cluster, facts, [m for m in facts.mains if is_to_be_ended(facts, m)], STOPPED)
     except ClusterError as error:  # ignored for a caller with read access only
         return not error.passes
     return True
@@ -95,18 +100,12 @@ def _cancelled_again(cluster: Cluster, facts: Facts) -> Facts:
     return gather(cluster, facts.namespace, facts.name) or facts
 
 
-def _runs(facts: Facts, main: Object) -> bool:
-    """Returns True if a job has running pods that were not ended; without any, a failed job ends itself."""
-    pods = [pod for pod in facts.pods if owns(main, pod)]
-    return any(live(pod) and not deleted(pod) and not ended_by_us(pod) for pod in pods)
-
-
 def _is_unfinished(facts: Facts, main: Object) -> bool:
     """Returns True if the end of a marked job was started and would not complete by itself."""
     rests = bool(spec(main).get("backoffLimitPerIndex")) and not any(
         not is_over(pod) for pod in facts.pods if owns(main, pod)
     )
-    return not spec(main).get("suspend") and (_runs(facts, main) or rests)
+    return not spec(main).get("suspend") and (has_running(facts, main) or rests)
 
 
 def _note_taken(cluster: Cluster, facts: Facts) -> None:
@@ -127,5 +126,5 @@ def _note_taken(cluster: Cluster, facts: Facts) -> None:
             if why and key not in known:
                 new[key] = f"{now(cluster)} {short(why)}"
         if new:
-            path = main_path("job", facts.namespace, main["metadata"]["name"])
+            path = facts.path_of(main)
             cluster.patch(path, {"metadata": {"annotations": new}})

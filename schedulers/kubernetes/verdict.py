@@ -8,7 +8,7 @@ from torchx.printable import ranges
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.manifests.names import OUTCOME
-from torchx.schedulers.kubernetes.objects import Facts, gather, main_path
+from torchx.schedulers.kubernetes.objects import Facts, gather
 from torchx.schedulers.kubernetes.state.attempts import is_over, live
 from torchx.schedulers.kubernetes.state.outcome import Outcome, outcome_of
 from torchx.schedulers.kubernetes.status import describe
@@ -66,7 +66,7 @@ def note_outcome(cluster: Cluster, facts: Facts, *, failed: bool = False) -> Non
             numbers = _failed(found) if is_terminal(state) else {}
             outcome = Outcome(found.first_failure, state, found.msg, found.ended_at, numbers)
             main = min(current.mains, key=lambda each: str(each["metadata"]["name"]))
-            path = main_path(facts.kind, facts.namespace, main["metadata"]["name"])
+            path = facts.path_of(main)
             change = {"metadata": {"annotations": {OUTCOME: outcome.text()}}}
             if cluster.patch_unchanged(path, main, change):
                 return

@@ -75,7 +75,7 @@ def complete_marks(cluster: Cluster, facts: Facts) -> None:
         found = restart_from(annotation(job, RESTARTED))
         if found is not None and not found[1]:
             cluster.patch(
-                _path(facts, job), {"metadata": {"annotations": {RESTARTED: found[0].text(done=True)}}}
+                facts.path_of(job), {"metadata": {"annotations": {RESTARTED: found[0].text(done=True)}}}
             )
 
 
@@ -96,7 +96,7 @@ def _mark(cluster: Cluster, facts: Facts, main: Object, restart: Restart) -> Non
         "metadata": {"annotations": {RESTARTED: restart.text()}},
         "spec": {"maxFailedIndexes": None, "backoffLimit": MANY, "ttlSecondsAfterFinished": None},
     }
-    cluster.patch(main_path("job", facts.namespace, main["metadata"]["name"]), change)
+    cluster.patch(facts.path_of(main), change)
 
 
 def _have_ended(cluster: Cluster, facts: Facts, mains: list[Object]) -> bool:
@@ -166,14 +166,14 @@ def _begin(cluster: Cluster, facts: Facts, restart: Restart, created: list[Objec
     following = [job for job in jobs if restart.attempts.get(_role(job), -1) == attempt_of(job) - 1]
     if len(before) < len(restart.attempts) or any(deleted(job) for job in before):
         for each in [*following, *created]:
-            cluster.delete(path_to(each) if "kind" in each else _path(facts, each))
+            cluster.delete(path_to(each) if "kind" in each else facts.path_of(each))
         return True
     cancelled = next(filter(None, (annotation(job, CANCELLED) for job in jobs)), "")
     if cancelled:
         for job in following:
             if annotation(job, HELD):
                 change = {"metadata": {"annotations": {CANCELLED: cancelled, HELD: None}}}
-                cluster.patch(_path(facts, job), change)
+                cluster.patch(facts.path_of(job), change)
         return True
     if len(following) < len(restart.attempts):
         return False
@@ -187,17 +187,13 @@ def _start(cluster: Cluster, facts: Facts, job: Object) -> bool:
     queued = bool(value_at(job["metadata"], "labels", QUEUE))
     start = {} if queued or awaits(job) else {"spec": {"suspend": False}}
     change = {**start, "metadata": {"annotations": {HELD: None}}}
-    return cluster.patch_unchanged(_path(facts, job), job, change)
+    return cluster.patch_unchanged(facts.path_of(job), job, change)
 
 
 def _is_done(job: Object) -> bool:
     """Returns True if the restart that replaces a job is marked as done."""
     found = restart_from(annotation(job, RESTARTED))
     return found is not None and found[1]
-
-
-def _path(facts: Facts, job: Object) -> str:
-    return main_path("job", facts.namespace, job["metadata"]["name"])
 
 
 def _take_over(
@@ -215,7 +211,7 @@ def _take_over(
     for job in before:  # last, as a restart that is done is not repeated
         own = [_owner(each) for each in newest if _role(each) == _role(job)]
         done = {RESTARTED: restart.text(done=True)}
-        cluster.patch(_path(facts, job), {"metadata": {"annotations": done, "ownerReferences": own}})
+        cluster.patch(facts.path_of(job), {"metadata": {"annotations": done, "ownerReferences": own}})
 
 
 def _is_newer(other: Object, job: Object) -> bool:

@@ -7,7 +7,11 @@ from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object, deleted, owns, value_at
 from torchx.schedulers.kubernetes.manifests.names import CONTAINER
 from torchx.schedulers.kubernetes.objects import Facts
-from torchx.schedulers.kubernetes.state.attempts import attempts_of, container_of, ended_by_us
+from torchx.schedulers.kubernetes.state.attempts import (
+    attempts_of,
+    ended_by_us,
+    ended_container,
+)
 from torchx.schedulers.kubernetes.state.replicas import replica_of, run_of
 from torchx.schedulers.kubernetes.state.taken import disruption
 from torchx.scheduling.retry_rules import Failure, RetryRules, exit_codes_of, lines_of
@@ -30,7 +34,7 @@ def refusal(rules: RetryRules, pod: Object) -> str:
         pod: a pod that has failed; its status has its last lines.
     """
     attempt = attempts_of(pod, 1)[-1]
-    ended = value_at(container_of(pod), "state", "terminated") or {}
+    ended = ended_container(pod)
     lines = lines_of(str(ended.get("message") or "").encode("utf-8", "replace"))
     return rules.refusal(Failure(attempt.exit_code, attempt.signal, attempt.msg, lines, attempt.cause))
 

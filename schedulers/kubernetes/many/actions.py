@@ -15,7 +15,7 @@ from torchx.schedulers.kubernetes.manifests.names import CANCELLED, split_run
 from torchx.schedulers.kubernetes.many import ends, view
 from torchx.schedulers.kubernetes.many.facts import job_with_runs, pods_of, reachable
 from torchx.schedulers.kubernetes.many.manifests import parallelism
-from torchx.schedulers.kubernetes.objects import Facts, main_path, split_id
+from torchx.schedulers.kubernetes.objects import Facts, split_id
 from torchx.schedulers.kubernetes.status import describe_runs, job_facts
 from torchx.schedulers.shared import owner
 from torchx.scheduling.base import DescribeAppResponse
@@ -97,7 +97,7 @@ def limit_many(clusters: Clusters, app_ids: Collection[str], at_once: int) -> No
             main = job.mains[0]
             if not is_terminal(job_facts("job", main).state) and not annotation(main, CANCELLED):
                 change = {"spec": {"parallelism": parallelism(view.count_of_runs(job.mains[0]), at_once)}}
-                cluster.patch(main_path("job", job.namespace, main["metadata"]["name"]), change)
+                cluster.patch(job.path_of(main), change)
 
 
 def _own_jobs(

@@ -25,8 +25,8 @@ from torchx.schedulers.kubernetes.manifests.names import (
 from torchx.schedulers.kubernetes.many import launcher, view
 from torchx.schedulers.kubernetes.many.facts import job_with_runs, pods_of
 from torchx.schedulers.kubernetes.many.manifests import cancelled_secret
-from torchx.schedulers.kubernetes.objects import Facts, main_path
-from torchx.schedulers.kubernetes.state.attempts import ended_by_us, live
+from torchx.schedulers.kubernetes.objects import Facts
+from torchx.schedulers.kubernetes.state.attempts import ended_by_us, live, needs_end
 
 TRIES = 20
 """Maximum number of attempts to change an annotation that other processes change, too."""
@@ -50,7 +50,7 @@ def complete_cancel(cluster: Cluster, facts: Facts) -> None:
     """Ends the pods of a run whose cancellation was interrupted."""
     if annotation(facts.mains[0], CANCELLED):
         for pod in facts.pods:
-            if live(pod) and not deleted(pod) and not ended_by_us(pod):
+            if needs_end(pod):
                 end_pod(cluster, facts.namespace, pod)
 
 
@@ -111,7 +111,7 @@ def start_no_more(cluster: Cluster, job: Facts) -> None:
 
 def _mark(cluster: Cluster, job: Facts, runs: Collection[int], key: str) -> Facts | None:
     """Adds runs to an annotation of their Job; returns the Job, or None if it was deleted."""
-    path = main_path("job", job.namespace, job.mains[0]["metadata"]["name"])
+    path = job.path_of(job.mains[0])
     current: Facts | None = job
     for left in reversed(range(TRIES)):
         if current is None:

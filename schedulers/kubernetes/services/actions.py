@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from torchx.schedulers.kubernetes.api.client import Cluster
-from torchx.schedulers.kubernetes.api.objects import Object, annotation, deleted, owns
+from torchx.schedulers.kubernetes.api.objects import Object, annotation
 from torchx.schedulers.kubernetes.api.pod_ends import now
-from torchx.schedulers.kubernetes.cancel import end_jobs, has_failed
+from torchx.schedulers.kubernetes.cancel import end_jobs, has_failed, is_to_be_ended
 from torchx.schedulers.kubernetes.gang.restarts import Replay, is_cancelled
 from torchx.schedulers.kubernetes.manifests.names import AWAITS
 from torchx.schedulers.kubernetes.objects import (
@@ -21,12 +21,10 @@ from torchx.schedulers.kubernetes.objects import (
     STOPPED,
     Facts,
     is_ended_by_us,
-    main_path,
     role_index,
 )
 from torchx.schedulers.kubernetes.services.probing import probe
 from torchx.schedulers.kubernetes.services.roles import awaits, is_released, names_of, services_of
-from torchx.schedulers.kubernetes.state.attempts import ended_by_us, live
 from torchx.schedulers.kubernetes.status import job_facts
 from torchx.services.probe import ServiceRule
 from torchx.specs.status import is_terminal
@@ -58,11 +56,11 @@ def coordinate(cluster: Cluster, facts: Facts) -> bool:
 def _start(cluster: Cluster, facts: Facts, main: Object) -> bool:
     """Starts a job that has waited for others; returns False if another process has changed it."""
     change = {"metadata": {"annotations": {AWAITS: None}}, "spec": {"suspend": False}}
-    return cluster.patch_unchanged(main_path("job", facts.namespace, main["metadata"]["name"]), main, change)
+    return cluster.patch_unchanged(facts.path_of(main), main, change)
 
 
 def _patch(cluster: Cluster, facts: Facts, main: Object, change: Object) -> None:
-    cluster.patch(main_path("job", facts.namespace, main["metadata"]["name"]), change)
+    cluster.patch(facts.path_of(main), change)
 
 
 class Plan(NamedTuple):
@@ -86,20 +84,13 @@ def plan_of(facts: Facts) -> Plan:
     replay = Replay(facts)
     gang = replay.gang
     if facts.fails_fast and (gang.first_failure is not None or _has_failed(facts)):
-        return Plan([], [], [main for main in facts.mains if _is_to_be_ended(facts, main)])
+        return Plan([], [], [main for main in facts.mains if is_to_be_ended(facts, main)])
     services = services_of(facts)
     if gang.released:
         due = [main for main in facts.mains if role_index(main) in services or awaits(main)]
         return Plan([], [m for m in due if not (is_ended_by_us(m) or _was_tolerated(m, services))], [])
     started = {n for n, rule in enumerate(replay.rules) if all(map(gang.wants, rule.replicas))}
     return Plan([m for m in facts.mains if awaits(m) and role_index(m) in started], [], [])
-
-
-def _is_to_be_ended(facts: Facts, main: Object) -> bool:
-    """Returns True if a job has to be ended after a failure; one that has failed ends itself without pods."""
-    own = (pod for pod in facts.pods if owns(main, pod))
-    runs = any(live(pod) and not deleted(pod) and not ended_by_us(pod) for pod in own)
-    return not is_ended_by_us(main) and (runs or not has_failed(facts, main))
 
 
 def _was_tolerated(main: Object, services: Mapping[int, ServiceRule]) -> bool:

@@ -65,12 +65,22 @@ def ended_by_us(pod: Object) -> bool:
     return bool(annotation(pod, ENDED_BY_US))
 
 
+def needs_end(pod: Object) -> bool:
+    """Returns True if a container of a pod may still run, and its end was not requested."""
+    return live(pod) and not deleted(pod) and not ended_by_us(pod)
+
+
+def ended_container(pod: Object) -> Data:
+    """Returns the end of the role's container; empty before it."""
+    return value_at(container_of(pod), "state", "terminated") or {}
+
+
 def finished_after_notice(pod: Object) -> bool:
     """Returns True if the program of a pod has ended with 0 after the notice of the time limit.
 
     Its node may be late: the time of the end is not considered.
     """
-    ended = value_at(container_of(pod), "state", "terminated") or {}
+    ended = ended_container(pod)
     if ended_by_us(pod) or annotation(pod, LATE) or not count_of(annotation(pod, NOTICE)):
         return False
     return ended.get("exitCode") == 0 and value_at(pod, "status", "reason") == "DeadlineExceeded"
@@ -78,7 +88,7 @@ def finished_after_notice(pod: Object) -> bool:
 
 def ended_by_itself(pod: Object) -> bool:
     """Returns True if a pod that torchx ended had failed before, with a code of its own."""
-    ended = value_at(container_of(pod), "state", "terminated") or {}
+    ended = ended_container(pod)
     at, marked = time_of(ended.get("finishedAt")), time_of(annotation(pod, ENDED_BY_US))
     own = ended.get("exitCode") not in (None, 0, *_SIGNALLED)
     return own and at is not None and marked is not None and at <= marked

@@ -33,6 +33,7 @@ from torchx.schedulers.kubernetes.state.attempts import (
     RESTART_ATTEMPT,
     attempts_of,
     container_of,
+    ended_container,
 )
 from torchx.schedulers.kubernetes.state.outcome import Outcome
 from torchx.specs.status import NONE, AppState, AttemptStatus, EndCause, ReplicaStatus, is_terminal
@@ -357,7 +358,7 @@ def _refused(facts: Facts) -> dict[tuple[int, int], str]:
 
 def _error_file(pod: Object) -> str:
     """Returns the error file in the termination message of a replica, as JSON text."""
-    ended = value_at(container_of(pod), "state", "terminated") or {}
+    ended = ended_container(pod)
     text = str(ended.get("message") or "")
     if not ended.get("exitCode") or not text.startswith("{"):
         return NONE
