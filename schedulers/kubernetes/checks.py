@@ -80,11 +80,8 @@ def process_notes(app: AppDef, templates: Iterable[Data]) -> list[str]:
     ]
 
 
-def _job_notes(app: AppDef, cfg: RunOptions) -> Iterator[str]:
-    several = len(app.roles) > 1
-    # the kind is decided at submission
-    unless = "" if cfg.get("kind") == JOB else "unless the cluster has JobSets: "
-    gang = is_gang(app, cfg)
+def _single_retries_notes(app: AppDef, cfg: RunOptions) -> Iterator[str]:
+    """Yields the notes on the roles whose replicas a Job restarts."""
     retried = [role for role in app.roles if role.max_retries]
     single = [role for role in retried if not restarts_by_torchx(app, role, cfg)]
     if single and needs_lines(cfg):
@@ -97,6 +94,14 @@ def _job_notes(app: AppDef, cfg: RunOptions) -> Iterator[str]:
     whole = [role for role in retried if role.retry_policy is RetryPolicy.APPLICATION and role not in single]
     if single and whole:
         yield f"after a restart of all roles, the retries of single replicas count from 0 ({_roles(single)})"
+
+
+def _job_notes(app: AppDef, cfg: RunOptions) -> Iterator[str]:
+    several = len(app.roles) > 1
+    # the kind is decided at submission
+    unless = "" if cfg.get("kind") == JOB else "unless the cluster has JobSets: "
+    gang = is_gang(app, cfg)
+    yield from _single_retries_notes(app, cfg)
     if gang and write_record(app, cfg) is None:
         yield f"{unless}{ONLY_FAILED}, as the application is too large to be stored with its job"
     if several and cfg.get("fail_fast", True) and not gang:

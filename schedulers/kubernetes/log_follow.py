@@ -262,15 +262,24 @@ class Follower:
     def _update(self, watch: Watch) -> bool:
         """Starts readers for new logs; returns True if the application has ended."""
         if not self._over:
-            facts = watch.facts()
-            self._over = facts is None or is_terminal(describe(facts, self._cluster.clock.now()).state)
-            if facts is not None and not self._over:
-                self._reconcile(facts)
-            if self._over:
-                note_outcome(self._cluster, self._facts)
-                # the watch of pods may lag behind that of jobs
-                facts = gather_app(self._cluster, self._facts.namespace, self._facts.name, events=False)
-            self._known = logs.sources_of(facts, self._query) if facts is not None else []
+            self._find_sources(watch)
+        self._start_readers()
+        return self._over
+
+    def _find_sources(self, watch: Watch) -> None:
+        """Finds the logs, and the end of the application."""
+        facts = watch.facts()
+        self._over = facts is None or is_terminal(describe(facts, self._cluster.clock.now()).state)
+        if facts is not None and not self._over:
+            self._reconcile(facts)
+        if self._over:
+            note_outcome(self._cluster, self._facts)
+            # the watch of pods may lag behind that of jobs
+            facts = gather_app(self._cluster, self._facts.namespace, self._facts.name, events=False)
+        self._known = logs.sources_of(facts, self._query) if facts is not None else []
+
+    def _start_readers(self) -> None:
+        """Reads new logs, and those that have ended or whose connection is broken once more."""
         for source in self._known:
             reader = self._readers.get(source.key)
             if reader is None:
@@ -284,7 +293,6 @@ class Follower:
                 reader.done = source.ended or self._over
                 reader.tries -= self._over and reader.lost is not None  # its node may never answer
                 reader.start(self._query, 0.0 if source.ended and not reader.broken else PAUSE)
-        return self._over
 
     def _batches(self) -> Iterator[list[Line]]:
         """Yields batches of lines until something has changed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import annotation, indexes, owns, short
+from torchx.schedulers.kubernetes.api.objects import annotation, indexes, owned_pods, short
 from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.cancel import (
     cancel_objects,
@@ -66,35 +66,48 @@ def reconcile_objects(cluster: Cluster, facts: Facts) -> bool:
         if facts.run is not None:
             ends.complete_cancel(cluster, facts)
             return True
-        _note_taken(cluster, facts)
-        facts = _cancelled_again(cluster, facts) if is_gang(facts) and is_cancelled(facts) else facts
-        restart = due_restart(facts)
-        if restart is not None:
-            return actions.carry_out(cluster, facts, restart)
-        actions.complete_marks(cluster, facts)
-        begun = [m for m in facts.mains if is_ended_by_us(m)]
-        end_jobs(cluster, facts, [m for m in begun if _is_unfinished(facts, m)], "")
-        phase = phase_of(facts)
-        if phase is Phase.SAVING:
-            return True
-        cancelled = any(annotation(main, CANCELLED) for main in begun)
-        fails_fast = facts.fails_fast and not facts.damage  # unknown if the record is damaged
-        failed = phase is Phase.FAILED or any(has_failed(facts, m) for m in facts.mains)
-        failed = fails_fast and not cancelled and (failed or bool(never_retried(facts)))
-        if failed:
-            note_outcome(cluster, facts, failed=True)
-        if has_order(facts) and not facts.damage:
-            return coordinate(cluster, facts)
-        if failed:
-            end_jobs(cluster, facts, [m for m in facts.mains if is_to_be_ended(facts, m)], STOPPED)
+        return _reconcile(cluster, facts)
     except ClusterError as error:  # ignored for a caller with read access only
         return not error.passes
+
+
+def _reconcile(cluster: Cluster, facts: Facts) -> bool:
+    """Takes the next steps of an application of this user, unless it is a run of a sweep."""
+    _note_taken(cluster, facts)
+    facts = _cancelled_again(cluster, facts)
+    restart = due_restart(facts)
+    if restart is not None:
+        return actions.carry_out(cluster, facts, restart)
+    actions.complete_marks(cluster, facts)
+    unfinished = [main for main in facts.mains if is_ended_by_us(main) and _is_unfinished(facts, main)]
+    end_jobs(cluster, facts, unfinished, "")
+    phase = phase_of(facts)
+    if phase is Phase.SAVING:
+        return True
+    failed = _fails_fast(facts) and (phase is Phase.FAILED or _has_failure(facts))
+    if failed:
+        note_outcome(cluster, facts, failed=True)
+    if has_order(facts) and not facts.damage:
+        return coordinate(cluster, facts)
+    if failed:
+        end_jobs(cluster, facts, [m for m in facts.mains if is_to_be_ended(facts, m)], STOPPED)
     return True
+
+
+def _fails_fast(facts: Facts) -> bool:
+    """Returns True if a failure ends an application: unknown if its record is damaged."""
+    return facts.fails_fast and not (facts.damage or any(annotation(m, CANCELLED) for m in facts.mains))
+
+
+def _has_failure(facts: Facts) -> bool:
+    """Returns True if a replica has failed and is not retried."""
+    return any(has_failed(facts, main) for main in facts.mains) or bool(never_retried(facts))
 
 
 def _cancelled_again(cluster: Cluster, facts: Facts) -> Facts:
     """Completes a cancellation that was interrupted before it reached the newest attempts of a gang."""
-    if all(annotation(main, CANCELLED) for main in facts.mains):
+    marked = [main for main in facts.mains if annotation(main, CANCELLED)]
+    if not is_gang(facts) or not is_cancelled(facts) or len(marked) == len(facts.mains):
         return facts
     cancel_objects(cluster, facts)
     return gather(cluster, facts.namespace, facts.name) or facts
@@ -102,8 +115,8 @@ def _cancelled_again(cluster: Cluster, facts: Facts) -> Facts:
 
 def _is_unfinished(facts: Facts, main: Object) -> bool:
     """Returns True if the end of a marked job was started and would not complete by itself."""
-    rests = bool(spec(main).get("backoffLimitPerIndex")) and not any(
-        not is_over(pod) for pod in facts.pods if owns(main, pod)
+    rests = bool(spec(main).get("backoffLimitPerIndex")) and all(
+        is_over(pod) for pod in owned_pods([main], facts.pods)
     )
     return not spec(main).get("suspend") and (has_running(facts, main) or rests)
 
@@ -111,20 +124,25 @@ def _is_unfinished(facts: Facts, main: Object) -> bool:
 def _note_taken(cluster: Cluster, facts: Facts) -> None:
     """Notes disrupted pods and the reasons in their jobs."""
     for main in facts.mains:
-        job = job_facts(facts.kind, main)
-        known = main["metadata"].get("annotations") or {}
-        if is_terminal(job.state) or sum(key.startswith(DISRUPTED) for key in known) >= MAX_NOTES:
-            continue
-        due = job.ending or spec(main).get("suspend") or is_ended_by_us(main)
-        pods = [pod for pod in facts.pods if owns(main, pod)]
-        by_hand = set() if due else taken.deleted_by_hand(main, pods)
-        completed = indexes(job.details.get("completedIndexes"))  # their pods may be deleted
-        new = {}
-        for pod in pods:
-            deleted_by_hand = pod["metadata"]["name"] in by_hand and replica_of(pod)[1] not in completed
-            why, key = taken.taken_away(pod, by_hand=deleted_by_hand), taken.note_key(pod)
-            if why and key not in known:
-                new[key] = f"{now(cluster)} {short(why)}"
+        new = _new_notes(cluster, facts, main)
         if new:
-            path = facts.path_of(main)
-            cluster.patch(path, {"metadata": {"annotations": new}})
+            cluster.patch(facts.path_of(main), {"metadata": {"annotations": new}})
+
+
+def _new_notes(cluster: Cluster, facts: Facts, main: Object) -> dict[str, str]:
+    """Returns the annotations about the disrupted pods of a job that it does not have."""
+    job = job_facts(facts.kind, main)
+    known = main["metadata"].get("annotations") or {}
+    if is_terminal(job.state) or sum(key.startswith(DISRUPTED) for key in known) >= MAX_NOTES:
+        return {}
+    due = job.ending or spec(main).get("suspend") or is_ended_by_us(main)
+    pods = owned_pods([main], facts.pods)
+    by_hand = set() if due else taken.deleted_by_hand(main, pods)
+    completed = indexes(job.details.get("completedIndexes"))  # their pods may be deleted
+    new = {}
+    for pod in pods:
+        deleted_by_hand = pod["metadata"]["name"] in by_hand and replica_of(pod)[1] not in completed
+        why, key = taken.taken_away(pod, by_hand=deleted_by_hand), taken.note_key(pod)
+        if why and key not in known:
+            new[key] = f"{now(cluster)} {short(why)}"
+    return new

@@ -143,14 +143,19 @@ def _check_counts(app: Data) -> None:
     roles = app.get("roles", [])
     if "roles" not in app or any("name" not in role for role in roles):
         raise RecordError("its record cannot be read: it has no roles, or one without a name")
-    parts = [role.get(HIDDEN, {}).get(part, {}) for role in roles for part in ("args", "env")]
-    marks = [mark for part in parts for entries in part.values() for mark in entries]
-    if any([type(item) for item in mark] != [int, str] for mark in marks):
-        raise RecordError("its record cannot be read: the place of a macro is not a number and a text")
+    _check_marks(roles)
     if any(not 0 <= role.get(key, 1) <= MOST_REPLICAS for role in roles for key in _COUNTS):
         raise RecordError(f"its record cannot be read: a count is not from 0 to {MOST_REPLICAS}")
     if sum(role.get("num_replicas", 1) for role in roles) > MOST_REPLICAS:
         raise RecordError(f"its record cannot be read: more than {MOST_REPLICAS} replicas")
+
+
+def _check_marks(roles: list[Data]) -> None:
+    """Checks the places of the macros in arguments and variables."""
+    parts = [role.get(HIDDEN, {}).get(part, {}) for role in roles for part in ("args", "env")]
+    marks = [mark for part in parts for entries in part.values() for mark in entries]
+    if any([type(item) for item in mark] != [int, str] for mark in marks):
+        raise RecordError("its record cannot be read: the place of a macro is not a number and a text")
 
 
 _COUNTS = ("num_replicas", "max_retries")

@@ -129,7 +129,7 @@ def to_request(
         UsageError: the application is not possible on a cluster.
     """
     require_name(name)
-    given = app
+    record = write_record(app, cfg)
     plans = workspaces or WorkspacePlans()
     packed = config_map_names(name, plans.archives)
     if kind == VOLCANO:
@@ -146,7 +146,7 @@ def to_request(
         manifests = list(jobsets.manifests(context, names))
     else:
         # restarts need the record
-        gang = gangs and jobs.is_gang(app, cfg) and write_record(app, cfg) is not None
+        gang = gangs and record is not None and jobs.is_gang(app, cfg)
         app = app if gang else with_requeues(app, cfg)
         names = role_names(name, app.roles, spare=SPARE if gang else 0)
         rank0 = f"{name}-{names[0]}-0"
@@ -154,7 +154,6 @@ def to_request(
         context = AppContext(app, name, cfg, rank0, name, packed, gang, hosts)
         manifests = list(jobs.manifests(context, names))
     apply_overlays(context, manifests)
-    record = write_record(given, cfg)
     if record is not None:
         first = next(manifest for manifest in manifests if manifest["kind"] != "Service")
         first["metadata"].setdefault("annotations", {})[APP] = record

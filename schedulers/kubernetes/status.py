@@ -19,7 +19,6 @@ from torchx.schedulers.kubernetes.many.facts import pods_of, run_facts
 from torchx.schedulers.kubernetes.objects import (
     CANCELLED,
     HELD,
-    STOPPED,
     Facts,
     gather_namespaces,
     is_ended_by_us,
@@ -273,40 +272,62 @@ def _state(
     facts: Facts, jobs: list[JobFacts], replicas: Replicas, running: bool, now: float
 ) -> tuple[AppState, str]:
     """Returns the state of the application, and a reason unless its replicas have one."""
-    failed = [job for job in jobs if job.state is AppState.FAILED]
-    marks = {mark for main in facts.mains for mark in (CANCELLED, STOPPED, HELD) if annotation(main, mark)}
-    cancelled = CANCELLED in marks or any(job.state is AppState.CANCELLED for job in jobs)
-    unended = [main for main, job in zip(facts.mains, jobs, strict=True) if not is_terminal(job.state)]
+    states = {job.state for job in jobs}
+    unended = _unended(facts, jobs)
     ending = [main for main in unended if is_ended_by_us(main)]
     is_open = len(ending) < len(unended)
     running = running or not _is_end_observed(facts, ending)
-    if failed or outcome_of(facts.mains).failure is not None:
-        state, msg = AppState.FAILED, next(filter(None, map(reasons.why, failed)), "")
-        if is_open:
-            state, msg = AppState.RUNNING, reasons.RUN_ON if facts.fails_fast else reasons.CONTINUES
-        elif running:
-            state, msg = AppState.RUNNING, reasons.BEING_ENDED
-        return state, msg
-    if all(job.state is AppState.SUCCEEDED for job in jobs):
+    if AppState.FAILED in states or outcome_of(facts.mains).failure is not None:
+        return _state_of_failed(facts, jobs, is_open, running)
+    if states == {AppState.SUCCEEDED}:
         return AppState.SUCCEEDED, ""
-    if cancelled and not is_open:
+    if not is_open and (AppState.CANCELLED in states or _is_marked(facts, CANCELLED)):
         running = running or any(job.details.get("terminating") for job in jobs)
         return (AppState.RUNNING, "it is being cancelled") if running else (AppState.CANCELLED, "cancelled")
-    if HELD in marks:
-        newest = max(or_zero(time_of(m["metadata"].get("creationTimestamp"))) for m in facts.mains)
-        interrupted = now - newest.timestamp() > HELD_FOR
-        return (
-            (AppState.FAILED, INTERRUPTED) if interrupted else (AppState.SUBMITTED, "it is being submitted")
-        )
+    if _is_marked(facts, HELD):
+        return _state_of_held(facts, now)
+    return _state_of_open(facts, jobs, replicas.started, running)
+
+
+def _unended(facts: Facts, jobs: list[JobFacts]) -> list[Object]:
+    return [main for main, job in zip(facts.mains, jobs, strict=True) if not is_terminal(job.state)]
+
+
+def _state_of_held(facts: Facts, now: float) -> tuple[AppState, str]:
+    """Returns the state of an application whose submission is not complete."""
+    newest = max(or_zero(time_of(m["metadata"].get("creationTimestamp"))) for m in facts.mains)
+    if now - newest.timestamp() > HELD_FOR:
+        return AppState.FAILED, INTERRUPTED
+    return AppState.SUBMITTED, "it is being submitted"
+
+
+def _is_marked(facts: Facts, mark: str) -> bool:
+    return any(annotation(main, mark) for main in facts.mains)
+
+
+def _state_of_failed(
+    facts: Facts, jobs: list[JobFacts], is_open: bool, running: bool
+) -> tuple[AppState, str]:
+    """Returns the state of an application with a failed job."""
+    if is_open:
+        return AppState.RUNNING, reasons.RUN_ON if facts.fails_fast else reasons.CONTINUES
+    if running:
+        return AppState.RUNNING, reasons.BEING_ENDED
+    failed = (job for job in jobs if job.state is AppState.FAILED)
+    return AppState.FAILED, next(filter(None, map(reasons.why, failed)), "")
+
+
+def _state_of_open(facts: Facts, jobs: list[JobFacts], started: bool, running: bool) -> tuple[AppState, str]:
+    """Returns the state of an application that has neither ended nor been cancelled."""
+    states = {job.state for job in jobs}
     if any(job.reason == "Suspended" for job in jobs) and not running:
         return AppState.SUBMITTED, reasons.suspension_reason(facts)
-    if replicas.started or any(job.state not in (AppState.PENDING, AppState.SUBMITTED) for job in jobs):
+    if started or not states <= {AppState.PENDING, AppState.SUBMITTED}:
         msgs = (reasons.ENDING[job.reason] for job in jobs if job.reason in reasons.ENDING)
         return AppState.RUNNING, next(msgs, "")
     if facts.partial and sum(int(job.details.get("active") or 0) for job in jobs) > len(facts.pods):
         return AppState.RUNNING, ""
-    pending = facts.pods or any(job.state is AppState.PENDING for job in jobs)
-    return (AppState.PENDING if pending else AppState.SUBMITTED), ""
+    return (AppState.PENDING if facts.pods or AppState.PENDING in states else AppState.SUBMITTED), ""
 
 
 def _is_end_observed(facts: Facts, ending: list[Object]) -> bool:

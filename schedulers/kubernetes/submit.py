@@ -144,11 +144,7 @@ def submit(cluster: Cluster, request: KubernetesJob, *, validate: bool = True) -
     if validate:
         for manifest in manifests:
             _create(cluster, manifest, {"dryRun": "All"})
-    # several jobs start together: an interrupted submission must not leave some of them running
-    held = [m for m in mains if len(mains) > 1 and m["kind"] == "Job" and not m["spec"].get("suspend")]
-    for manifest in held:
-        manifest["spec"]["suspend"] = True
-        manifest["metadata"].setdefault("annotations", {})[HELD] = datetime.now(timezone.utc).isoformat()
+    held = _hold(mains) if len(mains) > 1 else []
     tried: list[Object] = []
     try:
         made: list[Object] = []
@@ -164,6 +160,18 @@ def submit(cluster: Cluster, request: KubernetesJob, *, validate: bool = True) -
             error.hint = f"some objects could not be deleted: kubectl delete -n {request.namespace} {names}"
         raise
     return notes
+
+
+def _hold(mains: list[Object]) -> list[Object]:
+    """Suspends the jobs of several roles, which start together; returns them.
+
+    An interrupted submission must not leave some of them running.
+    """
+    held = [main for main in mains if main["kind"] == "Job" and not main["spec"].get("suspend")]
+    for main in held:
+        main["spec"]["suspend"] = True
+        main["metadata"].setdefault("annotations", {})[HELD] = datetime.now(timezone.utc).isoformat()
+    return held
 
 
 def _start(cluster: Cluster, request: KubernetesJob, held: list[Object]) -> None:
@@ -192,15 +200,16 @@ def _start(cluster: Cluster, request: KubernetesJob, held: list[Object]) -> None
             for name, path in left.items()
             if name in known and not cluster.patch_unchanged(path, known[name], change)
         }
+        if not left:
+            return
         waited = time.monotonic() - begun
-        if left and waited > START_WITHIN:
+        if waited > START_WITHIN:
             raise ClusterError(
                 f"cannot start {short(', '.join(left))}: other programs have changed it before each of the "
                 f"attempts of {START_WITHIN:.0f} s",
                 hint=f"show the changes: kubectl get jobs -n {request.namespace} -w -o yaml",
             )
-        if left:
-            time.sleep(pause_after(waited, first=FIRST_PAUSE))
+        time.sleep(pause_after(waited, first=FIRST_PAUSE))
 
 
 def namespace_hint(cluster: Cluster, namespace: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -31,9 +31,19 @@ PATIENCE = 3.0
 """Maximum seconds for the metrics API, which is an addition to a cluster: the status is shown without it."""
 
 _FACTORS = {
-    "n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12,
-    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40,
-}  # fmt: skip
+    "n": 1e-9,
+    "u": 1e-6,
+    "m": 1e-3,
+    "": 1.0,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "Ki": 2.0**10,
+    "Mi": 2.0**20,
+    "Gi": 2.0**30,
+    "Ti": 2.0**40,
+}
 
 
 def usage(clusters: Clusters, app_id: str) -> AppUsage | None:
@@ -53,7 +63,7 @@ def usage(clusters: Clusters, app_id: str) -> AppUsage | None:
         pods.setdefault(replica_of(pod), []).append(pod)
     measured = []
     for member in members_of(facts, facts.record):
-        mine = pods.get((member.role_index, member.replica), [])
+        mine = pods.get(member.key, [])
         sample = sample_of(metrics.get(mine[-1]["metadata"]["name"], {})) if mine and live(mine[-1]) else None
         if sample is not None:
             attempt, requested = number_of(mine[-1], len(mine) - 1), requests.get(member.role, Requested())
@@ -91,11 +101,7 @@ def _read(cluster: Cluster, path: str, selectors: Collection[str]) -> dict[str, 
 
 def sample_of(metrics: Data) -> Sample | None:
     """Returns the measurements of a pod, the sum of its containers; None if there are none."""
-    containers = metrics.get("containers")
-    usages = (
-        [c.get("usage") for c in containers if isinstance(c, dict)] if isinstance(containers, list) else []
-    )
-    known = [usage for usage in usages if isinstance(usage, dict)]
+    known = _dicts(container.get("usage") for container in _dicts(metrics.get("containers")))
     cpu, memory = ([quantity(usage.get(name)) for usage in known] for name in ("cpu", "memory"))
     if not known or None in memory:
         return None
@@ -107,6 +113,11 @@ def sample_of(metrics: Data) -> Sample | None:
         None if None in cpu else sum(value or 0.0 for value in cpu),
         int(sum(value or 0.0 for value in memory)),
     )
+
+
+def _dicts(values: object) -> list[Data]:
+    """Returns the dictionaries among values of the cluster."""
+    return [each for each in values if isinstance(each, dict)] if isinstance(values, Iterable) else []
 
 
 def quantity(text: object) -> float | None:

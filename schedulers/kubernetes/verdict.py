@@ -55,16 +55,12 @@ def note_outcome(cluster: Cluster, facts: Facts, *, failed: bool = False) -> Non
             if current is None or current.damage or outcome_of(current.mains) != noted:
                 return
             found = describe(current, cluster.clock.now(), failed=failed)
-            state = found.state
-            if not is_terminal(state):
-                state = AppState.UNKNOWN
-            if state is AppState.UNKNOWN and not (
-                found.first_failure and all(map(_is_settled, current.pods))
-            ):
-                return
-            # before the end, others may still fail
-            numbers = _failed(found) if is_terminal(state) else {}
-            outcome = Outcome(found.first_failure, state, found.msg, found.ended_at, numbers)
+            outcome = Outcome(found.first_failure, found.state, found.msg, found.ended_at, _failed(found))
+            if not is_terminal(found.state):
+                if not (found.first_failure and all(map(_is_settled, current.pods))):
+                    return
+                # before the end, others may still fail
+                outcome = outcome._replace(state=AppState.UNKNOWN, failed={})
             main = min(current.mains, key=lambda each: str(each["metadata"]["name"]))
             path = facts.path_of(main)
             change = {"metadata": {"annotations": {OUTCOME: outcome.text()}}}

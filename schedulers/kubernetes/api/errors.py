@@ -106,15 +106,9 @@ def _sentence(
         return "the cluster does not accept your credentials", "log in to it again; kubectl auth whoami"
     if status == 403:
         return _forbidden(method, parts, message, data)
-    if status == 404 and f'namespaces "{namespace}" not found' in message:
-        hint = f"kubectl create namespace {namespace}, or choose one with -cfg namespace=NAME"
-        return f"the cluster has no namespace `{namespace}`", hint
-    if status == 404 and ("page not found" in message or "find the requested resource" in message):
-        api = f"{parts['group']}/{parts['version']}" if parts.get("group") else parts.get("version")
-        return (
-            f"the cluster has no {parts.get('resource') or 'API'} of {api}",
-            "a Job is on every cluster: -cfg kind=job",
-        )
+    missing = _missing(parts, message) if status == 404 else None
+    if missing is not None:
+        return missing
     if status == 409 and "object is being deleted" in message:
         return f"the previous object of this name is still being deleted: {message}", "try again later"
     if status == 422 or reason == "Invalid":
@@ -129,6 +123,19 @@ def _sentence(
         return f"the cluster is overloaded: {message or 'too many requests'}", "try again later"
     verb = _VERBS.get(method, "read")
     return f"the cluster could not {verb} {what}: {message or f'status {status}'}", None
+
+
+def _missing(parts: Mapping[str, str | None], message: str) -> tuple[str, str] | None:
+    """Distinguishes the causes of a 404; returns None for a missing object."""
+    namespace = parts.get("namespace")
+    if f'namespaces "{namespace}" not found' in message:
+        hint = f"kubectl create namespace {namespace}, or choose one with -cfg namespace=NAME"
+        return f"the cluster has no namespace `{namespace}`", hint
+    if "page not found" in message or "find the requested resource" in message:
+        api = f"{parts['group']}/{parts['version']}" if parts.get("group") else parts.get("version")
+        what = f"the cluster has no {parts.get('resource') or 'API'} of {api}"
+        return what, "a Job is on every cluster: -cfg kind=job"
+    return None
 
 
 def _invalid(what: str, message: str, data: Object) -> str:

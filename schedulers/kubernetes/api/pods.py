@@ -51,11 +51,15 @@ class SmallPods:
             data: the pod as received; one with fields of a wrong type is treated as any other object.
         """
         try:
-            return self._reduced(data["metadata"], data["spec"], data["status"])
+            return {
+                "metadata": self._metadata(data["metadata"]),
+                "spec": self._spec(data["spec"]),
+                "status": self._status(data["status"]),
+            }
         except (TypeError, KeyError, AttributeError):
             return shaped(data)
 
-    def _reduced(self, metadata: Object, spec: Object, status: Object) -> Object:
+    def _metadata(self, metadata: Object) -> Object:
         own: Object = {
             key: _checked(key, metadata[key]) for key in _METADATA if metadata.get(key) is not None
         }
@@ -69,12 +73,15 @@ class SmallPods:
         ]
         if not own["name"] or "uid" not in own:
             raise KeyError("name")
+        return own
+
+    def _status(self, status: Object) -> Object:
         state: Object = {key: _checked(key, status[key]) for key in _STATUS if status.get(key) is not None}
         state["conditions"] = [self._picked(each, _CONDITION) for each in status.get("conditions") or []]
         for key in ("containerStatuses", "initContainerStatuses"):
             if status.get(key):
                 state[key] = [self._container(each) for each in status[key]]
-        return {"metadata": own, "spec": self._spec(spec), "status": state}
+        return state
 
     def _spec(self, spec: Object) -> Object:
         part: Object = {key: _checked(key, spec[key]) for key in _SPEC if spec.get(key) is not None}

@@ -85,16 +85,7 @@ def next_job(
         **{key: value for key, value in template["metadata"].items() if key in ("labels", "annotations")},
         "labels": _labels(template["metadata"], number),
     }
-    domain = str(template["spec"].get("subdomain") or "")
-    for container in template["spec"].get("containers") or []:
-        container["env"] = [
-            _variable(entry, number, run, hosts, domain) for entry in container.get("env") or []
-        ]
-        container["env"] = _with_earlier(container["env"], failures)
-        if not container["env"]:
-            del container["env"]
-        if container.get("args"):
-            container["args"] = [_renamed(str(arg), hosts, domain) for arg in container["args"]]
+    _update_containers(template["spec"], number, run, hosts, failures)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -106,6 +97,20 @@ def next_job(
         },
         "spec": {**fields, **spec, "suspend": True},
     }
+
+
+def _update_containers(spec: Data, number: int, run: int, hosts: Mapping[str, str], failures: int) -> None:
+    """Gives the containers of a pod template the variables and the hosts of the next attempt."""
+    domain = str(spec.get("subdomain") or "")
+    for container in spec.get("containers") or []:
+        container["env"] = [
+            _variable(entry, number, run, hosts, domain) for entry in container.get("env") or []
+        ]
+        container["env"] = _with_earlier(container["env"], failures)
+        if not container["env"]:
+            del container["env"]
+        if container.get("args"):
+            container["args"] = [_renamed(str(arg), hosts, domain) for arg in container["args"]]
 
 
 def rank0_service(job: Object, owners: list[Object]) -> Object:

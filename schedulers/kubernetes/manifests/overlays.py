@@ -183,34 +183,31 @@ def _kept_of_job(job: Object) -> Object:
 def _kept_of_pod(template: Object) -> Object:
     spec = _at(template, "spec") or {}
     kept = {f"spec.{name}": spec.get(name) for name in ("restartPolicy", "subdomain", "hostname")}
-    containers = spec.get("containers")
-    main = [c for c in containers or () if isinstance(c, dict) and c.get("name") == CONTAINER]
+    containers = _named(spec.get("containers"), CONTAINER)
+    main = containers[0] if len(containers) == 1 else {}
     for name in ("image", "command", "args"):
-        kept[f"spec.containers.{CONTAINER}.{name}"] = (
-            copy.deepcopy(main[0].get(name)) if len(main) == 1 else None
-        )
-    unpackers = [
-        c for c in spec.get("initContainers") or () if isinstance(c, dict) and c.get("name") == UNPACKER
-    ]
+        kept[f"spec.containers.{CONTAINER}.{name}"] = copy.deepcopy(main.get(name))
+    unpackers = _named(spec.get("initContainers"), UNPACKER)
     kept[f"spec.initContainers.{UNPACKER}"] = copy.deepcopy(unpackers)
     kept.update(_mounted(spec, main))
-    env = (main[0].get("env") if len(main) == 1 else None) or ()
     for name in _ENV:
-        kept[f"spec.containers.{CONTAINER}.env.{name}"] = [
-            dict(entry) for entry in env if isinstance(entry, dict) and entry.get("name") == name
-        ]
+        kept[f"spec.containers.{CONTAINER}.env.{name}"] = [*map(dict, _named(main.get("env"), name))]
     return {**_kept_of_metadata(template), **kept}
 
 
-def _mounted(spec: Object, main: list[Object]) -> Object:
+def _named(entries: Any, name: str) -> list[Object]:
+    """Returns the entries of a list with a name."""
+    return [entry for entry in entries or () if isinstance(entry, dict) and entry.get("name") == name]
+
+
+def _mounted(spec: Object, main: Object) -> Object:
     """Returns the mounts of the container by path; True for shared memory, which may be replaced."""
     volumes = {str(v.get("name")): v for v in spec.get("volumes") or () if isinstance(v, dict)}
-    mounts = (main[0].get("volumeMounts") if len(main) == 1 else None) or ()
     return {
         f"{_MOUNTED}{mount.get('mountPath')}": True
         if mount.get("mountPath") == SHM
         else copy.deepcopy([mount, volumes[str(mount["name"])]])
-        for mount in mounts
+        for mount in main.get("volumeMounts") or ()
         if isinstance(mount, dict) and str(mount.get("name")) in volumes
     }
 

@@ -60,7 +60,7 @@ def unsuitable(runs: ManyRuns) -> str:
         return "a Job cannot wait for other Jobs"
     if len(first.roles) > 1 or role.num_replicas > 1:
         return "an index of a Job is one replica, and a run has several"
-    if (cfg.get("kind") or AUTO) not in (AUTO, JOB) or cfg.get("queue"):
+    if cfg.get("kind") not in (None, "", AUTO, JOB) or cfg.get("queue"):
         return "only a Job without a queue starts its indexes one after the other"
     if cfg.get(PREFLIGHT) or restarts_by_torchx(first, role, cfg):
         return "torchx checks or restarts each run"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torchx import settings
@@ -30,7 +30,7 @@ from torchx.schedulers.kubernetes.manifests.names import (
     RUNS,
 )
 from torchx.schedulers.kubernetes.record import MAX_LENGTH, MAX_UNPACKED, read_record
-from torchx.schedulers.kubernetes.state.attempts import container_of, ended_by_us, live
+from torchx.schedulers.kubernetes.state.attempts import ended_by_us, ended_container, live
 
 _ENDS = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
 
@@ -103,10 +103,8 @@ def is_cancelled(main: Object, index: int) -> bool:
 
 def kind_of(main: Object, index: int) -> tuple[bool, ...]:
     """Returns the facts on which the status of a run without a pod depends."""
-    status = main.get("status") or {}
-    ended = (index in indexes(status.get(key)) for key in ("completedIndexes", "failedIndexes"))
     noted = any(key.startswith(f"{DISRUPTED}{index}-") for key in main["metadata"]["annotations"])
-    return (*ended, is_cancelled(main, index), noted)
+    return (*_has_ended(main, index), is_cancelled(main, index), noted)
 
 
 def run_view(main: Object, index: int, pods: Iterable[Object]) -> tuple[Object, list[Object]]:
@@ -117,30 +115,18 @@ def run_view(main: Object, index: int, pods: Iterable[Object]) -> tuple[Object, 
         index: the index of the run.
         pods: its pods, oldest first; those of other runs are left out.
     """
-    mine = [pod for pod in pods if index_of(pod) == str(index)]
-    status = main.get("status") or {}
-    done = index in indexes(status.get("completedIndexes"))
-    failed = index in indexes(status.get("failedIndexes"))
-    cancelled = is_cancelled(main, index) and not done
-    begun = [pod for pod in mine if not (cancelled and _ends_immediately(main, pod))]
+    done, failed = _has_ended(main, index)
+    begun, cancelled = _begun(main, index, pods)
     newest = begun[-1] if begun else None
-    if cancelled and failed and newest is not None and len(begun) == len(mine):
-        cancelled = ended_by_us(newest)  # else it had failed before
     running = any(live(pod) for pod in begun)
-    conditions = [each for each in status.get("conditions") or [] if each.get("type") not in _ENDS]
-    whole = true_conditions(main).get("Failed") or true_conditions(main).get("Complete")
-    at = _ended_at(newest) or str((whole or {}).get("lastTransitionTime") or "")
-    ended: Object = {"status": "True", **({"lastTransitionTime": at} if at else {})}
-    if done:
-        conditions.append({**ended, "type": "Complete", "reason": "CompletionsReached"})
-    elif failed:
-        conditions.append({**ended, "type": "Failed", "reason": "FailedIndexes"})
-    elif whole is not None and whole.get("type") == "Failed":
-        conditions.append({**whole})
-    elif cancelled and not running and not any(each.get("type") == "Suspended" for each in conditions):
-        conditions.append({"type": "Suspended", "status": "True", "reason": "JobSuspended"})
-    own: Object = {"conditions": conditions, "completedIndexes": "0" if done else ""}
-    own |= {"failedIndexes": "0" if failed else "", "active": int(running)}
+    whole = true_conditions(main).get("Failed") or true_conditions(main).get("Complete") or {}
+    at = _ended_at(newest, whole)
+    own: Object = {
+        "conditions": _conditions(main, index, whole, at, suspended=cancelled and not running),
+        "completedIndexes": "0" if done else "",
+        "failedIndexes": "0" if failed else "",
+        "active": int(running),
+    }
     if newest is not None:
         own |= {"startTime": str(value_at(begun[0], "status", "startTime") or "")}
         own |= {"ready": int(running and bool(value_at(newest, "status", "phase") == "Running"))}
@@ -154,6 +140,50 @@ def run_view(main: Object, index: int, pods: Iterable[Object]) -> tuple[Object, 
         "status": own,
     }
     return job, [_as_replica_0(pod) for pod in begun]
+
+
+def _has_ended(main: Object, index: int) -> tuple[bool, bool]:
+    """Returns whether a run has succeeded, and whether it has failed."""
+    status = main.get("status") or {}
+    return index in indexes(status.get("completedIndexes")), index in indexes(status.get("failedIndexes"))
+
+
+def _begun(main: Object, index: int, pods: Iterable[Object]) -> tuple[list[Object], bool]:
+    """Returns the pods of a run that have started its program, and whether the run was cancelled."""
+    done, failed = _has_ended(main, index)
+    own = [pod for pod in pods if index_of(pod) == str(index)]
+    if done or not is_cancelled(main, index):
+        return own, False
+    begun = [pod for pod in own if not _ends_immediately(main, pod)]
+    had_failed = failed and begun and len(begun) == len(own) and not ended_by_us(begun[-1])
+    return begun, not had_failed
+
+
+def _conditions(
+    main: Object, index: int, whole: Mapping[str, Any], at: str, *, suspended: bool
+) -> list[Object]:
+    """Returns the conditions of a run.
+
+    Args:
+        main: the Job with all runs.
+        index: the index of the run.
+        whole: the condition of the end of the Job; empty before it.
+        at: the time of the end of the run; empty if unknown.
+        suspended: the run was cancelled, and no pod runs.
+    """
+    done, failed = _has_ended(main, index)
+    known = value_at(main, "status", "conditions") or []
+    conditions = [each for each in known if each.get("type") not in _ENDS]
+    ended: Object = {"status": "True", **({"lastTransitionTime": at} if at else {})}
+    if done:
+        conditions.append({**ended, "type": "Complete", "reason": "CompletionsReached"})
+    elif failed:
+        conditions.append({**ended, "type": "Failed", "reason": "FailedIndexes"})
+    elif whole.get("type") == "Failed":
+        conditions.append({**whole})
+    elif suspended and not any(each.get("type") == "Suspended" for each in conditions):
+        conditions.append({"type": "Suspended", "status": "True", "reason": "JobSuspended"})
+    return conditions
 
 
 def _ends_immediately(main: Object, pod: Object) -> bool:
@@ -188,9 +218,10 @@ def _as_replica_0(pod: Object) -> Object:
 
 
 def _exit_code(pod: Object) -> Any:
-    return value_at(container_of(pod), "state", "terminated", "exitCode")
+    return ended_container(pod).get("exitCode")
 
 
-def _ended_at(pod: Object | None) -> str:
-    state = container_of(pod).get("state") or {} if pod is not None else {}
-    return str(value_at(state, "terminated", "finishedAt") or "")
+def _ended_at(pod: Object | None, whole: Mapping[str, Any]) -> str:
+    """Returns the end of a pod, or else that of its Job."""
+    at = ended_container(pod).get("finishedAt") if pod is not None else None
+    return str(at or whole.get("lastTransitionTime") or "")

@@ -85,12 +85,17 @@ def plan_of(facts: Facts) -> Plan:
     gang = replay.gang
     if facts.fails_fast and (gang.first_failure is not None or _has_failed(facts)):
         return Plan([], [], [main for main in facts.mains if is_to_be_ended(facts, main)])
-    services = services_of(facts)
     if gang.released:
-        due = [main for main in facts.mains if role_index(main) in services or awaits(main)]
-        return Plan([], [m for m in due if not (is_ended_by_us(m) or _was_tolerated(m, services))], [])
+        return Plan([], _not_released(facts), [])
     started = {n for n, rule in enumerate(replay.rules) if all(map(gang.wants, rule.replicas))}
     return Plan([m for m in facts.mains if awaits(m) and role_index(m) in started], [], [])
+
+
+def _not_released(facts: Facts) -> list[Object]:
+    """Returns the jobs that are no longer needed, and not marked as such."""
+    services = services_of(facts)
+    due = [main for main in facts.mains if role_index(main) in services or awaits(main)]
+    return [main for main in due if not (is_ended_by_us(main) or _was_tolerated(main, services))]
 
 
 def _was_tolerated(main: Object, services: Mapping[int, ServiceRule]) -> bool:

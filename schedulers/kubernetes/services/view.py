@@ -62,18 +62,20 @@ class ServiceView:
         if rule is None or (job.state is AppState.CANCELLED and not is_released(main)):
             return job
         if is_released(main) and not annotation(main, CANCELLED):
-            ended = is_terminal(job.state) or "Suspended" in true_conditions(main)
-            runs = job.details.get("terminating") or any(
-                live(pod) for pod in self._facts.pods if owns(main, pod)
-            )
-            return replace(
-                job, state=AppState.SUCCEEDED if ended and not runs else AppState.RUNNING, reason=""
-            )
+            state = AppState.SUCCEEDED if self._has_ended(main, job) else AppState.RUNNING
+            return replace(job, state=state, reason="")
         if not rule.critical:  # its failure is none of the application
             return replace(job, state=AppState.SUCCEEDED if is_terminal(job.state) else job.state, reason="")
         if job.state is AppState.SUCCEEDED and any(role == job.role for role, _ in self._early):
             return replace(job, state=AppState.FAILED, reason=REPLICA_FAILURES[0])
         return job
+
+    def _has_ended(self, main: Object, job: JobFacts) -> bool:
+        """Returns True if a service that is no longer needed has ended, with all its pods."""
+        if not (is_terminal(job.state) or "Suspended" in true_conditions(main)):
+            return False
+        runs = (live(pod) for pod in self._facts.pods if owns(main, pod))
+        return not (job.details.get("terminating") or any(runs))
 
     def message(self, state: AppState) -> str:
         """Returns why an application has not ended, although its ordinary roles have succeeded."""

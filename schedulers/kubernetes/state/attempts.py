@@ -263,20 +263,14 @@ def _memory_limit(pod: Object) -> str:
 
 def waits_for(pod: Object, events: Iterable[Object] = ()) -> str:
     """Returns the reason why a pod is not running yet, in one line."""
-    status = pod.get("status", {})
     scheduled = conditions_of(pod).get("PodScheduled", {})
     if scheduled.get("status") == "False":
         detail = short(_PREEMPTION.sub("", str(scheduled.get("message") or ""))).rstrip(". ")
         gated = scheduled.get("reason") == "SchedulingGated"
         return f"scheduling is gated: {detail}" if gated else f"no node can run it: {detail}"
-    waiting = container_of(pod).get("state", {}).get("waiting") or {}
-    for init in status.get("initContainerStatuses") or []:
-        state = init.get("state") or {}
-        held = state.get("waiting") or {}
-        if held.get("message") or held.get("reason") in _NO_IMAGE:
-            waiting = held
-        elif "running" in state and not init.get("started"):
-            return f"its init container `{init.get('name')}` is running"
+    waiting, init = _waiting(pod)
+    if init:
+        return f"its init container `{init}` is running"
     reason, message = str(waiting.get("reason") or ""), short(waiting.get("message"))
     if reason in _NO_IMAGE:
         return f"its image cannot be pulled: {_pull_error(message) or reason}"
@@ -289,6 +283,19 @@ def waits_for(pod: Object, events: Iterable[Object] = ()) -> str:
     if reason or pod.get("spec", {}).get("nodeName"):
         return "its node pulls the image and creates the container"
     return "it waits for a node"
+
+
+def _waiting(pod: Object) -> tuple[Data, str]:
+    """Returns why a container of a pod waits, as its node reports it, and the init container that runs."""
+    waiting = container_of(pod).get("state", {}).get("waiting") or {}
+    for init in pod.get("status", {}).get("initContainerStatuses") or []:
+        state = init.get("state") or {}
+        held = state.get("waiting") or {}
+        if held.get("message") or held.get("reason") in _NO_IMAGE:
+            waiting = held
+        elif "running" in state and not init.get("started"):
+            return {}, f"{init.get('name')}"
+    return waiting, ""
 
 
 def _trouble(events: Iterable[Object]) -> str:

@@ -29,21 +29,26 @@ def job_facts(kind: str, main: Object) -> JobFacts:
         if name in true:
             # pods may succeed on TERM; a job that had ended before is not suspended and has another reason
             cut = annotation(main, CANCELLED) and ("Suspended" in true or true[name].get("reason") == _CUT)
-            is_cancelled = cut or is_closed(main, true[name])
-            return _ended_job(role, AppState.CANCELLED if is_cancelled else state, true[name], status)
+            if cut or is_closed(main, true[name]):
+                state = AppState.CANCELLED
+            return _ended_job(role, state, true[name], status)
     ending = true.get("FailureTarget") or true.get("SuccessCriteriaMet")
     if ending is not None:
-        reason = str(ending.get("reason") or "")
-        if is_closed(main, ending):
-            reason = ""
+        reason = "" if is_closed(main, ending) else _reason(ending)
         return JobFacts(role, AppState.RUNNING, reason, ending=True, details=status)
-    spec = main.get("spec") or {}
-    if spec.get("suspend"):
+    if value_at(main, "spec", "suspend"):
         return JobFacts(role, AppState.SUBMITTED, "Suspended", details=status)
-    state = AppState.PENDING if status.get("active") or status.get("startTime") else AppState.SUBMITTED
+    return JobFacts(role, _state_before_end(status), details=status)
+
+
+def _state_before_end(status: Data) -> AppState:
     if status.get("ready") or status.get("succeeded"):
-        state = AppState.RUNNING
-    return JobFacts(role, state, details=status)
+        return AppState.RUNNING
+    return AppState.PENDING if status.get("active") or status.get("startTime") else AppState.SUBMITTED
+
+
+def _reason(condition: Data) -> str:
+    return str(condition.get("reason") or "")
 
 
 def is_closed(main: Object, condition: Data) -> bool:
@@ -64,9 +69,7 @@ _CUT = "FailedIndexes"
 
 def _ended_job(role: int, state: AppState, condition: Data, status: Data) -> JobFacts:
     at = time_of(status.get("completionTime")) or time_of(condition.get("lastTransitionTime"))
-    return JobFacts(
-        role, state, str(condition.get("reason") or ""), short(condition.get("message")), at, details=status
-    )
+    return JobFacts(role, state, _reason(condition), short(condition.get("message")), at, details=status)
 
 
 _ENDED = {"Complete": AppState.SUCCEEDED, "Completed": AppState.SUCCEEDED, "Failed": AppState.FAILED}
@@ -91,6 +94,4 @@ def _volcano_facts(role: int, status: Data) -> JobFacts:
     state = _VOLCANO.get(str(reported.get("phase")), AppState.SUBMITTED)
     at = time_of(reported.get("lastTransitionTime")) if is_terminal(state) else None
     ending = str(reported.get("phase")) in ("Completing", "Aborting", "Terminating")
-    return JobFacts(
-        role, state, str(reported.get("reason") or ""), short(reported.get("message")), at, ending, status
-    )
+    return JobFacts(role, state, _reason(reported), short(reported.get("message")), at, ending, status)

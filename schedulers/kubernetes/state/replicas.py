@@ -26,7 +26,7 @@ from torchx.schedulers.kubernetes.manifests.names import (
     ROLE_INDEX,
     ROLE_NAME,
 )
-from torchx.schedulers.kubernetes.objects import CANCELLED, RELEASED, STOPPED, Facts, role_index
+from torchx.schedulers.kubernetes.objects import CANCELLED, RELEASED, STOPPED, Facts
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import (
     FAILURE_COUNT,
@@ -57,6 +57,11 @@ class Member:
     role_index: int
     replica: int
     max_attempts: int = 1
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The number of its role, and its id."""
+        return self.role_index, self.replica
 
 
 def members_of(facts: Facts, record: Data) -> list[Member]:
@@ -146,7 +151,7 @@ class Replicas:
         for pod in sorted(facts.pods, key=run_of):
             self._pods.setdefault(replica_of(pod), []).append(pod)
         self._marks = {
-            role_index(main) or 0: mark
+            _role(main): mark
             for main in facts.mains
             for mark in (RELEASED, STOPPED, CANCELLED)
             if annotation(main, mark)
@@ -156,17 +161,9 @@ class Replicas:
         for event in facts.events:
             self._events.setdefault(str(value_at(event, "involvedObject", "name")), []).append(event)
         self._refused = _refused(facts)
-        self._notes = {
-            (role_index(main) or 0, index): why
-            for main in facts.mains
-            for index, why in taken.noted(main).items()
-        }
-        self._noted_before = {
-            (role_index(job) or 0, index): why
-            for job in facts.earlier
-            for index, why in taken.noted(job).items()
-        }
-        self._suspended = {role_index(main) or 0 for main in facts.mains if value_at(main, "spec", "suspend")}
+        self._notes = _notes(facts.mains)
+        self._noted_before = _notes(facts.earlier)
+        self._suspended = {_role(main) for main in facts.mains if value_at(main, "spec", "suspend")}
         self._disruptions: dict[tuple[int, int], str] = {}
         self._by_hand = {
             name
@@ -186,7 +183,7 @@ class Replicas:
             job: the job that it belongs to.
             whole: the state of the application.
         """
-        key = member.role_index, member.replica
+        key = member.key
         pods = self._pods.get(key, [])
         no_reason = self._only_by_hand(member, job, whole)
         attempts: list[AttemptStatus] = []
@@ -214,7 +211,7 @@ class Replicas:
 
     def newest_pod(self, member: Member) -> Object | None:
         """Returns the newest pod of a replica, or None without one."""
-        pods = self._pods.get((member.role_index, member.replica))
+        pods = self._pods.get(member.key)
         return pods[-1] if pods else None
 
     def _only_by_hand(self, member: Member, job: JobFacts, whole: AppState) -> bool:
@@ -225,15 +222,14 @@ class Replicas:
 
     def _with_node_state(self, pod: Object, attempt: AttemptStatus) -> AttemptStatus:
         """Returns a running attempt, with a message if its node is lost."""
-        events = self._events.get(str(pod["metadata"].get("name")), ())
-        lost = taken.lost_node(pod, self._nodes, events, self._now)
+        lost = self._lost_node(pod)
         if not lost:
             return attempt
         return replace(attempt, msg=f"{lost}; {attempt.msg}" if attempt.msg else lost)
 
     def _without_pod(self, member: Member, state: AppState) -> tuple[AppState, list[AttemptStatus]]:
         """Returns the state and the attempt of a replica without a pod."""
-        key = member.role_index, member.replica
+        key = member.key
         notes, failure = self._notes.get(key), self._noted.failure
         if failure is not None and (failure.role, failure.replica) == (member.role, member.replica):
             number, code, signal = failure.attempt, failure.exit_code, failure.signal
@@ -259,7 +255,7 @@ class Replicas:
         """
         reasons: dict[str, str] = {}
         for member in self.members:
-            key = member.role_index, member.replica
+            key = member.key
             pods = self._pods.get(key, [])
             news = "" if over else self._disruptions.get(key, "")
             before = max((taken.count_before(pod) for pod in pods), default=0)
@@ -274,10 +270,12 @@ class Replicas:
         more = f" (and {len(reasons) - 1} more replicas)" if len(reasons) > 1 else ""
         return f"{name}: {reason}{more}"
 
-    def _taken_now(self, pod: Object, by_hand: bool) -> str:
+    def _lost_node(self, pod: Object) -> str:
         events = self._events.get(str(pod["metadata"].get("name")), ())
-        lost = taken.lost_node(pod, self._nodes, events, self._now)
-        return lost or taken.taken_away(pod, by_hand=by_hand)
+        return taken.lost_node(pod, self._nodes, events, self._now)
+
+    def _taken_now(self, pod: Object, by_hand: bool) -> str:
+        return self._lost_node(pod) or taken.taken_away(pod, by_hand=by_hand)
 
     def _state(
         self, member: Member, attempts: list[AttemptStatus], job: JobFacts, whole: AppState
@@ -290,26 +288,26 @@ class Replicas:
         if not attempts:
             return self._state_without_attempt(member, job, whole)
         state = attempts[-1].state
-        if state is AppState.FAILED and not _is_over(job, whole):
-            key = member.role_index, member.replica
-            refused = (
-                member.replica in indexes(job.details.get("failedIndexes")) or key in self._never_retried
-            )
-            is_retried = attempts[-1].number < member.max_attempts and not refused
-            return AppState.PENDING if is_retried else state
+        if state is AppState.FAILED and attempts[-1].number < member.max_attempts:
+            return self._state_with_retries_left(member, job, whole)
         if state in (AppState.PENDING, AppState.RUNNING) and is_terminal(whole):
             return AppState.CANCELLED
-        failed = indexes(job.details.get("failedIndexes"))
-        if state is AppState.FAILED and failed and member.replica not in failed:
-            # it had retries left; the Job has ended because of another replica, and deleted its next pod
-            return AppState.CANCELLED if attempts[-1].number < member.max_attempts else state
         return state
+
+    def _state_with_retries_left(self, member: Member, job: JobFacts, whole: AppState) -> AppState:
+        """Returns the state of a replica whose last attempt has failed."""
+        failed = indexes(job.details.get("failedIndexes"))
+        if not _is_over(job, whole):
+            refused = member.replica in failed or member.key in self._never_retried
+            return AppState.FAILED if refused else AppState.PENDING
+        # the Job may have ended because of another replica, and have deleted the next pod of this one
+        return AppState.CANCELLED if failed and member.replica not in failed else AppState.FAILED
 
     def _state_without_attempt(self, member: Member, job: JobFacts, whole: AppState) -> AppState:
         """Returns the state of a replica that has no pod, or none that was read."""
         stopped = bool(self._marks.get(member.role_index))
         has_failed = member.replica in indexes(self._noted.failed.get(member.role))
-        if not stopped or (member.role_index, member.replica) in self._notes:
+        if not stopped or member.key in self._notes:
             has_failed = has_failed or member.replica in indexes(job.details.get("failedIndexes"))
         if job.state is AppState.SUCCEEDED and not self._single_jobs:  # others have no indexes
             state = AppState.SUCCEEDED
@@ -333,6 +331,11 @@ def _role(thing: Object) -> int:
     return _count(label(thing, ROLE_INDEX))
 
 
+def _notes(jobs: list[Object]) -> dict[tuple[int, int], list[str]]:
+    """Returns the noted disruptions of replicas."""
+    return {(_role(job), index): why for job in jobs for index, why in taken.noted(job).items()}
+
+
 def _is_of(main: Object, pod: Object) -> bool:
     """Returns True if a pod is of the role and the attempt of an object."""
     return _role(pod) == _role(main) and label(pod, ATTEMPT) == label(main, ATTEMPT)
@@ -347,7 +350,7 @@ def _has_run(pod: Object) -> bool:
 
 def _refused(facts: Facts) -> dict[tuple[int, int], str]:
     """Returns why the cluster rejects the pod of each replica, from the newest warning."""
-    roles = {job["metadata"]["name"]: role_index(job) or 0 for job in facts.jobs}
+    roles = {job["metadata"]["name"]: _role(job) for job in facts.jobs}
     refusals: dict[tuple[int, int], str] = {}
     for event in facts.events:
         match = re.search(r'pods "(\S+)-(\d+)-\w+" is forbidden: (.*)', str(event.get("message") or ""))
