@@ -2,49 +2,110 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Collection, Iterable, Mapping
+import threading
+import time
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from torchx import settings
-from torchx.errors import UsageError
+from torchx.errors import StateError, TorchxError, UsageError
 from torchx.lazy import lazy_imports, lazy_names
 from torchx.runner import origins, resolve
-from torchx.runner.applications import Applications
-from torchx.scheduling.base import BuildsImages, NeedsWatcher, Shared
+from torchx.runner.status import status_of
+from torchx.scheduling.base import (
+    AnyScheduler,
+    BuildsImages,
+    DescribeAppResponse,
+    Diagnoses,
+    Executes,
+    ForwardsPorts,
+    Glances,
+    KeepsProvenance,
+    Kills,
+    ListAppResponse,
+    LogChunks,
+    Measures,
+    NeedsWatcher,
+    Outlines,
+    Prunes,
+    Selects,
+    Shared,
+    Summarizes,
+    Waits,
+)
 from torchx.scheduling.notes import as_note
-from torchx.specs.handles import make_app_handle
+from torchx.scheduling.pace import LONGEST, pause_after, sharing
+from torchx.scheduling.query import AppQuery, Pruned
+from torchx.scheduling.responses import AppList
+from torchx.specs.handles import (
+    UnknownAppException,
+    UnknownSchedulerException,
+    make_app_handle,
+    parse_app_handle,
+)
 from torchx.suggestions import without_password
+from torchx.sweeps import BACKEND as SWEEPS
 
 with lazy_imports:
-    from torchx.provenance import submission
-    from torchx.runner import components, notifications, provenance, scripts
+    from torchx import config
+    from torchx import schedulers as torchx_schedulers
+    from torchx.jobs import paths
+    from torchx.provenance import store, submission
+    from torchx.runner import components, events, logs, notifications, provenance, reports, scripts, survey
     from torchx.runner import once as runner_once
     from torchx.runner import prepare as runner_prepare
+    from torchx.runner import stacks as runner_stacks
     from torchx.runner import sweeps as runner_sweeps
+    from torchx.scheduling import checks, findings
     from torchx.specs import app as specs_app
     from torchx.specs import workspace as specs_workspace
+    from torchx.sweeps import paths as sweep_paths
+    from torchx.sweeps import scheduler as sweep_scheduler
     from torchx.workspace import options as workspace_options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+    from socket import socket
+
+    from torchx.config import Config
     from torchx.json_limits import Data
+    from torchx.notifications.store import Delivery
+    from torchx.provenance.model import File, Provenance
+    from torchx.runner.events import log_event
     from torchx.schedulers import SchedulerFactory
+    from torchx.scheduling.events import AppEvent
+    from torchx.scheduling.logs import LogChunk, LogQuery, Stream
+    from torchx.scheduling.stacks import AppStacks
+    from torchx.scheduling.streams import Streams
+    from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AnyDryRunInfo, AppDef
-    from torchx.specs.run_options import RunOptions
+    from torchx.specs.run_options import OptionValues, RunOptions, runopts
+    from torchx.specs.status import AppStatus
     from torchx.specs.workspace import Workspace
 
 DEFAULT_NAME = "torchx"
 
+LONGEST_NAME = 200
+"""Maximum characters of an id in the name of a folder; the end of an id is kept, since it is unique."""
+
+_FIRST_LOOK = 0.05
+"""Seconds before the second poll of a scheduler without wake-up."""
 
 # other packages import it from here
 __getattr__ = lazy_names(__name__, {"Stream": "torchx.scheduling.logs"})
 
 
-Words = list[str]
 # named here, since within the class `list` is a method
+Words = list[str]
+Deliveries = list["Delivery"]
 
 
-class Runner(Applications):
+class Runner:
     """Submits and manages applications; a context manager that closes its schedulers.
 
     Thread-safe: calls are independent, and do not change their arguments.
@@ -58,6 +119,7 @@ class Runner(Applications):
     Attributes:
         holds_workspaces: a dry-run keeps the files of a workspace; the command line, which submits a request
             immediately, leaves that out.
+        load_config: returns the configuration; the command line sets it, to read the files only once.
 
     Raises:
         UsageError: the name cannot be part of a handle.
@@ -80,7 +142,15 @@ class Runner(Applications):
     ) -> None:
         if "/" in name or name in (".", ".."):
             raise UsageError(f"a session cannot be called `{name}`: it is a part of handles, between slashes")
-        super().__init__(name, scheduler_factories, scheduler_params)
+        self._name = name
+        self._factories = scheduler_factories
+        self._scheduler_params = dict(scheduler_params or {})
+        self._schedulers: dict[str, AnyScheduler] = {}
+        self._making = threading.Lock()
+        # submitted by this runner; derived runners of other packages fill it
+        self._apps: dict[str, AppDef] = {}
+        self.default_scheduler = torchx_schedulers.get_default_scheduler_name()
+        self.load_config: Callable[[], Config] = _load_config
         self._component_defaults = {k: dict(v) for k, v in (component_defaults or {}).items()}
 
     def __enter__(self) -> Runner:
@@ -88,6 +158,198 @@ class Runner(Applications):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def close(self) -> None:
+        """Closes the schedulers; does not affect running applications."""
+        with self._making:
+            schedulers, self._schedulers = list(self._schedulers.values()), {}
+        for scheduler in schedulers:
+            scheduler.close()
+
+    def scheduler(self, name: str) -> AnyScheduler:
+        """Returns the scheduler of a name; all calls return the same object.
+
+        Raises:
+            UnknownSchedulerException: no scheduler has this name.
+        """
+        made = self._schedulers.get(name)
+        if made is None:
+            with self._making:  # one of two concurrent threads creates it for both
+                made = self._schedulers.get(name)
+                if made is None:
+                    made = self._schedulers[name] = self._make(name)
+        return made
+
+    _scheduler = scheduler  # the name that derived runners of other packages call
+
+    def scheduler_of(self, app_handle: str) -> AnyScheduler:
+        """Returns the scheduler of an application.
+
+        Raises:
+            MalformedAppHandleException: the text is not a handle.
+            UnknownSchedulerException: no scheduler has its name.
+        """
+        return self._of(app_handle)[0]
+
+    def scheduler_backends(self) -> Words:
+        """Returns the names of the schedulers."""
+        return list(self._known())
+
+    def listed_backends(self) -> Words:
+        """Returns the names of the schedulers that may have applications; of sweeps, if any exist."""
+        sweeps = [SWEEPS] if sweep_paths.known() else []
+        return list(dict.fromkeys([*self.scheduler_backends(), *sweeps]))
+
+    def cheap_schedulers(self) -> Words:
+        """Returns the names of the schedulers whose listing takes milliseconds and no network."""
+        cheap = []
+        for name in self.listed_backends():
+            with suppress(*survey.EXPECTED):  # not available
+                if self.scheduler(name).cheap_to_list:
+                    cheap.append(name)
+        return cheap
+
+    def scheduler_run_opts(self, scheduler: str) -> runopts:
+        """Returns the run options of a scheduler.
+
+        Raises:
+            UnknownSchedulerException: no scheduler has this name.
+        """
+        return self.scheduler(scheduler).run_opts()
+
+    def takes_workspace(self, scheduler: str, *, requested: bool = True) -> bool:
+        """Returns True if a scheduler honours workspaces.
+
+        Args:
+            scheduler: the scheduler.
+            requested: the user requested it for this run; otherwise it comes from a configuration file.
+
+        Raises:
+            UnknownSchedulerException: no scheduler has this name.
+        """
+        return self.scheduler(scheduler).takes_workspaces(requested=requested)
+
+    def exists(self, app_handle: str) -> bool:
+        """Returns True if the scheduler knows an application."""
+        scheduler, app_id = self._of(app_handle)
+        return scheduler.exists(app_id)
+
+    def describe_native(self, app_handle: str) -> Any:
+        """Returns the scheduler's own object for an application, or None."""
+        scheduler, app_id = self._of(app_handle)
+        with self._event("describe_native", scheduler.backend, app_id):
+            return scheduler.describe_native(app_id)
+
+    def execute(
+        self, app_handle: str, role_name: str, k: int, command: Sequence[str], streams: Streams
+    ) -> int:
+        """Runs a program in a running replica and returns its exit code.
+
+        Args:
+            app_handle, role_name, k: the application, the role, and the id of the replica within it.
+            command: the program and its arguments; no shell.
+            streams: its input and output.
+
+        Raises:
+            UsageError: the scheduler cannot run programs in replicas.
+            StateError: the replica is not running, or has no such program.
+        """
+        scheduler, app_id = self._of(app_handle)
+        if not isinstance(scheduler, Executes):
+            raise _not_supported(scheduler.backend, "run programs in its replicas")
+        return scheduler.execute(app_id, role_name, k, command, streams)
+
+    def port_connector(self, app_handle: str, role_name: str, k: int, port: str) -> Callable[[], socket]:
+        """Returns a function that opens connections to a port of a replica; see :class:`ForwardsPorts`."""
+        scheduler, app_id = self._of(app_handle)
+        if not isinstance(scheduler, ForwardsPorts):
+            raise _not_supported(scheduler.backend, "connect to ports of its replicas")
+        return scheduler.port_connector(app_id, role_name, k, port)
+
+    def select(
+        self, scheduler: str, query: AppQuery, cfg: RunOptions | None = None
+    ) -> Iterator[ListAppResponse]:
+        """Yields the matching applications of a scheduler, newest first, lazily.
+
+        Args:
+            scheduler: the scheduler.
+            query: the filter.
+            cfg: the scheduler's run options, if it needs some to connect.
+        """
+        engine = self.scheduler(scheduler)
+        resolved = engine.run_opts().resolve(cfg) if cfg else None
+        if isinstance(engine, Selects):
+            found: Iterable[ListAppResponse] = engine.select(query)
+        else:
+            found = (each for each in engine.list(resolved) if each.matches(query))
+        sweeps = frozenset(sweep_paths.known())
+        for app in found:
+            if sweep_paths.sweep_of_run(app.run or app.app_id)[0] in sweeps and app.app_id != query.called:
+                continue  # one row for all of its runs
+            if app.needs_reconcile:
+                with suppress(TorchxError):  # must not hide the others
+                    engine.reconcile(app.app_id)
+                    if engine.has_runs and isinstance(engine, Selects):
+                        app = next(engine.select(AppQuery(called=app.app_id)), app)
+            if app.app_handle == ListAppResponse.app_handle:
+                app.app_handle = make_app_handle(scheduler, self._name, app.app_id)
+            yield app
+
+    def has(self, scheduler: str, ability: type) -> bool:
+        """Returns True if a scheduler implements an optional protocol, such as ``Prunes``."""
+        return isinstance(self.scheduler(scheduler), ability)
+
+    def diagnose(self, scheduler: str) -> Iterable[findings.Finding]:
+        """Checks the engine of a scheduler and returns the findings.
+
+        Raises:
+            TorchxError: the scheduler implements no checks and cannot be reached.
+        """
+        engine = self.scheduler(scheduler)
+        if isinstance(engine, Diagnoses):
+            return engine.diagnose()
+        next(iter(engine.list()), None)
+        return [findings.Finding("engine", findings.Verdict.GOOD, "reachable")]
+
+    def prune(self, scheduler: str, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
+        """Removes ended applications of a scheduler, and leftovers it knows of.
+
+        Args:
+            scheduler: the scheduler.
+            app_ids: the applications.
+            dryrun: yield the candidates, and remove nothing.
+
+        Raises:
+            StateError: something cannot be removed.
+        """
+        engine = self.scheduler(scheduler)
+        prune = engine.prune if isinstance(engine, Prunes) else _deleting(engine)
+        for pruned in prune(app_ids, dryrun=dryrun):
+            if pruned.app_id and not dryrun:
+                handle = make_app_handle(scheduler, self._name, pruned.app_id)
+                notifications.forget(self, handle)
+                provenance.forget(self, handle)
+            yield pruned
+
+    def cfg_from_str(self, scheduler: str, *cfg_literal: str) -> OptionValues:
+        """Parses run options such as ``a=1,b=x;y``; the last value of a repeated option counts.
+
+        Raises:
+            InvalidRunConfigException: an option is unknown or of the wrong type.
+        """
+        opts = self.scheduler_run_opts(scheduler)
+        cfg: OptionValues = {}
+        for text in cfg_literal:
+            cfg.update(opts.cfg_from_str(text, strict=True))
+        return cfg
+
+    def cfg_from_json_repr(self, scheduler: str, json_repr: str) -> OptionValues:
+        """Parses run options from a JSON object.
+
+        Raises:
+            InvalidRunConfigException: an option is unknown or of the wrong type.
+        """
+        return self.scheduler_run_opts(scheduler).cfg_from_json_repr(json_repr, strict=True)
 
     def run_component(
         self,
@@ -297,11 +559,11 @@ class Runner(Applications):
 
     def build_workspace(
         self,
-        app: specs_app.AppDef,
+        app: AppDef,
         scheduler: str,
         cfg: RunOptions | None = None,
-        workspace: str | specs_workspace.Workspace | None = None,
-    ) -> specs_app.AppDef:
+        workspace: str | Workspace | None = None,
+    ) -> AppDef:
         """Builds the images of an application's workspaces; runs nothing.
 
         Args:
@@ -340,6 +602,377 @@ class Runner(Applications):
         """
         return resolve.resolve(self, text, prefer, patience)
 
+    def description(
+        self, app_handle: str, *, brief: bool = False, replicas: bool = True
+    ) -> DescribeAppResponse | None:
+        """Returns the scheduler's description of an application, None if it is unknown.
+
+        Reconciles the application first if its scheduler requires that.
+
+        Args:
+            app_handle: the application.
+            brief: only the status is needed; roles and metadata may be omitted.
+            replicas: the status of the replicas is needed; otherwise it may be omitted from a brief one.
+        """
+        scheduler, app_id = self._of(app_handle)
+        query = scheduler.describe
+        if brief and not replicas and isinstance(scheduler, Summarizes):
+            query = scheduler.summary
+        elif brief and isinstance(scheduler, Glances):
+            query = scheduler.glance
+        # a brief query is not an event
+        with nullcontext() if brief else self._event("describe", scheduler.backend, app_id):
+            described = query(app_id)
+            if described is not None and described.needs_reconcile:
+                scheduler.reconcile(app_id)
+                described = query(app_id)
+            return described
+
+    def poll(self, app_handle: str) -> DescribeAppResponse | None:
+        """Returns the brief description of an application, None if it is unknown, for a part that waits.
+
+        The parts of a process share the answers of an engine that is reached over a network, if it supports
+        that: they may be as old as the pauses of :meth:`pause_after`.
+        """
+        with sharing():
+            return self.description(app_handle, brief=True)
+
+    def outline(self, app_handle: str) -> DescribeAppResponse | None:
+        """Returns the application id, the roles and the replicas of an application, None if it is unknown.
+
+        The status may be omitted: with thousands of replicas, reading it takes seconds on some schedulers.
+        """
+        scheduler, app_id = self._of(app_handle)
+        if isinstance(scheduler, Outlines):
+            return scheduler.outline(app_id)
+        return self.description(app_handle, brief=True)
+
+    def status(self, app_handle: str) -> AppStatus | None:
+        """Returns the status of an application, None if it is unknown."""
+        described = self.description(app_handle, brief=True)
+        return None if described is None else status_of(described)
+
+    def usage(self, app_handle: str) -> AppUsage | None:
+        """Returns the measurements of an application, None if there are none.
+
+        Raises:
+            StateError: the engine cannot be queried.
+        """
+        scheduler, app_id = self._of(app_handle)
+        return scheduler.usage(app_id) if isinstance(scheduler, Measures) else None
+
+    def stacks(
+        self,
+        app_handle: str,
+        replicas: Collection[str] | None = None,
+        ranks: Collection[int] | None = None,
+        native: bool = False,
+    ) -> AppStacks:
+        """Returns the stacks of the processes of a running application.
+
+        Args:
+            app_handle: the application.
+            replicas: only these replicas (``role/id``) and roles (default: all).
+            ranks: only the processes of these ranks (default: all).
+            native: include frames of compiled code; pauses each process while it is read.
+
+        Raises:
+            UnknownAppException: the scheduler does not know the application.
+            StateError: it is not running, or its processes cannot be read.
+            UsageError: the scheduler cannot run programs in replicas.
+        """
+        scheduler, app_id = self._of(app_handle)
+        described = self.description(app_handle, brief=True)
+        if described is None:
+            raise UnknownAppException(app_handle)
+        with self._event("stacks", scheduler.backend, app_id):
+            return runner_stacks.take(scheduler, described, replicas, ranks, native)
+
+    def wait(
+        self, app_handle: str, wait_interval: float = LONGEST, timeout: float | None = None
+    ) -> AppStatus | None:
+        """Blocks until an application has ended.
+
+        Args:
+            app_handle: the application.
+            wait_interval: maximum seconds between two polls, for schedulers without wake-up.
+            timeout: maximum seconds to wait; None for no limit.
+
+        Returns:
+            Its status at the end or after the timeout; None if it is unknown.
+        """
+        scheduler, app_id = self._of(app_handle)
+        interval = min(_FIRST_LOOK, wait_interval)
+        end = None if timeout is None else time.monotonic() + timeout
+        with self._event("wait", scheduler.backend, app_id):
+            while True:
+                status = self.status(app_handle)
+                left = None if end is None else end - time.monotonic()
+                if status is None or status.is_terminal() or (left is not None and left <= 0):
+                    return status
+                if not isinstance(scheduler, Waits):
+                    scheduler.reconcile(app_id)
+                elif not scheduler.wait(app_id, left):
+                    continue
+                else:  # it has ended, or was started again meanwhile
+                    status = self.status(app_handle)
+                    if status is None or status.is_terminal():
+                        return status
+                time.sleep(interval if left is None else min(interval, left))
+                interval = min(interval * 1.5, wait_interval)
+
+    def events(
+        self,
+        app_handle: str | None = None,
+        follow: bool = False,
+        *,
+        scheduler: str = "",
+        since: datetime | None = None,
+        until: datetime | None = None,
+        tail: int | None = None,
+    ) -> Iterator[AppEvent]:
+        """Yields the events of an application in order, or those of all applications, merged by time.
+
+        Args:
+            app_handle: the application (default: all of the caller's).
+            follow: continue with new events until the application has ended; without an application, also
+                with new applications, until the iterator is closed.
+            scheduler: without an application: only those of this scheduler (default: those whose listing is
+                cheap, such as the local ones).
+            since, until: only events of this time.
+            tail: only the last N recorded events, and those that follow.
+
+        Raises:
+            UnknownAppException: the scheduler does not know the application.
+        """
+        query = reports.EventQuery(follow, since, until, tail)
+        if app_handle is not None:
+            if self.description(app_handle, brief=True) is None:
+                raise UnknownAppException(app_handle)
+            return reports.of_application(self, app_handle, query)
+        return reports.of_schedulers(self, [scheduler] if scheduler else self.cheap_schedulers(), query)
+
+    def notifications(self, app_handle: str) -> Deliveries:
+        """Returns the state of each notification about an application, without secrets."""
+        try:
+            if not self._notifications_folder(app_handle).exists():
+                return []
+        except StateError:  # without a state home there are no notifications
+            return []
+        status = self.status(app_handle)
+        return [] if status is None else notifications.left(self, app_handle, status.state)
+
+    def provenance(self, app_handle: str) -> Provenance | None:
+        """Returns the source, the Python and the machine that an application was submitted from.
+
+        If this machine cannot read them, only the commit and the branch are known. Returns None if
+        nothing was recorded.
+
+        Raises:
+            StateError: the record cannot be read.
+        """
+        folder = self._provenance_folder(app_handle)
+        found = None if folder is None else store.Store(folder).read()
+        return found or provenance.from_metadata(self.description(app_handle))
+
+    def source_diff(self, app_handle: str) -> bytes | None:
+        """Returns the diff of the tracked files against the commit of :meth:`provenance`, None without one.
+
+        Raises:
+            StateError: it cannot be read.
+        """
+        folder = self._provenance_folder(app_handle)
+        return None if folder is None else store.Store(folder).diff()
+
+    def source_file(self, app_handle: str, file: File) -> bytes:
+        """Returns the recorded content of a changed or untracked file of :meth:`provenance`.
+
+        Raises:
+            StateError: it was not kept, or cannot be read.
+        """
+        folder = self._provenance_folder(app_handle)
+        if folder is None:
+            raise UnknownAppException(app_handle)
+        return store.Store(folder).content(file)
+
+    def wakes(self, app_handle: str) -> bool:
+        """Returns True if :meth:`wait` is woken at the end of an application, False if it polls."""
+        scheduler, app_id = self._of(app_handle)
+        return isinstance(scheduler, Waits) and scheduler.wakes(app_id)
+
+    def pause_after(self, app_handle: str, waited: float) -> float:
+        """Returns the seconds until the next query of an application; see :mod:`torchx.scheduling.pace`."""
+        scheduler, app_id = self._of(app_handle)
+        return pause_after(waited, nearby=scheduler.is_nearby(app_id))
+
+    def pause(self, app_handle: str, seconds: float) -> None:
+        """Sleeps, until the end of an application at most, if its scheduler sees that without polling."""
+        scheduler, app_id = self._of(app_handle)
+        if isinstance(scheduler, Waits) and scheduler.wakes(app_id):
+            scheduler.wait(app_id, seconds)
+        else:
+            time.sleep(seconds)
+
+    def cancel(self, app_handle: str) -> None:
+        """Cancels an application; does nothing if it has ended or is unknown."""
+        scheduler, app_id = self._of(app_handle)
+        with self._event("cancel", scheduler.backend, app_id):
+            scheduler.cancel(app_id)
+
+    def kill(self, app_handle: str) -> None:
+        """Kills an application without a grace period, if the scheduler can."""
+        scheduler, app_id = self._of(app_handle)
+        with self._event("kill", scheduler.backend, app_id):
+            scheduler.kill(app_id) if isinstance(scheduler, Kills) else scheduler.cancel(app_id)
+
+    def stop(self, app_handle: str) -> None:
+        """The older name of :meth:`cancel`."""
+        warnings.warn("Runner.stop is now Runner.cancel", DeprecationWarning, stacklevel=2)
+        self.cancel(app_handle)
+
+    def delete(self, app_handle: str) -> None:
+        """Removes an application with its record and logs; cancels it first."""
+        scheduler, app_id = self._of(app_handle)
+        with self._event("delete", scheduler.backend, app_id):
+            scheduler.delete(app_id)
+        self._apps.pop(app_handle, None)
+        notifications.forget(self, app_handle)
+        provenance.forget(self, app_handle)
+
+    def describe(self, app_handle: str) -> AppDef | None:
+        """Returns an application as this runner has submitted it, or as recorded by its scheduler.
+
+        None if it is unknown.
+        """
+        if (known := self._apps.get(app_handle)) is not None:
+            return copy.deepcopy(known)
+        found = self.description(app_handle)
+        return (
+            None
+            if found is None
+            else specs_app.AppDef(found.name or found.app_id, found.roles, found.metadata)
+        )
+
+    def list(self, scheduler: str, cfg: RunOptions | None = None) -> AppList:
+        """Returns the applications that a scheduler knows, newest first.
+
+        Args:
+            scheduler: the scheduler.
+            cfg: its run options, if it needs some to connect.
+        """
+        with self._event("list", scheduler):
+            return AppList(self.select(scheduler, AppQuery(), cfg))
+
+    def log_lines(
+        self,
+        app_handle: str,
+        role_name: str,
+        k: int = 0,
+        regex: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        should_tail: bool = False,
+        streams: Stream | None = None,
+    ) -> Iterable[str]:
+        """Returns the log lines of one replica, each with its line end.
+
+        Args:
+            app_handle: the application.
+            role_name: name of the role.
+            k: id of the replica within the role.
+            regex: only lines in which this pattern is found.
+            since, until: only lines of this time.
+            should_tail: follow until the application has ended.
+            streams: the output stream (default: the scheduler's choice).
+
+        Raises:
+            UnknownAppException: the scheduler does not know the application.
+            StateError: it has no such role, or no such replica.
+            UsageError: ``regex`` is invalid.
+            NotImplementedError: the scheduler has no logs, or none of this stream.
+        """
+        scheduler, app_id = self._of(app_handle)
+        described = self.description(app_handle, brief=True)
+        if described is None:
+            raise UnknownAppException(app_handle)
+        if described.roles_statuses:  # else not known yet
+            checks.require_replicas(
+                described.app_id, checks.replicas_in(described.roles_statuses), role_name, [k]
+            )
+        if regex is not None:
+            logs.check_regex(regex)
+        with self._event("log_lines", scheduler.backend, app_id):
+            return scheduler.log_iter(app_id, role_name, k, regex, since, until, should_tail, streams)
+
+    def log_chunks(self, app_handle: str, query: LogQuery) -> Iterator[LogChunk]:
+        """Returns the log lines of several replicas as one stream, ordered by time if known.
+
+        Raises:
+            UnknownAppException: the scheduler does not know it.
+        """
+        scheduler, app_id = self._of(app_handle)
+        if isinstance(scheduler, LogChunks):
+            return scheduler.log_chunks(app_id, query)
+        described = scheduler.describe(app_id)
+        if described is None:
+            raise UnknownAppException(app_handle)
+        return logs.merged(scheduler, app_id, described.roles, query)
+
+    def _known(self) -> Mapping[str, SchedulerFactory]:
+        if self._factories is None:
+            self._factories = torchx_schedulers.get_scheduler_factories()
+        return self._factories
+
+    def _make(self, name: str) -> AnyScheduler:
+        if name == SWEEPS and name not in (self._factories or ()):
+            return sweep_scheduler.SweepScheduler(self._name, self.scheduler)
+        if self._factories is None:
+            return torchx_schedulers.create_scheduler(name, self._name, **self._scheduler_params)
+        if name not in self._factories:
+            raise UnknownSchedulerException(name, self._factories)
+        return self._factories[name](self._name, **self._scheduler_params)
+
+    def _event(
+        self,
+        api: str,
+        scheduler: str,
+        app_id: str | None = None,
+        *,
+        app: AppDef | None = None,
+        cfg: RunOptions | None = None,
+        workspace: str | None = None,
+    ) -> log_event:
+        """Returns a context manager that records a call."""
+        return events.log_event(
+            api,
+            scheduler,
+            app_id,
+            app_image=app.roles[0].image if app is not None and app.roles else None,
+            app_metadata=app.metadata if app is not None else None,
+            runcfg=events.shown(cfg) if cfg is not None and events.heard() else None,
+            workspace=workspace,
+            session=self._name,
+        )
+
+    def _of(self, app_handle: str) -> tuple[AnyScheduler, str]:
+        backend, _, app_id = parse_app_handle(app_handle)
+        return self.scheduler(backend), app_id
+
+    def _notifications_folder(self, app_handle: str) -> Path:
+        """Returns the folder of an application's notifications, which may not exist."""
+        scheduler, app_id = self._of(app_handle)
+        home = paths.Home(paths.user_home())
+        if scheduler.sends_notifications:
+            return home.job(app_id).notifications
+        return home.notifications / _place(scheduler, app_id)
+
+    def _provenance_folder(self, app_handle: str) -> Path | None:
+        """Returns the folder of an application's provenance, which may not exist; None if it is unknown."""
+        scheduler, app_id = self._of(app_handle)
+        if isinstance(scheduler, KeepsProvenance):
+            return scheduler.provenance_folder(app_id)
+        return paths.Home(paths.user_home()).provenance / _place(scheduler, app_id)
+
 
 def get_runner(
     name: str | None = None,
@@ -363,3 +996,28 @@ def get_runner(
     }
     params = {**from_env, **scheduler_params}
     return Runner(name or DEFAULT_NAME, None, component_defaults, params)
+
+
+def _deleting(engine: AnyScheduler) -> Callable[..., Iterator[Pruned]]:
+    """Returns the substitute for the ability `Prunes`."""
+
+    def prune(app_ids: Iterable[str], *, dryrun: bool) -> Iterator[Pruned]:
+        for app_id in app_ids:
+            if not dryrun:
+                engine.delete(app_id)
+            yield Pruned(make_app_handle(engine.backend, engine.session_name, app_id), 0, app_id)
+
+    return prune
+
+
+def _place(scheduler: AnyScheduler, app_id: str) -> str:
+    """Returns the path of an application's files in a folder of the state home."""
+    return f"{paths.file_name(scheduler.backend)}/{paths.file_name(app_id)[-LONGEST_NAME:]}"
+
+
+def _load_config() -> Config:
+    return config.load_config()
+
+
+def _not_supported(scheduler: str, ability: str) -> UsageError:
+    return UsageError(f"{scheduler} cannot {ability}", code="not_supported", facts={"scheduler": scheduler})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from torchx.errors import StateError, TorchxError, UsageError
 from torchx.jobs.paths import Home, state_home, user_home
@@ -13,7 +13,6 @@ from torchx.lazy import lazy_imports
 from torchx.machine import locks
 from torchx.notifications.plan import Notify
 from torchx.notifications.store import END, PLANNED, STALL, Delivery, Store, due_kind
-from torchx.scheduling.base import AnyScheduler
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import AppState, is_terminal
 from torchx.supervisor import process
@@ -22,19 +21,9 @@ with lazy_imports:
     from torchx.notifications import launch
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from torchx.runner.host import Host
 
 MODULE = "torchx.runner.watcher"
-
-
-class Source(Protocol):
-    """The method of a runner that is needed here."""
-
-    def _notifications_folder(self, app_handle: str) -> Path:
-        """Returns the folder of an application's notifications, which may not exist."""
-
-    def scheduler_of(self, app_handle: str) -> AnyScheduler:
-        """Returns the scheduler of an application."""
 
 
 def check(plan: Notify, scheduler: str, *, stalls: bool = False) -> None:
@@ -53,7 +42,7 @@ def check(plan: Notify, scheduler: str, *, stalls: bool = False) -> None:
         raise UsageError(f"{scheduler} records no stalls to notify of", hint=hint)
 
 
-def request(runner: Source, handle: str, plan: Notify | None, *, stalls: bool = False) -> None:
+def request(runner: Host, handle: str, plan: Notify | None, *, stalls: bool = False) -> None:
     """Starts a process that waits for the end of an application and sends the notifications.
 
     Args:
@@ -76,7 +65,7 @@ def request(runner: Source, handle: str, plan: Notify | None, *, stalls: bool = 
     _start_watcher(store)
 
 
-def left(runner: Source, handle: str, state: AppState) -> list[Delivery]:
+def left(runner: Host, handle: str, state: AppState) -> list[Delivery]:
     """Returns the state of each notification; without those that the end of the application has excluded.
 
     Args:
@@ -91,7 +80,7 @@ def left(runner: Source, handle: str, state: AppState) -> list[Delivery]:
     return [each for each in deliveries if each.state != PLANNED or each.kind == due]
 
 
-def resume(runner: Source, handle: str, state: AppState) -> None:
+def resume(runner: Host, handle: str, state: AppState) -> None:
     """Starts the process of :func:`request` again if it was killed, or the machine was restarted.
 
     Args:
@@ -124,7 +113,7 @@ def _start_watcher(store: Store) -> None:
         os.close(held)
 
 
-def forget(runner: Source, handle: str) -> None:
+def forget(runner: Host, handle: str) -> None:
     """Removes the files about an application that was removed; its sender then ends."""
     with suppress(TorchxError):
         if not runner.scheduler_of(handle).sends_notifications:

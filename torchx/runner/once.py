@@ -34,7 +34,7 @@ from torchx.specs.home import TORCHX_HOME
 from torchx.specs.serialize import app_to_dict
 
 if TYPE_CHECKING:
-    from torchx.runner.applications import Applications
+    from torchx.runner.host import Host
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.app import AnyDryRunInfo
 
@@ -175,7 +175,7 @@ def marked(app: AppDef, name: str) -> AppDef:
     return replace(app, metadata={**metadata, settings.ONCE: name} if name else metadata)
 
 
-def submit(runner: Applications, info: AnyDryRunInfo, schedule: Callable[[], str]) -> str:
+def submit(runner: Host, info: AnyDryRunInfo, schedule: Callable[[], str]) -> str:
     """Submits a request with a name, unless an application of this name exists; returns the handle of either.
 
     Args:
@@ -266,7 +266,7 @@ def _write(path: Path, entry: _Entry) -> None:
     files.write_file(path, json.dumps(vars(entry)).encode(), sync=True)
 
 
-def _existing(runner: Applications, scheduler: str, called: str, name: str, entry: _Entry | None) -> str:
+def _existing(runner: Host, scheduler: str, called: str, name: str, entry: _Entry | None) -> str:
     """Returns the handle of the application of a name of submissions, or an empty string."""
     if entry is not None and entry.handle:
         return entry.handle if runner.exists(entry.handle) else ""
@@ -282,9 +282,7 @@ def _existing(runner: Applications, scheduler: str, called: str, name: str, entr
     return ""
 
 
-def _check(
-    runner: Applications, entry: _Entry | None, handle: str, parts: Data, key: bytes, name: str
-) -> None:
+def _check(runner: Host, entry: _Entry | None, handle: str, parts: Data, key: bytes, name: str) -> None:
     """Checks that the application of a name has the same arguments.
 
     Raises:
@@ -318,7 +316,7 @@ def _recorded_differences(
     return _Entry.of(known[0], key).changes(known[1], key)
 
 
-def _note(runner: Applications, info: AnyDryRunInfo, name: str, handle: str) -> None:
+def _note(runner: Host, info: AnyDryRunInfo, name: str, handle: str) -> None:
     status = runner.status(handle)
     state = "" if status is None else f" and is {status.state.name}"
     info.notes.append(

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import StateError, TorchxError
@@ -18,7 +18,7 @@ from torchx.machine import files, threads, trees
 from torchx.masking import mask_text
 from torchx.provenance.model import Provenance, Source
 from torchx.provenance.repository import is_commit
-from torchx.scheduling.base import AnyScheduler, KeepsProvenance
+from torchx.scheduling.base import KeepsProvenance
 
 with lazy_imports:
     from torchx.provenance import launch, restore, store
@@ -26,24 +26,15 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.provenance.submission import Submission
+    from torchx.runner.host import Host
     from torchx.scheduling.responses import DescribeAppResponse
     from torchx.specs.app import AnyDryRunInfo
 
 ELSEWHERE = "the other facts are on the machine of the submission, or were not recorded"
 
 
-class Holder(Protocol):
-    """The methods of a runner that are needed here."""
-
-    def _provenance_folder(self, app_handle: str) -> Path | None:
-        """Returns the folder of an application's provenance, which may not exist; None if it is unknown."""
-
-    def scheduler_of(self, app_handle: str) -> AnyScheduler:
-        """Returns the scheduler of an application."""
-
-
 def begin(
-    runner: Holder,
+    runner: Host,
     handle: str,
     info: AnyDryRunInfo,
     submission: Submission,
@@ -100,7 +91,7 @@ def from_metadata(described: DescribeAppResponse | None) -> Provenance | None:
 
 
 def inherited(
-    runner: Holder, handle: str, found: Provenance, now: Submission, notes: Sequence[str] = ()
+    runner: Host, handle: str, found: Provenance, now: Submission, notes: Sequence[str] = ()
 ) -> Submission:
     """Returns the facts of a submission whose source is that of an earlier application.
 
@@ -123,7 +114,7 @@ def inherited(
 # --- restored trees -------------------------------------------------------------------------------------
 
 
-def restored_tree(runner: Holder, handle: str, found: Provenance) -> tuple[Path, list[str]]:
+def restored_tree(runner: Host, handle: str, found: Provenance) -> tuple[Path, list[str]]:
     """Restores the source of an application in a new folder; returns it, and notes on missing parts.
 
     Raises:
@@ -163,7 +154,7 @@ def _owner(tree: Path) -> Path:
     return Home(tree.parent.parent).owner_of(tree.name)
 
 
-def forget(runner: Holder, handle: str) -> None:
+def forget(runner: Host, handle: str) -> None:
     """Removes the source of an application that was removed, and the tree that was restored for it."""
     with suppress(TorchxError, OSError):
         if not isinstance(runner.scheduler_of(handle), KeepsProvenance):

@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from operator import attrgetter
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from torchx.errors import TorchxError
 from torchx.machine.outage import Outage
 from torchx.runner.changes import changes
 from torchx.scheduling.base import (
-    AnyScheduler,
     DescribeAppResponse,
     ListAppResponse,
     Measures,
@@ -26,6 +25,9 @@ from torchx.scheduling.events import AppEvent
 from torchx.scheduling.pace import pause_after, sharing
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import parse_app_handle
+
+if TYPE_CHECKING:
+    from torchx.runner.host import Host
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.2
 """Seconds between two reads of event logs while following; doubled as long as nothing happens."""
@@ -68,22 +70,6 @@ class EventQuery:
         )
 
 
-class Source(Protocol):
-    """The methods of a runner that events are read with."""
-
-    def scheduler_of(self, app_handle: str) -> AnyScheduler:
-        """Returns the scheduler of an application."""
-
-    def scheduler(self, name: str) -> AnyScheduler:
-        """Returns the scheduler of a name."""
-
-    def description(self, app_handle: str, *, brief: bool = False) -> DescribeAppResponse | None:
-        """Returns the scheduler's description of an application, None if it is unknown."""
-
-    def select(self, scheduler: str, query: AppQuery) -> Iterator[ListAppResponse]:
-        """Yields the matching applications of a scheduler."""
-
-
 class Feed:
     """The events of one application.
 
@@ -96,7 +82,7 @@ class Feed:
         outage: the time for which its engine has not answered.
     """
 
-    def __init__(self, runner: Source, handle: str) -> None:
+    def __init__(self, runner: Host, handle: str) -> None:
         self._runner, self._handle = runner, handle
         self._scheduler = runner.scheduler_of(handle)
         self._polls = not isinstance(self._scheduler, Reports)
@@ -185,7 +171,7 @@ class Feed:
         self.ended = True
 
 
-def of_application(runner: Source, handle: str, query: EventQuery) -> Iterator[AppEvent]:
+def of_application(runner: Host, handle: str, query: EventQuery) -> Iterator[AppEvent]:
     """Yields the events of an application in order."""
     feed = Feed(runner, handle)
     recorded = [event for event in feed.read() if query.takes(event)]
@@ -194,7 +180,7 @@ def of_application(runner: Source, handle: str, query: EventQuery) -> Iterator[A
         yield from _follow({handle: feed}, query)
 
 
-def of_schedulers(runner: Source, schedulers: Sequence[str], query: EventQuery) -> Iterator[AppEvent]:
+def of_schedulers(runner: Host, schedulers: Sequence[str], query: EventQuery) -> Iterator[AppEvent]:
     """Yields the events of all of the caller's applications of some schedulers, merged by time."""
     started = datetime.now(timezone.utc)
     rows = _rows(runner, schedulers, AppQuery())
@@ -222,11 +208,11 @@ def of_schedulers(runner: Source, schedulers: Sequence[str], query: EventQuery) 
         yield from _follow(feeds, query, search)
 
 
-def _rows(runner: Source, schedulers: Sequence[str], query: AppQuery) -> list[ListAppResponse]:
+def _rows(runner: Host, schedulers: Sequence[str], query: AppQuery) -> list[ListAppResponse]:
     return [row for name in schedulers for row in runner.select(name, query) if row.is_own]
 
 
-def _open(runner: Source, handle: str, feeds: dict[str, Feed]) -> list[AppEvent]:
+def _open(runner: Host, handle: str, feeds: dict[str, Feed]) -> list[AppEvent]:
     """Returns the events of an application; adds its feed unless it has ended."""
     with suppress(TorchxError, OSError):  # a damaged record, which `list` reports, must not hide the others
         feed = Feed(runner, handle)
@@ -247,7 +233,7 @@ class _Search:
         since: the start of the search.
     """
 
-    def __init__(self, runner: Source, schedulers: Sequence[str], known: set[str], since: datetime) -> None:
+    def __init__(self, runner: Host, schedulers: Sequence[str], known: set[str], since: datetime) -> None:
         self._runner, self._schedulers, self._known = runner, schedulers, known
         self._query = AppQuery(since=since - CLOCK_SKEW)
         self._nearby = all(runner.scheduler(name).on_this_machine for name in schedulers)

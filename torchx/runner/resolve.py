@@ -32,7 +32,7 @@ with lazy_imports:
     from torchx.sweeps import parts
 
 if TYPE_CHECKING:
-    from torchx.runner.applications import Applications
+    from torchx.runner.host import Host
     from torchx.scheduling.base import ListAppResponse
 
 LAST = "@last"
@@ -83,7 +83,7 @@ def recall_last() -> list[str]:
 
 
 def resolve(
-    runner: Applications,
+    runner: Host,
     text: str,
     prefer: Collection[str] = (),
     patience: float | None = None,
@@ -161,7 +161,7 @@ def resolve(
     raise UnknownAppException(text, [name for app in seen for name in (app.app_id, app.name) if name])
 
 
-def target_of(runner: Applications, text: str) -> LogTarget | None:
+def target_of(runner: Host, text: str) -> LogTarget | None:
     """Returns the application of a run of a sweep, and its part; None for other texts.
 
     Args:
@@ -188,7 +188,7 @@ def target_of(runner: Applications, text: str) -> LogTarget | None:
     return parse_log_target(f"{handle}{match[3] or ''}") if handle else None
 
 
-def _reject_part(runner: Applications, text: str, target: LogTarget | None) -> None:
+def _reject_part(runner: Host, text: str, target: LogTarget | None) -> None:
     """Rejects a role or a replica of an existing application, and a run of a sweep without an application.
 
     Raises:
@@ -212,7 +212,7 @@ def _reject_part(runner: Applications, text: str, target: LogTarget | None) -> N
     )
 
 
-def _recorded(runner: Applications, backends: Iterable[str], text: str) -> str:
+def _recorded(runner: Host, backends: Iterable[str], text: str) -> str:
     """Returns the handle of an application whose number is on record, or an empty text."""
     for backend in backends:
         with suppress(*EXPECTED):  # not available
@@ -221,7 +221,7 @@ def _recorded(runner: Applications, backends: Iterable[str], text: str) -> str:
     return ""
 
 
-def _backends(runner: Applications, only: str) -> tuple[list[str], list[str]]:
+def _backends(runner: Host, only: str) -> tuple[list[str], list[str]]:
     """Returns the scheduler that is queried first, and the others."""
     if only:
         return [only], []
@@ -244,7 +244,7 @@ def _unreachable(silent: Mapping[str, Exception], known: str) -> UnreachableErro
     )
 
 
-def _whole_id(runner: Applications, backend: str, app_id: str) -> str:
+def _whole_id(runner: Host, backend: str, app_id: str) -> str:
     """Returns the id that a scheduler reports for an application, or the given one."""
     handle = make_app_handle(backend, SESSION, app_id)
     status = survey([backend], lambda _: runner.description(handle, brief=True))[backend]
@@ -252,7 +252,7 @@ def _whole_id(runner: Applications, backend: str, app_id: str) -> str:
 
 
 def _select(
-    runner: Applications,
+    runner: Host,
     backends: list[str],
     query: AppQuery,
     silent: dict[str, Exception],
@@ -297,7 +297,7 @@ def _ambiguous(text: str, matching: list[ListAppResponse]) -> StateError:
     )
 
 
-def _older(runner: Applications, name: str, number: int, only: str) -> str:
+def _older(runner: Host, name: str, number: int, only: str) -> str:
     """Returns the application submitted before the newest one: of the kept ones, or of one name.
 
     A name is searched for in the default scheduler first, like all names.
@@ -337,7 +337,7 @@ def _older(runner: Applications, name: str, number: int, only: str) -> str:
     )
 
 
-def _last(runner: Applications) -> str:
+def _last(runner: Host) -> str:
     """Returns the last submitted application that still exists.
 
     If it is unknown, returns the newest of this machine, but never one of a shared engine: it may belong to
@@ -362,7 +362,7 @@ def _last(runner: Applications) -> str:
     return max(dated, key=lambda app: (app.submitted_at, app.app_id)).app_handle
 
 
-def _is_shared(runner: Applications, backend: str) -> bool:
+def _is_shared(runner: Host, backend: str) -> bool:
     try:
         return runner.has(backend, Shared)
     except EXPECTED:

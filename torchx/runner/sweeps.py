@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from torchx.discovery.call.arguments import parse_arguments
 from torchx.discovery.call.build import build_app
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torchx.config import Config
     from torchx.discovery.model import Component
     from torchx.json_limits import Data
+    from torchx.runner.host import Host
     from torchx.specs.run_options import RunOptions
     from torchx.specs.workspace import Workspace
 
@@ -163,17 +164,6 @@ def submit_sweep(
     )
     submitted = submit(request)
     return submitted, [*info.notes, *submitted.notes]
-
-
-class Host(Protocol):
-    """The parts of a runner that are needed here."""
-
-    load_config: Callable[[], Config]
-    _name: str
-    _component_defaults: dict[str, dict[str, str]]
-
-    def scheduler(self, name: str) -> AnyScheduler:
-        """Returns the scheduler of a name."""
 
 
 def sweep(
