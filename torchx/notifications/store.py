@@ -59,7 +59,9 @@ def due_kind(on: Collection[str], event: str, state: str) -> str | None:
     >>> due_kind(["failure", "stall"], "end", "SUCCEEDED"), due_kind(["stall"], "stall", "RUNNING")
     (None, 'stall')
     """
-    kinds = (STALL,) if event == STALL else (END, "failure") if state == "FAILED" else (END,)
+    kinds: tuple[str, ...] = (STALL,) if event == STALL else (END, "failure")
+    if state != "FAILED":
+        kinds = kinds[:1]
     return next((kind for kind in kinds if kind in on), None)
 
 

@@ -201,4 +201,6 @@ def _remove(folder: Path, path: str) -> None:
 def _named(paths: list[str]) -> str:
     names = ", ".join(paths[:MOST_NAMED])
     more = len(paths) - MOST_NAMED
-    return f"{names} and {more:,} more are" if more > 0 else f"{names} {'are' if len(paths) > 1 else 'is'}"
+    if more > 0:
+        return f"{names} and {more:,} more are"
+    return f"{names} {'are' if len(paths) > 1 else 'is'}"

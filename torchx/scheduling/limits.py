@@ -168,5 +168,7 @@ def _requeue(value: Any) -> dict[str, int | None]:
             raise RunOptionError(
                 "requeue_on", f"is `{value}`, expected a list such as time-limit:20,preempted,node"
             )
-        causes[cause] = int(number) if colon else MOST_REQUEUES if cause == TIME_LIMIT else None
+        causes[cause] = MOST_REQUEUES if cause == TIME_LIMIT else None
+        if colon:
+            causes[cause] = int(number)
     return causes

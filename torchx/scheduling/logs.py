@@ -91,11 +91,11 @@ def whole_characters(data: bytes) -> int:
     """
     for back in range(1, min(3, len(data)) + 1):
         byte = data[-back]
-        if byte >= 0xC0:  # the first byte of a character determines its length
-            needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4 if byte < 0xF5 else 1
-            return len(data) - back if needed > back else len(data)
-        if byte < 0x80:
+        if byte >= 0xF5 or byte < 0x80:
             break
+        if byte >= 0xC0:  # the first byte of a character determines its length
+            needed = 2 + (byte >= 0xE0) + (byte >= 0xF0)
+            return len(data) - back if needed > back else len(data)
     return len(data)
 
 

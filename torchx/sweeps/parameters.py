@@ -181,16 +181,17 @@ def _values(name: str, text: str) -> list[str]:
 
 def _numbers(name: str, text: str, first: str, last: str, step: str | None) -> list[str]:
     start, end = int(first), int(last)
-    by = int(step) if step else (1 if end >= start else -1)
+    by = int(step or (1 if end >= start else -1))
     if by == 0 or (end - start) * by < 0:
         raise UsageError(f"the range `{text}` of `{name}` is empty (from --each)", code="invalid_value")
-    if abs(end - start) // abs(by) >= MOST_RUNS:
-        raise _too_many(abs(end - start) // abs(by) + 1)
-    return [str(number) for number in range(start, end + (1 if by > 0 else -1), by)]
+    count = (end - start) // by + 1
+    if count > MOST_RUNS:
+        raise _too_many(count)
+    return [str(start + by * index) for index in range(count)]
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else str(value) if value is not None else ""
+    return "" if value is None else str(value)
 
 
 def _read(path: str) -> list[Row]:

@@ -84,7 +84,10 @@ def _library(pattern: str) -> str:
         if char == "*" and pattern.startswith("*", at):
             at += 2 if pattern.startswith("/", at + 1) else 1
             deep = at < len(pattern)
-            made += "" if deep and was_deep else _DEEP if deep else ".*"  # two in a row equal one
+            if not deep:
+                made += ".*"
+            elif not was_deep:  # two in a row equal one
+                made += _DEEP
         elif char == "*":
             made += "[^/]*"
         elif char == "?":

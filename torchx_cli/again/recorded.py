@@ -71,15 +71,17 @@ class RecordedCommand(NamedTuple):
             scheduler: the scheduler; empty for the same.
             cfg: run options, as given on the command line; those of another scheduler are omitted.
         """
-        replaced = ("scheduler", "cfg") if scheduler else ("cfg",) if cfg else ()
-        kept = [hit for hit in self.flags if hit.flag.name not in replaced]
-        if cfg and not scheduler:  # an option is given once
-            before = [hit.value or "" for hit in self.flags if hit.flag.name == "cfg"]
+        kept = self.flags
+        if scheduler:
+            kept = [hit for hit in kept if hit.flag.name not in ("scheduler", "cfg")]
+            kept.append(_flag("scheduler", "-s", scheduler))
+        elif cfg:  # an option is given once
             changed = {key for text in cfg for key in pairs.to_dict(text)}
-            left = [(k, v) for text in before for k, v in pairs.to_dict(text).items() if k not in changed]
-            cfg = [*(f"{key}={value}" for key, value in left), *cfg]
-        new = [_flag("scheduler", "-s", scheduler)] if scheduler else []
-        return self._replace(flags=[*kept, *new, *(_flag("cfg", "-cfg", text) for text in cfg)])
+            before = [pairs.to_dict(hit.value or "") for hit in kept if hit.flag.name == "cfg"]
+            left = [f"{key}={value}" for each in before for key, value in each.items() if key not in changed]
+            kept = [hit for hit in kept if hit.flag.name != "cfg"]
+            cfg = [*left, *cfg]
+        return self._replace(flags=[*kept, *(_flag("cfg", "-cfg", text) for text in cfg)])
 
 
 def _flag(name: str, spelling: str, value: str) -> Hit:

@@ -134,8 +134,9 @@ def _walk(path: str, holder: Any, key: Any) -> Iterator[tuple[str, Any, Any]]:
     if not isinstance(value, (dict, list, str)) or not value:
         return
     yield path, holder, key
-    for name in [*value] if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
-        yield from _walk(f"{path}/{_encoded(str(name))}", value, name)
+    if not isinstance(value, str):
+        for name in [*value] if isinstance(value, dict) else range(len(value)):
+            yield from _walk(f"{path}/{_encoded(str(name))}", value, name)
 
 
 def _encoded(key: str) -> str:

@@ -220,8 +220,8 @@ def _parameter(declared: Any) -> Parameter:
     flags = [flag for flag in declared.opts if flag.startswith("--")] or declared.opts
     flag = flags[0] if declared.param_type_name == "option" else ""
     several = bool(getattr(declared, "multiple", False)) or declared.nargs == -1
-    kind = "array" if several else "boolean" if getattr(declared, "is_flag", False) else "string"
-    kind = _KINDS.get(declared.metavar, kind)
+    kind = "boolean" if getattr(declared, "is_flag", False) else "string"
+    kind = _KINDS.get(declared.metavar, "array" if several else kind)
     name = flag.lstrip("-").replace("-", "_") or declared.name
     name = _NAMES.get(name, name)
     return Parameter(name, flag, kind, getattr(declared, "help", None) or "", False)

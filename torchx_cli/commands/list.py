@@ -297,6 +297,7 @@ def _row(app: ListAppResponse, chosen: Sequence[str] = DEFAULT, runner: Runner |
     """Returns the cells of an application; the runner reads its measurements, if they are chosen."""
     started = app.started_at or app.submitted_at
     lasted = span(app.started_at, app.ended_at, over=is_terminal(app.state))
+    code = "-" if app.exit_code is None else str(app.exit_code)
     cells: dict[str, str | tuple[str, str]] = {
         "app": app.app_id,
         "name": app.name,
@@ -304,7 +305,7 @@ def _row(app: ListAppResponse, chosen: Sequence[str] = DEFAULT, runner: Runner |
         "state": state_cell(app.state.name),
         "started": written(started, ago),
         "time": written(lasted, duration),
-        "exit": "" if app.state.name == "RUNNING" else "-" if app.exit_code is None else str(app.exit_code),
+        "exit": "" if app.state.name == "RUNNING" else code,
         # no repetition of the state
         "message": ("" if str(app.msg).upper() == app.state.name else app.msg, "dim"),
         "tags": tags_text(app.tags),

@@ -117,8 +117,9 @@ def _code(outcomes: list[Outcome], condition: str, *, first: bool) -> int:
     if any(outcome.met is None for outcome in outcomes):
         return TIMED_OUT
     if condition != DONE:
-        unknown = any(outcome.status is None for outcome in outcomes)
-        return 0 if all(outcome.met for outcome in outcomes) else 1 if unknown else EXIT_UNMET
+        if all(outcome.met for outcome in outcomes):
+            return 0
+        return 1 if any(outcome.status is None for outcome in outcomes) else EXIT_UNMET
     # an application that its scheduler no longer knows counts as failed
     results = [(_end_of(o), 1 if o.status is None else exit_code(o.status)) for o in outcomes]
     return next((result for _, result in sorted(results) if result), 0)

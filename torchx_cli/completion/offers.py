@@ -298,10 +298,10 @@ def files(current: str, ending: str = "", *, folders: bool = False) -> Iterator[
         ending: only files with this suffix.
         folders: only folders.
     """
-    folder, _, start = current.rpartition("/")
+    start = current.rpartition("/")[2]
     shown = current[: len(current) - len(start)]
-    place = os.path.expanduser(folder) if folder else "/" if shown else "."  # noqa: PTH111
     try:
+        place = os.path.expanduser(shown or ".")  # noqa: PTH111
         entries = sorted(os.scandir(place), key=lambda entry: entry.name)
     except OSError:
         return

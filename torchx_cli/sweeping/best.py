@@ -46,7 +46,9 @@ def trackers_of(config: Config) -> list[TrackerBase]:
 
 def metric_text(value: Value) -> str:
     """Returns the value of a metric as text."""
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def print_best(runner: Runner, sweep: Sweep) -> None:

@@ -167,7 +167,9 @@ def _table(rows: list[_Row], width: int, colour: bool) -> Iterator[str]:
             head = " " * (len(_GAP) + first)
         else:
             head = _GAP + _paint(row.flags, _BOLD, colour) + " " * (first - len(row.flags))
-        tail = _GAP + _paint(row.default, _YELLOW if row.required else _DIM, colour) if row.default else ""
+        tail = ""
+        if row.default:
+            tail = _GAP + _paint(row.default, _YELLOW if row.required else _DIM, colour)
         yield (head + _GAP + padded(lines[0], used) + tail).rstrip()
         for line in lines[1:]:
             yield " " * (len(_GAP) * 2 + first) + line
