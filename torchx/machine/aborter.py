@@ -28,10 +28,7 @@ def abort(job: str, replicas: Any = None) -> None:
         job: the handle of the application; empty in a container, for the value of this process.
         replicas: only these replicas (``role/id``; default: all).
     """
-    found = find(job or os.environ.get("TORCHX_JOB_ID", ""))
-    found = [p for p in found if replicas is None or p["replica"] in replicas]
-    with_ranks = {p["replica"] for p in found if p["rank"] is not None}
-    programs = [p for p in found if p["rank"] is not None or p["replica"] not in with_ranks]
+    programs = programs_of(job or os.environ.get("TORCHX_JOB_ID", ""), replicas)
     left = [p for p in programs if is_python(p["pid"]) and handles_abort(p["pid"]) and runs(p)]
     for process in left:
         try:
@@ -44,6 +41,13 @@ def abort(job: str, replicas: Any = None) -> None:
     end = time.monotonic() + ENDED_WITHIN
     while any(map(runs, left)) and time.monotonic() < end:
         time.sleep(0.01)
+
+
+def programs_of(job: str, replicas: Any) -> list[dict[str, Any]]:
+    """Returns the processes of some replicas without the launchers of ranks."""
+    found = [p for p in find(job) if replicas is None or p["replica"] in replicas]
+    with_ranks = {p["replica"] for p in found if p["rank"] is not None}
+    return [p for p in found if p["rank"] is not None or p["replica"] not in with_ranks]
 
 
 def handles_abort(pid: int) -> bool:

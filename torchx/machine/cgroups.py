@@ -106,16 +106,22 @@ def own_limits(root: str = "") -> Limits:
             parts = [part for part in path.split("/") if part not in ("", "..")]
             for depth in range(len(parts) + 1):
                 folder = "/".join([f"{root}{ROOT}", *filter(None, [controller]), *parts[:depth]])
-                quota = read_proc(f"{folder}/cpu.max").split()
-                if not quota:
-                    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-                    quota = [read_proc(f"{folder}/{name}").strip() for name in names]
-                if len(quota) == 2 and all(part.isdigit() for part in quota) and int(quota[1]):
-                    cpu.append(int(quota[0]) / int(quota[1]))
+                cpu += _processors(folder)
                 for name in ("memory.max", "memory.limit_in_bytes"):
                     if (size := _number(f"{folder}/{name}")) is not None and size < UNLIMITED:
                         memory.append(size)
     return Limits(min(cpu, default=None), min(memory, default=None))
+
+
+def _processors(folder: str) -> list[float]:
+    """Returns the limit of processors of one control group, if it has one."""
+    quota = read_proc(f"{folder}/cpu.max").split()
+    if not quota:
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        quota = [read_proc(f"{folder}/{name}").strip() for name in names]
+    if len(quota) == 2 and all(part.isdigit() for part in quota) and int(quota[1]):
+        return [int(quota[0]) / int(quota[1])]
+    return []
 
 
 def _number(path: str) -> int | None:

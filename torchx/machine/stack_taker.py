@@ -105,26 +105,16 @@ def take(job: str, replicas: Any = None, ranks: Any = None, native: bool = False
 
 def find(job: str) -> list[dict[str, Any]]:
     """Returns the processes of an application: those marked by their environment, and their descendants."""
-    table = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != os.getpid():
-            entry = look_up(int(name))
-            if entry is not None:
-                table[entry["pid"]] = entry
+    node = os.environ.get("SLURMD_NODENAME")
+    pids = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}
+    table = {entry["pid"]: entry for entry in map(look_up, pids) if entry is not None}
     found = []
     for process in table.values():
-        own: dict[str, Any] | None = process
-        seen: set[int] = set()
-        # a program may clear its environment: then that of its parent counts
-        while own is not None and not own["env"].get("TORCHX_JOB_ID") and own["pid"] not in seen:
-            seen.add(own["pid"])
-            own = table.get(own["parent"])
-        if own is None or own["env"].get("TORCHX_JOB_ID") != job:
+        env = environment_of(process, table)
+        if env.get("TORCHX_JOB_ID") != job:
             continue
-        node = os.environ.get("SLURMD_NODENAME")
-        if node and own["env"].get("SLURMD_NODENAME", node) != node:
+        if node and env.get("SLURMD_NODENAME", node) != node:
             continue  # several nodes of a test cluster may share a machine
-        env = own["env"]
         rank = env.get("RANK", "")
         process["replica"] = env.get("TORCHX_REPLICA", "")
         process["attempt"] = env.get("TORCHX_ATTEMPT", "")
@@ -133,6 +123,18 @@ def find(job: str) -> list[dict[str, Any]]:
     for process in table.values():
         del process["env"]
     return sorted(found, key=lambda p: p["pid"])[:MOST_PROCESSES]
+
+
+def environment_of(process: dict[str, Any], table: dict[int, dict[str, Any]]) -> dict[str, str]:
+    """Returns the variables of a process, or of the nearest process above it if it has cleared its own."""
+    own: dict[str, Any] | None = process
+    seen: set[int] = set()
+    while own is not None and own["pid"] not in seen:
+        if own["env"].get("TORCHX_JOB_ID"):
+            break
+        seen.add(own["pid"])
+        own = table.get(own["parent"])
+    return own["env"] if own is not None else {}
 
 
 def look_up(pid: int) -> dict[str, Any] | None:
@@ -282,14 +284,19 @@ def call(pid: int, argv: list[str], timeout: float) -> tuple[list[Any], str]:
         child.communicate()
         return [], f"no answer within {timeout:g} s"
     if child.returncode != 0:
-        lines = [line for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
-        permission = [line for line in lines if "ermission" in line]
-        return [], (permission or lines or [""])[0][:200]
+        return [], reason_in(err.decode("utf-8", "replace"))
     try:
         entries = json.loads(out.decode("utf-8", "replace"))
         return [thread_of(entry) for entry in entries if entry["pid"] == pid], ""
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return [], "its output cannot be read"
+
+
+def reason_in(errors: str) -> str:
+    """Returns the line of py-spy's errors that names the reason."""
+    lines = [line for line in errors.splitlines() if line.strip()]
+    permission = [line for line in lines if "ermission" in line]
+    return (permission or lines or [""])[0][:200]
 
 
 def thread_of(entry: dict[str, Any]) -> dict[str, Any]:

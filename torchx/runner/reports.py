@@ -190,10 +190,10 @@ def of_schedulers(runner: Host, schedulers: Sequence[str], query: EventQuery) ->
     recorded: list[AppEvent] = []
     latest = datetime.max.replace(tzinfo=timezone.utc)
     for row in sorted(rows, key=lambda row: row.ended_at or latest, reverse=True):
-        if row.ended_at is not None and (
-            (query.since is not None and row.ended_at < query.since)
-            or (query.tail is not None and len(newest) >= query.tail > 0 and row.ended_at < newest[0][0])
-        ):
+        least = query.since
+        if query.tail is not None and len(newest) >= query.tail > 0:
+            least = newest[0][0]
+        if row.ended_at is not None and least is not None and row.ended_at < least:
             break  # these and all further applications have only earlier events
         for event in _open(runner, row.app_handle, feeds):
             if query.takes(event):

@@ -4,7 +4,7 @@ This module depends on nothing else, since jobs of Slurm run a copy of it on the
 """
 
 import re
-from typing import Iterable, Optional, Sequence, Tuple
+from typing import Callable, Iterable, Optional, Sequence, Tuple
 
 _MESSAGES = (
     # the messages that engines report for a replica or an application
@@ -101,25 +101,25 @@ def printed_cause(exit_code: Optional[int], signal: Optional[str], lines: Sequen
     if signal is not None and signal != "SIGABRT":
         return "", ""
     plain = [_PREFIX.sub("", line).strip() for line in lines]
-    if exit_code == PREFLIGHT[0]:
-        line = next((line for line in reversed(plain) if line.startswith(PREFLIGHT[1])), "")
-        if line:
-            return "preflight", line
+    line = _last(plain, lambda line: line.startswith(PREFLIGHT[1]))
+    if exit_code == PREFLIGHT[0] and line:
+        return "preflight", line
     if exit_code in _NOT_RUN:
-        return "missing_program", next((line for line in reversed(plain) if _NOT_FOUND.search(line)), "")
+        return "missing_program", _last(plain, _NOT_FOUND.search)
     raised = [line for line in plain if _EXCEPTION.search(line)]
-    own = [line for line in raised if not _WRAPPERS.search(line)]
-    for line in (own or raised)[-1:]:  # the last one has ended the program
+    # the last one has ended the program
+    line = _last(raised, lambda line: not _WRAPPERS.search(line)) or _last(raised, bool)
+    if line:
         return _cause_of(line) or "exception", line
-    if exit_code == 2:
-        line = next((line for line in reversed(plain) if _USAGE.search(line)), "")
-        if line:
-            return "usage_error", line
-    for line in reversed(plain):
-        name = _cause_of(line)
-        if name is not None:
-            return name, line
-    return "", ""
+    line = _last(plain, _USAGE.search)
+    if exit_code == 2 and line:
+        return "usage_error", line
+    line = _last(plain, _cause_of)
+    return _cause_of(line) or "", line
+
+
+def _last(lines: Sequence[str], chosen: Callable[[str], object]) -> str:
+    return next(filter(chosen, reversed(lines)), "")
 
 
 def _cause_of(line: str) -> Optional[str]:

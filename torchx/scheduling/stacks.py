@@ -245,15 +245,17 @@ def _kinds(entries: Sequence[Data]) -> dict[int, str]:
     parents = {int(entry["parent"]) for entry in entries}
     with_ranks = {entry["replica"] for entry in entries if entry["rank"] is not None}
     started = {entry["replica"] for entry in entries if entry["attempt"]}
-    launchers = {
-        pid
-        for pid, entry in by_pid.items()
-        if (entry["replica"] in with_ranks and entry["rank"] is None)
-        # our own program on the nodes of Slurm, which starts the attempts
-        or (entry["replica"] in started and not entry["attempt"])
-        # a shell that waits for its program
-        or (pid in parents and not entry["threads"] and not entry["note"] and entry["wait"] in _WAITS)
-    }
+
+    def launches(pid: int) -> bool:
+        entry = by_pid[pid]
+        if entry["replica"] in with_ranks and entry["rank"] is None:
+            return True
+        if entry["replica"] in started and not entry["attempt"]:
+            return True  # our own program on the nodes of Slurm, which starts the attempts
+        is_waiting = not entry["threads"] and not entry["note"] and entry["wait"] in _WAITS
+        return is_waiting and pid in parents  # a shell that waits for its program
+
+    launchers = set(filter(launches, by_pid))
     kinds = dict.fromkeys(launchers, LAUNCHER)
     for pid, entry in by_pid.items():
         parent = int(entry["parent"])

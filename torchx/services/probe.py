@@ -46,13 +46,7 @@ class Probe(NamedTuple):
         if not ready:
             return cls(STARTED)
         if kind in (HTTP, TCP):
-            port, _, path = text.partition("/") if kind == HTTP else (text, "", "")
-            number = int(port) if port.isascii() and port.isdigit() else None
-            if not re.fullmatch(r"[\w-]+", port, re.ASCII) or (number is not None and not 0 < number < 65536):
-                raise ValueError(f"`{port}` is not a port number or a name of port_map")
-            if not re.fullmatch(r"[!-~]*", path):
-                raise ValueError(f"`{path}` is not a valid path")
-            return cls(kind, port, "/" + path if kind == HTTP else "")
+            return cls(kind, *_port_and_path(kind, text))
         if kind == LOG and text:
             try:
                 re.compile(text)
@@ -62,6 +56,19 @@ class Probe(NamedTuple):
         if kind == CMD and shlex.split(text):
             return cls(kind, text=text)
         raise ValueError(f"expected {FORMS}")
+
+
+def _port_and_path(kind: str, text: str) -> tuple[str, str]:
+    port, slash, path = text, "", ""
+    if kind == HTTP:
+        port, _, path = text.partition("/")
+        slash = "/"
+    is_number = port.isascii() and port.isdigit()
+    if not re.fullmatch(r"[\w-]+", port, re.ASCII) or (is_number and not 0 < int(port) < 65536):
+        raise ValueError(f"`{port}` is not a port number or a name of port_map")
+    if not re.fullmatch(r"[!-~]*", path):
+        raise ValueError(f"`{path}` is not a valid path")
+    return port, slash + path
 
 
 class ServiceRule(NamedTuple):

@@ -159,11 +159,15 @@ def _done(value: Any) -> Any:
     return copy.deepcopy(value)
 
 
+def _check_mappings(key: str, what: str, items: Any) -> None:
+    if not isinstance(items, list | tuple) or not all(isinstance(item, Mapping) for item in items):
+        raise OverlayTypeError(f"JOIN of `{key}` needs a list of mappings; the {what} has {items!r}")
+
+
 def _joined(key: str, on: str, old: Any, new: Any, resolve: bool) -> list[Any]:
     old = [] if old is None else old
-    for what, items in (("request", old), ("overlay", new)):
-        if not isinstance(items, list | tuple) or not all(isinstance(item, Mapping) for item in items):
-            raise OverlayTypeError(f"JOIN of `{key}` needs a list of mappings; the {what} has {items!r}")
+    _check_mappings(key, "request", old)
+    _check_mappings(key, "overlay", new)
     joined = copy.deepcopy(list(old))
     for item in new:
         same = [there for there in joined if on in item and there.get(on) == item[on]]

@@ -175,12 +175,11 @@ def _mount(data: Data) -> Mount:
 
 def _plain(value: Any, where: str, strict: bool) -> Any:
     """Converts a value to JSON types, with tags for other types."""
-    if value is None or isinstance(value, bool):
+    if type(value) in (type(None), bool, int, float, str):
         return value
     for primitive in (int, float, str):
         if isinstance(value, primitive):
-            # for an enum member its value, as in JSON
-            return value if type(value) is primitive else primitive(getattr(value, "value", value))
+            return primitive(getattr(value, "value", value))  # for an enum member its value, as in JSON
     if isinstance(value, list):
         return [_plain(v, where, strict) for v in value]
     if isinstance(value, tuple):

@@ -252,10 +252,11 @@ class RoleStatus:
         return {"role": self.role, "ready": self.ready, "replicas": replicas}
 
 
-def _contradicted(replica: ReplicaStatus) -> bool:
-    """Returns True if the last attempt is SUCCEEDED, but its result is not 0."""
+def _is_doubtful(replica: ReplicaStatus) -> bool:
+    """Returns True if a required replica is not SUCCEEDED, or its last attempt has another result than 0."""
     last = replica._current
-    return last.state is AppState.SUCCEEDED and bool(last.result)
+    contradicted = last.state is AppState.SUCCEEDED and bool(last.result)
+    return replica.required and (replica.state is not AppState.SUCCEEDED or contradicted)
 
 
 def proven(state: AppState, msg: str, roles: Sequence[RoleStatus]) -> tuple[AppState, str]:
@@ -273,20 +274,21 @@ def proven(state: AppState, msg: str, roles: Sequence[RoleStatus]) -> tuple[AppS
     """
     if state is not AppState.SUCCEEDED:
         return state, msg
-    required = [r for role in roles for r in role.replicas if r.required]
-    doubtful = [r for r in required if r.state is not AppState.SUCCEEDED or _contradicted(r)]
-    failed = [r for r in doubtful if r.state in (AppState.SUCCEEDED, AppState.FAILED)]
-    if failed:
-        ended = failed[0].signal or failed[0].exit_code
-        how = f"ended with {ended}" if ended is not None else "failed"
-        return AppState.FAILED, msg or f"{failed[0].role}/{failed[0].id} {how}"
+    doubtful = [replica for role in roles for replica in role.replicas if _is_doubtful(replica)]
     if not doubtful:
         return state, msg
-    first = doubtful[0]
-    if all(replica.state is AppState.CANCELLED for replica in doubtful):
-        return AppState.CANCELLED, msg or f"{first.role}/{first.id} was cancelled"
-    why = f"{first.role}/{first.id} is not known to have ended with exit 0: it is {first.state.name}"
-    return AppState.UNKNOWN, msg or why
+    failed = [r for r in doubtful if r.state in (AppState.SUCCEEDED, AppState.FAILED)]
+    first = (failed or doubtful)[0]
+    if failed:
+        ended = first.signal or first.exit_code
+        state = AppState.FAILED
+        how = "failed" if ended is None else f"ended with {ended}"
+    elif all(replica.state is AppState.CANCELLED for replica in doubtful):
+        state, how = AppState.CANCELLED, "was cancelled"
+    else:
+        state = AppState.UNKNOWN
+        how = f"is not known to have ended with exit 0: it is {first.state.name}"
+    return state, msg or f"{first.role}/{first.id} {how}"
 
 
 @dataclass

@@ -98,15 +98,10 @@ class StructuredOpts(Mapping[str, Any]):
         known: set[str] = set()
         for field, tp in cls._typed_fields():
             key = _key(field)
-            value: Any = MISSING
-            if _is_group(tp):
-                group = _group(cfg, _names(field))
-                known.update(name for name in cfg if name.partition(".")[0] in _names(field))
-                value = tp.from_cfg(group) if group or _default(field) is not None else MISSING
             known.update(_names(field))
-            for name in _names(field):
-                if value is MISSING and name in cfg:
-                    value = cfg[name]
+            if _is_group(tp):
+                known.update(name for name in cfg if name.partition(".")[0] in _names(field))
+            value = _value_in(cfg, field, tp)
             lacks = value is MISSING or (value is None and not _takes_none(cls, field))
             if lacks and _default(field) is MISSING:
                 raise InvalidRunConfigException(
@@ -199,6 +194,15 @@ def _takes_none(cls: type, field: Field[Any]) -> bool:
 def _is_group(tp: Any) -> bool:
     # in Python 3.10, list[str] is a type too
     return isinstance(tp, type) and get_origin(tp) is None and issubclass(tp, StructuredOpts)
+
+
+def _value_in(cfg: RunOptions, field: Field[Any], tp: Any) -> Any:
+    """Returns the value of a field, or MISSING; a group is made of the options with its name as prefix."""
+    if _is_group(tp):
+        group = _group(cfg, _names(field))
+        if group or _default(field) is not None:
+            return tp.from_cfg(group)
+    return next((cfg[name] for name in _names(field) if name in cfg), MISSING)
 
 
 def _key(field: Field[Any]) -> str:

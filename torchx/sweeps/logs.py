@@ -96,8 +96,15 @@ def _log_of(
 
 
 def _chosen(sweep: Sweep, query: LogQuery) -> list[Run]:
-    started = [run for run in sweep.runs if run.app_id and run.state != "PENDING"]
-    return [run for run in started if not query.replicas or str(run.number) in query.replicas]
+    return [run for run in sweep.runs if not query.replicas or str(run.number) in query.replicas]
+
+
+def _started(sweep: Sweep, query: LogQuery) -> list[Run]:
+    return [run for run in _chosen(sweep, query) if run.app_id and run.state != "PENDING"]
+
+
+def _is_over(run: Run) -> bool:
+    return run.ended is not None or (run.state == "CANCELLED" and not run.app_id)
 
 
 def _follow(engine_of: EngineOf, app_id: str, query: LogQuery, sweep: Sweep) -> Iterator[LogChunk]:
@@ -125,12 +132,8 @@ def _follow(engine_of: EngineOf, app_id: str, query: LogQuery, sweep: Sweep) -> 
             found.put(None)
 
     while True:
-        ended = sweep.has_ended or all(
-            run.ended is not None or (run.state == "CANCELLED" and not run.app_id)
-            for run in sweep.runs
-            if not query.replicas or str(run.number) in query.replicas
-        )
-        for run in _chosen(sweep, query):
+        ended = sweep.has_ended or all(map(_is_over, _chosen(sweep, query)))
+        for run in _started(sweep, query):
             if run.app_id not in followed:
                 followed.add(run.app_id)
                 reading += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from torchx import settings
 from torchx.errors import TorchxError
@@ -208,8 +208,7 @@ class NativeRuns:
         known = {app_id: number for number, app_id in self.progress.ids.items()}
         found = self._engine.glance_many([*known]) if known else {}
         if any(one.started_at is not None for one in found.values()):
-            waited = range(len(self.header.after))
-            self._note(*({"e": "met", "i": at} for at in waited if at not in self.progress.met))
+            self._note_all_met()
         else:
             self._check_others()
         entries, ended = [], []
@@ -225,14 +224,19 @@ class NativeRuns:
                 begun = described.started_at
                 at = time.time() if begun is None else begun.timestamp()
                 entries.append({"e": "begin", "n": number, "id": app_id, "t": at})
-        usage = self._engine.usage_many([described.app_id for _, described in ended]) if ended else {}
+        if ended:
+            entries += self._ends(ended)
+        self._note(*entries)
+        self._finish()
+
+    def _ends(self, ended: Sequence[tuple[int, DescribeAppResponse]]) -> Iterator[Entry]:
+        """Yields the ends of runs with their measurements."""
+        usage = self._engine.usage_many([described.app_id for _, described in ended])
         for number, described in ended:
             end = runs.ended(described)
             if described.app_id in usage:
                 end = end._replace(usage=runs.usage_of(usage[described.app_id]))
-            entries.append(runs.end_entry(number, end))
-        self._note(*entries)
-        self._finish()
+            yield runs.end_entry(number, end)
 
     def _lost(self, number: int, described: DescribeAppResponse | None) -> list[Entry]:
         """Returns the end of a run that the engine no longer knows."""
@@ -240,6 +244,11 @@ class NativeRuns:
             return []
         message = described.msg if described is not None else "its scheduler no longer knows it"
         return [{"e": "end", "n": number, "s": "FAILED", "t": time.time(), "m": message}]
+
+    def _note_all_met(self) -> None:
+        """Records that the applications have ended that the runs come after, as a run has started."""
+        waited = range(len(self.header.after))
+        self._note(*({"e": "met", "i": at} for at in waited if at not in self.progress.met))
 
     def _check_others(self) -> None:
         """Records the ends of the applications that the runs come after."""

@@ -96,17 +96,9 @@ class Progress:
             self.sending[str(entry["key"])] = [int(number) for number in entry["runs"]]
             self.sent += 1
         elif kind == "again":
-            for number in entry["runs"]:
-                self.grow(number)
-                self.states[number - 1] = PENDING
-                self.tries.setdefault(number, 1)  # its next application gets another id
-            self.first_failed = next((n for n, s in enumerate(self.states, 1) if s == FAILED), 0)
-            self.done, self.reason = None, ""
+            self._again(entry)
         elif kind == "cancel":
-            self.cancelled, self.reason = int(entry["runs"]), str(entry.get("m", ""))
-            for at, state in enumerate(self.states[: self.cancelled]):
-                if state == PENDING and at + 1 not in self.ids:
-                    self.states[at] = CANCELLED
+            self._cancel(entry)
         elif kind == "at_once":
             self.at_once = int(entry["to"])
         elif kind == "conductor" and "booted" in entry:
@@ -131,6 +123,20 @@ class Progress:
         if self.started is None:
             self.started = float(entry["t"])
         self.done = None
+
+    def _again(self, entry: Entry) -> None:
+        for number in entry["runs"]:
+            self.grow(number)
+            self.states[number - 1] = PENDING
+            self.tries.setdefault(number, 1)  # its next application gets another id
+        self.first_failed = next((n for n, s in enumerate(self.states, 1) if s == FAILED), 0)
+        self.done, self.reason = None, ""
+
+    def _cancel(self, entry: Entry) -> None:
+        self.cancelled, self.reason = int(entry["runs"]), str(entry.get("m", ""))
+        for at, state in enumerate(self.states[: self.cancelled]):
+            if state == PENDING and at + 1 not in self.ids:
+                self.states[at] = CANCELLED
 
     def _queue(self, entry: Entry) -> None:
         """Records the ids of runs that an engine has and starts."""

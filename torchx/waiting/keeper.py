@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -179,26 +179,30 @@ class Keeper:
         now = time.monotonic()
         self._overdue = {key: at for key, at in self._overdue.items() if now - at < PASSED_FOR}
         passed = {key for key, at in self._overdue.items() if now - at > STUCK_AFTER}
-        answering = [
-            peer for peer in self._peers.values() if not peer.is_silent or now - peer.asked_at <= STUCK_AFTER
-        ]
-        others = [waiter for peer in answering for waiter in peer.waiters]
-        waiters = [
-            *(own.waiter for own in self._own.values()),
-            *(waiter for waiter in others if (waiter.uid, waiter.app_id) not in passed),
-        ]
+        answering = self._answering(now)
+        waiters = [own.waiter for own in self._own.values()]
+        for peer in answering:
+            waiters += [waiter for waiter in peer.waiters if _key(waiter) not in passed]
         self._blocked = {name: until for name, until in self._blocked.items() if until > now}
         self._in_use = names_in_use()  # before the decision: one that is released meanwhile is noticed later
         verdicts = decide_now(waiters, self._blocked)
-        stalled = {(v.waiter.uid, v.waiter.app_id) for v in verdicts if v.starts and not self._is_mine(v)}
+        stalled = {_key(v.waiter) for v in verdicts if v.starts and not self._is_mine(v)}
         self._overdue = {key: self._overdue.get(key, now) for key in stalled | passed}
-        for peer in answering:
+        self._ask(answering, stalled, now)
+        return verdicts
+
+    def _answering(self, now: float) -> list[Link]:
+        peers = self._peers.values()
+        return [peer for peer in peers if not peer.is_silent or now - peer.asked_at <= STUCK_AFTER]
+
+    def _ask(self, peers: Iterable[Link], stalled: set[tuple[int, str]], now: float) -> None:
+        """Requests the jobs of keepers that have not started the ones whose turn it is."""
+        for peer in peers:
             is_due = now - peer.asked_at > STUCK_AFTER  # a reply leads to the next decision
-            if is_due and any((w.uid, w.app_id) in stalled for w in peer.waiters):
+            if is_due and not stalled.isdisjoint(map(_key, peer.waiters)):
                 # a keeper that is stopped must not block the others; a reply gives its jobs their places back
                 peer.asked_at, peer.is_silent = now, True
                 peer.send(keepers.LIST)
-        return verdicts
 
     def _start_one(self, verdict: Verdict) -> None:
         name = ticket.folder_of(verdict.waiter.app_id)
@@ -297,30 +301,37 @@ class Keeper:
         """Blocks until there is a reason to decide again."""
         wanted = {name for own in self._own.values() for want in own.waiter.wanted for name in want.names}
         held = sorted(wanted & self._in_use)
-        pauses = [CHECK_INTERVAL] if len(held) > MOST_WATCHED else []
-        pauses += [until - time.monotonic() for until in self._blocked.values()]
-        pauses += [STUCK_AFTER for v in verdicts if v.starts]
-        pauses += [CLAIMED_AFTER] if self._unclaimed else []
+        pauses = [until - time.monotonic() for until in self._blocked.values()]
+        if any(verdict.starts for verdict in verdicts):
+            pauses.append(STUCK_AFTER)
+        if self._unclaimed:
+            pauses.append(CLAIMED_AFTER)
         with Watch(held[:MOST_WATCHED]) as watch:
-            if watch.needs_checks:
+            if watch.needs_checks or len(held) > MOST_WATCHED:
                 pauses.append(CHECK_INTERVAL)
             pauses = [pause for pause in pauses if pause > 0] or pauses
             if wanted & names_in_use() != set(held):
                 return  # one has ended since the decision
-            poll = select.poll()
-            for descriptor in (
-                watch.fileno(),
-                self._listener.fileno(),
-                *(link.connection.fileno() for link in (*self._peers.values(), *self._clients.values())),
-            ):
-                poll.register(descriptor, select.POLLIN)
-            end = time.monotonic() + max(0.01, min(pauses)) if pauses else None
-            while True:
-                left = None if end is None else max(0.0, end - time.monotonic()) * 1000
-                ready = [descriptor for descriptor, _ in poll.poll(left)]
-                # holders answer connections, which is not a reason to decide again
-                if ready != [watch.fileno()] or watch.ended():
-                    return
+            self._block(watch, max(0.01, min(pauses)) if pauses else None)
+
+    def _block(self, watch: Watch, pause: float | None) -> None:
+        """Blocks until a holder ends or another process sends something, a number of seconds at most."""
+        poll = select.poll()
+        for descriptor in (watch.fileno(), self._listener.fileno()):
+            poll.register(descriptor, select.POLLIN)
+        for link in (*self._peers.values(), *self._clients.values()):
+            poll.register(link.connection.fileno(), select.POLLIN)
+        end = None if pause is None else time.monotonic() + pause
+        while True:
+            left = None if end is None else max(0.0, end - time.monotonic()) * 1000
+            ready = [descriptor for descriptor, _ in poll.poll(left)]
+            # holders answer connections, which is not a reason to decide again
+            if ready != [watch.fileno()] or watch.ended():
+                return
+
+
+def _key(waiter: Waiter) -> tuple[int, str]:
+    return waiter.uid, waiter.app_id
 
 
 def report_error(text: str) -> None:

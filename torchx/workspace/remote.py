@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -73,12 +73,7 @@ class Remote:
 
     def _included(self, listed: dict[str, Object]) -> dict[str, Object]:
         """Returns the included part of a listing."""
-        lines: list[Rule] = []
-        for file in FILES:
-            if file in listed:
-                text: bytes = self._fs.cat_file(self._at(file), end=4 * LARGEST + 1)
-                lines += parse(text.decode("utf-8", "surrogateescape"), file)
-        rules = Rules(lines)
+        rules = self._rules(filter(listed.__contains__, FILES))
         folders = {path[:at] for path in listed for at, char in enumerate(path) if char == "/"}
         listed = {**{path: {"type": "directory"} for path in folders}, **listed}
         states: dict[str, State] = {"": rules.top}
@@ -90,8 +85,8 @@ class Remote:
             why, states[path] = rules.match(path, name, states[above], is_dir=is_dir)
             if is_dir and f"{path}/pyvenv.cfg" in listed and not rules.names(path):
                 why, states[path] = BUILT_IN, State(True, states[path].matched)
-            if why is None and not is_dir and maybe_key(path) and not rules.names_key(path):
-                why = PRIVATE if self._is_key(path) else None
+            if why is None and not is_dir and self._is_key(path, rules):
+                why = PRIVATE
             if why is None:
                 included[path] = listed[path]
                 continue
@@ -101,7 +96,16 @@ class Remote:
         self.notes += rules.notes()
         return included
 
-    def _is_key(self, path: str) -> bool:
+    def _rules(self, files: Iterable[str]) -> Rules:
+        lines: list[Rule] = []
+        for file in files:
+            text: bytes = self._fs.cat_file(self._at(file), end=4 * LARGEST + 1)
+            lines += parse(text.decode("utf-8", "surrogateescape"), file)
+        return Rules(lines)
+
+    def _is_key(self, path: str, rules: Rules) -> bool:
+        if not maybe_key(path) or rules.names_key(path):
+            return False
         return holds_private_key(self._fs.cat_file(self._at(path), end=LARGEST_KEY))
 
     def _entry(self, path: str, info: Object) -> Entry | None:

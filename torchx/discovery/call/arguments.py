@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torchx.command_line import Split, same
@@ -79,14 +79,7 @@ def parse_arguments(
         _flat(component, _named(component, config, config_origin, strict)),
         _flat(component, typed),
     ]
-    given: RawValues = {}
-    for layer in (
-        layers
-    ):  # highest precedence last; a whole dataclass replaces its fields, and a field replaces the whole
-        for name in layer:
-            for other in [o for o in given if o.startswith(name + ".") or name.startswith(o + ".")]:
-                del given[other]
-        given.update(layer)
+    given = _merged(layers)
     top = [p for p in component.parameters if p.kind != VARARGS]
     every = {p.name: p for each in top for p in _every(each)}
     values = {n: _take(component, every[n], g) for n, g in given.items() if n in every}
@@ -96,6 +89,20 @@ def parse_arguments(
     rest = _varargs(component, line, given)
     found = {p.name: _assemble(component, p, values) for p in top}
     return Arguments(found, rest, line.notes, origins={g.key: g.origin for g in given.values() if g.origin})
+
+
+def _merged(layers: Iterable[RawValues]) -> RawValues:
+    """Merges layers, the highest precedence last.
+
+    A whole dataclass replaces its fields, and a field replaces the whole.
+    """
+    given: RawValues = {}
+    for layer in layers:
+        for name in layer:
+            for other in [o for o in given if o.startswith(name + ".") or name.startswith(o + ".")]:
+                del given[other]
+        given.update(layer)
+    return given
 
 
 def configured(component: Component, section: Data) -> RawValues:
