@@ -294,19 +294,18 @@ def notifications_of(targets: Sequence[str], kinds: str, config: Config) -> Noti
         UsageError: a target or a kind is invalid.
     """
     masking.add_values(targets)
+    setting = None
     if not targets:
         setting = config.get("cli:run", "notify")
-        targets = [line.strip() for line in setting.value.splitlines() if line.strip()] if setting else []
+        targets = [] if setting is None else list(filter(None, map(str.strip, setting.value.splitlines())))
         masking.add_values(targets)
-    elif any(target != NO_TARGET for target in targets):
-        setting = None
-    else:
-        return None
-    if not targets:
-        if kinds:
+        if kinds and not targets:
             raise UsageError(
                 "--notify-on requires --notify", hint="or `notify` in [cli:run] of .torchxconfig"
             )
+    elif all(target == NO_TARGET for target in targets):
+        targets = ()
+    if not targets:
         return None
     named = None if kinds else config.get("cli:run", "notify_on")
     on = split_list(kinds or (named.value if named is not None else "")) or plan.Notify.on

@@ -107,30 +107,38 @@ def changed_arguments(
     """
     table = flag_table(component, extra="to replace the arguments of its program: -- ARGUMENTS")
     split = table.split(argv)
-    separated = bool(split.rest) and list(argv[-len(split.rest) - 1 : -len(split.rest)]) == ["--"]
+    separated = list(argv[-len(split.rest) - 1 : -len(split.rest)]) == ["--"]
     rest = list(program) or split.rest
     given: list[Hit] = []
     for text in texts:
-        name, equals, value = text.lstrip("-").partition("=")
+        name, equals, after = text.lstrip("-").partition("=")
+        value = after if equals else None
         flag = f"-{name}" if len(name) == 1 and f"-{name}" in table.exact else f"--{name}"
         if same(flag) not in table.exact and _count(rest, flag):
-            rest = _with_value(rest, flag, value if equals else None)
+            rest = _with_value(rest, flag, value)
             continue
         notes: list[str] = []
         hit = table.find(flag, notes)
         note_all(notes)
-        if not equals and not hit.flag.is_bool:
-            raise ArgumentError(
-                f"--set {name} needs a value",
-                flag="--set",
-                hint=f"e.g. --set {name}=VALUE",
-                code="missing_value",
-            )
-        given.append(hit._replace(value=value if equals else "true"))
+        given.append(_with(hit, name, value))
     changed = {hit.flag.name for hit in given}
     flags = [hit for hit in split.hits if hit.flag.name not in changed]
-    end = ["--"] if rest and (separated or program or looks_like_flag(rest[0])) else []
-    return [part for hit in (*flags, *given) for part in spelled(hit)] + end + rest
+    line = [part for hit in (*flags, *given) for part in spelled(hit)]
+    if rest and (separated or program or looks_like_flag(rest[0])):
+        line.append("--")
+    return line + rest
+
+
+def _with(hit: Hit, name: str, value: str | None) -> Hit:
+    """Returns a flag with a value; a switch needs none."""
+    if value is None and not hit.flag.is_bool:
+        raise ArgumentError(
+            f"--set {name} needs a value",
+            flag="--set",
+            hint=f"e.g. --set {name}=VALUE",
+            code="missing_value",
+        )
+    return hit._replace(value="true" if value is None else value)
 
 
 def _count(arguments: Sequence[str], flag: str) -> int:

@@ -64,17 +64,22 @@ def cancel_(
             now = described.state
             if handle not in active:
                 note(f"{described.app_id} has already ended: {now.name}")
-            elif handle not in failures and isinstance(runner.scheduler_of(handle), Waits):
-                with failures.of(handle):
-                    now = wait_for_end(runner, handle, described.app_id) or now
             elif handle not in failures:
-                note(f"{described.app_id} is being cancelled")
+                with failures.of(handle):
+                    now = _follow(runner, handle, described.app_id) or now
             error = failures.as_data(handle)
             done = handle in active and error is None
             rows.append({**identity(handle), "state": now.name, "cancelled": done, "error": error})
     if form != "text":
         emit(rows, form, hide=True)
     return failures.exit_code
+
+
+def _follow(runner: Runner, handle: str, app_id: str) -> AppState | None:
+    if isinstance(runner.scheduler_of(handle), Waits):
+        return wait_for_end(runner, handle, app_id)
+    note(f"{app_id} is being cancelled")
+    return None
 
 
 def wait_for_end(runner: Runner, handle: str, app_id: str) -> AppState | None:

@@ -144,6 +144,21 @@ def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
 def _lines(data: dict[str, Any], described: DescribeAppResponse, usage: AppUsage | None = None) -> list[str]:
     out = sys.stdout
     lines = title_lines(data, out)
+    lines += _aligned(_rows(data, described, usage), "")
+    replicas = {role.role: role for role in described.roles_statuses}
+    notable = usage_text.notable(usage)
+    for role in data["app"]["roles"]:
+        name = paint(one_line(role["name"]), "bold", out)
+        lines += ["", f"{name}  {counted(role['num_replicas'], 'replica')}"]
+        lines += _aligned(_role_rows(role, data["app_id"]), "  ")
+        if role["name"] in replicas:
+            lines += replica_lines(replicas[role["name"]], out, notable=notable)
+    return lines
+
+
+def _rows(
+    data: dict[str, Any], described: DescribeAppResponse, usage: AppUsage | None
+) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = [("handle", data["handle"])]
     if described.submitted_at is not None:
         local = described.submitted_at.astimezone()
@@ -162,17 +177,9 @@ def _lines(data: dict[str, Any], described: DescribeAppResponse, usage: AppUsage
     rows += [("logs", data["log_dir"] or ""), ("see", data["ui_url"] or ""), ("reason", data["msg"])]
     rows += [("tags", tags_text(data["tags"])), ("note", data["note"])]
     own = app_metadata.own_entries(data["app"]["metadata"])
-    rows += [(f"metadata {key}", _text(v)) for key, v in data["app"]["metadata"].items() if key not in own]
-    lines += _aligned(rows, "")
-    replicas = {role.role: role for role in described.roles_statuses}
-    notable = usage_text.notable(usage)
-    for role in data["app"]["roles"]:
-        name = paint(one_line(role["name"]), "bold", out)
-        lines += ["", f"{name}  {counted(role['num_replicas'], 'replica')}"]
-        lines += _aligned(_role_rows(role, data["app_id"]), "  ")
-        if role["name"] in replicas:
-            lines += replica_lines(replicas[role["name"]], out, notable=notable)
-    return lines
+    return rows + [
+        (f"metadata {key}", _text(v)) for key, v in data["app"]["metadata"].items() if key not in own
+    ]
 
 
 def _role_rows(role: dict[str, Any], app_id: str) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -121,10 +121,9 @@ def list_(
 ) -> None:
     """List running and ended applications, newest first."""
     form = output_format(output, json)
-    if quiet and form != "text":
-        raise UsageError(f"-q cannot be combined with -o {form}", code="conflicting_flags")
-    if quiet and columns:
-        raise UsageError("-q cannot be combined with --columns", code="conflicting_flags")
+    for other, is_given in ((f"-o {form}", form != "text"), ("--columns", columns)):
+        if quiet and is_given:
+            raise UsageError(f"-q cannot be combined with {other}", code="conflicting_flags")
     chosen = _columns(columns)
     limit = count("-n", lines)
     query = AppQuery(
@@ -137,13 +136,8 @@ def list_(
     with session.runner() as runner:
         applications = newest(gather(runner, session, scheduler, cfg, query, all_users=all_users))
         if form != "text":
-            keys = {"handle", *(KEYS.get(name, name) for name in chosen)}
-            found = (as_data(app, runner if "usage" in keys else None) for app in islice(applications, limit))
-            emit(
-                [{key: row[key] for key in row if key in keys or not columns} for row in found],
-                form,
-                hide=True,
-            )
+            found = islice(applications, limit)
+            emit(list(_data(found, chosen if columns else (), runner)), form, hide=True)
             return
         if quiet:
             handles = [f"{one_line(app.app_handle)}\n" for app in islice(applications, limit)]
@@ -160,6 +154,14 @@ def list_(
         note("no matching applications" if query != AppQuery() else "no applications")
     if more:
         note(f"only the newest {TABLE_LIMIT} are shown (to see more: torchx list -n 500)")
+
+
+def _data(apps: Iterable[ListAppResponse], chosen: Sequence[str], runner: Runner) -> Iterator[dict[str, Any]]:
+    """Yields the handles of applications and the data of the chosen columns; all data without a choice."""
+    keys = {"handle", *(KEYS.get(name, name) for name in chosen)}
+    for app in apps:
+        data = as_data(app, runner if "usage" in keys else None)
+        yield {key: data[key] for key in data if key in keys or not chosen}
 
 
 def _columns(text: str) -> list[str]:

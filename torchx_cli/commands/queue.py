@@ -101,6 +101,12 @@ def _holder(row: queue.GpuRow) -> tuple[object, ...]:
     return row.user, row.app, row.pid
 
 
+def _known(group: Sequence[queue.GpuRow], field: str) -> list[Any]:
+    """Returns a measurement of the GPUs that report it."""
+    values = [getattr(row, field) for row in group]
+    return [value for value in values if value is not None]
+
+
 def _gpu_row(group: Sequence[queue.GpuRow], now: float) -> Row:
     first = group[0]
     name = first.gpu if len(group) == 1 else f"{first.gpu}-{group[-1].gpu}"
@@ -110,11 +116,7 @@ def _gpu_row(group: Sequence[queue.GpuRow], now: float) -> Row:
     holder = f"{first.user}  {first.app or process}"
     if first.program:
         holder += "  not started by torchx"
-    uses = [row.use for row in group if row.use is not None]
-    used, total = (
-        [getattr(row, field) for row in group if getattr(row, field) is not None]
-        for field in ("memory", "total")
-    )
+    uses, used, total = (_known(group, field) for field in ("use", "memory", "total"))
     return [
         name,
         holder,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -192,15 +192,16 @@ def rows_of(found: Sequence[Result]) -> tuple[list[list[tuple[str, str]]], list[
     columns.append((HEADS["state"], states))
     for name in metrics:
         columns.append((name, [(metric_text(each["metrics"].get(name)), "") for each in masked]))
+    columns += [(head, cells) for head, cells in _optional(found) if any(text for text, _ in cells)]
+    return [list(row) for row in zip(*(cells for _, cells in columns), strict=True)], [h for h, _ in columns]
+
+
+def _optional(found: Sequence[Result]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yields the columns that may be empty."""
     amounts = [_amounts(result) for result in found]
     for name in ("duration", "memory", "cpu", "gpu"):
-        cells = [(each[name], "") for each in amounts]
-        if any(text for text, _ in cells):
-            columns.append((HEADS[name], cells))
-    messages = [(_end(result), "dim") for result in found]
-    if any(text for text, _ in messages):
-        columns.append(("", messages))
-    return [list(row) for row in zip(*(cells for _, cells in columns), strict=True)], [h for h, _ in columns]
+        yield HEADS[name], [(each[name], "") for each in amounts]
+    yield "", [(_end(result), "dim") for result in found]
 
 
 def _amounts(result: Result) -> dict[str, str]:

@@ -56,18 +56,20 @@ def status_(
     The exit code is 0 if the application exists, whatever its state.
     """
     form = output_format(output, json)
-    if verbose and (roles or with_ranks):
-        raise UsageError("--verbose cannot be combined with --roles or --ranks", code="conflicting_flags")
-    if verbose and form == "text":
-        describe.describe_(ctx, handle, watched=watched)
-        return
+    if verbose:
+        if roles or with_ranks:
+            raise UsageError("--verbose cannot be combined with --roles or --ranks", code="conflicting_flags")
+        if form == "text":
+            describe.describe_(ctx, handle, watched=watched)
+            return
     requested = split_list(roles)
     with session_of(ctx).runner() as runner:
-        counts_suffice = form == "text" and not (requested or watched or with_ranks)
+        counts_suffice = form == "text" and not any((requested, watched, with_ranks))
         full, described = find(runner, handle, replicas=not counts_suffice)
         status, deliveries = status_of(described), runner.notifications(full)
-        for role in requested:
-            checks.require_role(full, [known.role for known in status.roles], role)
+        known = [role.role for role in status.roles]
+        for name in requested:
+            checks.require_role(full, known, name)
         if watched and with_ranks:
             raise UsageError("--watch cannot be combined with --ranks", code="conflicting_flags")
         if watched:
@@ -78,30 +80,42 @@ def status_(
 
             show_changes(runner, full, described, lines_of)
         elif form != "text":
-            data = as_data(full, described.name, status, requested)
-            sent = mask([delivery_data(each) for each in deliveries])
-            data |= mask(
-                {
-                    "tags": app_metadata.tags_of(described.metadata),
-                    "note": app_metadata.note_of(described.metadata),
-                }
-            )
-            data |= {**usage_text.usage_data(runner, full), "notifications": sent}
-            if with_ranks:
-                data["ranks"] = mask(
-                    [rank_text.rank_data(each) for each in ranks.ranks_of(runner, full, status)]
-                )
-            emit(data, form)
+            emit(_data(runner, full, described, requested, deliveries, with_ranks=with_ranks), form)
         else:
             lines = [mask_text(_notification_line(each)) for each in deliveries]
             say("\n".join(_lines(runner, full, described, requested) + lines))
             if with_ranks:
-                say(
-                    "\n".join(rank_text.rank_lines(ranks.ranks_of(runner, full, status), sys.stdout)),
-                    hide=True,
-                )
-        if not (status.is_terminal() and all(each.is_final for each in deliveries)):
-            notifications.resume(runner, full, status.state)
+                found = ranks.ranks_of(runner, full, status)
+                say("\n".join(rank_text.rank_lines(found, sys.stdout)), hide=True)
+        _resume(runner, full, status, deliveries)
+
+
+def _resume(runner: Runner, handle: str, status: AppStatus, deliveries: list[Delivery]) -> None:
+    """Continues the notifications of an application, unless all are sent."""
+    if not (status.is_terminal() and all(each.is_final for each in deliveries)):
+        notifications.resume(runner, handle, status.state)
+
+
+def _data(
+    runner: Runner,
+    handle: str,
+    described: DescribeAppResponse,
+    roles: list[str],
+    deliveries: list[Delivery],
+    *,
+    with_ranks: bool,
+) -> dict[str, Any]:
+    status, metadata = status_of(described), described.metadata
+    notes = {"tags": app_metadata.tags_of(metadata), "note": app_metadata.note_of(metadata)}
+    data = {
+        **as_data(handle, described.name, status, roles),
+        **mask(notes),
+        **usage_text.usage_data(runner, handle),
+        "notifications": mask([delivery_data(each) for each in deliveries]),
+    }
+    if with_ranks:
+        data["ranks"] = mask([rank_text.rank_data(each) for each in ranks.ranks_of(runner, handle, status)])
+    return data
 
 
 def _lines(

@@ -112,12 +112,13 @@ def _as_data(outcome: Outcome, condition: str, failures: Failures) -> dict[str, 
 
 def _code(outcomes: list[Outcome], condition: str, *, first: bool) -> int:
     """Returns the exit code of the command."""
-    if first and any(outcome.met for outcome in outcomes):
-        outcomes = [outcome for outcome in outcomes if outcome.met]
-    if any(outcome.met is None for outcome in outcomes):
+    if first:
+        outcomes = [outcome for outcome in outcomes if outcome.met] or outcomes
+    met = [outcome.met for outcome in outcomes]
+    if None in met:
         return TIMED_OUT
     if condition != DONE:
-        if all(outcome.met for outcome in outcomes):
+        if all(met):
             return 0
         return 1 if any(outcome.status is None for outcome in outcomes) else EXIT_UNMET
     # an application that its scheduler no longer knows counts as failed

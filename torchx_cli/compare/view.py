@@ -43,25 +43,27 @@ def lines_of(a: Side, b: Side, sections: Sequence[Section], stream: TextIO) -> I
     yield _head("-", "bad", a, stream)
     yield _head("+", "good", b, stream)
     for section in sections:
-        shown = _shown_differences(section, sections)
-        if shown or section.notes:
-            yield paint(section.name, "bold", stream)
-        width = max((columns(one_line(each.name)) for each in shown[:MOST_SHOWN]), default=0)
-        for each in shown[:MOST_SHOWN]:
-            yield from _difference(each, min(width, 32), stream)
-        if len(shown) > MOST_SHOWN:
-            yield paint(
-                f"  {len(shown) - MOST_SHOWN} more are not shown (list them with -o json)", "dim", stream
-            )
-        yield from (
-            wrap(paint(f"note: {one_line(text)}", "dim", stream), stream, "  ") for text in section.notes
-        )
+        yield from _section_lines(section, _shown_differences(section, sections), stream)
     equal = [section.name for section in sections if section.is_equal and not section.differences]
     if equal:
         yield wrap(f"equal: {', '.join(equal)}", stream)
     for reason in dict.fromkeys(section.missing for section in sections if section.missing):
         names = ", ".join(section.name for section in sections if section.missing == reason)
         yield wrap(f"not compared: {names} ({one_line(reason)})", stream)
+
+
+def _section_lines(section: Section, differences: Sequence[Difference], stream: TextIO) -> Iterator[str]:
+    if differences or section.notes:
+        yield paint(section.name, "bold", stream)
+    shown = differences[:MOST_SHOWN]
+    width = max((columns(one_line(each.name)) for each in shown), default=0)
+    for each in shown:
+        yield from _difference(each, min(width, 32), stream)
+    more = len(differences) - len(shown)
+    if more:
+        yield paint(f"  {more} more are not shown (list them with -o json)", "dim", stream)
+    for text in section.notes:
+        yield wrap(paint(f"note: {one_line(text)}", "dim", stream), stream, "  ")
 
 
 def _shown_differences(section: Section, sections: Sequence[Section]) -> list[Difference]:

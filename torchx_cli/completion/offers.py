@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -149,35 +149,42 @@ def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer
         before: the arguments before this one.
         current: the partial argument.
     """
-    if command in ("cancel", "delete", "top", "wait") or (command in _SINGLE_HANDLE and not before):
-        path = current.partition("://")[2 if "://" in current else 0]
-        if command in ("log", "attach", "exec", "port") and "/" in path:
+    if _takes_handle(command, is_first=not before):
+        replicas: list[Offer] = []
+        if command in ("log", "attach", "exec", "port") and "/" in current.rpartition("://")[2]:
             replicas = list(of_replicas(current))
-            if replicas:
-                yield from replicas
-                return
-        yield from (offer for offer in handles(command, current) if offer.text not in before)
-    elif command == "queue" and not before:
-        yield from map(Offer, queue.ACTIONS)
-    elif command == "queue":
-        yield from (offer for offer in handles("queue", current) if offer.text not in before)
+        offers = replicas or handles(command, current)
+        yield from (offer for offer in offers if offer.text not in before)
     elif command == "run":
         yield from component_references(current)
-    elif command == "runopts" and not before:
-        yield from schedulers()
-    elif command == "lint" and not before:
-        yield from files(current, ".py")
     elif command == "schema":
-        names = (name.split() for name in (*outputs.OUTPUTS, "error"))
-        below = (name[len(before) :] for name in names if name[: len(before)] == before)
-        yield from (Offer(words[0]) for words in below if words)
-    elif command == "completion" and not before:
-        yield from map(Offer, ("bash", "zsh", "fish"))
+        yield from _of_outputs(before)
+    elif command in _FIRST and not before:
+        yield from _FIRST[command](current)
 
 
-_SINGLE_HANDLE = (
-    "rerun", "status", "log", "results", "describe", "report", "attach", "exec", "port", "events"
-)  # fmt: skip
+def _takes_handle(command: str, *, is_first: bool) -> bool:
+    if command == "queue":
+        return not is_first
+    return command in ("cancel", "delete", "top", "wait") or (command in _SINGLE and is_first)
+
+
+def _of_outputs(before: list[str]) -> Iterator[Offer]:
+    names = (name.split() for name in (*outputs.OUTPUTS, "error"))
+    below = (name[len(before) :] for name in names if name[: len(before)] == before)
+    yield from (Offer(words[0]) for words in below if words)
+
+
+_SINGLE = ("rerun", "status", "log", "results", "describe", "report", "attach", "exec", "port", "events")
+"""The commands with one handle."""
+
+_FIRST: dict[str, Callable[[str], Iterable[Offer]]] = {
+    "queue": lambda _: map(Offer, queue.ACTIONS),
+    "runopts": lambda _: schedulers(),
+    "lint": lambda current: files(current, ".py"),
+    "completion": lambda _: map(Offer, ("bash", "zsh", "fish")),
+}
+"""The offers for the only argument of a command."""
 
 
 def handles(command: str, current: str) -> Iterator[Offer]:

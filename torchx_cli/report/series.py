@@ -93,15 +93,16 @@ def plot_of(key: str, replicas: Sequence[Mapping[str, Any]], begin: float, end: 
     if len(grids) <= MOST_LINES:
         plot.lines = grids
         return plot
-    columns = [
-        sorted(value for value in column if value is not None) or [None]
-        for column in zip(*grids.values(), strict=True)
-    ]
+    columns = [_present(column) or [None] for column in zip(*grids.values(), strict=True)]
     plot.low = [column[0] for column in columns]
     plot.middle = [column[len(column) // 2] for column in columns]
     plot.high = [column[-1] for column in columns]
     plot.lines = {name: grids[name] for name in outliers(grids, plot.middle)}
     return plot
+
+
+def _present(column: Values) -> list[float | None]:
+    return [*sorted(value for value in column if value is not None)]
 
 
 def fill(

@@ -194,25 +194,27 @@ def print_result(runner: Runner, handle: str, status: AppStatus, *, seen: bool, 
         command: the command that ran it.
     """
     lasted = times.span(status.started_at, status.ended_at, over=True)
-    if seen and status.state.name == "SUCCEEDED" and not status.msg and (lasted is None or lasted < QUICK):
-        if is_terminal(sys.stderr):
-            print_stderr(
-                f"{app_id_of(handle)} succeeded" + ("" if lasted is None else f" in {times.duration(lasted)}")
-            )
+    is_quick = lasted is None or lasted < QUICK
+    if seen and is_quick and status.state.name == "SUCCEEDED" and not status.msg:
+        _print_success(app_id_of(handle), lasted)
         return
     lines = [ending.last_line(app_id_of(handle), status, sys.stderr)]
     if status.state.name == "SUCCEEDED" or status.first_failure is not None:
         lines += [wrap(text, sys.stderr, "  ") for text in [ending.unreported_message(status)] if text]
     alone = sum(len(role.replicas) for role in status.roles) == 1
-    lines += ending.failure_lines(
-        runner, handle, status, sys.stderr,
-        name=applications.short_name(runner, handle), command=command,
-        excerpt=not (seen and alone),  # otherwise its last lines are right above
-    )  # fmt: skip
+    excerpt = not (seen and alone)  # otherwise its last lines are right above
+    name = applications.short_name(runner, handle)
+    lines += ending.failure_lines(runner, handle, status, sys.stderr, name, command, excerpt)
     if lasted is not None and lasted >= usage_text.LONG_ENOUGH:
         remark = usage_text.request_note(usage_text.usage_of(runner, handle))
         lines += [wrap(paint(f"note: {remark}", "dim", sys.stderr), sys.stderr, "  ")] if remark else []
     print_stderr("\n".join(lines))
+
+
+def _print_success(app_id: str, lasted: float | None) -> None:
+    if is_terminal(sys.stderr):
+        duration = "" if lasted is None else f" in {times.duration(lasted)}"
+        print_stderr(f"{app_id} succeeded{duration}")
 
 
 def exit_code(status: AppStatus) -> int:

@@ -86,12 +86,18 @@ def failure_lines(
     if found.advice:
         lines.append(wrap(found.advice, stream, "  "))
     log = "  " + paint("full log:", "dim", stream) + " "
-    rank = f" --rank {found.rank.rank}" if found.rank and found.rank.rank is not None and found.lines else ""
-    target = shlex.quote(f"{name}/{one_line(found.replica)}")
-    lines.append(wrap_command(log, f"torchx log {target}{rank}", stream))
+    lines.append(wrap_command(log, _log_command(found, name), stream))
     if command:
         lines.append(wrap_command("  " + paint("again:", "dim", stream) + "    ", command, stream))
     return lines
+
+
+def _log_command(found: first_failure.Evidence, name: str) -> str:
+    """Returns the command that prints the log of the replica, or of the rank, that failed first."""
+    line = f"torchx log {shlex.quote(f'{name}/{one_line(found.replica)}')}"
+    if found.rank and found.rank.rank is not None and found.lines:
+        line += f" --rank {found.rank.rank}"
+    return line
 
 
 def _unexplained(status: AppStatus, stream: TextIO) -> list[str]:

@@ -80,33 +80,38 @@ def status_lines(
     """
     scheduler, _, app_id = parse_app_handle(handle)
     lasted = span(status.started_at, status.ended_at, over=has_ended(status.state))
-    head = [
-        (one_line(app_id), "bold"),
-        state_cell(status.state.name),
-        *([(duration(lasted), "")] if lasted is not None else []),
-        (scheduler, ""),
-        *([(f"run {status.run}", "")] if status.run > 1 else []),
-        *([(f"restarts {status.num_restarts}", "")] if status.num_restarts > 0 else []),
-    ]
-    window = width_of(stream)
-    while window is not None and len(head) > 2 and columns("  ".join(text for text, _ in head)) > window:
-        head.pop()
-    lines = ["  ".join(paint(text, meaning, stream) for text, meaning in head)]
+    head = [(one_line(app_id), "bold"), state_cell(status.state.name)]
+    if lasted is not None:
+        head.append((duration(lasted), ""))
+    head.append((scheduler, ""))
+    if status.run > 1:
+        head.append((f"run {status.run}", ""))
+    if status.num_restarts > 0:
+        head.append((f"restarts {status.num_restarts}", ""))
+    lines = [_head_line(head, stream)]
     message = unreported_message(status)
     if message and not _is_in_replica_lines(message, status, roles):
         lines.append(fit(f"  {message}", width_of(stream)))
     for role in status.roles:
         if not roles or role.role in roles:
             lines += _role_lines(role, stream, nodes, notable)
-    if usage:
-        lines.append(f"usage  {wrap_value(usage, 7, stream)}")
-    for folder in dict.fromkeys(status.workspaces.values()):
-        lines.append(f"runs in  {wrap_value(one_line(_home(folder)), 9, stream)}")
-    if status.log_dir:
-        lines.append(f"logs  {wrap_value(one_line(_home(status.log_dir)), 6, stream)}")
-    if status.ui_url:
-        lines.append(f"see   {wrap_value(one_line(status.ui_url), 6, stream)}")
+    folders = dict.fromkeys(status.workspaces.values())
+    rows = [
+        ("usage  ", usage),
+        *(("runs in  ", one_line(_home(folder))) for folder in folders),
+        ("logs  ", one_line(_home(status.log_dir or ""))),
+        ("see   ", one_line(status.ui_url or "")),
+    ]
+    lines += [label + wrap_value(value, len(label), stream) for label, value in rows if value]
     return lines
+
+
+def _head_line(head: list[tuple[str, str]], stream: TextIO) -> str:
+    """Returns cells as one line, without the last ones that do not fit."""
+    window = width_of(stream)
+    while window is not None and len(head) > 2 and columns("  ".join(text for text, _ in head)) > window:
+        head.pop()
+    return "  ".join(paint(text, meaning, stream) for text, meaning in head)
 
 
 def stall_lines(report_dir: str, name: str) -> list[str]:

@@ -9,7 +9,7 @@ from torchx.printable import memory_size, one_line
 from torchx_cli.terminal.units import cores, percent, written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from torchx.runner.api import Runner
     from torchx.scheduling.usage import AppUsage, ReplicaUsage
@@ -79,22 +79,26 @@ def notable(usage: AppUsage | None) -> dict[tuple[str, int], str]:
             roles.setdefault(each.role, {})[each.replica] = each  # of several attempts the last one
     found: dict[tuple[str, int], list[str]] = {}
     for role, replicas in roles.items():
-        totals = {replica: each.total for replica, each in replicas.items()}
-        memory = {replica: total.memory for replica, total in totals.items() if total.memory is not None}
-        cpu = {replica: total.cpu for replica, total in totals.items() if total.cpu is not None}
-        gpu = {replica: total.gpu for replica, total in totals.items() if total.gpu is not None}
+        memory = _known(replicas, "memory")
         if len(memory) > 1:
-            largest, median = max(memory, key=lambda n: memory[n]), _median(memory.values())
+            largest, median = max(memory, key=memory.__getitem__), _median(memory.values())
             text = f"largest memory: {memory_size(memory[largest])} (median {memory_size(median)})"
             found.setdefault((role, largest), []).append(text)
-        for name, values, form in (("CPU", cpu, cores), ("GPU", gpu, percent)):
+        for name, form in (("cpu", cores), ("gpu", percent)):
+            values = _known(replicas, name)
             if not values:
                 continue
-            lowest, usual = min(values, key=lambda n: values[n]), _median(values.values())
+            lowest, usual = min(values, key=values.__getitem__), _median(values.values())
             if usual >= BUSY and values[lowest] < usual * FAR_LOWER:
-                text = f"lowest {name}: {form(values[lowest])} (median {form(usual)})"
+                text = f"lowest {name.upper()}: {form(values[lowest])} (median {form(usual)})"
                 found.setdefault((role, lowest), []).append(text)
     return {replica: ", ".join(texts) for replica, texts in found.items()}
+
+
+def _known(replicas: Mapping[int, ReplicaUsage], name: str) -> dict[int, Any]:
+    """Returns a measurement of the replicas that have it."""
+    values = {replica: getattr(each.total, name) for replica, each in replicas.items()}
+    return {replica: value for replica, value in values.items() if value is not None}
 
 
 def cells(usage: AppUsage | None) -> tuple[str, str, str]:

@@ -25,7 +25,7 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
-    from torchx.specs.status import AppStatus
+    from torchx.specs.status import AppStatus, ReplicaStatus
 
 
 def watch(
@@ -100,14 +100,25 @@ def changes(app_id: str, status: AppStatus) -> dict[str, str]:
             summary = ", ".join(f"{n} {state.lower()}" for state, n in sorted(counts.items()))
             now[role.role] = f"{summary} of {len(role.replicas)}"
         for replica in role.replicas:
-            ended = status_text.how_ended(replica.attempts[-1]) if replica.attempts else ""
-            if many and not ended and replica.attempt == 1:
-                continue
-            attempt = f"attempt {replica.attempt} of {max(replica.attempt, replica.max_attempts)}"
-            parts = [replica.state.name, ended, attempt if replica.attempt > 1 else ""]
-            now[f"{role.role}/{replica.id}"] = "  ".join(part for part in parts if part)
+            parts = _progress(replica)
+            if not many or len(parts) > 1:
+                now[f"{role.role}/{replica.id}"] = "  ".join(parts)
     lasted = span(status.started_at, status.ended_at, over=True)
-    parts = [status.state.name, "" if lasted is None else f"after {duration(lasted)}"]
-    parts += [status.msg] if status.msg and not status.first_failure else []
-    now[app_id] = "  ".join(part for part in parts if part)
+    parts = [status.state.name]
+    if lasted is not None:
+        parts.append(f"after {duration(lasted)}")
+    if status.msg and not status.first_failure:
+        parts.append(status.msg)
+    now[app_id] = "  ".join(parts)
     return now
+
+
+def _progress(replica: ReplicaStatus) -> list[str]:
+    """Returns the state of a replica, the end of its last attempt, and the attempts after a retry."""
+    ended = status_text.how_ended(replica.attempts[-1]) if replica.attempts else ""
+    parts = [replica.state.name]
+    if ended:
+        parts.append(ended)
+    if replica.attempt > 1:
+        parts.append(f"attempt {replica.attempt} of {max(replica.attempt, replica.max_attempts)}")
+    return parts

@@ -51,16 +51,17 @@ def doctor_(
     if gpus and scheduler:
         raise UsageError(f"--gpus checks this machine, not {scheduler}", hint="leave one of them out")
     with session_of(ctx).runner(check_home=False) as runner:
-        names = [scheduler] if scheduler else _distinct(runner.scheduler_backends())
-        results = {"installation": _installation()} if not scheduler else {}
         if gpus:
-            names, results = [], {"GPUs": gpu_findings.diagnose(os.environ)}
-        results |= {name: list(_diagnose(runner, name)) for name in names}
-        if not (scheduler or gpus):
+            results = {"GPUs": gpu_findings.diagnose(os.environ)}
+        elif scheduler:
+            results = {scheduler: list(_diagnose(runner, scheduler))}
+        else:
+            results = {"installation": _installation()}
+            names = _distinct(runner.scheduler_backends())
+            results |= {name: list(_diagnose(runner, name)) for name in names}
             results["background processes"] = background.findings()
-    wrong = any(finding.verdict is Verdict.WRONG for findings in results.values() for finding in findings)
-    if scheduler and results[scheduler] and results[scheduler][0].verdict is Verdict.ABSENT:
-        wrong = True
+    verdicts = [finding.verdict for findings in results.values() for finding in findings]
+    wrong = Verdict.WRONG in verdicts or (scheduler and verdicts[:1] == [Verdict.ABSENT])
     if form != "text":
         emit(
             {name: [_as_data(finding) for finding in findings] for name, findings in results.items()},
