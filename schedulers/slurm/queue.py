@@ -220,16 +220,21 @@ def _begin_listing(all_users: bool) -> Callable[[], dict[str, list[JobFacts]]]:
     return answer
 
 
-def query_accounting(records: list[SlurmRecord]) -> list[JobFacts]:
-    """Returns the facts of sacct on jobs; an empty list if the accounting is missing or does not respond."""
-    since = int(min((record.submitted_at for record in records), default=0.0)) - 60
-    between = separator()
-    argv = ["sacct", "--noheader", "--parsable2", "--allocations", f"--format={ACCOUNT_FORMAT}"]
-    argv.append(f"--delimiter={between}")
-    argv.append(f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(max(since, 0)))}")
+def account(records: Sequence[SlurmRecord], *flags: str) -> str:
+    """Returns the output of sacct on jobs; empty if the accounting is missing or does not respond."""
+    first = min(record.submitted_at for record in records)
+    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(max(first - 60, 0)))
+    argv = ["sacct", "--noheader", "--parsable2", f"--starttime={since}", *flags]
     if len(records) <= MAX_IDS:
         argv.append("--jobs=" + ",".join(record.key for record in records))
-    return read_account(client.answer(argv), between)
+    return client.answer(argv)
+
+
+def query_accounting(records: Sequence[SlurmRecord]) -> list[JobFacts]:
+    """Returns the facts of sacct on jobs; see :func:`account`."""
+    between = separator()
+    flags = ("--allocations", f"--format={ACCOUNT_FORMAT}", f"--delimiter={between}")
+    return read_account(account(records, *flags), between)
 
 
 def _query_accounts(names: Collection[str]) -> dict[str, list[JobFacts]]:

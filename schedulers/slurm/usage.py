@@ -13,7 +13,7 @@ from torchx.schedulers.slurm.folders.marked import minimal_record
 from torchx.schedulers.slurm.folders.progress import attempts_of, read_script_end
 from torchx.schedulers.slurm.parse import JobFacts, parse_key
 from torchx.schedulers.slurm.paths import path_exists
-from torchx.schedulers.slurm.queue import ALL, ANSWERS, MAX_IDS, find, find_record
+from torchx.schedulers.slurm.queue import ALL, ANSWERS, account, find, find_record
 from torchx.schedulers.slurm.record import Records, SlurmRecord
 from torchx.scheduling.pace import Answers, is_sharing
 from torchx.scheduling.usage import AppUsage, ReplicaUsage, Requested, Sample
@@ -71,7 +71,7 @@ def usage(app_id: str) -> AppUsage | None:
         return None
     if not attempts_of(record.paths) and path_exists(record.paths.folder):
         return None  # it has not started: sacct takes most of the time of a status
-    output = (_ACCOUNTS.about(record.key) or "") if is_sharing() else account([record])
+    output = (_ACCOUNTS.about(record.key) or "") if is_sharing() else steps_of([record])
     name, own_id = _job_in(output, record)
     if name not in (*_NO_NAME, record.job_name) and _record_of_queue(app_id) is None:
         return None  # it is about a newer job with this id, unless only its name was changed
@@ -135,14 +135,9 @@ def usage_of(record: SlurmRecord, steps: Iterable[Step]) -> AppUsage | None:
     return AppUsage(tuple(measured), "the accounting of Slurm") if measured else None
 
 
-def account(records: Sequence[SlurmRecord]) -> str:
+def steps_of(records: Sequence[SlurmRecord]) -> str:
     """Returns the output of sacct on the steps of jobs; empty without accounting or a response."""
-    first = min(record.submitted_at for record in records)
-    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(max(first - 60, 0)))
-    argv = ["sacct", "--noheader", "--parsable2", f"--starttime={since}"]
-    if len(records) <= MAX_IDS:
-        argv.append("--jobs=" + ",".join(record.key for record in records))
-    return client.answer([*argv, f"--format={','.join(_COLUMNS)}"])
+    return account(records, f"--format={','.join(_COLUMNS)}")
 
 
 def lines_by_job(output: str) -> dict[str, str]:
@@ -166,7 +161,7 @@ def _running() -> list[JobFacts]:
 def _read_accounts(keys: Collection[str]) -> dict[str, str]:
     records = {part.key: minimal_record(part, "", [], False) for part in _running()}
     records.update(Records().of(keys))
-    return lines_by_job(account([*records.values()])) if records else {}
+    return lines_by_job(steps_of([*records.values()])) if records else {}
 
 
 def _read_nodes(ids: Collection[str]) -> dict[str, str]:

@@ -39,7 +39,7 @@ def usage_many(app_ids: Collection[str]) -> dict[str, AppUsage]:
     records = {record.key: record for record in Records().of(app_ids).values()}
     if not records:
         return {}
-    lines = slurm_usage.lines_by_job(slurm_usage.account([*records.values()]))
+    lines = slurm_usage.lines_by_job(slurm_usage.steps_of([*records.values()]))
     steps = {key: slurm_usage.read_steps(lines.get(key, "")) for key in records}
     found = {key: slurm_usage.usage_of(record, steps[key]) for key, record in records.items()}
     return {key: usage for key, usage in found.items() if usage is not None}

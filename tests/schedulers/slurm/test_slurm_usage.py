@@ -123,7 +123,7 @@ def test_accounting_of_an_unstarted_job_is_not_queried(
     folder.mkdir(parents=True)
     record = SlurmRecord(7, "b1", "a", "a-b1", "torchx", str(folder), 1.0, {"name": "a", "roles": []})
     monkeypatch.setattr(slurm_usage, "find_record", lambda app_id: record)
-    monkeypatch.setattr(slurm_usage, "account", _called)
+    monkeypatch.setattr(slurm_usage, "steps_of", _called)
     assert slurm_usage.usage("7") is None
     (folder / "attempt").write_text("1\n")  # requeued
     with pytest.raises(AssertionError, match="was queried"):
