@@ -37,6 +37,8 @@ PAUSE = 0.3
 """Seconds before a log that has ended or broken off is requested again."""
 LAST_TRIES = 3
 """Maximum number of requests for a log after the end of the application, while its node does not answer."""
+LAST_SILENCE = 60.0
+"""Seconds without a line after the end of the application, after which no log is read any more."""
 POLL_INTERVAL = 10.0
 """Seconds after which the application is checked even without an event."""
 QUEUE_SIZE = 10_000
@@ -198,6 +200,7 @@ class Follower:
         self._changed = threading.Event()
         self._known: list[Source] = []
         self._over = False
+        self._heard = 0.0  # the time of the last line, or of the end
         self._reconciling: threading.Thread | None = None
 
     def read(self) -> Iterator[LogChunk]:
@@ -207,7 +210,7 @@ class Follower:
             yield from self._history()
             while True:
                 self._changed.clear()
-                if self._update(watch) and not any(reader.reading for reader in self._readers.values()):
+                if self._update(watch) and self._is_complete():
                     yield from self._last_lines()
                     lost = ((source, self._readers[source.key].lost) for source in self._known)
                     logs.require_all({source: error for source, error in lost if error is not None})
@@ -220,6 +223,15 @@ class Follower:
                 reader.stop()
             for reader in self._readers.values():
                 reader.join()
+
+    def _is_complete(self) -> bool:
+        """Returns True if all logs have been read, or the others have been silent for too long."""
+        reading = [reader for reader in self._readers.values() if reader.reading]
+        if self._output.empty() and time.monotonic() > self._heard + LAST_SILENCE:
+            for reader in reading:
+                reader.lost = ClusterError("their nodes are silent")
+            return True
+        return not reading
 
     def _last_lines(self) -> Iterator[LogChunk]:
         """Yields incomplete last lines of pods that were deleted."""
@@ -273,6 +285,7 @@ class Follower:
         if facts is not None and not self._over:
             self._reconcile(facts)
         if self._over:
+            self._heard = time.monotonic()
             note_outcome(self._cluster, self._facts)
             # the watch of pods may lag behind that of jobs
             facts = gather_app(self._cluster, self._facts.namespace, self._facts.name, events=False)
@@ -310,6 +323,7 @@ class Follower:
                 continue
             if isinstance(item, tuple):
                 held.append(item)
+                self._heard = time.monotonic()
                 end = end if end is not None else time.monotonic() + BATCH_WINDOW
                 continue
             happened = True

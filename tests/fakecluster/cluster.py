@@ -76,6 +76,7 @@ class FakeCluster:
         self.asked: list[str] = []
         self.page = 0
         self.hung = False
+        self.silent: set[str] = set()  # pods whose followed logs do not end
         self.reaches_node_first = True  # before it accepts a websocket
         self.absent_programs: set[str] = set()
         self.longest_piece = 30_000  # of the output of a program

@@ -80,12 +80,16 @@ class Streams(BaseHTTPRequestHandler):
         if node is not None and node.lost.is_set():
             message = 'Get "https://10.244.0.1:10250/containerLogs/": net/http: TLS handshake timeout'
             raise Refused(500, "", message)
-        self._send_log(cluster, log, query)
+        self._send_log(cluster, log, query, name)
 
-    def _send_log(self, cluster: FakeCluster, log: Log, query: dict[str, str]) -> None:
+    def _send_log(self, cluster: FakeCluster, log: Log, query: dict[str, str], name: str) -> None:
         since, stamps = query.get("sinceTime", "").rstrip("Z"), "timestamps" in query
         send = self._stream("text/plain")
         sent = 0
+
+        def ends() -> bool:
+            return log.closed and name not in cluster.silent
+
         if "tailLines" in query:
             sent = max(0, len(log.lines) - int(query["tailLines"]))
         try:
@@ -93,9 +97,9 @@ class Streams(BaseHTTPRequestHandler):
                 if cluster.node is not None and cluster.node.lost.is_set():
                     break  # facts 14d: the stream ends cleanly although the pod runs on
                 with log.changed:
-                    if sent == len(log.lines) and "follow" in query and not log.closed:
+                    if sent == len(log.lines) and "follow" in query and not ends():
                         log.changed.wait(0.2)
-                    found, closed = log.lines[sent:], log.closed
+                    found, closed = log.lines[sent:], ends()
                 sent += len(found)
                 cut = cluster.cut_line
                 if "follow" in query and cut and any(line == cut for _, line in found):

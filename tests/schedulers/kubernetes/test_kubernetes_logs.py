@@ -15,8 +15,10 @@ from kubesteps import PODS
 from support import wait_until
 
 from torchx.errors import StateError, UsageError
+from torchx.schedulers.kubernetes import log_follow
 from torchx.schedulers.kubernetes import logs as kubernetes_logs
 from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx.specs.app import RetryPolicy
@@ -233,11 +235,15 @@ HUNG = {
 """The answer to a request for a log, after ten seconds (facts 1.36)."""
 
 
+def index_of(pod: Object) -> int:
+    return int(pod["metadata"]["annotations"][INDEX])
+
+
 def hang(cluster: FakeCluster, *replicas: int, after: float = 0.2) -> list[str]:
     """Has the node of some replicas hang; returns the paths of their logs."""
     paths = []
     for pod in cluster.objects("pods"):
-        if int(pod["metadata"]["annotations"][INDEX]) in replicas:
+        if index_of(pod) in replicas:
             name = pod["metadata"]["name"]
             cluster.store.update(PODS, name, lambda found: found["spec"].update(nodeName="node-2"))
             cluster.fault("GET", f"/pods/{name}/log", 500, times=10**6, body=HUNG, after=after)
@@ -296,6 +302,21 @@ def test_a_lost_node_does_not_end_following(cluster: FakeCluster, scheduler: Kub
     following.until("up")
     scheduler.cancel(app_id)
     with pytest.raises(ClusterError, match=r"lines of worker/1 are missing"):
+        following.end()
+
+
+def test_a_silent_node_ends_following_after_the_application(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_follow, "LAST_SILENCE", 2.0)
+    monkeypatch.setattr(log_follow, "POLL_INTERVAL", 0.5)
+    app_id = submit(scheduler, role("echo up; sleep 600", num_replicas=2))
+    until_all_run(scheduler, app_id)
+    cluster.silent = {pod["metadata"]["name"] for pod in cluster.objects("pods") if index_of(pod) == 1}
+    following = Following(scheduler, app_id, LogQuery(follow=True))
+    following.until("up")
+    scheduler.cancel(app_id)
+    with pytest.raises(ClusterError, match=r"lines of (worker/0, )?worker/1 are missing: their nodes"):
         following.end()
 
 
