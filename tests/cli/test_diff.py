@@ -294,7 +294,7 @@ def test_older_applications_have_names() -> None:
         1,
         "error: there is no `@last~5`: known applications called `@last`: 2",
     )
-    assert "the newest of a name is NAME~0" in torchx("status", "echo").stderr
+    assert "the newest called echo: echo~0 " in torchx("status", "echo").stderr
 
 
 def test_few_modules_are_loaded() -> None:

@@ -11,6 +11,10 @@ from support import wait_until
 from sweeping import entries, write_component
 from sweepruns import check_runs_are_names
 
+from torchx.runner import get_runner
+from torchx.scheduling.query import AppQuery
+from torchx.sweeps import BACKEND, view
+
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -53,6 +57,32 @@ def test_several_sweeps_of_a_name_are_reported() -> None:
     assert answer("status", "train~1/1", "-o", "json")["state"] == "SUCCEEDED"
     older = torchx("status", "train~2/1").stderr.splitlines()[0]
     assert older == "error: there is no `train~2`: known sweeps called `train`: 2"
+
+
+def test_a_job_of_the_same_name_hides_no_sweep() -> None:
+    sweep = torchx("run", "--each", "lr=1,2", "train.py:train", "--script", "test $LR = 1.0").stdout.strip()
+    job = torchx("rerun", f"{sweep}/2").stdout.strip()  # a failure, and of the same name
+    ids = [handle.rpartition("/")[2] for handle in (job, sweep)]
+    for command in ("status", "log", "why", "describe", "rerun", "delete"):
+        first, hint, *_ = torchx(command, "train").stderr.splitlines()
+        assert first == f"error: `train` matches 2 applications: {ids[0]} (FAILED), {ids[1]} (FAILED)"
+        assert hint.startswith("  the newest called train: train~0   the one before: train~1   all: ")
+    found = [answer("status", text, "-o", "json")["handle"] for text in ("train~0", "train~1")]
+    assert found == [job, sweep]
+    assert [row["parameters"] for row in answer("results", "train", "-o", "json")] == [{"lr": 1}, {"lr": 2}]
+    assert torchx("rerun", "train", "--failed").stderr.startswith("1 of 2 runs are submitted again")
+    assert torchx("results", "train", "--json").stdout == torchx("results", sweep, "--json").stdout
+
+
+def test_names_read_only_sweeps_that_may_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        torchx("run", "--name", name, "--each", "lr=1", "train.py:train")
+    read: list[str] = []
+    find = view.find
+    monkeypatch.setattr(view, "find", lambda paths: read.append(paths.folder.name) or find(paths))
+    with get_runner() as runner:
+        assert list(runner.select(BACKEND, AppQuery(called="two")))
+    assert {name[:3] for name in read} == {"two"}
 
 
 def test_a_run_that_cannot_be_submitted_is_reported(folder: Path) -> None:

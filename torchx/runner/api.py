@@ -597,7 +597,8 @@ class Runner:
 
         Args:
             text: the short name.
-            prefer: if several applications match, consider only those in these states.
+            prefer: if several applications match, consider only those in these states or of these
+                schedulers.
             patience: maximum seconds of a query of several schedulers (default: a few).
         """
         return resolve.resolve(self, text, prefer, patience)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -91,13 +92,14 @@ def resolve(
 ) -> str:
     """Returns the handle for a handle or a short name.
 
-    Searches for a short name in the default scheduler first, then in the others: a whole app id, then the
-    name of an application, then the start of an app id. A sweep with the number of a run is that run.
+    Searches for a short name in the default scheduler and the sweeps first, then in all others: a whole app
+    id, then the name of an application, then the start of an app id. A sweep with the number of a run is that
+    run.
 
     Args:
         runner: used to query the schedulers.
         text: the handle or short name.
-        prefer: if several applications match, consider only those in these states.
+        prefer: if several applications match, consider only those in these states or of these schedulers.
         patience: maximum seconds of a query of several schedulers (default: a few).
         only: the scheduler to search (default: all).
 
@@ -130,21 +132,14 @@ def resolve(
     silent: dict[str, Exception] = {}
     others: list[ListAppResponse] = []  # not in a preferred state
     for queried in _backends(runner, only):
-        for apps in _select(runner, queried, AppQuery(called=text), silent, patience):
-            found = _matches(text, apps)
-            preferred = [app for app in found if app.is_own and app.state.name in prefer]
-            if not preferred and prefer and not any(text in _ids(app) for app in found):
-                others += found
-                continue
-            found = preferred or found
-            if len(found) == 1:
-                return found[0].app_handle
-            if found:
-                raise _ambiguous(text, found)
+        found = _matches(text, _select(runner, queried, AppQuery(called=text), silent, patience))
+        preferred = [app for app in found if app.is_own and _is_preferred(app, prefer)]
+        if not preferred and prefer and not any(text in _ids(app) for app in found):
+            others += found
+        elif found:
+            return _only(text, preferred or found)
     if others:
-        if len(others) == 1:
-            return others[0].app_handle
-        raise _ambiguous(text, others)
+        return _only(text, others)
     # includes those that have answered, since a listing omits applications of other users
     known = survey(backends, lambda name: runner.exists(make_app_handle(name, SESSION, text)), patience)
     for name, answer in known.items():
@@ -155,7 +150,7 @@ def resolve(
         if answer is True:  # recorded here; later calls report why the engine does not answer
             return make_app_handle(name, SESSION, _whole_id(runner, name, text))
     heard = [backend for backend in backends if backend not in silent]
-    seen = [app for apps in _select(runner, heard, AppQuery(), {}) for app in apps]
+    seen = _select(runner, heard, AppQuery(), {})
     if silent:
         raise _unreachable(silent, f"no other scheduler has an application `{text}`")
     raise UnknownAppException(text, [name for app in seen for name in (app.app_id, app.name) if name])
@@ -222,11 +217,12 @@ def _recorded(runner: Host, backends: Iterable[str], text: str) -> str:
 
 
 def _backends(runner: Host, only: str) -> tuple[list[str], list[str]]:
-    """Returns the scheduler that is queried first, and the others."""
+    """Returns the schedulers that are queried first, and the others."""
     if only:
         return [only], []
-    backends = sorted(runner.listed_backends(), key=lambda name: name != runner.default_scheduler)
-    return backends[:1], backends[1:]
+    first = (runner.default_scheduler, BACKEND)
+    backends = runner.listed_backends()
+    return [name for name in backends if name in first], [name for name in backends if name not in first]
 
 
 def _unreachable(silent: Mapping[str, Exception], known: str) -> UnreachableError:
@@ -257,8 +253,8 @@ def _select(
     query: AppQuery,
     silent: dict[str, Exception],
     patience: float | None = None,
-) -> list[list[ListAppResponse]]:
-    """Returns the matching applications of each scheduler; adds those that do not answer to ``silent``.
+) -> list[ListAppResponse]:
+    """Returns the matching applications of schedulers; adds those that do not answer to ``silent``.
 
     An engine that does not exist here is silent too if an application was submitted to it: it is stopped.
     """
@@ -269,11 +265,23 @@ def _select(
                 silent[name] = answer
         elif isinstance(answer, Exception):
             silent[name] = answer
-    return [answer for answer in answers.values() if not isinstance(answer, Exception)]
+    return [app for answer in answers.values() if not isinstance(answer, Exception) for app in answer]
 
 
-def _matches(text: str, apps: Iterable[ListAppResponse]) -> list[ListAppResponse]:
-    apps = list(apps)
+def _newest(apps: Iterable[ListAppResponse]) -> list[ListAppResponse]:
+    """Returns applications, the one last submitted first."""
+
+    def age(app: ListAppResponse) -> tuple[float, str]:
+        return app.submitted_at.timestamp() if app.submitted_at else 0.0, app.app_id
+
+    return sorted(apps, key=age, reverse=True)
+
+
+def _is_preferred(app: ListAppResponse, prefer: Collection[str]) -> bool:
+    return app.state.name in prefer or parse_app_handle(app.app_handle).scheduler_backend in prefer
+
+
+def _matches(text: str, apps: Sequence[ListAppResponse]) -> list[ListAppResponse]:
     return (
         [app for app in apps if text in _ids(app)]
         or [app for app in apps if app.name == text]
@@ -286,12 +294,22 @@ def _ids(app: ListAppResponse) -> tuple[str, str]:
     return app.app_id, app.app_id.partition(":")[2]
 
 
-def _ambiguous(text: str, matching: list[ListAppResponse]) -> StateError:
+def _only(text: str, matching: list[ListAppResponse]) -> str:
+    """Returns the handle of the only match.
+
+    Raises:
+        StateError: there are several.
+    """
+    if len(matching) == 1:
+        return matching[0].app_handle
+    matching = _newest(matching)
     listed = ", ".join(f"{app.app_id} ({app.state.name})" for app in matching[:_LISTED])
     more = f" and {len(matching) - _LISTED} more" if len(matching) > _LISTED else ""
-    return StateError(
+    name = shlex.quote(matching[0].name or text)
+    raise StateError(
         f"`{text}` matches {len(matching)} applications: {listed}{more}",
-        hint=f"the one last submitted is {LAST}; the newest of a name is NAME~0, the one before NAME~1",
+        hint=f"the newest called {name}: {name}~0   the one before: {name}~1   "
+        f"all: torchx list --name {name}",
         code=AMBIGUOUS,
         facts={"given": text, "matches": [app.app_handle for app in matching[:_LISTED]]},
     )
@@ -300,7 +318,7 @@ def _ambiguous(text: str, matching: list[ListAppResponse]) -> StateError:
 def _older(runner: Host, name: str, number: int, only: str) -> str:
     """Returns the application submitted before the newest one: of the kept ones, or of one name.
 
-    A name is searched for in the default scheduler first, like all names.
+    A name is searched for like all names: in the default scheduler and the sweeps first.
 
     Args:
         runner: used to query the schedulers.
@@ -320,11 +338,10 @@ def _older(runner: Host, name: str, number: int, only: str) -> str:
         apps: list[ListAppResponse] = []
         for queried in _backends(runner, only):
             found = _select(runner, queried, AppQuery(called=name), silent)
-            apps += [app for listed in found for app in listed if app.name == name and app.is_own]
+            apps += [app for app in found if app.name == name and app.is_own]
             if len(apps) > number:
                 break
-        apps.sort(key=lambda app: (app.submitted_at.timestamp() if app.submitted_at else 0.0, app.app_id))
-        known = [app.app_handle for app in reversed(apps)]
+        known = [app.app_handle for app in _newest(apps)]
     if number < len(known):
         return known[number]
     if silent:
@@ -348,8 +365,7 @@ def _last(runner: Host) -> str:
             return kept
     own = [backend for backend in runner.listed_backends() if not _is_shared(runner, backend)]
     silent: dict[str, Exception] = {}
-    apps = [app for found in _select(runner, own, AppQuery(), silent) for app in found]
-    dated = [app for app in apps if app.submitted_at is not None]
+    dated = [app for app in _select(runner, own, AppQuery(), silent) if app.submitted_at is not None]
     if not dated and silent:
         raise _unreachable(silent, f"no other scheduler of this machine has an application for {LAST}")
     if not dated:
@@ -359,7 +375,7 @@ def _last(runner: Host) -> str:
             code="unknown_application",
             facts={"given": LAST},
         )
-    return max(dated, key=lambda app: (app.submitted_at, app.app_id)).app_handle
+    return _newest(dated)[0].app_handle
 
 
 def _is_shared(runner: Host, backend: str) -> bool:

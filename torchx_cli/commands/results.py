@@ -15,7 +15,7 @@ from torchx.errors import UsageError
 from torchx.scheduling.responses import local_time
 from torchx.specs.handles import parse_app_handle
 from torchx.sweeps import results, view
-from torchx.sweeps.paths import paths_of
+from torchx.sweeps.paths import BACKEND, paths_of
 from torchx_cli.applications import find
 from torchx_cli.flags import Handle, Json, count, lines_option, option
 from torchx_cli.session import session_of
@@ -89,7 +89,8 @@ def results_(
     limit = 1 if best else count("-n", lines)
     session = session_of(ctx)
     with session.runner() as runner:
-        sweep = sweep_of(runner, *find(runner, handle, full=True))
+        full, described = find(runner, handle, full=True, prefer=[BACKEND])
+        sweep = sweep_of(runner, full, described)
         every = results.results(sweep, runner.scheduler, metrics, trackers_of(session.config))
         if best:
             every = iter(results.sort(results.succeeded(every), best, "--best"))
