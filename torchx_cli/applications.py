@@ -27,7 +27,7 @@ def find(
         text: a handle or a short name.
         full: include roles and metadata.
         replicas: include the replicas; otherwise they may be omitted.
-        prefer: if several applications match, consider only those in these states.
+        prefer: if several applications match, consider only those in these states or of these schedulers.
 
     Raises:
         UnknownAppException: the application does not exist.
@@ -51,14 +51,16 @@ def target_of(runner: Runner, text: str) -> LogTarget:
     return resolve.target_of(runner, text) or parse_log_target(text)
 
 
-def find_replicas(runner: Runner, text: str) -> tuple[str, DescribeAppResponse]:
-    """Returns the full handle and the replicas of an application, whose status may be omitted.
+def find_replicas(
+    runner: Runner, text: str, *, prefer: Collection[str] = ()
+) -> tuple[str, DescribeAppResponse]:
+    """Returns the full handle and the replicas of an application, whose status may be omitted; see `find`.
 
     Raises:
         UnknownAppException: the application does not exist.
         UsageError: the handle is invalid or its scheduler does not exist.
     """
-    handle = runner.resolve_handle(text)
+    handle = runner.resolve_handle(text, prefer)
     described = runner.outline(handle)
     if described is None:
         raise UnknownAppException(handle)

@@ -204,6 +204,32 @@ def test_several_running_ones_of_a_name_are_listed(
     assert engine.cancelled == []
 
 
+def test_equal_names_on_other_schedulers_are_listed(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.add("other", AppState.FAILED, "other-9")
+    assert main(["status", "other"]) == 1
+    assert capsys.readouterr().err == (
+        "error: `other` matches 2 applications: other-9 (FAILED), other-0 (RUNNING)\n"
+        "  the newest called other: other~0   the one before: other~1   all: torchx list --name other\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["exec train true", "port train 80", "log -f train", "attach train"])
+def test_commands_for_running_ones_choose_them(
+    command: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[str] = []
+
+    def query(runner: Runner, handle: str, **_: object) -> None:
+        chosen.append(handle)
+
+    monkeypatch.setattr(Runner, "outline", query)
+    monkeypatch.setattr(Runner, "description", query)
+    assert main(command.split()) == 1
+    assert chosen == ["memory://torchx/train-1"]
+
+
 def test_a_running_one_on_another_scheduler_is_found(engine: Engine) -> None:
     engine.add("other", AppState.FAILED)
     assert main(["cancel", "other"]) == 0

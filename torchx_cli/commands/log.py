@@ -18,7 +18,7 @@ from torchx.scheduling.logs import LogQuery, Stream, whole_characters
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.handles import parse_numbers
 from torchx.specs.status import AppState
-from torchx_cli.applications import find, find_replicas, target_of
+from torchx_cli.applications import ACTIVE, find, find_replicas, target_of
 from torchx_cli.flags import Fold, Json, Show, count, lines_option, option, since_option, until_option
 from torchx_cli.flags import LogTarget as Target
 from torchx_cli.session import session_of
@@ -126,13 +126,13 @@ def _print_as_json(chunks: Iterable[LogChunk], *, fold: bool, live: bool) -> Non
 def _find(
     runner: Runner,
     text: str,
-    query: Callable[[Runner, str], tuple[str, DescribeAppResponse]],
+    query: Callable[..., tuple[str, DescribeAppResponse]],
     *,
     follow: bool,
 ) -> tuple[str, DescribeAppResponse]:
     """Returns the application; if its engine is unreachable, the local record of its logs."""
     try:
-        return query(runner, text)
+        return query(runner, text, prefer=ACTIVE if follow else ())
     except UnavailableError as error:
         if follow or error.last_known is None:
             raise

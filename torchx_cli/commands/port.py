@@ -11,7 +11,7 @@ from torchx.lazy import lazy_imports
 from torchx.machine.port_names import port_number
 from torchx.scheduling.pace import LONGEST
 from torchx.specs.status import is_terminal
-from torchx_cli.applications import find, target_of
+from torchx_cli.applications import ACTIVE, find, target_of
 from torchx_cli.commands.exec import requested_replica
 from torchx_cli.flags import Replica, argument
 from torchx_cli.session import session_of
@@ -44,7 +44,7 @@ def port_(
     port_number(port)
     with session_of(ctx).runner() as runner:
         parsed = target_of(runner, target)
-        handle, described = find(runner, parsed.handle, full=True)
+        handle, described = find(runner, parsed.handle, full=True, prefer=ACTIVE)
         role, replica = requested_replica(parsed, described)
         declared = next((each.port_map for each in described.roles if each.name == role), {})
         # a declared number may be another one on the machine of the replica

@@ -48,7 +48,7 @@ def top_(
         raise UsageError("HANDLE cannot be combined with -s or -cfg", code="conflicting_flags")
     session = session_of(ctx)
     with session.runner() as runner:
-        chosen = [find(runner, handle)[0] for handle in handles]
+        chosen = [find(runner, handle, prefer=ACTIVE)[0] for handle in handles]
         if not chosen:
             scheduler = scheduler or configured(runner, session, quiet=False)
         begun = time.monotonic()
