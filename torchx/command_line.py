@@ -99,6 +99,7 @@ class Split:
         rest: the positional arguments; without ``interspersed`` all arguments from the first one on.
         notes: a note for each abbreviated flag.
         ended: whether the flags have ended, so that all further arguments are positional.
+        separated: the number of arguments after `--`.
         pending: the last flag if its value is missing (only if parsed leniently).
     """
 
@@ -106,6 +107,7 @@ class Split:
     rest: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     ended: bool = False
+    separated: int = 0
     pending: Flag | None = None
 
     @property
@@ -177,6 +179,7 @@ class FlagTable:
             arg = remaining.pop()
             if arg == "--":
                 split.ended = True
+                split.separated = len(remaining)
                 break
             if not looks_like_flag(arg):
                 split.rest.append(arg)

@@ -7,13 +7,15 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from torchx.command_line import UNKNOWN, ArgumentError, Flag, FlagTable
+from torchx.command_line import UNKNOWN, ArgumentError, Flag, FlagTable, Split
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx_cli.flags import OLDER_SPELLINGS, OMITTED, OUTPUT
 from torchx_cli.terminal.output import note_all
 
 with lazy_imports:
+    import shlex
+
     from torchx_cli import hints
 
 
@@ -151,6 +153,21 @@ def _unlisted(param: Any) -> tuple[str, ...]:
     return tuple(old for old, new in OLDER_SPELLINGS.items() if new in param.opts)
 
 
+def _check_separated(split: Split) -> None:
+    """Checks that `rerun` gets new arguments after `--`: a forgotten `--set` would replace all of them.
+
+    Raises:
+        ArgumentError: an argument follows the application without `--`.
+    """
+    handle, *others = split.rest[: len(split.rest) - split.separated] or [""]
+    if others:
+        first, line = others[0], shlex.join(others)
+        hint = f"to replace all arguments of the program: torchx rerun {handle} -- {line}"
+        if "=" in first:
+            hint = f"to change one: --set {shlex.quote(first)}   {hint}"
+        raise ArgumentError(f"unexpected argument `{first}`", hint=hint, code="unexpected_argument")
+
+
 def expand_flags(args: list[str], table: FlagTable, command: str = "") -> Iterator[str]:
     """Yields the arguments with each flag in full and each value as a separate argument, for Typer.
 
@@ -164,6 +181,8 @@ def expand_flags(args: list[str], table: FlagTable, command: str = "") -> Iterat
             error.hint = hints.of_flag(command, error, args) or error.hint
         error.hint = error.hint or hints.of_number([command, *args])
         raise
+    if command == "rerun":
+        _check_separated(split)
     note_all(split.notes)
     for hit in split.hits:
         yield hit.spelling

@@ -10,6 +10,7 @@ from torchx.machine.files import expanded
 from torchx_cli.flags import OLDER_SPELLINGS
 
 if TYPE_CHECKING:
+    from torchx.specs.app import AppDef
     from torchx.specs.run_options import CfgVal, RunOptions, runopts
 
 FLAGS = {
@@ -69,6 +70,13 @@ def flag_options(rules: RunOptions, scheduler: str, opts: runopts) -> dict[str, 
             lacks, hint = next(row[1:] for row in LACKS if name in row[0])
             raise RunOptionError(name, f"does not work with {scheduler}, which {lacks}", hint)
     return dict(rules)
+
+
+def unused_rules(rules: RunOptions, app: AppDef) -> list[str]:
+    """Returns notes about flags that have no effect on an application."""
+    if "retry_on" in rules and not any(role.max_retries for role in app.roles):
+        return ["--retry-on has no effect: max_retries is 0; to retry: --max_retries N after the component"]
+    return []
 
 
 def flag_of(option: str, args: Sequence[str]) -> str:

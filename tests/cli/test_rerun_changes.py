@@ -86,6 +86,20 @@ def test_invalid_changes_are_the_errors_of_run() -> None:
     assert len(answer("list", "-o", "json")) == 1
 
 
+def test_new_arguments_follow_two_dashes() -> None:
+    first = torchx("run", "-d", "comp.py:trainer", "--", "--beta", "2").stdout.strip()
+    instead = f"to replace all arguments of the program: torchx rerun {first} --"
+    for words, hints in (
+        (["lr=3"], f"to change one: --set lr=3   {instead} lr=3"),
+        (["a", "b c"], f"{instead} a 'b c'"),
+        (["a", "--", "b"], f"{instead} a"),
+    ):
+        done = torchx("rerun", "-d", first, *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"error: unexpected argument `{words[0]}`\n  {hints}\n"
+    assert args_of(rerun("-d", first, "--", "a", "b c"))[-2:] == ["a", "b c"]
+
+
 def test_a_component_that_has_changed_since_keeps_the_record(folder: Path) -> None:
     first = torchx("run", "comp.py:trainer", "--lr", "0.5").stdout.strip()
     (folder / "comp.py").write_text(COMPONENT.replace('"echo"', '"printf"').replace('"LR"', '"RATE"'))

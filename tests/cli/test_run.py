@@ -213,6 +213,14 @@ def test_a_dry_run_shows_and_sends_nothing() -> None:
     assert yaml.stdout.startswith("scheduler: local_cwd\ncfg:\n")
 
 
+@pytest.mark.parametrize("sweep", [[], ["--each", "a=1,2"]])
+def test_retries_by_cause_need_retries(sweep: list[str]) -> None:
+    flags = ["run", "--dryrun", "--retry-on", "3", *sweep, "utils.sh"]
+    line = "echo {a}"
+    assert torchx(*flags, line).stderr.count("note: --retry-on has no effect: max_retries is 0") == 1
+    assert "--retry-on" not in torchx(*flags, "--max_retries", "1", line).stderr
+
+
 def test_what_a_component_prints_comes_on_stderr() -> None:
     loud = COMPONENTS.replace("    return", '    print("called")\n    return', 1)
     Path("loud.py").write_text(f'{loud}\n\nprint("imported")\n', encoding="utf-8")

@@ -175,8 +175,26 @@ def _values(name: str, text: str) -> list[str]:
     found: list[str] = []
     for part in text.split(",") if text else ():
         match = _RANGE.fullmatch(part.strip())
+        if match is None and _is_range(part):
+            raise UsageError(
+                f"the range `{part}` of `{name}` is not of whole numbers (from --each)",
+                hint=f"list the values, as in --each {name}=0.1,0.2,0.5",
+                code="invalid_value",
+            )
         found += [part] if match is None else _numbers(name, part, *match.groups())
     return found
+
+
+def _is_range(text: str) -> bool:
+    """Returns True if a text has numbers with two dots between them.
+
+    >>> _is_range("0.1..0.5"), _is_range("1e-4..1e-2"), _is_range("../data"), _is_range("v1..2")
+    (True, True, False, False)
+    """
+    try:
+        return len([float(part) for part in text.split("..")]) > 1
+    except ValueError:
+        return False
 
 
 def _numbers(name: str, text: str, first: str, last: str, step: str | None) -> list[str]:

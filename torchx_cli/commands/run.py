@@ -54,7 +54,7 @@ from torchx_cli.flags import (
     switch,
 )
 from torchx_cli.resubmission import from_description, request_again
-from torchx_cli.rule_flags import rule_options
+from torchx_cli.rule_flags import rule_options, unused_rules
 from torchx_cli.run_request import (
     RunRequest,
     check_stdin_alone,
@@ -245,6 +245,7 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     if app is None:
         return 0  # help was printed
     app = request.with_name(app)
+    note_all(unused_rules(request.rules, app))
     request.environment.apply(app)
     remember(app)
     app_metadata.set_tags(app, request.tags, request.note)

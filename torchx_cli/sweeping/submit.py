@@ -16,6 +16,7 @@ from torchx.sweeps.parameters import expand
 from torchx_cli.applications import find
 from torchx_cli.flags import FULL
 from torchx_cli.placement import placement
+from torchx_cli.rule_flags import unused_rules
 from torchx_cli.terminal.error_output import about
 from torchx_cli.terminal.masking import remember
 from torchx_cli.terminal.output import counted, emit, note, note_all
@@ -133,6 +134,7 @@ def _applications(request: RunRequest, config: Config, rows: list[Row]) -> list[
         request.environment.apply(app)
         app_metadata.set_tags(app, request.tags, request.note)
         if not line:
+            note_all(unused_rules(request.rules, app))
             remember(app)
             recording.record_command(app, request.component, request.argv)
             line.update(app.metadata)
