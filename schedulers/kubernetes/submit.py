@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timezone
 from typing import Any
 
 from torchx.errors import StateError, UsageError
@@ -14,6 +13,7 @@ from torchx.masking import SecretValue
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import annotation, deleted, label, short
+from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.checks import ONLY_FAILED
 from torchx.schedulers.kubernetes.contexts import Clusters, remember
 from torchx.schedulers.kubernetes.manifests.job import QUEUE
@@ -144,7 +144,7 @@ def submit(cluster: Cluster, request: KubernetesJob, *, validate: bool = True) -
     if validate:
         for manifest in manifests:
             _create(cluster, manifest, {"dryRun": "All"})
-    held = _hold(mains) if len(mains) > 1 else []
+    held = _hold(mains, now(cluster)) if len(mains) > 1 else []
     tried: list[Object] = []
     try:
         made: list[Object] = []
@@ -162,15 +162,19 @@ def submit(cluster: Cluster, request: KubernetesJob, *, validate: bool = True) -
     return notes
 
 
-def _hold(mains: list[Object]) -> list[Object]:
+def _hold(mains: list[Object], at: str) -> list[Object]:
     """Suspends the jobs of several roles, which start together; returns them.
 
     An interrupted submission must not leave some of them running.
+
+    Args:
+        mains: the jobs.
+        at: the time of the cluster.
     """
     held = [main for main in mains if main["kind"] == "Job" and not main["spec"].get("suspend")]
     for main in held:
         main["spec"]["suspend"] = True
-        main["metadata"].setdefault("annotations", {})[HELD] = datetime.now(timezone.utc).isoformat()
+        main["metadata"].setdefault("annotations", {})[HELD] = at
     return held
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -32,11 +31,11 @@ def glance_many(clusters: Clusters, app_ids: Collection[str]) -> Mapping[str, De
         UnavailableError: the cluster does not respond.
     """
     found: dict[str, DescribeAppResponse] = {}
-    now = time.time()
     with reachable():
         for cluster, job, runs in _jobs(clusters, app_ids):
             whole = replace(job, pods=pods_of(cluster, job))
-            found.update({each.app_id: each for each in describe_runs(whole, runs, now)})
+            for each in describe_runs(whole, runs, cluster.clock.now()):
+                found[each.app_id] = cluster.clock.here(each)
     return found
 
 

@@ -95,7 +95,7 @@ def ended_by_itself(pod: Object) -> bool:
 
 
 def attempts_of(
-    pod: Object, number: int, events: Iterable[Object] = (), *, by_hand: bool = False
+    pod: Object, number: int, events: Iterable[Object] = (), *, by_hand: bool = False, now: float = 0.0
 ) -> list[AttemptStatus]:
     """Returns the attempts of a pod: the last run of its container, and the one before a restart.
 
@@ -104,6 +104,7 @@ def attempts_of(
         number: the number of its first attempt, from 1.
         events: its warnings.
         by_hand: a deletion is by hand: neither torchx nor the Job has a reason for it.
+        now: seconds since the epoch by the clock of the cluster, for notices of running programs.
     """
     status = container_of(pod)
     restarts = int(status.get("restartCount") or 0)
@@ -114,10 +115,12 @@ def attempts_of(
         attempts.append(_ended(pod, last, number + restarts - 1, by_hand))
     if last and "waiting" in state and restarts:
         return [*attempts, AttemptStatus(number + restarts, AppState.PENDING, msg=waits_for(pod, events))]
-    return [*attempts, _current(pod, state, number + restarts, events, by_hand)]
+    return [*attempts, _current(pod, state, number + restarts, events, by_hand, now)]
 
 
-def _current(pod: Object, state: Data, number: int, events: Iterable[Object], by_hand: bool) -> AttemptStatus:
+def _current(
+    pod: Object, state: Data, number: int, events: Iterable[Object], by_hand: bool, now: float
+) -> AttemptStatus:
     status = pod.get("status", {})
     ended = state.get("terminated") or {}
     if "exitCode" in ended:
@@ -133,7 +136,7 @@ def _current(pod: Object, state: Data, number: int, events: Iterable[Object], by
             started_at=time_of(state["running"].get("startedAt")),
             msg="; ".join(filter(None, (taken, "it is being ended" if ending else ""))),
             ready_at=time_of(annotation(pod, READY)),
-            noticed_at=_noticed_at(pod, None),
+            noticed_at=_noticed_at(pod, datetime.fromtimestamp(now, timezone.utc)),
         )
     return AttemptStatus(number, AppState.PENDING, msg=taken or waits_for(pod, events))
 
@@ -172,19 +175,19 @@ def _ended(pod: Object, terminated: Data, number: int, by_hand: bool) -> Attempt
     )
 
 
-def _noticed_at(pod: Object, end: datetime | None) -> datetime | None:
+def _noticed_at(pod: Object, until: datetime | None) -> datetime | None:
     """Returns when the program of a pod was notified of its time limit; None if it was not.
 
     Args:
         pod: the pod.
-        end: the end of its program; None while it runs.
+        until: the end of its program, if known, or the current time.
     """
     deadline = value_at(pod, "spec", "activeDeadlineSeconds")
     begin = time_of(value_at(pod, "status", "startTime"))
     if not (count_of(annotation(pod, NOTICE)) and deadline and begin) or ended_by_us(pod):
         return None
     at = begin + timedelta(seconds=int(deadline))
-    return at if (end or datetime.now(timezone.utc)) >= at else None
+    return at if until and until >= at else None
 
 
 def _never_seen(pod: Object, number: int, by_hand: bool) -> AttemptStatus:

@@ -190,7 +190,7 @@ class Replicas:
         for place, pod in enumerate(pods):
             events = self._events.get(pod["metadata"].get("name"), ())
             by_hand = no_reason and str(pod["metadata"].get("name")) in self._by_hand
-            attempts += attempts_of(pod, number_of(pod, place), events, by_hand=by_hand)
+            attempts += attempts_of(pod, number_of(pod, place), events, by_hand=by_hand, now=self._now)
             self._disruptions[key] = self._taken_now(pod, by_hand)
         state = self._state(member, attempts, job, whole)
         if attempts and state is AppState.RUNNING:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakecluster import FakeCluster
+from fakecluster import FakeCluster, store
 from fakecluster.objects import ended
 from kubejobs import OPTIONS, app, role
 from support import wait_until
@@ -135,6 +136,20 @@ def test_more_runs_than_a_file_has_lines(scheduler: KubernetesScheduler, monkeyp
     last = {number: each for number, each in scheduler.submit_many(many).items() if number in (1, 101, 203)}
     until_states(scheduler, last, *["SUCCEEDED"] * 3)
     assert [text(scheduler, app_id) for app_id in last.values()] == [f"run {n}\n" for n in (0, 100, 202)]
+
+
+@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
+def test_times_of_runs_have_the_clock_of_this_machine(
+    scheduler: KubernetesScheduler, monkeypatch: pytest.MonkeyPatch, ahead: float
+) -> None:
+    monkeypatch.setattr(store, "AHEAD", ahead)
+    ids = scheduler.submit_many(runs("sleep 600", "sleep 600"))
+    until_states(scheduler, ids, "RUNNING", "RUNNING")
+    for described in scheduler.glance_many([*ids.values()]).values():
+        (attempt,) = described.replicas[0].attempts
+        for started in (described.started_at, attempt.started_at):
+            assert started and abs(time.time() - started.timestamp()) < 600
+    scheduler.cancel_many([*ids.values()], now=True)
 
 
 def test_the_number_at_the_same_time(

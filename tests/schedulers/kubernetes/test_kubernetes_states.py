@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 import functools
 import json
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from torchx.schedulers.kubernetes.manifests.names import ROLE_INDEX
+from torchx.schedulers.kubernetes.manifests.names import NOTICE, ROLE_INDEX
 from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, STOPPED, Facts
+from torchx.schedulers.kubernetes.state.attempts import attempts_of
 from torchx.schedulers.kubernetes.status import describe
 from torchx.schedulers.shared.listing import row_of
 from torchx.scheduling.base import DescribeAppResponse
@@ -134,6 +136,21 @@ def test_time_limits_are_reported_as_such() -> None:
     first = response("deadline-of-the-pod").first_failure
     assert first is not None
     assert first.msg == "time limit reached"
+
+
+def test_a_notice_has_the_clock_of_the_cluster() -> None:
+    pod = {
+        "metadata": {"annotations": {NOTICE: "5"}},
+        "spec": {"activeDeadlineSeconds": 60},
+        "status": {
+            "startTime": "2999-01-01T00:00:00Z",
+            "containerStatuses": [{"name": "main", "state": {"running": {}}}],
+        },
+    }
+    due = datetime(2999, 1, 1, 0, 1, tzinfo=timezone.utc)
+    for late in (-1, 1):
+        (attempt,) = attempts_of(pod, 1, now=due.timestamp() + late)
+        assert attempt.noticed_at == (due if late > 0 else None)
 
 
 def test_a_program_that_is_not_there() -> None:
