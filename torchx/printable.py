@@ -16,6 +16,15 @@ _UNSAFE = re.compile(
 )
 
 
+def joined(*parts: str | None) -> str:
+    """Returns the parts of a message that are not empty, with semicolons between them.
+
+    >>> joined("queued again", "", None, "waits for nodes")
+    'queued again; waits for nodes'
+    """
+    return "; ".join(filter(None, parts))
+
+
 def printable(text: object) -> str:
     r"""Returns an object as text with escaped control characters.
 

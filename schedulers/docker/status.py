@@ -12,6 +12,7 @@ from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
 from torchx.machine.cgroups import cgroup_of
 from torchx.machine.processes import age, look_up
+from torchx.printable import joined
 from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.lookup import (
@@ -354,7 +355,7 @@ def _message(c: Container, role: RoleFacts) -> str:
         msg = "out of memory" + (f": its limit is {c.memory / (1 << 20):,.0f} MiB" if c.memory else "")
     refused = refusal(c, msg)
     if msg or refused:
-        return "; ".join(filter(None, (msg, refused)))
+        return joined(msg, refused)
     return _WHY.get(c.mark, "") if c.status not in ("running", "restarting") else ""
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from torchx.lazy import lazy_imports
+from torchx.printable import joined
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
 from torchx.schedulers.kubernetes.api.objects import annotation, short, time_of, true_conditions, value_at
 from torchx.schedulers.kubernetes.contexts import Clusters, text_of
@@ -350,7 +351,7 @@ def _with_refusal(facts: Facts, replicas: Replicas, first: FirstFailure) -> Firs
     if member is None or pod is None or first.attempt >= member.max_attempts:
         return first
     refused = causes.refusal(causes.rules_of(facts.record.get("cfg") or {}), pod)
-    return replace(first, msg="; ".join(filter(None, (first.msg, refused)))) if refused else first
+    return replace(first, msg=joined(first.msg, refused)) if refused else first
 
 
 def _restart_text(restart: Restart, *, late: bool) -> str:

@@ -15,7 +15,7 @@ from torchx.jobs.record import damaged
 from torchx.jobs.view import AttemptView, JobView, fold, submitted
 from torchx.json_limits import Data, Object
 from torchx.lazy import lazy_imports
-from torchx.printable import memory_size
+from torchx.printable import joined, memory_size
 from torchx.schedulers.local.status import LocalJobs
 from torchx.schedulers.shared.stalls import stall_of
 from torchx.scheduling.checks import unknown_application
@@ -112,13 +112,13 @@ class _Converter:
         if memory is not None:
             self._peak = max(self._peak or (0, 0, 0), (memory, ordinal, attempt.number))
         code, signal = attempt.exit_code, attempt.signal
-        reason = "; ".join(filter(None, (attempt.stopped, attempt.reason)))
+        reason = joined(attempt.stopped, attempt.reason)
         values = {
             "exit_code": code, "signal": signal, "memory": memory, "cpu": cpu, "reason": reason or None
         }  # fmt: skip
         details = {"state": attempt.state, **{k: v for k, v in values.items() if v is not None}}
         how = signal or ("" if code is None else f"exit {code}")
-        message = "; ".join(filter(None, (how, reason)))
+        message = joined(how, reason)
         return [self._event(data, "ended", ordinal, attempt.number, message, details)]
 
     def _retry(self, data: Data) -> list[AppEvent]:
@@ -165,7 +165,7 @@ class _Converter:
         failed = view.failed_attempt
         first = "" if failed is None else f"{failed[0].role}/{failed[0].id} failed first"
         why = "" if view.msg.upper() == view.state else view.msg
-        message = "; ".join(filter(None, (view.state, why or first)))
+        message = joined(view.state, why or first)
         return [*events, self._event(data, "ended", message=message, details=details)]
 
     def _attempt(self, data: Data) -> tuple[int, AttemptView]:

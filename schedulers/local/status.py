@@ -24,6 +24,7 @@ from torchx.jobs.record import LARGEST, JobRecord, damaged
 from torchx.jobs.view import AttemptView, JobView
 from torchx.lazy import lazy_imports
 from torchx.machine import files
+from torchx.printable import joined
 from torchx.schedulers import get_scheduler_factories
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.query import AppQuery, literal_of
@@ -358,7 +359,7 @@ def _attempt(attempt: AttemptView, step: float) -> AttemptStatus:
         started_at=_time(attempt.started_at, step),
         ended_at=_time(attempt.ended_at, step),
         pid=attempt.process.pid if attempt.process else None,
-        msg="; ".join(part for part in (attempt.msg, attempt.stopped) if part),
+        msg=joined(attempt.msg, attempt.stopped),
         ready_at=_time(attempt.ready_at, step),
         cause=attempt.cause,
         run=attempt.run,

@@ -13,6 +13,7 @@ from typing import Any
 
 from torchx.json_limits import Object
 from torchx.masking.names import name_set
+from torchx.printable import joined
 from torchx.schedulers.slurm.folders.batch_log import log_tail
 from torchx.schedulers.slurm.folders.progress import ScriptEnd, attempts_of, read_script_end
 from torchx.schedulers.slurm.parse import ENDED, JobFacts, hosts_of
@@ -116,7 +117,7 @@ def _with_damage(outcome: Outcome, record: SlurmRecord | None) -> Outcome:
     """Adds the reason for which the record of a job cannot be used."""
     if record is None or not record.damage:
         return outcome
-    return replace(outcome, msg="; ".join(text for text in (outcome.msg, record.damage) if text))
+    return replace(outcome, msg=joined(outcome.msg, record.damage))
 
 
 def _check_out_of_memory(outcome: Outcome, paths: SlurmPaths | None) -> Outcome:
@@ -197,7 +198,7 @@ def _waiting_outcome(parts: Sequence[JobFacts], record: SlurmRecord | None) -> O
         record: the record of the job.
     """
     again = record is not None and _was_queued_again(record, parts[0])
-    msg = "; ".join(part for part in ("queued again" if again else "", why_it_waits(parts)) if part)
+    msg = joined("queued again" if again else "", why_it_waits(parts))
     word = parts[0].state
     if any(part.reason == NEVER_SATISFIED for part in parts):
         word = NEVER_SATISFIED

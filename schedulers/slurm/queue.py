@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torchx.errors import AbsentError
+from torchx.printable import joined
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.owner import is_foreign, user_name
 from torchx.schedulers.slurm import commands as client
@@ -149,7 +150,7 @@ def _foreign_job(queue: Sequence[JobFacts], token: str) -> SlurmJob | None:
     outcome = outcome_of(None, queue)
     assert outcome is not None
     user = queue[0].user
-    outcome = replace(outcome, msg="; ".join(text for text in (outcome.msg, f"owned by {user}") if text))
+    outcome = replace(outcome, msg=joined(outcome.msg, f"owned by {user}"))
     record = minimal_record(queue[0], mark[0], [], False)
     return SlurmJob(queue[0].key, record, tuple(queue), outcome, owner=user)
 

@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from torchx.errors import TorchxError
 from torchx.json_limits import Object
-from torchx.printable import memory_size
+from torchx.printable import joined, memory_size
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.events import AppEvent, Readiness
 from torchx.scheduling.limits import LimitRule
@@ -233,13 +233,13 @@ def _end_of(attempt: AttemptStatus) -> tuple[str, Object]:
     code = "" if attempt.exit_code is None else f"exit {attempt.exit_code}"
     values = {"exit_code": attempt.exit_code, "signal": attempt.signal, "reason": attempt.msg or None}
     details = {"state": attempt.state.name, **{k: v for k, v in values.items() if v is not None}}
-    return "; ".join(filter(None, (attempt.signal or code, attempt.msg))), details
+    return joined(attempt.signal or code, attempt.msg), details
 
 
 def _message(described: DescribeAppResponse) -> str:
     first = described.first_failure
     why = str(described.msg) or ("" if first is None else f"{first.role}/{first.replica} failed first")
-    return "; ".join(filter(None, (described.state.name, "" if why.upper() == described.state.name else why)))
+    return joined(described.state.name, "" if why.upper() == described.state.name else why)
 
 
 def _result(described: DescribeAppResponse) -> Object:

@@ -10,6 +10,7 @@ from torchx import settings
 from torchx.jobs.recovery import describe_survivors
 from torchx.machine.marks import environment_of
 from torchx.machine.processes import Process, family, is_alive, send
+from torchx.printable import joined
 
 
 def terminate(processes: Iterable[Process]) -> None:
@@ -74,4 +75,4 @@ def message(why: str, lost: int, lost_why: str, unendable: Iterable[Process]) ->
     left = {process for process in unendable if is_alive(process)}
     if left:
         parts.append(describe_survivors(left))
-    return "; ".join(filter(None, parts))
+    return joined(*parts)

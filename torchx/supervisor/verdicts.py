@@ -9,6 +9,7 @@ from torchx.jobs.record import JobRecord
 from torchx.jobs.recovery import describe_survivors
 from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
+from torchx.printable import joined
 from torchx.supervisor.policy import COUNTED, Gang
 from torchx.supervisor.replicas import Running, decode_status
 from torchx.supervisor.services.order import ENDED_WHILE_NEEDED
@@ -52,7 +53,7 @@ def facts_of_end(
             facts["cause"] = reason.cause.value
     if running.output.lost:
         lost = f"{running.output.lost} bytes of its output were lost: {running.output.lost_why}"
-        facts["msg"] = "; ".join(filter(None, (facts.get("msg"), lost)))
+        facts["msg"] = joined(facts.get("msg"), lost)
     return facts
 
 

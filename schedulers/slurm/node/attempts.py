@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from torchx.printable import joined
 from torchx.schedulers.slurm.outcome import Outcome, is_time
 from torchx.schedulers.slurm.paths import clean, parse_json, read_own
 from torchx.schedulers.slurm.reasons import CAUSES, FAILURES
@@ -44,7 +45,7 @@ def statuses_of(
         attempt = _attempt(number, facts, bool(end), outcome, last)
         if last and attempt.state is AppState.FAILED and attempt.cause is EndCause.OUT_OF_MEMORY:
             refused = _refusal(str(facts.get("msg", "")), number <= retries, cfg or {})
-            attempt = replace(attempt, msg="; ".join(filter(None, (attempt.msg, refused))))
+            attempt = replace(attempt, msg=joined(attempt.msg, refused))
         if service and end:
             attempt = _end_of_service(attempt, end, outcome, last)
         elif service and attempt.state is AppState.SUCCEEDED:  # killed, with the program that records its end
