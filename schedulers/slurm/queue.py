@@ -234,8 +234,8 @@ def account(records: Sequence[SlurmRecord], *flags: str) -> str:
 def query_accounting(records: Sequence[SlurmRecord]) -> list[JobFacts]:
     """Returns the facts of sacct on jobs; see :func:`account`."""
     between = separator()
-    flags = ("--allocations", f"--format={ACCOUNT_FORMAT}", f"--delimiter={between}")
-    return read_account(account(records, *flags), between)
+    output = account(records, "--allocations", f"--format={ACCOUNT_FORMAT}", f"--delimiter={between}")
+    return read_account(output, between)
 
 
 def _query_accounts(names: Collection[str]) -> dict[str, list[JobFacts]]:
@@ -247,8 +247,7 @@ def _query_accounts(names: Collection[str]) -> dict[str, list[JobFacts]]:
     records = [record for name in names if (record := find_record(name))]
     if len(names) > 1:
         jobs = ANSWERS.about(ALL) or {}
-        off_queue = (record for record in Records().all() if record.key not in jobs)
-        records += [record for record in off_queue if outcome_of(record, ()) is None]
+        records += [r for r in Records().all() if r.key not in jobs and outcome_of(r, ()) is None]
     facts = by_job(query_accounting(records)) if records else {}
     return {record.full_id: facts.get(record.key, []) for record in records}
 

@@ -204,6 +204,8 @@ def _without_replicas(record: SlurmRecord, app_id: str, outcome: Outcome) -> Des
 def _start(outcome: Outcome, record: SlurmRecord, begun: float | None = None) -> float | None:
     """Returns the time of the first replica's start, else that of Slurm, which has whole seconds."""
     started = begun or outcome.started_at
+    if begun and run_of(record.paths) == 1:  # the clock of a node may be behind
+        started = max(begun, outcome.started_at or 0.0)
     return None if started is None else max(started, record.submitted_at)
 
 

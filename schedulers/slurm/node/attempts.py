@@ -88,6 +88,8 @@ def _refusal(msg: str, retries_left: bool, cfg: Mapping[str, Any]) -> str:
     return refused or (msg if msg.startswith("not retried: ") else "")
 
 
+CLOCKS_DIFFER = 2.0
+"""Seconds by which the clocks of a node and of the file system may differ."""
 LARGEST_RUN = 1 << 30
 """Exclusive limit of the number of a run."""
 
@@ -97,6 +99,7 @@ def _attempt(
 ) -> AttemptStatus:
     code, signal, stop_signal = facts.get("exit_code"), facts.get("signal"), facts.get("stop_signal")
     msg, cause = str(facts.get("msg", "")), EndCause.of(facts.get("cause"))
+    started = facts.get("started_at")
     if ended:
         state = AppState.SUCCEEDED if code == 0 and not signal else AppState.FAILED
         if stop_signal and (state is AppState.FAILED or outcome.state is not AppState.SUCCEEDED):
@@ -105,6 +108,8 @@ def _attempt(
             msg, cause = outcome.msg, EndCause.OUT_OF_MEMORY
     elif last and outcome.state in (AppState.RUNNING, AppState.UNKNOWN):
         state, msg = outcome.state, ""
+        if state is AppState.RUNNING:  # the clock of the node may be behind
+            started = started and max(started, outcome.started_at or 0.0)
     elif last and not is_terminal(outcome.state):
         state, msg = AppState.FAILED, "interrupted"  # the job has been queued again
     elif last and outcome.state is AppState.SUCCEEDED:
@@ -117,7 +122,7 @@ def _attempt(
         state=state,
         exit_code=None if signal else code,
         signal=signal,
-        started_at=local_time(facts.get("started_at")),
+        started_at=local_time(started),
         ended_at=local_time(facts.get("ended_at")),
         msg=msg,
         ready_at=local_time(facts.get("ready_at")),
@@ -168,12 +173,15 @@ def ready_since(path: Path) -> datetime | None:
 def read_facts(path: Path) -> dict[str, Any] | None:
     """Returns the valid fields of a file written by a replica, or None."""
     try:
-        data = parse_json(read_own(path) or b"")
-    except ValueError:
+        data, written = parse_json(read_own(path) or b""), path.lstat().st_mtime
+    except (ValueError, OSError):
         return None
     if not isinstance(data, dict):
         return None
     fields: dict[str, Any] = {name: data[name] for name in _TIMES if is_time(data.get(name))}
+    ahead = max(fields.values(), default=0.0) - written
+    if ahead > CLOCKS_DIFFER:  # of the node's clock: its latest time is not after the file was written
+        fields = {name: at - ahead for name, at in fields.items()}
     if data.get("needed") is True:
         fields["needed"] = True
     data.setdefault("stop_signal", data.get("told"))  # the name in files of version 0.1.0

@@ -196,6 +196,35 @@ def test_replicas_by_what_their_nodes_have_left(tmp_path: Path, key: str) -> Non
     assert first.max_attempts == 2
 
 
+@pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
+@pytest.mark.parametrize("running", [True, False])
+def test_durations_do_not_depend_on_the_clock_of_a_node(tmp_path: Path, ahead: float, running: bool) -> None:
+    """A job has waited for two hours and has run for an hour, or for ten minutes."""
+    lasts = 3600.0 if running else 600.0
+    job = record(tmp_path, submitted_at=NOW - lasts - 7200)
+    place = tmp_path / "r" / "0" / "attempt-1"
+    place.mkdir(parents=True)
+    facts_of_node = {"host": "node0", "started_at": NOW - lasts + ahead}
+    (place / "start.json").write_text(json.dumps(facts_of_node))
+    os.utime(place / "start.json", (NOW - lasts, NOW - lasts))
+    begun = int(NOW - lasts)
+    part = facts("RUNNING", started=begun)
+    if not running:
+        (place / "end.json").write_text(
+            json.dumps({**facts_of_node, "ended_at": NOW + ahead, "exit_code": 0})
+        )
+        part = facts("COMPLETED", started=begun, ended=int(NOW), exit_code=0)
+    outcome = outcome_of(job, [part])
+    assert outcome is not None
+    found = describe(job, "7", outcome, [part])
+    (attempt,) = found.roles_statuses[0].replicas[0].attempts
+    for each in (found, attempt):
+        assert each.started_at is not None
+        end = each.ended_at.timestamp() if each.ended_at else NOW
+        assert abs(end - each.started_at.timestamp() - lasts) < 5
+        assert (each.ended_at is None) == running
+
+
 @pytest.mark.parametrize(("code", "msg"), [(137, "out of memory"), (1, "")])
 def test_a_shell_whose_program_was_killed_for_its_memory(tmp_path: Path, code: int, msg: str) -> None:
     mine = record(tmp_path)
