@@ -248,7 +248,9 @@ def _query_accounts(names: Collection[str]) -> dict[str, list[JobFacts]]:
     if len(names) > 1:
         jobs = ANSWERS.about(ALL) or {}
         records += [r for r in Records().all() if r.key not in jobs and outcome_of(r, ()) is None]
-    facts = by_job(query_accounting(records)) if records else {}
+    if not records:
+        return {}
+    facts = by_job(query_accounting(records))
     return {record.full_id: facts.get(record.key, []) for record in records}
 
 

@@ -263,9 +263,9 @@ class Collector:
         """Returns the last known line of each replica."""
         lines = self._logs.setdefault(handle, Lines())
         with contextlib.suppress(*_FAILED):  # the state is shown without lines
-            later = lines.last and not self._runner.scheduler_of(handle).on_this_machine
-            for _ in range(1 if later else MOST_READS):
-                if not lines.read(functools.partial(self._runner.log_chunks, handle), replicas):
+            later = bool(lines.last) and not self._runner.scheduler_of(handle).on_this_machine
+            for _ in range(MOST_READS):
+                if not lines.read(functools.partial(self._runner.log_chunks, handle), replicas) or later:
                     break
         return lines.last
 

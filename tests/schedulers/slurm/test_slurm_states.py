@@ -198,7 +198,7 @@ def test_replicas_by_what_their_nodes_have_left(tmp_path: Path, key: str) -> Non
 
 @pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
 @pytest.mark.parametrize("running", [True, False])
-def test_durations_do_not_depend_on_the_clock_of_a_node(tmp_path: Path, ahead: float, running: bool) -> None:
+def test_durations_hold_if_the_clock_of_a_node_differs(tmp_path: Path, ahead: float, running: bool) -> None:
     """A job has waited for two hours and has run for an hour, or for ten minutes."""
     lasts = 3600.0 if running else 600.0
     job = record(tmp_path, submitted_at=NOW - lasts - 7200)
