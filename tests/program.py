@@ -11,11 +11,13 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import outputs
+import pytest
 from forks import fork
 
 from torchx.machine import processes
@@ -139,6 +141,15 @@ def pids_of(module: str, folder: Path) -> list[int]:
         if os.fsencode(folder) in words and any(module.encode() in word for word in words):
             found.append((entry.process.start, entry.process.pid))
     return [pid for _, pid in sorted(found)]
+
+
+@contextmanager
+def component_folder(folder: Path, monkeypatch: pytest.MonkeyPatch, component: str) -> Iterator[None]:
+    """Works in a folder with the component file `c.py`; deletes all applications at the end."""
+    monkeypatch.chdir(folder)
+    Path("c.py").write_text(component, encoding="utf-8")
+    yield
+    delete_all()
 
 
 def delete_all() -> None:

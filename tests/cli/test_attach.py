@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from program import COMMAND, answer, environment, start, torchx
+from program import COMMAND, answer, component_folder, environment, start, torchx
 from support import wait_until
 
 from torchx.machine import processes
@@ -27,11 +27,8 @@ def app(line: str) -> specs.AppDef:
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-    Path("c.py").write_text(COMPONENT, encoding="utf-8")
-    yield
-    for app in answer("list", "-o", "json"):
-        torchx("delete", "--force", app["handle"])
+    with component_folder(tmp_path, monkeypatch, COMPONENT):
+        yield
 
 
 PATIENT = ("-cfg", "grace_period=600")

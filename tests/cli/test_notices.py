@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from program import answer, environment, start, torchx
+from program import component_folder, environment, start, torchx
 from support import wait_until
 from terminal import Terminal
 
@@ -53,11 +53,8 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-    Path("c.py").write_text(COMPONENT, encoding="utf-8")
-    yield
-    for app in answer("list", "-o", "json"):
-        torchx("delete", "--force", app["handle"])
+    with component_folder(tmp_path, monkeypatch, COMPONENT):
+        yield
 
 
 # --- the lines -----------------------------------------------------------------------------------
@@ -106,9 +103,9 @@ def test_equal_stalls_are_one_line() -> None:
 
 
 def test_a_reason_is_not_repeated() -> None:
-    waits = [event("waiting", None, message=text) for text in ("Resources", "Resources", "waiting for a GPU")]
-    assert lines_of(*waits) == ["waiting: Resources", "waiting for a GPU"]
-    assert lines_of(*waits, notes=("Resources",)) == ["waiting for a GPU"]
+    waits = [event("waiting", None, message=text) for text in ("Resources", "Resources", "Priority")]
+    assert lines_of(*waits) == ["waiting: Resources", "waiting: Priority"]
+    assert lines_of(*waits, notes=("Resources",)) == ["waiting: Priority"]
 
 
 def test_a_requeue_is_one_line() -> None:

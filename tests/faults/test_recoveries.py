@@ -407,6 +407,7 @@ def notices_of_an_attached_run(faults: Faults, patch: Patch, folder: Path) -> bo
                 is_nearby=lambda app_id: False,
                 may_wait=lambda app_id: True,
                 has_runs=False,
+                waits_in_queue=False,
                 records_attempts=False,
             )
 

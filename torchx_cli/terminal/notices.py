@@ -92,7 +92,7 @@ class Notices(Follower):
         self._runner, self._handle, self._remark = runner, handle, remark
         self._notes = notes
         self._since = None if new else datetime.now(timezone.utc)
-        self._waits_for = ""
+        self._waits_for, self._before_reasons = "", "waiting: "
         self._started: dict[str, AppEvent] = {}
         self._ended: dict[str, AppEvent] = {}
         self._unready: dict[str, float] = {}  # services: the time at which they are reported
@@ -103,6 +103,8 @@ class Notices(Follower):
             return
         feed, last = reports.Feed(self._runner, self._handle), False
         scheduler = self._runner.scheduler_of(self._handle)
+        if scheduler.waits_in_queue or scheduler.has_runs:
+            self._before_reasons = ""  # reasons of torchx are clauses about what it waits for
         may_wait = scheduler.may_wait(parse_app_handle(self._handle).app_id)
         while not (feed.ended or last):
             last = self.stop.is_set()
@@ -137,7 +139,8 @@ class Notices(Follower):
         """Returns the line about an event; empty for most."""
         kind, line = event.kind, ""
         if kind == "waiting" and event.message != self._waits_for:
-            line = reason(event.message) if self._waits_for or event.message not in self._notes else ""
+            if self._waits_for or event.message not in self._notes:
+                line = self._before_reasons + event.message
             self._waits_for = event.message
         elif kind == "started":
             self._started[name] = event
@@ -176,8 +179,3 @@ class Notices(Follower):
         if name not in self._ended:
             return f"{name} has ended; {again}"
         return f"{name} {self._end(self._ended[name], name)}; {again}"
-
-
-def reason(why: str) -> str:
-    """Returns a line that says why an application is waiting."""
-    return why if why.startswith("waiting ") else f"waiting: {why}"
