@@ -35,8 +35,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.2
 RECONCILE_INTERVAL = 2.0
 """Seconds without an event after which an application is brought to its due state."""
 
-FILES_INTERVAL, FILES_COST = 1.0, 20.0
-"""Minimum seconds between two reads of the attempts that replicas record, and multiple of the time of one."""
+FILES_INTERVAL, ATTEMPTS_PER_SECOND = 1.0, 100
+"""Minimum seconds between two reads of the attempts that replicas record, and how many a second are read."""
 
 DISCOVERY_INTERVAL = 1.0
 """Seconds between two searches for new applications."""
@@ -91,7 +91,7 @@ class Feed:
         self._last: DescribeAppResponse | None = None
         self._error: Exception | None = None
         self.outage = Outage()
-        self._next, self._since, self._took, self._begun = 0.0, 0.0, 0.0, time.monotonic()
+        self._next, self._since, self._begun = 0.0, 0.0, time.monotonic()
         self._changed = self._begun
         self._source = self._open()
         self.ended = False
@@ -133,7 +133,7 @@ class Feed:
 
     def _pace(self) -> float:
         if self._scheduler.records_attempts and self._attempts:
-            return max(FILES_INTERVAL, FILES_COST * self._took)
+            return max(FILES_INTERVAL, self._attempts / ATTEMPTS_PER_SECOND)
         return pause_after(time.monotonic() - self._begun, nearby=self._nearby)
 
     def read(self, *, now: bool = False) -> list[AppEvent]:
@@ -152,8 +152,7 @@ class Feed:
             error, self._error = self._error, None
             raise error
         if self._polls:
-            self._took = time.monotonic() - begun
-            self._next = begun + self._took + self._pace()
+            self._next = time.monotonic() + self._pace()
         elif events:
             self._changed = begun
         elif begun > self._changed + RECONCILE_INTERVAL:

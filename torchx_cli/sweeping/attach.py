@@ -104,7 +104,7 @@ class _Ends(Follower):
 
     def __init__(self, paths: SweepPaths, position: int, interrupts: Interrupts) -> None:
         super().__init__()
-        self._paths, self._position, self._interrupts = paths, position, interrupts
+        self._paths, self._position = paths, position
         self._screen = drawing.Screen(sys.stderr) if is_terminal(sys.stderr) else None
         interrupts.line_drawn = self._screen is not None  # soon: a message before it clears an empty line
         self._drawn = ""
@@ -126,7 +126,6 @@ class _Ends(Follower):
             plan.close()
             if self._screen is not None:
                 self._screen.clear()
-            self._interrupts.line_drawn = False
 
     def _print(self, plan: Plan) -> None:
         """Prints the ends that were recorded since the last call."""
@@ -134,7 +133,7 @@ class _Ends(Follower):
             with suppress(LookupError, TypeError, ValueError, AttributeError, TorchxError):  # damaged
                 self._progress.apply(entry)
                 if entry["e"] == "end" and self._screen is None:
-                    print_stderr(self._line(plan, entry["n"], entry["s"], entry.get("b"), entry["t"]))
+                    print_stderr(self._line(plan, entry))
 
     def _draw(self, plan: Plan) -> None:
         """Replaces the line on a terminal: how many runs have ended, and which one runs longest."""
@@ -161,11 +160,10 @@ class _Ends(Follower):
             self._screen.show([line])
             self._drawn = line
 
-    def _line(self, plan: Plan, number: int, state: str, begun: float | None, ended: float) -> str:
-        total = plan.extend()
-        lasted = "" if begun is None else f" in {duration(ended - begun)}"
-        run = plan.run(number)
-        return f"run {number} of {total}  {paint_state(state, sys.stderr)}{lasted}  {shown(run.parameters)}"
+    def _line(self, plan: Plan, entry: progress.Entry) -> str:
+        lasted = f" in {duration(entry['t'] - entry['b'])}" if "b" in entry else ""
+        end = f"{paint_state(entry['s'], sys.stderr)}{lasted}"
+        return f"run {entry['n']} of {plan.extend()}  {end}  {shown(plan.run(entry['n']).parameters)}"
 
     def _new_data(self) -> bytes:
         """Returns the lines of the journal since the last call."""

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import TorchxError
@@ -77,10 +76,8 @@ class Attached:
         self._interrupts.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._interrupts.__exit__(kind, error, trace)
+    def __exit__(self, *exception: object) -> None:
+        self._interrupts.__exit__(*exception)
 
     def submit(self) -> str:
         """Submits the application and returns its handle.

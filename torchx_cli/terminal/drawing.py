@@ -191,9 +191,7 @@ class Screen:
             self._console.print(*texts, sep="\n", soft_wrap=True)
             return
         if self._live is None:
-            self._live = Live(
-                console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-            )
+            self._live = _live_on(self._console)
             self._live.start()
         shortened = Text("\n", no_wrap=True, overflow="crop").join(texts)
         self._live.update(shortened, refresh=True)
@@ -210,6 +208,12 @@ class Screen:
         self._stream.write("\x1b[J")
 
 
+def _live_on(console: Console, *, screen: bool = False) -> Live:
+    return Live(
+        console=console, screen=screen, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+    )
+
+
 class FullScreen:
     """The alternate screen of a terminal; a context manager, which restores the usual one.
 
@@ -219,10 +223,7 @@ class FullScreen:
 
     def __init__(self, stream: TextIO) -> None:
         self._console = console_of(stream, live=True)
-        self._live = Live(
-            console=self._console, screen=True, auto_refresh=False, redirect_stdout=False,
-            redirect_stderr=False,
-        )  # fmt: skip
+        self._live = _live_on(self._console, screen=True)
 
     def __enter__(self) -> FullScreen:
         self._live.start()

@@ -40,8 +40,7 @@ class Interrupts:
         self.line_drawn = False
         self._stop_allowed = False
         self.stopped = False
-        self._name = ""
-        self._steps: list[Callable[[], None]] = []
+        self._steps: list[tuple[str, Callable[[], None]]] = []
         self._before: Any = None
 
     def __enter__(self) -> Interrupts:
@@ -65,7 +64,7 @@ class Interrupts:
 
     def arm(self, name: str, cancel: Callable[[], None], kill: Callable[[], None]) -> None:
         """Sets the actions of Ctrl-C, and runs the first one immediately if an interrupt is deferred."""
-        self._name, self._steps = name, [cancel, kill]
+        self._steps = [(f"cancelling {name} (again to kill)", cancel), (f"killing {name}", kill)]
         if self.count:
             self._act(1)
 
@@ -82,9 +81,8 @@ class Interrupts:
             self._act(self.count)
 
     def _act(self, step: int) -> None:
-        messages = (f"cancelling {self._name} (again to kill)", f"killing {self._name}")
-        self._say(messages[min(step, 2) - 1])
-        action = self._steps[min(step, 2) - 1]
+        message, action = self._steps[min(step, 2) - 1]
+        self._say(message)
         # in a thread: signal handlers must not block log streaming
         if threads.begin(self._call, action) is None:
             self._call(action)

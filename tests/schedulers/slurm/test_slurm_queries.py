@@ -112,7 +112,7 @@ def test_no_command_that_waits_queries_often(cluster: Path, state: str) -> None:
 def test_a_retry_is_read_from_files_without_a_query(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "pause_after", lambda *args, **kwargs: 1e6)
     monkeypatch.setattr(reports, "FILES_INTERVAL", 0.0)
-    monkeypatch.setattr(reports, "FILES_COST", 0.0)
+    monkeypatch.setattr(reports, "ATTEMPTS_PER_SECOND", 1e9)
     attempts, state = cluster / "jobs" / "a-b1" / "r" / "0", cluster / "state"
     feed = reports.Feed(get_runner("torchx"), "slurm://torchx/473")
 
