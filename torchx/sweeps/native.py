@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from torchx.machine import locks
 from torchx.scheduling.base import EngineOf, ManyRuns, SubmitsMany
-from torchx.scheduling.pace import pause_after, sharing
+from torchx.scheduling.pace import deadline, pause_after, sharing
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.app import AppDef
 from torchx.sweeps import launch, view
@@ -87,8 +87,7 @@ def reconcile(paths: SweepPaths, engine_of: EngineOf) -> None:
 
 def wait(paths: SweepPaths, engine_of: EngineOf, timeout: float | None) -> bool:
     """Blocks until all runs of a sweep have ended, bridging outages; returns False on timeout."""
-    begun = time.monotonic()
-    end = None if timeout is None else begun + timeout
+    begun, end = time.monotonic(), deadline(timeout)
     while True:
         with contextlib.suppress(UnavailableError), sharing(begun):
             reconcile(paths, engine_of)
@@ -96,8 +95,7 @@ def wait(paths: SweepPaths, engine_of: EngineOf, timeout: float | None) -> bool:
         if found is None or found.has_ended:
             return True
         now = time.monotonic()
-        pause = pause_after(now - begun)
-        left = pause if end is None else min(pause, end - now)
+        left = min(pause_after(now - begun), end - now)
         if left <= 0:
             return False
         time.sleep(left)

@@ -259,9 +259,7 @@ def again(sweep: Sweep, numbers: Sequence[int]) -> int:
     position = paths.journal.stat().st_size if paths.journal.exists() else 0
     requests.send(paths, sweep.header.scheduler, {"r": "again", "runs": [*numbers]})
     done, end = sweep.progress.done, time.monotonic() + BEGINS_WITHIN
-    while done is not None and view.require(paths, sweep.header.sweep).progress.done == done:
-        if time.monotonic() > end:
-            break
+    while done and done == view.require(paths, sweep.header.sweep).progress.done and time.monotonic() < end:
         time.sleep(0.02)  # until then it has ended
     return position
 

@@ -220,10 +220,9 @@ def exit_code(status: AppStatus) -> int:
     0 if it succeeded, 124 if it reached its time limit, else that of the replica that failed first (128 + N
     for signal N), or 1.
     """
-    result = code_of(status.state, status.cause, status.first_failure)
     if status.state.name == "SUCCEEDED":
         return 0
-    return (result & 0xFF or 1) if result else 1
+    return (code_of(status.state, status.cause, status.first_failure) or 1) & 0xFF or 1
 
 
 def command_line(application: str = "", name: str = "") -> str:

@@ -7,7 +7,7 @@ External text reaches rich as :class:`rich.text.Text` without control characters
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO, cast
 
 from rich.color import ColorSystem
@@ -193,8 +193,7 @@ class Screen:
         if self._live is None:
             self._live = _live_on(self._console)
             self._live.start()
-        shortened = Text("\n", no_wrap=True, overflow="crop").join(texts)
-        self._live.update(shortened, refresh=True)
+        self._live.update(_cropped(texts), refresh=True)
 
     def clear(self) -> None:
         """Removes the displayed lines; in a resized window they are wrapped differently."""
@@ -206,6 +205,10 @@ class Screen:
         rows = sum(max(1, -(-line.cell_len // width)) for line in self._lines)
         self._console.control(Control((ControlType.CURSOR_UP, rows), ControlType.CARRIAGE_RETURN))
         self._stream.write("\x1b[J")
+
+
+def _cropped(lines: Iterable[Text]) -> Text:
+    return Text("\n", no_wrap=True, overflow="crop").join(lines)
 
 
 def _live_on(console: Console, *, screen: bool = False) -> Live:
@@ -240,8 +243,7 @@ class FullScreen:
 
     def show(self, lines: Sequence[str]) -> None:
         """Replaces the content with lines, which may be painted."""
-        texts = [Text.from_ansi(shown(line)) for line in lines]
-        self._live.update(Text("\n", no_wrap=True, overflow="crop").join(texts), refresh=True)
+        self._live.update(_cropped(Text.from_ansi(shown(line)) for line in lines), refresh=True)
 
 
 MAX_PARTS = 6

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from torchx.machine.polling import readable
+from torchx.scheduling.pace import deadline
 
 
 @contextmanager
@@ -55,11 +56,11 @@ def read_all(response: http.client.HTTPResponse, patience: float | None) -> byte
     Raises:
         TimeoutError: the body took longer than ``patience`` seconds.
     """
-    end = None if patience is None else time.monotonic() + patience
+    end = deadline(patience)
     pieces: list[bytes] = []
     while piece := response.read1(1 << 18):
         pieces.append(piece)
-        if end is not None and time.monotonic() > end:
+        if time.monotonic() > end:
             raise TimeoutError
     response.close()  # its connection can send the next request
     return b"".join(pieces)
