@@ -37,7 +37,7 @@ def test_runs_that_have_not_started_are_reported() -> None:
     handle = torchx("run", *line).stdout.strip()
     app_id = handle.rpartition("/")[2]
     wait_until(lambda: entries(handle, "begin"), "run 1 is submitted")
-    for command in ("exec {} true", "port {} 80", "stacks {}", "status {}", "cancel {}"):
+    for command in ("exec {} true", "port {} 80", "stacks {}", "status {}"):
         done = torchx(*command.format("@last/2").split())
         assert done.returncode == 1
         assert done.stderr.startswith(f"error: run 2 of {app_id} has not started: it is PENDING\n")
@@ -46,6 +46,27 @@ def test_runs_that_have_not_started_are_reported() -> None:
     assert part.returncode == 2
     assert part.stderr.endswith(f"expected a whole one\n  use its handle: local_cwd://torchx/{app_id}-1\n")
     torchx("cancel", handle)
+
+
+def test_a_run_is_cancelled_before_its_start() -> None:
+    script = "test $LR != 1.0 || exec sleep 600; touch started-$LR"
+    line = ["-d", "--each", "lr=1,2,3,4", "--at-once", "1", "train.py:train", "--script", script]
+    handle = torchx("run", *line).stdout.strip()
+    app_id = handle.rpartition("/")[2]
+    wait_until(lambda: entries(handle, "begin"), "run 1 is submitted")
+    assert torchx("cancel", "@last/2", "@last/9").returncode == 1
+    assert not entries(handle, "end"), "all are checked before"
+    done = torchx("cancel", "@last/2")
+    assert (done.returncode, done.stderr) == (0, f"{app_id}/2 CANCELLED\n")
+    (row,) = answer("cancel", "@last/4", "-o", "json")
+    assert (row["app_id"], row["state"], row["cancelled"]) == (f"{app_id}/4", "CANCELLED", True)
+    again = torchx("cancel", "@last/2")
+    assert again.stderr.startswith(f"error: run 2 of {app_id} has not started: it is CANCELLED\n")
+    torchx("cancel", "@last/1")
+    torchx("wait", handle)
+    states = [row["state"] for row in answer("results", handle, "-o", "json")]
+    assert states == ["CANCELLED", "CANCELLED", "SUCCEEDED", "CANCELLED"]
+    assert [path.name for path in Path().glob("started-*")] == ["started-3.0"]
 
 
 def test_several_sweeps_of_a_name_are_reported() -> None:

@@ -35,7 +35,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.2
 RECONCILE_INTERVAL = 2.0
 """Seconds without an event after which an application is brought to its due state."""
 
-FILES_INTERVAL, ATTEMPTS_PER_SECOND = 1.0, 100
+FILES_INTERVAL, ATTEMPTS_PER_SECOND = 2.0, 50
 """Minimum seconds between two reads of the attempts that replicas record, and how many a second are read."""
 
 DISCOVERY_INTERVAL = 1.0

@@ -183,12 +183,23 @@ class Conductor:
             ended = self._progress.states
             chosen = [n for n in request.runs if 0 < n <= count and ended[n - 1] not in (PENDING, RUNNING)]
             self._note("again", runs=chosen, upto=position)
+        elif kind == requests.DROP:
+            for number in request.runs:
+                self._drop(number)
+            self._note("seen", upto=position)
         elif kind == "at_once" and request.to is not None:
             self._note("at_once", to=request.to, upto=position)
         else:
             self._note("seen", upto=position)
         if kind in ("again", "look"):
             self._enter()
+
+    def _drop(self, number: int) -> None:
+        """Cancels a run that waits, or has begun since the request."""
+        if number in self._progress.ids:
+            _begin(self._end, self._progress.ids[number], False)
+        elif self._progress.states[number - 1 : number] == bytes([PENDING]):
+            self._note("end", n=number, s="CANCELLED", t=self._clock.now())
 
     def _end(self, app_id: str, now: bool) -> None:
         with contextlib.suppress(TorchxError, OSError):  # its end is awaited in any case

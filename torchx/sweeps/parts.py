@@ -2,10 +2,40 @@
 
 from __future__ import annotations
 
+import time
+
 from torchx.errors import StateError, TorchxError
+from torchx.machine import locks
 from torchx.specs.handles import PartOfJobException, make_app_handle
-from torchx.sweeps import view
+from torchx.sweeps import requests, view
 from torchx.sweeps.paths import paths_of
+from torchx.sweeps.progress import PENDING, STATES
+
+
+class NotStartedError(StateError):
+    """A run has not started.
+
+    Attributes:
+        app_id: its sweep.
+        number: its number.
+        may_drop: the conductor of its sweep would start it.
+    """
+
+    app_id, number, may_drop = "", 0, False
+
+    def drop(self) -> str:
+        """Cancels the run, so that it is never started, and returns its state.
+
+        Raises:
+            StateError: the request cannot be written, or the conductor cannot be started.
+        """
+        paths, state = paths_of(self.app_id), PENDING
+        scheduler = view.require(paths, self.app_id).header.scheduler
+        requests.send(paths, scheduler, {"r": requests.DROP, "runs": [self.number]})
+        while state == PENDING and locks.is_held(paths.lock):
+            time.sleep(0.02)
+            state = view.require(paths, self.app_id).progress.states[self.number - 1]
+        return STATES[state]
 
 
 def handle_of(app_id: str, run: str) -> str:
@@ -46,12 +76,15 @@ def part_error(app_id: str, run: str = "") -> TorchxError:
         return StateError(f"{app_id} has no run {run}: it has {len(sweep.runs)} runs", hint=all_runs)
     if chosen.started is None:
         reason = f": {chosen.message}" if chosen.message else ""
-        return StateError(
+        error = NotStartedError(
             f"run {run} of {app_id} has not started: it is {chosen.state}{reason}",
             hint=all_runs,
             code="not_running",
             facts={"replica": run},
         )
+        error.app_id, error.number = app_id, chosen.number
+        error.may_drop = chosen.state == STATES[PENDING] and not sweep.header.native
+        return error
     return PartOfJobException(
         f"run {run} of {app_id} is a separate application", hint=f"use its handle: {handle_of(app_id, run)}"
     )

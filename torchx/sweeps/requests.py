@@ -13,6 +13,9 @@ from torchx.sweeps import launch, view
 from torchx.sweeps.paths import SweepPaths, wake
 from torchx.sweeps.plan import append_lines
 
+DROP = "drop"
+"""The kind of a request that cancels some runs."""
+
 LARGEST = 1 << 28
 """Maximum bytes of the requests."""
 

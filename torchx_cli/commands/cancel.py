@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from torchx.runner.resolve import SESSION
 from torchx.runner.status import status_of
 from torchx.scheduling.protocols import Waits
+from torchx.sweeps import BACKEND
+from torchx.sweeps.parts import NotStartedError
 from torchx_cli.applications import ACTIVE, find, identity
 from torchx_cli.flags import Json, Name, Output, States
 from torchx_cli.selection import All, Everywhere, Handles, OfScheduler, Selection, Since, Yes, selected
 from torchx_cli.session import session_of
 from torchx_cli.terminal.ending import last_line
 from torchx_cli.terminal.error_output import Failures
-from torchx_cli.terminal.output import emit, note, output_format, print_stderr
+from torchx_cli.terminal.output import emit, note, output_format, paint_state, print_stderr
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
+    from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.status import AppState
 
 PATIENCE = 0.5
@@ -52,14 +57,13 @@ def cancel_(
         texts = selected(runner, session, selection, ACTIVE, "" if yes else "cancel")
         if texts is None:
             return 1
-        # check all before cancelling any
-        applications = [find(runner, text, prefer=ACTIVE) for text in texts]
+        applications, unstarted = _found(runner, texts)
         failures = Failures(len(applications) == 1, form)
         active = [handle for handle, described in applications if not status_of(described).is_terminal()]
         for handle in active:
             with failures.of(handle):
                 runner.cancel(handle)
-        rows = []
+        rows = [_drop(run) for run in unstarted]
         for handle, described in applications:
             now = described.state
             if handle not in active:
@@ -80,6 +84,29 @@ def _follow(runner: Runner, handle: str, app_id: str) -> AppState | None:
         return wait_for_end(runner, handle, app_id)
     note(f"{app_id} is being cancelled")
     return None
+
+
+def _found(
+    runner: Runner, texts: Sequence[str]
+) -> tuple[list[tuple[str, DescribeAppResponse]], list[NotStartedError]]:
+    """Finds all applications before any is cancelled, and the runs of sweeps that have not started."""
+    applications, unstarted = [], []
+    for text in texts:
+        try:
+            applications.append(find(runner, text, prefer=ACTIVE))
+        except NotStartedError as error:
+            if not error.may_drop:
+                raise
+            unstarted.append(error)
+    return applications, unstarted
+
+
+def _drop(run: NotStartedError) -> dict[str, Any]:
+    """Cancels a run that has not started; returns the result as plain data."""
+    state, name = run.drop(), f"{run.app_id}/{run.number}"
+    print_stderr(f"{name} {paint_state(state, sys.stderr)}")
+    data = {"handle": f"{BACKEND}://{SESSION}/{name}", "app_id": name, "scheduler": BACKEND, "state": state}
+    return {**data, "cancelled": True, "error": None}
 
 
 def wait_for_end(runner: Runner, handle: str, app_id: str) -> AppState | None:
