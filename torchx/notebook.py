@@ -24,6 +24,7 @@ with lazy_imports:
     from torchx import runner as torchx_runner
     from torchx.scheduling import logs
     from torchx.specs import handles
+    from torchx_cli.terminal import masking
 
 if TYPE_CHECKING:
     from torchx.runner import Runner
@@ -86,16 +87,16 @@ class App:
         return status
 
     def lines(self, last: int | None = None, *, follow: bool = False) -> Iterator[str]:
-        """Yields the lines of its log, each after the name of its replica.
+        """Yields the lines of its log, each after the name of its replica; secrets are masked.
 
         Args:
             last: only this number of last lines.
             follow: go on until it has ended.
         """
-        query = logs.LogQuery(tail=last, follow=follow)
+        query, secrets = logs.LogQuery(tail=last, follow=follow), self._secrets()
         for chunk in logs.whole_lines(self._runner.log_chunks(self.handle, query)):
             for line in logs.text_of(chunk.data).removesuffix("\n").split("\n"):
-                yield f"{chunk.role}/{chunk.replica} │ {line}"
+                yield masking.mask_text(f"{chunk.role}/{chunk.replica} │ {line}", secrets)
 
     def log(self, last: int | None = None, *, follow: bool = False) -> None:
         """Prints its log; an interrupt of the cell leaves the application running."""
@@ -135,6 +136,10 @@ class App:
         """Cancels it."""
         self._runner.cancel(self.handle)
 
+    def _secrets(self) -> list[str]:
+        app = self._runner.describe(self.handle)
+        return masking.secret_values(app.roles if app else ())
+
     def __repr__(self) -> str:
         return f"{self.handle} {self.status().state.name}"
 
@@ -142,6 +147,7 @@ class App:
         status = status_html(self.status())  # first: at its end, its log is complete
         chunks = list(self._runner.log_chunks(self.handle, logs.LogQuery(tail=LAST_LINES)))
         lines = "\n".join(excerpts.last_lines(chunks, LAST_LINES, names=True))
+        lines = masking.mask_text(lines, self._secrets())
         log = f"<pre>{html.escape(lines)}</pre>" if lines else ""
         return f"<div><code>{html.escape(self.handle)}</code>{status}{log}</div>"
 

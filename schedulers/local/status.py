@@ -20,7 +20,7 @@ from torchx.jobs.catalog import catalog, paths_of
 from torchx.jobs.ended import EndedJob
 from torchx.jobs.paths import Home, JobPaths, LogPaths, file_name, user_home
 from torchx.jobs.reconcile import is_supervised, read, reconcile
-from torchx.jobs.record import LARGEST, JobRecord, damaged
+from torchx.jobs.record import LARGEST, damaged, register_secrets
 from torchx.jobs.view import AttemptView, JobView
 from torchx.lazy import lazy_imports
 from torchx.machine import files
@@ -43,7 +43,6 @@ from torchx.specs.status import (
 )
 
 with lazy_imports:
-    from torchx import masking
     from torchx.scheduling import checks
     from torchx.specs import serialize
     from torchx.waiting import reasons
@@ -88,7 +87,7 @@ class LocalJobs:
             app = serialize.app_from_dict(view.record.app)
         except (TorchxError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise damaged(self.home.job(app_id).record, "`app` is not an application") from error
-        _register_secrets(view.record)
+        register_secrets(view.record)
         described = describe_job(view, paths_of(self.home, app_id))
         return replace(described, roles=app.roles, metadata=app.metadata)
 
@@ -97,7 +96,7 @@ class LocalJobs:
         view = self.find(app_id)
         if view is None:
             return None
-        _register_secrets(view.record)
+        register_secrets(view.record)
         return describe_job(view, paths_of(self.home, app_id))
 
     def exists(self, app_id: str) -> bool:
@@ -251,25 +250,6 @@ class LocalJobs:
         match = _SCHEDULER.search(head)
         name = match[1].decode() if match else DEFAULT_OWNER
         return self.scheduler == (name if name in get_scheduler_factories() else DEFAULT_OWNER)
-
-
-def _register_secrets(record: JobRecord) -> None:
-    """Registers the secrets of a job, to be masked in excerpts of its log; a description lacks them."""
-    roles = record.app.get("roles")
-    for role in roles if isinstance(roles, list) else ():
-        env = role.get("env") if isinstance(role, dict) else None
-        if not isinstance(env, dict):
-            continue
-        declared = {name for name, value in env.items() if value == masking.MASK}
-        names = declared.union(filter(masking.looks_secret, env))
-        own = next((each for each in record.roles if each.name == role.get("name")), None)
-        for values in (own.env, *(replica.env for replica in own.replicas)) if own and names else ():
-            found = {name: values[name] for name in names & values.keys()}
-            masking.add_values(
-                masking.secrets_in_environment(
-                    {n: masking.SecretValue(v) if n in declared else v for n, v in found.items()}
-                )
-            )
 
 
 def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torchx import masking
 from torchx.errors import StateError
 from torchx.jobs import shape
 from torchx.jobs.paths import file_name
@@ -163,6 +164,28 @@ class JobRecord(NamedTuple):
         except (ValueError, TypeError) as error:
             raise damaged(path, error) from error
         return record
+
+
+def register_secrets(record: JobRecord) -> None:
+    """Registers the secrets of a job, to be masked in excerpts of its log; a description lacks them."""
+    roles = record.app.get("roles")
+    for role in roles if isinstance(roles, list) else ():
+        env = role.get("env") if isinstance(role, dict) else None
+        if not isinstance(env, dict):
+            continue
+        declared = {name for name, value in env.items() if value == masking.MASK}
+        names = declared.union(filter(masking.looks_secret, env))
+        own = next((each for each in record.roles if each.name == role.get("name")), None)
+        for values in (own.env, *(replica.env for replica in own.replicas)) if own and names else ():
+            found = {name: values[name] for name in names & values.keys()}
+            masking.add_values(
+                masking.secrets_in_environment(
+                    {n: masking.SecretValue(v) if n in declared else v for n, v in found.items()}
+                )
+            )
+    for each in record.roles:
+        for replica in each.replicas[:1]:
+            masking.add_values(masking.secrets_in_arguments(replica.args))
 
 
 def is_own_log_dir(log_dir: str, session: str, app_id: str) -> bool:

@@ -5,6 +5,7 @@ from torchx.masking.data import mask as mask
 from torchx.masking.data import mask_arguments as mask_arguments
 from torchx.masking.data import secrets_in_arguments as secrets_in_arguments
 from torchx.masking.data import secrets_in_environment as secrets_in_environment
+from torchx.masking.data import secrets_in_roles as secrets_in_roles
 from torchx.masking.names import add_patterns as add_patterns
 from torchx.masking.names import forget_patterns as forget_patterns
 from torchx.masking.names import looks_secret as looks_secret

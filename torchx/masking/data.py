@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -96,13 +98,30 @@ def mask_arguments(arguments: Sequence[str], values: Iterable[str] = ()) -> list
 
 
 def secrets_in_arguments(arguments: Sequence[str]) -> list[str]:
-    """Returns the values of secret names in the arguments of a program.
+    """Returns the values of secret names in the arguments of a program, and in command lines among them.
 
-    >>> secrets_in_arguments(["--password", "a b", "DB_PASSWORD=c d", "--epochs", "3"])
-    ['a b', 'c d']
+    Numbers and values shorter than 8 characters are excluded, as they may occur by chance.
+
+    >>> secrets_in_arguments(["--password", "abcd efg", "sh -c 'PASSWORD=12345abc x'", "--api-key", "3"])
+    ['abcd efg', '12345abc']
     """
-    starts = _secret_starts(arguments)
-    return [argument[at:] for argument, at in zip(arguments, starts, strict=True) if at is not None]
+    found: list[str] = []
+    for argument, at in zip(arguments, _secret_starts(arguments), strict=True):
+        if at is not None:
+            found.append(argument[at:])
+        elif " " in argument and MASK in mask_text(argument):
+            with suppress(ValueError):  # it is not a command line
+                found += secrets_in_arguments(shlex.split(argument))
+    return [value for value in found if len(value) >= 8 and not value.isdigit()]
+
+
+def secrets_in_roles(roles: Iterable[Any]) -> list[str]:
+    """Returns the secrets in the environments and the arguments of roles, the longest first."""
+    found: set[str] = set()
+    for role in roles:
+        args = [arg if isinstance(arg, str) else "" for arg in (role.entrypoint, *role.args)]  # unvalidated
+        found.update(secrets_in_environment(role.env), secrets_in_arguments(args))
+    return sorted(found, key=len, reverse=True)
 
 
 def secrets_in_environment(env: Data) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+from torchx.jobs.record import register_secrets
 from torchx.jobs.view import JobView
 from torchx.json_limits import Object
 from torchx.masking import mask_text
@@ -21,6 +22,7 @@ def payload_of_job(view: JobView, message: str = "") -> Object:
         message: the reason (default: that of its state, or of its first failure).
     """
     record, failed = view.record, view.failed_attempt
+    register_secrets(record)
     first = None
     if failed is not None:
         replica, attempt = failed
@@ -47,7 +49,7 @@ def make(
     first_failure: Object | None,
     times: tuple[float | None, float | None, float | None],
 ) -> Object:
-    """Returns the content of a notification; secrets of known forms are masked.
+    """Returns the content of a notification; secrets are masked.
 
     Args:
         name: the name of the application.

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from torchx import masking
 from torchx.errors import StateError, TorchxError
 from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
@@ -134,6 +135,7 @@ def payload_of(handle: str, ended: DescribeAppResponse, message: str = "") -> Ob
         ended: its description.
         message: the reason (default: that of its state, or of its first failure).
     """
+    masking.add_values(masking.secrets_in_roles(ended.roles))
     first = ended.first_failure
     where = (
         None if first is None else {"role": first.role, "replica": first.replica, "attempt": first.attempt}

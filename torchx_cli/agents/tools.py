@@ -77,6 +77,7 @@ TOOLS: dict[str, Tool] = {
         "replica that has printed something; `lines` reads the end.",
         ("target!", "lines", "since", "until", "regex", "streams"),
         kind="lines",
+        fixed=("-o", "json", "--mask"),
     ),
     "events": Tool(
         "events",

@@ -136,7 +136,7 @@ def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
             "note": app_metadata.note_of(metadata),
             "app": app_to_dict(app, strict=False),
         },
-        secret_values(app),
+        secret_values(app.roles),
     )
     return data
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchx.lazy import lazy_imports
-from torchx.specs.app import AppDef
 from torchx_cli.compare.sections import Side, compare, summary
 from torchx_cli.compare.view import lines_of, source_lines
 from torchx_cli.flags import Json, Output, argument
@@ -53,7 +52,7 @@ def diff_(
     with session.runner() as runner:
         a, b = Side.of(runner, first), Side.of(runner, second)
         for side in (a, b):
-            remember(AppDef("", side.described.roles))
+            remember(side.described.roles)
         sections = compare((a, b), runner, session.valid_config)
         found = _source_diff(a, b, runner) if source else None
     equal = all(section.is_equal is not False for section in sections)

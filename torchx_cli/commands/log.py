@@ -32,7 +32,7 @@ with lazy_imports:
     from torchx_cli import shown
     from torchx_cli.folding import fold as folding_fold
     from torchx_cli.folding import printing as folding_printing
-    from torchx_cli.terminal import notices, streaming, times
+    from torchx_cli.terminal import masking, notices, streaming, times
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -72,6 +72,7 @@ def log_(
         str, option("-o", "--output", metavar="FORMAT", help="json: one JSON object per line.")
     ] = "",
     json: Json = False,
+    masked: Annotated[bool, typer.Option("--mask", help="Mask secrets.", hidden=True)] = False,
 ) -> None:
     """Print the logs of a running or ended application.
 
@@ -94,6 +95,9 @@ def log_(
             why = "torchrun prints ranks with --tee 3, as dist.torchrun does"
             chunks = _noting(chunks, lambda: note(f"no line of rank {rank}: {why}"))
 
+        if masked:
+            secrets = masking.secret_values(find(runner, handle, full=True)[1].roles)
+            chunks = (_masked(chunk, secrets) for chunk in chunks)
         if form == "json":
             _print_as_json(chunks, fold=fold, live=query.follow)
             return
@@ -113,6 +117,13 @@ def log_(
 def counts_of(described: DescribeAppResponse) -> list[tuple[str, int]]:
     """Returns the roles of an application, each with its number of replicas."""
     return [(role.role, len(role.replicas)) for role in described.roles_statuses]
+
+
+def _masked(chunk: LogChunk, secrets: list[str]) -> LogChunk:
+    text = chunk.data.decode("utf-8", "surrogateescape")
+    return dataclasses.replace(
+        chunk, data=masking.mask_text(text, secrets).encode("utf-8", "surrogateescape")
+    )
 
 
 def _print_as_json(chunks: Iterable[LogChunk], *, fold: bool, live: bool) -> None:

@@ -247,7 +247,7 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     app = request.with_name(app)
     note_all(unused_rules(request.rules, app))
     request.environment.apply(app)
-    remember(app)
+    remember(app.roles)
     app_metadata.set_tags(app, request.tags, request.note)
     if not request.dryrun:
         recording.record_command(app, request.component, request.argv)
@@ -266,7 +266,7 @@ def submit_again(
     app = request.with_name(submission.app)
     submission = submission._replace(app=app)
     request.environment.apply(app)
-    remember(app)
+    remember(app.roles)
     if not request.dryrun and request.recording is None:
         request.recording = recording.of_rerun(app, submission.handle, runner)
     app_metadata.set_tags(app, request.tags, request.note)

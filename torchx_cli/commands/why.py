@@ -12,7 +12,6 @@ from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
 from torchx.runner.why.data import as_data
 from torchx.runner.why.explain import Difference, Explanation, explain
-from torchx.specs.app import AppDef
 from torchx_cli.applications import find, short_name
 from torchx_cli.flags import Handle, Json, Output
 from torchx_cli.session import session_of
@@ -53,7 +52,7 @@ def why_(ctx: typer.Context, handle: Handle, output: Output = "", json: Json = F
         explained = explain(runner, full, described, short_name(runner, full))
         if explained.success is not None:
             explained.differences = list(_differences(runner, explained.success, full))
-    values = secret_values(AppDef(described.name, described.roles))
+    values = secret_values(described.roles)
     data = mask(as_data(explained), values)
     if form == "text":
         say("\n".join(_lines(data, explained)))

@@ -86,9 +86,9 @@ class Side:
         return self.provenance.source if self.provenance is not None else None
 
     @property
-    def secrets(self) -> tuple[str, ...]:
+    def secrets(self) -> list[str]:
         """The secret values of its roles."""
-        return secret_values(AppDef("", self.described.roles))
+        return secret_values(self.described.roles)
 
 
 Sides = tuple[Side, Side]

@@ -14,7 +14,6 @@ from torchx.runner import first_failure
 from torchx.runner.status import status_of
 from torchx.runner.why.explain import rerun_command
 from torchx.scheduling import causes
-from torchx.specs.app import AppDef
 from torchx.sweeps import results
 from torchx_cli.applications import short_name
 from torchx_cli.commands.describe import as_data
@@ -84,7 +83,7 @@ def _failure(
     first = status.first_failure
     if first is None:
         return None
-    values = secret_values(AppDef(described.name, described.roles))
+    values = secret_values(described.roles)
     found = first_failure.evidence_of(runner, handle, status, LAST_LINES)
     return {
         "description": mask_text(ending.description(first, status), values),

@@ -47,7 +47,7 @@ def print_dryrun(info: AppDryRunInfo[Any], form: str, *, full: bool = False) -> 
         else:
             say(text, end="")
         return
-    secrets = secret_values(info.app)
+    secrets = secret_values(info.app.roles if info.app else ())
     app = yaml_text(mask(_app_data(info), secrets))
     request = mask_text(_shown(info, secrets, full), secrets)
     language = "bash" if request.startswith("#!") else "yaml"
@@ -91,7 +91,7 @@ def as_data(info: AppDryRunInfo[Any]) -> dict[str, Any]:
         "request": to_plain(info.request),
         "notes": list(info.notes),
     }
-    masked: dict[str, Any] = mask(data, secret_values(info.app))
+    masked: dict[str, Any] = mask(data, secret_values(info.app.roles if info.app else ()))
     return masked
 
 

@@ -17,7 +17,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.config import Config
-    from torchx.specs.app import AppDef
+    from torchx.specs.app import AppDef, Role
 
 _is_configured = False
 
@@ -62,9 +62,9 @@ def command_line(args: Sequence[str]) -> str:
     return shlex.join(masking.mask_arguments(args))
 
 
-def remember(app: AppDef | None) -> None:
+def remember(roles: Iterable[Role]) -> None:
     """Registers the secrets of an application, to be masked in all later output and log messages."""
-    masking.add_values(secret_values(app))
+    masking.add_values(secret_values(roles))
 
 
 def allow_references(line: str, app: AppDef) -> None:
@@ -102,17 +102,7 @@ def secret_names(app: AppDef | None) -> list[str]:
     )
 
 
-def secret_values(app: AppDef | None) -> tuple[str, ...]:
-    """Returns the secret values in an application's environment and arguments.
-
-    Numbers and values shorter than 8 characters are excluded, as they may occur by chance, unless they were
-    declared as secrets.
-    """
-    if app is None:
-        return ()
+def secret_values(roles: Iterable[Role]) -> list[str]:
+    """Returns the secret values in the environment and the arguments of roles."""
     configure()
-    kept = {value for role in app.roles for value in masking.secrets_in_environment(role.env)}
-    for role in app.roles:  # unvalidated arguments may be of any type
-        args = [arg if isinstance(arg, str) else "" for arg in (role.entrypoint, *role.args)]
-        kept.update(v for v in masking.secrets_in_arguments(args) if len(v) >= 8 and not v.isdigit())
-    return tuple(sorted(kept, key=len, reverse=True))
+    return masking.secrets_in_roles(roles)
