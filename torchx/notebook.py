@@ -138,7 +138,9 @@ class App:
 
     def _secrets(self) -> list[str]:
         app = self._runner.describe(self.handle)
-        return masking.secret_values(app.roles if app else ())
+        if app is None:
+            return []
+        return masking.secret_values(app.roles)
 
     def __repr__(self) -> str:
         return f"{self.handle} {self.status().state.name}"

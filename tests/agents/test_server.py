@@ -189,7 +189,7 @@ def test_each_tool_has_the_flags_of_its_command() -> None:
             {"handles": ["a", "b"], "any": True},
             ["wait", "-o", "json", "--any", "--timeout=600", "--", "a", "b"],
         ),
-        ("log", {"target": "a", "regex": "-x"}, ["log", "-o", "json", "--regex=-x", "--", "a"]),
+        ("log", {"target": "a", "regex": "-x"}, ["log", "-o", "json", "--mask", "--regex=-x", "--", "a"]),
         (
             "run",
             {"arguments": ["c", "--x"], "env": ["A=1"]},

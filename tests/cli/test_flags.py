@@ -41,6 +41,7 @@ MEANINGS = """
 --json               the same as -o json
 --keep               keep the last ones
 --log                stream the logs
+--mask               secrets of the output too
 --metric             a metric from the logs
 -n --lines           at most so many
 --name               the name of applications

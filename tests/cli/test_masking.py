@@ -189,17 +189,17 @@ def test_the_arguments_of_a_program() -> None:
     words = [
         "run",
         "--password",
-        "a b",
+        "a b c d e",
         "-t",
-        "--key-pass=c d",
-        "PGPASSWORD=e f",
+        "--key-pass=c d e f g",
+        "PGPASSWORD=e f g h i",
         "--token",
         "$TOKEN",
         "--auth",
     ]
     shown = ["run", "--password", MASK, "-t", f"--key-pass={MASK}", f"PGPASSWORD={MASK}", "--token", "$TOKEN"]
     assert mask_arguments(words) == [*shown, "--auth"]
-    assert secrets_in_arguments(words) == ["a b", "c d", "e f"]
+    assert secrets_in_arguments(words) == ["a b c d e", "c d e f g", "e f g h i"]
     assert (
         masking.command_line(["torchx", "run", "--", "--password", "x"])
         == f"torchx run -- --password '{MASK}'"
@@ -232,7 +232,7 @@ def test_secrets_of_application_are_masked_in_all_later_output(
         "a",
         [Role("r", "", entrypoint="x", args=["--password", "p4ssw0rd-arg"], env={"DB_PASS": "p4ssw0rd-env"})],
     )
-    masking.remember(app)
+    masking.remember(app.roles)
     note("the engine said: p4ssw0rd-env")
     print_stderr("and p4ssw0rd-arg")
     emit({"msg": "p4ssw0rd-env"}, "json", hide=True)

@@ -201,8 +201,8 @@ def test_secrets_in_every_place() -> None:
     app = AppDef(
         "a", [Role("r", "", env={"MY_SECRET": "s3cr3t-value", "API_KEY": "short", "N": "s3cr3t-value-2"})]
     )
-    values = secret_values(app)
-    assert values == ("s3cr3t-value",)
+    values = secret_values(app.roles)
+    assert values == ["s3cr3t-value"]
     data = {
         "env": {"MY_SECRET": "s3cr3t-value", "API_KEY": "short", "TOKENIZERS_PARALLELISM": "false"},
         "args": ["run", "s3cr3t-value", "HF_TOKEN='a b'"],

@@ -102,7 +102,7 @@ def secrets_in_arguments(arguments: Sequence[str]) -> list[str]:
 
     Numbers and values shorter than 8 characters are excluded, as they may occur by chance.
 
-    >>> secrets_in_arguments(["--password", "abcd efg", "sh -c 'PASSWORD=12345abc x'", "--api-key", "3"])
+    >>> secrets_in_arguments(["--password", "abcd efg", "sh x --token=12345abc", "--api-key", "3"])
     ['abcd efg', '12345abc']
     """
     found: list[str] = []

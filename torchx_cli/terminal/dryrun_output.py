@@ -47,7 +47,7 @@ def print_dryrun(info: AppDryRunInfo[Any], form: str, *, full: bool = False) -> 
         else:
             say(text, end="")
         return
-    secrets = secret_values(info.app.roles if info.app else ())
+    secrets = _secrets(info)
     app = yaml_text(mask(_app_data(info), secrets))
     request = mask_text(_shown(info, secrets, full), secrets)
     language = "bash" if request.startswith("#!") else "yaml"
@@ -91,9 +91,15 @@ def as_data(info: AppDryRunInfo[Any]) -> dict[str, Any]:
         "request": to_plain(info.request),
         "notes": list(info.notes),
     }
-    masked: dict[str, Any] = mask(data, secret_values(info.app.roles if info.app else ()))
+    masked: dict[str, Any] = mask(data, _secrets(info))
     return masked
 
 
 def _app_data(info: AppDryRunInfo[Any]) -> dict[str, Any] | None:
     return None if info.app is None else app_to_dict(info.app, strict=False)
+
+
+def _secrets(info: AppDryRunInfo[Any]) -> list[str]:
+    if info.app is None:
+        return []
+    return secret_values(info.app.roles)
