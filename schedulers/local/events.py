@@ -113,9 +113,7 @@ class _Converter:
             self._peak = max(self._peak or (0, 0, 0), (memory, ordinal, attempt.number))
         code, signal = attempt.exit_code, attempt.signal
         reason = joined(attempt.stopped, attempt.reason)
-        values = {
-            "exit_code": code, "signal": signal, "memory": memory, "cpu": cpu, "reason": reason or None
-        }  # fmt: skip
+        values = {"exit_code": code, "signal": signal, "memory": memory, "cpu": cpu, "reason": reason or None}
         details = {"state": attempt.state, **{k: v for k, v in values.items() if v is not None}}
         how = signal or ("" if code is None else f"exit {code}")
         message = joined(how, reason)

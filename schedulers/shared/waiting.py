@@ -26,9 +26,14 @@ with lazy_imports:
 
 
 def take_or_wait(
-    app_id: str, at: float, needs: Needs, here: Capacity, cfg: RunOptions,
-    per_role: Iterable[tuple[str, int]] = (), ports: Iterable[str] = (),
-) -> Reservation | Ticket | None:  # fmt: skip
+    app_id: str,
+    at: float,
+    needs: Needs,
+    here: Capacity,
+    cfg: RunOptions,
+    per_role: Iterable[tuple[str, int]] = (),
+    ports: Iterable[str] = (),
+) -> Reservation | Ticket | None:
     """Takes the leases of a job, or returns its ticket if it has to wait for them.
 
     Args:
@@ -91,9 +96,14 @@ def can_ever_run(needs: Needs, here: Capacity) -> bool:
 
 
 def _ticket(
-    app_id: str, at: float, needs: Needs, here: Capacity, cfg: RunOptions,
-    per_role: Iterable[tuple[str, int]], ports: Iterable[str],
-) -> Ticket:  # fmt: skip
+    app_id: str,
+    at: float,
+    needs: Needs,
+    here: Capacity,
+    cfg: RunOptions,
+    per_role: Iterable[tuple[str, int]],
+    ports: Iterable[str],
+) -> Ticket:
     """Returns the ticket of a job, from the arguments of :func:`take_or_wait`."""
     limit = LimitRule.of(cfg)
     priority = cfg.get(PRIORITY)

@@ -106,9 +106,14 @@ def outcome_of(
     if over is not None and record is not None:
         state, msg = _state_of_script(over, record.paths)
         outcome = Outcome(
-            state, msg, submitted_at=record.submitted_at, started_at=_started(record), ended_at=over.at,
-            exit_code=over.code, proved=over.proved,
-        )  # fmt: skip
+            state,
+            msg,
+            submitted_at=record.submitted_at,
+            started_at=_started(record),
+            ended_at=over.at,
+            exit_code=over.code,
+            proved=over.proved,
+        )
         return _check_out_of_memory(outcome, record.paths)
     return None
 

@@ -200,10 +200,21 @@ def read_queue(text: str, between: str = "|") -> list[JobFacts]:
         state, submitted, started, ended, user, nodes, reason, name, comment = cells
         facts.append(
             JobFacts(
-                ids.job, ids.part, _state(state), _reason(reason), name, _text(comment), user, nodes,
-                _time(submitted), _time(started), _time(ended), task=ids.task, own_id=ids.own,
+                ids.job,
+                ids.part,
+                _state(state),
+                _reason(reason),
+                name,
+                _text(comment),
+                user,
+                nodes,
+                _time(submitted),
+                _time(started),
+                _time(ended),
+                task=ids.task,
+                own_id=ids.own,
             )
-        )  # fmt: skip
+        )
     return facts
 
 
@@ -220,12 +231,23 @@ def read_account(text: str, between: str = "|") -> list[JobFacts]:
         exit_code, _, signal = code.partition(":")
         facts.append(
             JobFacts(
-                ids.job, ids.part, _state(state), "", name, _text(comment), user,
+                ids.job,
+                ids.part,
+                _state(state),
+                "",
+                name,
+                _text(comment),
+                user,
                 nodes.replace("None assigned", ""),
-                _time(submitted), _time(started), _time(ended), _number(exit_code), _number(signal) or None,
-                ids.task, ids.own,
+                _time(submitted),
+                _time(started),
+                _time(ended),
+                _number(exit_code),
+                _number(signal) or None,
+                ids.task,
+                ids.own,
             )
-        )  # fmt: skip
+        )
     return facts
 
 

@@ -88,9 +88,15 @@ def to_request(
     context = context_of(app, cfg, session, copies, token)
     script, files = script_of(app, cfg, context), files_of(app, cfg, context)
     return SlurmRequest(
-        context.name, token, context.folder, script, files,
-        copies=dict(copies), builds=list(builds), fallback=context.fallback,
-    )  # fmt: skip
+        context.name,
+        token,
+        context.folder,
+        script,
+        files,
+        copies=dict(copies),
+        builds=list(builds),
+        fallback=context.fallback,
+    )
 
 
 def context_of(

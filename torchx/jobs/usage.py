@@ -75,9 +75,18 @@ def encode(row: Row) -> bytes:
     time, span, cpu, memory, gpu, gpu_memory, output, read, write = row.sample
     attempt = min(row.attempt, 0xFFFF)
     return LAYOUT.pack(
-        time, span, row.replica, attempt, _float(cpu), _kib(memory), _float(gpu), _kib(gpu_memory),
-        _float(output), _float(read), _float(write),
-    )  # fmt: skip
+        time,
+        span,
+        row.replica,
+        attempt,
+        _float(cpu),
+        _kib(memory),
+        _float(gpu),
+        _kib(gpu_memory),
+        _float(output),
+        _float(read),
+        _float(write),
+    )
 
 
 def _float(value: float | None) -> float:

@@ -53,8 +53,16 @@ def minimal_record(part: JobFacts, token: str, folders: Sequence[Path], roles: b
     name = part.name.removesuffix(f"-{token}")
     folder, fallback = [*map(str, folders), "", ""][:2]
     record = SlurmRecord(
-        part.job_id, token, name, part.name, "torchx", folder, part.submitted or time.time(),
-        {"name": name}, task=part.task, fallback=fallback,
-    )  # fmt: skip
+        part.job_id,
+        token,
+        name,
+        part.name,
+        "torchx",
+        folder,
+        part.submitted or time.time(),
+        {"name": name},
+        task=part.task,
+        fallback=fallback,
+    )
     found = roles_in(record.paths.folder) if roles and folders else []
     return replace(record, app={"name": name, "roles": found})
