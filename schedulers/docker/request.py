@@ -169,7 +169,7 @@ def _common_env(
         hosts: the host names of each role.
         has_checkpoints: whether a folder for checkpoints is mounted.
     """
-    addresses = _addresses(app, hosts) if len(hosts) > 1 else {}
+    addresses = rules.addresses(app, hosts) if len(hosts) > 1 else {}
     return {**settings.REPLICA_DEFAULTS, **_inherited_env(cfg), **addresses}, {
         settings.TORCHX_RANK0_HOST: container_name(app_id, app.roles[0].name, 0) if app.roles else "",
         settings.TORCHX_ATTEMPT: "1",
@@ -206,12 +206,6 @@ def _hosts(app: AppDef, app_id: str) -> dict[str, str]:
     return {role: ",".join(hosts) for role, hosts in names.items()}
 
 
-def _addresses(app: AppDef, hosts: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables with the hosts and the ports of all roles; the first role counts for a name."""
-    ports = {name: port for role in reversed(app.roles) for name, port in role.port_map.items()}
-    return rules.host_variables(hosts) | {port_variable(name): str(port) for name, port in ports.items()}
-
-
 def container_name(app_id: str, role: str, replica: int) -> str:
     """Returns the name of a replica's container; a long id is cut at its start, as its end is unique.
 
@@ -234,10 +228,18 @@ def as_text(job: DockerJob) -> str:
     """Returns the containers as YAML."""
     containers = [{"name": c.name, **c.body} for c in job.containers]
     builds = [
-        {"image": b.name, "base": b.base, "workspace": b.workspace, "by": b.dockerfile or "COPY . .",
-         "files": b.tree.files, "bytes": b.tree.size, "push": b.push, "when": b.when}
+        {
+            "image": b.name,
+            "base": b.base,
+            "workspace": b.workspace,
+            "by": b.dockerfile or "COPY . .",
+            "files": b.tree.files,
+            "bytes": b.tree.size,
+            "push": b.push,
+            "when": b.when,
+        }
         for b in job.builds
-    ]  # fmt: skip
+    ]
     data = {"app_id": job.app_id, **({"builds": builds} if builds else {}), "containers": containers}
     return yaml_limits.dump(data, width=100).rstrip()
 

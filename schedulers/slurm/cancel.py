@@ -141,12 +141,5 @@ def mark_cancelled(record: SlurmRecord, *, sync: bool = True) -> None:
 
 def _scancel(job: SlurmJob, *options: str) -> None:
     """Calls scancel unless the id now belongs to another job."""
-    if job.lost:
-        return
-    try:
-        client.call(["scancel", *options, job.record.key])
-    except client.NoAnswerError:
-        raise
-    except client.SlurmError as error:
-        if "nvalid job" not in error.output and "already complet" not in error.output:
-            raise
+    if not job.lost:
+        client.change_jobs(["scancel", *options, job.record.key])

@@ -70,6 +70,22 @@ def call(
     return begin(argv, text=text, timeout=timeout, env=env, held=held)()
 
 
+def change_jobs(argv: Sequence[str], over: str = "already complet") -> None:
+    """Runs a Slurm program that changes jobs; it is no error if they have ended meanwhile.
+
+    Args:
+        argv: the program and its arguments.
+        over: the error of the program for a job that has ended.
+    """
+    try:
+        call(argv)
+    except NoAnswerError:
+        raise
+    except SlurmError as error:
+        if "nvalid job" not in error.output and over not in error.output:
+            raise
+
+
 def begin(
     argv: Sequence[str],
     *,

@@ -22,7 +22,7 @@ from torchx.scheduling.base import replica_variables
 from torchx.scheduling.checks import require_passable
 from torchx.scheduling.preflight import SHARED_FILE, with_checks
 from torchx.scheduling.retry_rules import Failure, RetryRules
-from torchx.services.rules import hosts_variable
+from torchx.services.rules import hosts_variable, ports_of
 from torchx.settings import SERVICE
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.handles import make_app_handle
@@ -103,8 +103,7 @@ def script_of(app: AppDef, cfg: RunOptions, context: ScriptContext) -> str:
         "open_job",
         f"export TORCHX_MAX_RETRIES={max((role.max_retries for role in app.roles), default=0)}",
     ]
-    ports = {name: port for role in reversed(app.roles) for name, port in role.port_map.items()}
-    for name, port in ports.items():
+    for name, port in ports_of(app).items():
         variable = port_variable(name.upper().encode("ascii", "replace").decode())  # bash: only ASCII
         lines.append(f"find_port {variable} {int(port)}")
     if variables := job_services.host_variables(app):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchx.errors import UsageError
 from torchx.json_limits import Object
+from torchx.machine.ports import port_variable
 from torchx.services.probe import ServiceRule, rule_of
 from torchx.settings import AFTER, SERVICE
 from torchx.suggestions import did_you_mean
@@ -144,6 +145,22 @@ def hosts_variable(role: str) -> str:
     'TORCHX_HOSTS_WEB_UI'
     """
     return HOSTS + re.sub(r"\W", "_", role, flags=re.ASCII).upper()
+
+
+def addresses(app: AppDef, hosts: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables with the hosts and the ports of all roles; the first role counts for a name.
+
+    Args:
+        app: the application.
+        hosts: the hosts of each role, separated by commas.
+    """
+    numbers = {port_variable(name): str(port) for name, port in ports_of(app).items()}
+    return host_variables(hosts) | numbers
+
+
+def ports_of(app: AppDef) -> dict[str, int]:
+    """Returns the ports of all roles; the first role counts for a name."""
+    return {name: port for role in reversed(app.roles) for name, port in role.port_map.items()}
 
 
 def host_variables(hosts: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from torchx.errors import UsageError
 from torchx.json_limits import Data
-from torchx.machine.ports import port_variable
 from torchx.scheduling.checks import hosts_in
 from torchx.services import rules
 from torchx.settings import SERVICE
@@ -75,9 +74,7 @@ def address_variables(app: AppDef, hosts: Mapping[str, str]) -> dict[str, str]:
         app: the application.
         hosts: the hosts of each role.
     """
-    ports = {name: port for role in reversed(app.roles) for name, port in role.port_map.items()}
-    numbers = {port_variable(name): str(port) for name, port in ports.items()}
-    return rules.host_variables(hosts) | numbers if hosts else {}
+    return rules.addresses(app, hosts) if hosts else {}
 
 
 def hosts_in_env(roles: Sequence[Data], env: Sequence[Data]) -> dict[str, str]:

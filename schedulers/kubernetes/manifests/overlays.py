@@ -72,17 +72,20 @@ def apply_overlays(context: AppContext, manifests: Iterable[Object]) -> None:
 
 
 def _job(context: AppContext, job: Object) -> None:
-    number = int(job["metadata"]["labels"][ROLE_INDEX])
-    for target in (context.app, context.app.roles[number]):
-        _apply(context, target, JOB, job, _kept_of_job)
+    _apply_both(context, JOB, job, _kept_of_job)
     _pod(context, job["spec"]["template"])
 
 
 def _pod(context: AppContext, template: Object) -> None:
-    number = int(template["metadata"]["labels"][ROLE_INDEX])
-    for target in (context.app, context.app.roles[number]):
-        _apply(context, target, POD, template, _kept_of_pod)
+    _apply_both(context, POD, template, _kept_of_pod)
     share_processes(template["spec"])
+
+
+def _apply_both(context: AppContext, spec: OverlaySpec, base: Object, kept: _Kept) -> None:
+    """Applies the overlays of the application, then those of a role."""
+    number = int(base["metadata"]["labels"][ROLE_INDEX])
+    for target in (context.app, context.app.roles[number]):
+        _apply(context, target, spec, base, kept)
 
 
 def _whole(context: AppContext, manifest: Object, kind: str, parts: str) -> None:

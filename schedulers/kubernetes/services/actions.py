@@ -45,7 +45,8 @@ def coordinate(cluster: Cluster, facts: Facts) -> bool:
     if plan.release:
         for main in plan.release:
             if is_terminal(job_facts("job", main).state):  # it has ended by itself meanwhile
-                _patch(cluster, facts, main, {"metadata": {"annotations": {RELEASED: now(cluster)}}})
+                change = {"metadata": {"annotations": {RELEASED: now(cluster)}}}
+                cluster.patch(facts.path_of(main), change)
         end_jobs(cluster, facts, plan.release, RELEASED)
         return True
     started = [_start(cluster, facts, main) for main in plan.start]
@@ -57,10 +58,6 @@ def _start(cluster: Cluster, facts: Facts, main: Object) -> bool:
     """Starts a job that has waited for others; returns False if another process has changed it."""
     change = {"metadata": {"annotations": {AWAITS: None}}, "spec": {"suspend": False}}
     return cluster.patch_unchanged(facts.path_of(main), main, change)
-
-
-def _patch(cluster: Cluster, facts: Facts, main: Object, change: Object) -> None:
-    cluster.patch(facts.path_of(main), change)
 
 
 class Plan(NamedTuple):

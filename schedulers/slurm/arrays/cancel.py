@@ -47,13 +47,7 @@ def cancel_many(app_ids: Collection[str], *, now: bool = False) -> None:
 
 def _scancel(keys: Sequence[str], *options: str) -> None:
     for begin in range(0, len(keys), PER_CALL):
-        try:
-            client.call(["scancel", *options, *keys[begin : begin + PER_CALL]])
-        except client.NoAnswerError:
-            raise
-        except client.SlurmError as error:  # some have ended meanwhile
-            if "nvalid job" not in error.output and "already complet" not in error.output:
-                raise
+        client.change_jobs(["scancel", *options, *keys[begin : begin + PER_CALL]])
 
 
 def delete_many(app_ids: Collection[str]) -> None:
@@ -104,10 +98,4 @@ def _arrays(jobs: Iterable[SlurmJob]) -> Iterator[int]:
 
 
 def _update(job_id: int, change: str) -> None:
-    try:
-        client.call(["scontrol", "update", f"JobId={job_id}", change])
-    except client.NoAnswerError:
-        raise
-    except client.SlurmError as error:  # all tasks have ended meanwhile
-        if "already" not in error.output and "nvalid job" not in error.output:
-            raise
+    client.change_jobs(["scontrol", "update", f"JobId={job_id}", change], over="already")
