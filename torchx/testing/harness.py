@@ -193,12 +193,16 @@ class Harness:
             assert now < end, f"not within {self.patience} s: {what}"
             time.sleep(min(max(0.02, 2 * (now - begin)), 0.2))  # a slow query is repeated less often
 
+    def _described(self, scheduler: AnyScheduler, app_id: str) -> DescribeAppResponse:
+        status = scheduler.describe(app_id)
+        assert status is not None, f"{app_id} is not known"
+        return status
+
     def until_state(self, scheduler: AnyScheduler, app_id: str, *states: AppState) -> DescribeAppResponse:
         """Waits until an application is in one of some states; fails if it ends in another one."""
 
         def reached() -> DescribeAppResponse | None:
-            status = scheduler.describe(app_id)
-            assert status is not None, f"{app_id} is not known"
+            status = self._described(scheduler, app_id)
             ended_otherwise = is_terminal(status.state) and status.state not in states
             assert not ended_otherwise, f"{app_id} is {status.state}: {status.msg}"
             return status if status.state in states else None
@@ -210,8 +214,7 @@ class Harness:
 
         def ended() -> DescribeAppResponse | None:
             scheduler.reconcile(app_id)
-            status = scheduler.describe(app_id)
-            assert status is not None, f"{app_id} is not known"
+            status = self._described(scheduler, app_id)
             return status if is_terminal(status.state) else None
 
         return self.until(ended, f"{app_id} has ended")

@@ -81,8 +81,7 @@ class ServiceConformance(Harness):
 
         def ended() -> DescribeAppResponse | None:
             scheduler.reconcile(app_id)
-            status = scheduler.describe(app_id)
-            assert status is not None, f"{app_id} is not known"
+            status = self._described(scheduler, app_id)
             seen.add(AppState(replica_of(status, "trainer").state))
             return status if is_terminal(status.state) else None
 
