@@ -83,23 +83,26 @@ FORESEEABLE = 180 * 86400
 def why_it_waits(parts: Sequence[JobFacts]) -> str:
     """Returns why a job is pending: Slurm's reason, an explanation, and the expected start."""
     first = next((part for part in parts if part.reason), parts[0])
-    reason = first.reason
-    meaning = _WAITS.get(reason, "")
-    if not meaning:
-        meaning = next((text for key, text in _WAITS.items() if reason.startswith(key)), "")
-    if not meaning and ("Limit" in reason or reason.startswith(("QOS", "Assoc"))):
-        meaning = "a limit of your account or its quality of service"
+    meaning = _meaning_of(first.reason)
     if first.state == "CONFIGURING":
         msg = "its nodes are being prepared"
     elif meaning:
-        msg = f"{reason}: {meaning}"
+        msg = f"{first.reason}: {meaning}"
     else:
-        msg = reason or "not yet considered by Slurm"
+        msg = first.reason or "not yet considered by Slurm"
     start = max((part.started for part in parts if part.started), default=None)
     if start is not None and -60 < start - time.time() < FORESEEABLE:
         when = datetime.datetime.fromtimestamp(start).astimezone().strftime("%Y-%m-%d %H:%M")
         msg = f"{msg}; expected to start at {when}"
     return msg
+
+
+def _meaning_of(reason: str) -> str:
+    """Returns the explanation of a pending reason, which may begin with a known one; empty without one."""
+    known = _WAITS.get(reason) or next((text for key, text in _WAITS.items() if reason.startswith(key)), "")
+    if not known and ("Limit" in reason or reason.startswith(("QOS", "Assoc"))):
+        return "a limit of your account or its quality of service"
+    return known
 
 
 def why_it_was_cancelled(part: JobFacts) -> str:
