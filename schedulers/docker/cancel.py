@@ -55,12 +55,12 @@ def cancel(engine: Engine, app_id: str, *, now: bool = False) -> None:
         return
     _require_own(containers, "cancelled", "docker stop")
     if damage_of(containers):
-        end_all(engine, [c for c in containers if c.live], CANCELLED, 0.0 if now else GRACE)
+        _end_live(engine, containers, 0.0 if now else GRACE)
         return
     progress = replay(job_of(containers), containers)
     if progress.end is not None:
         if now:
-            end_all(engine, [c for c in containers if c.live], CANCELLED, 0.0)
+            _end_live(engine, containers, 0.0)
         return
     left = _to_cancel(progress)
     for _ in range(PASSES):
@@ -73,6 +73,10 @@ def cancel(engine: Engine, app_id: str, *, now: bool = False) -> None:
         left = [c for c in _to_cancel(progress) if c.marked(CANCELLED) != c.full_name]
         if not left:
             return
+
+
+def _end_live(engine: Engine, containers: Sequence[Container], grace: float) -> None:
+    end_all(engine, [c for c in containers if c.live], CANCELLED, grace)
 
 
 def _to_cancel(progress: Progress) -> list[Container]:
@@ -219,6 +223,13 @@ def _was_stopped(container: Container) -> bool:
     number = str((container.exit_code or 128) - 128)
     expected = container.stop_signal.removeprefix("SIG")
     return bool(name) and not container.oom and (name == "KILL" or expected in (name, number))
+
+
+def join_kills() -> None:
+    """Waits for the threads of this process that kill containers after the grace period."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
 
 
 def _kill_after(engine: Engine, signalled: Sequence[tuple[Container, float]], mark: str) -> None:

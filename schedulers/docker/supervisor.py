@@ -12,7 +12,6 @@ import math
 import shutil
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -25,7 +24,7 @@ from torchx.jobs.paths import JobPaths
 from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.machine.outage import Outage
-from torchx.schedulers.docker.cancel import KILLED_WITHIN, end_all, remove
+from torchx.schedulers.docker.cancel import KILLED_WITHIN, end_all, join_kills, remove
 from torchx.schedulers.docker.container_body import next_body
 from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.client import Engine, EngineError
@@ -120,22 +119,28 @@ class Supervisor:
                 continue
             if known and (self._to_stop(progress) or progress.starts):
                 # actions need the current state of all containers: another process may have marked one
-                containers = find_containers(self._engine, self._app_id).get(self._app_id, [])
-                progress = self._replay(containers) if containers else progress
-            if progress.end is not None or not containers:
+                containers = find_containers(self._engine, self._app_id).get(self._app_id)
+                if not containers:
+                    return True
+                progress = self._replay(containers)
+            if progress.end is not None:
                 return True
             pause = min(self._act(progress), POLL_INTERVAL)
-            self._sampler.watch(progress)
-            if progress.job.cfg.get("stall"):
-                self._stalls = self._stalls or detection.ContainerStalls(self._engine, self._app_id)
-                self._stalls.follow(progress)
-            if progress.job.has_services:
-                self._readiness = self._readiness or readiness.Readiness(self._engine, print_error)
-                self._readiness.follow(progress)
+            self._follow(progress)
             # once cancelled, only the end of the containers matters
             wait = partial(events.wait_for_all, containers) if progress.cancelled else events.wait
             if not self._wait(events, wait, pause):
                 return False
+
+    def _follow(self, progress: Progress) -> None:
+        """Measures and checks the containers that run now."""
+        self._sampler.watch(progress)
+        if progress.job.cfg.get("stall"):
+            self._stalls = self._stalls or detection.ContainerStalls(self._engine, self._app_id)
+            self._stalls.follow(progress)
+        if progress.job.has_services:
+            self._readiness = self._readiness or readiness.Readiness(self._engine, print_error)
+            self._readiness.follow(progress)
 
     def _wait(self, events: Events, wait: Callable[[float], bool], pause: float) -> bool:
         """Waits for an event or a pause, and measures meanwhile; returns False if the stream is closed."""
@@ -318,9 +323,7 @@ def main(argv: list[str]) -> None:
         records.started(paths)
     report_ready(ready)
     Supervisor(Engine(), app_id).run()
-    for thread in threading.enumerate():  # threads that kill stopped containers
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
+    join_kills()
     shutil.rmtree(folder, ignore_errors=True)
 
 

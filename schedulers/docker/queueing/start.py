@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +27,7 @@ from torchx.leases.holders import Leases, inherited
 from torchx.leases.reception import answer
 from torchx.machine import processes
 from torchx.machine.outage import Outage
+from torchx.schedulers.docker.cancel import join_kills
 from torchx.schedulers.docker.queueing import records
 from torchx.schedulers.docker.queueing.records import Request
 from torchx.supervisor.process import continue_under_guard, report_ready, separate
@@ -184,9 +184,7 @@ def main(argv: list[str]) -> None:
     report_ready(ready)
     continue_under_guard()
     start.run()
-    for thread in threading.enumerate():  # threads that kill stopped containers
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
+    join_kills()
 
 
 def _prepare(paths: JobPaths, lock: int) -> Start:
