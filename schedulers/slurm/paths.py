@@ -127,11 +127,8 @@ class SlurmPaths:
 
 
 def _attempts_in(folder: Path) -> list[tuple[int, Path]]:
-    try:
-        names = os.listdir(folder)  # noqa: PTH208
-    except OSError:
-        return []
-    return sorted((int(match[1]), folder / name) for name in names if (match := ATTEMPT.fullmatch(name)))
+    matches = map(ATTEMPT.fullmatch, files.names_in(folder))
+    return sorted((int(match[1]), folder / match[0]) for match in matches if match)
 
 
 NO_FOLDER = Path("/dev/null/no-folder")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import time
 from collections.abc import Collection, Iterator
@@ -201,16 +200,10 @@ class Records:
 
     def deleted_tokens(self) -> set[str]:
         """Returns the tokens of deleted jobs."""
-        return {name.removesuffix(".gone") for name in self._entries() if name.endswith(".gone")}
+        return {name.removesuffix(".gone") for name in files.names_in(self._index) if name.endswith(".gone")}
 
     def _names(self) -> list[str]:
-        return [name for name in self._entries() if _FILE.fullmatch(name)]
-
-    def _entries(self) -> list[str]:
-        try:
-            return os.listdir(self._index)  # noqa: PTH208
-        except OSError:
-            return []
+        return [name for name in files.names_in(self._index) if _FILE.fullmatch(name)]
 
     def _read(self, name: str) -> SlurmRecord:
         """Returns the record in a file of the index; if damaged, with only id and token."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from torchx.errors import UsageError
 from torchx.exit_codes import KILLED, read_error_file
 from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
+from torchx.machine.files import names_in
 from torchx.schedulers.shared.listing import row_of
 from torchx.schedulers.slurm.commands import NoAnswerError
 from torchx.schedulers.slurm.folders.batch_log import last_error_line
@@ -253,7 +253,7 @@ def _replica(
 
 def _find_ready(folder: Path, replicas: Sequence[ReplicaStatus]) -> int:
     """Returns the number of replicas of a service that are ready, and sets the times at which they were."""
-    names, count = _names(folder), 0
+    names, count = names_in(folder), 0
     for replica in replicas:
         if replica.state is AppState.RUNNING and str(replica.id) in names:
             count += 1
@@ -273,13 +273,6 @@ def running_host(record: SlurmRecord, role: str, replica: int) -> str:
         return ""
     start = node_attempts.read_facts(latest / "start.json") or {}
     return str(start.get("host", ""))
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)  # noqa: PTH208
-    except OSError:
-        return []
 
 
 def _limit_message(record: SlurmRecord, outcome: Outcome) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -144,10 +143,7 @@ def folder_of(app_id: str) -> str:
 
 def marked(home: Home) -> list[str]:
     """Returns the names of the folders of jobs that may wait."""
-    try:
-        return [name for name in os.listdir(home.queue) if not name.startswith(".")]  # noqa: PTH208 - names
-    except OSError:
-        return []
+    return [name for name in files.names_in(home.queue) if not name.startswith(".")]
 
 
 def mark(home: Home, paths: JobPaths) -> None:

@@ -202,6 +202,14 @@ def _check_owner(home: Path) -> None:
         raise PermissionError(errno.EPERM, why, os.fspath(home))
 
 
+def names_in(folder: FilePath) -> list[str]:
+    """Returns the names in a folder; none if it cannot be read."""
+    try:
+        return os.listdir(folder)  # noqa: PTH208
+    except OSError:
+        return []
+
+
 def move_folder(part: Path, folder: Path) -> None:
     """Renames a folder that is complete; keeps an existing one, as another process was faster.
 
