@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.masking import MASK
-from torchx.schedulers.kubernetes.api.objects import Object, count_of, label
+from torchx.schedulers.kubernetes.api.objects import Object, count_of, label, text_at
 from torchx.schedulers.kubernetes.manifests import attempt_number as attempts
 from torchx.schedulers.kubernetes.manifests.escaping import MacroFiller, restored
 from torchx.schedulers.kubernetes.manifests.hosts import hosts_in_env
@@ -94,7 +94,7 @@ def _variable(entry: Data, marks: list[list[int | str]], filler: MacroFiller) ->
     if _at(entry, "valueFrom", "secretKeyRef"):
         return MASK
     path = _at(entry, "valueFrom", "fieldRef").get("fieldPath")
-    return f"{FIELD_PATH}{path}" if path else restored(str(entry.get("value") or ""), marks, filler)
+    return f"{FIELD_PATH}{path}" if path else restored(text_at(entry, "value"), marks, filler)
 
 
 def _role(job: Object) -> Object:
@@ -102,7 +102,7 @@ def _role(job: Object) -> Object:
     command = _command(main)
     return {
         "name": label(job, ROLE_NAME) or job["metadata"]["name"],
-        "image": str(main.get("image") or ""),
+        "image": text_at(main, "image"),
         "entrypoint": command[0] if command else "",
         "args": command[1:],
         "num_replicas": _at(job, "spec").get("completions") or 1,

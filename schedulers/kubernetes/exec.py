@@ -90,7 +90,7 @@ def pod_of(facts: Facts, role: str, replica: int) -> Object:
     Raises:
         StateError: the replica does not exist or is not running.
     """
-    members = members_of(facts, facts.record)
+    members = members_of(facts)
     replicas: dict[str, list[int]] = {}
     for member in members:
         replicas.setdefault(member.role, []).append(member.replica)
@@ -290,8 +290,7 @@ def port_connector(
     def pod() -> tuple[str, str, int]:
         facts = require(clusters, app_id)
         found = pod_of(facts, role, replica)
-        roles = value_at(facts.record, "app", "roles") or []
-        ports = next((one.get("port_map") or {} for one in roles if one.get("name") == role), {})
+        ports = next((one.get("port_map") or {} for one in facts.roles if one.get("name") == role), {})
         env = {variable_of(name): str(number) for name, number in ports.items()}
         number = resolve_port(port, env, f"{role}/{replica}")
         return facts.namespace, str(found["metadata"]["name"]), number

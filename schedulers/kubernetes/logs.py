@@ -75,7 +75,7 @@ class Source:
 
 def sources_of(facts: Facts, query: LogQuery) -> list[Source]:
     """Returns the existing logs of the replicas in a query."""
-    members = {m.key: m for m in members_of(facts, facts.record)}
+    members = {m.key: m for m in members_of(facts)}
     older: dict[tuple[int, int], int] = {}
     sources: list[Source] = []
     for pod in sorted(facts.pods, key=run_of):

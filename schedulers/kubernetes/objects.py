@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from torchx.errors import UsageError
+from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import (
@@ -17,6 +18,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     label,
     owned_pods,
     short,
+    value_at,
 )
 from torchx.schedulers.kubernetes.api.pods import SmallPods
 from torchx.schedulers.kubernetes.api.shape import MALFORMED
@@ -104,7 +106,7 @@ class Facts:
     @property
     def fails_fast(self) -> bool:
         """Whether all replicas are ended when one fails without retries left."""
-        return not self.has_runs and bool((self.record.get("cfg") or {}).get("fail_fast", True))
+        return not self.has_runs and bool(self.cfg.get("fail_fast", True))
 
     @property
     def has_runs(self) -> bool:
@@ -115,6 +117,16 @@ class Facts:
     def record(self) -> Object:
         """The record made at submission; empty if unreadable."""
         return self._read[0]
+
+    @property
+    def cfg(self) -> Data:
+        """The recorded run options."""
+        return self.record.get("cfg") or {}
+
+    @property
+    def roles(self) -> list[Data]:
+        """The recorded roles."""
+        return value_at(self.record, "app", "roles") or []
 
     @property
     def damage(self) -> str:
@@ -296,7 +308,7 @@ def _with_pods(cluster: Cluster, namespace: str, apps: list[Facts]) -> Iterator[
 
 def _may_be_disrupted(jobs: Objects, pods: Objects) -> bool:
     """Returns True if a job may have an eviction, a lost node or a pod deleted by hand."""
-    pending = sum(pod.get("status", {}).get("phase") == "Pending" for pod in pods)
+    pending = sum(value_at(pod, "status", "phase") == "Pending" for pod in pods)
     for job in jobs:
         status = job.get("status") or {}
         if has_ended(job):

@@ -82,7 +82,7 @@ def outline(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
     facts = find_jobs(clusters, app_id)
     if facts is None or facts.damage:
         return glance(clusters, app_id)
-    unread = [ReplicaStatus(m.replica, AppState.UNKNOWN, m.role, "") for m in members_of(facts, facts.record)]
+    unread = [ReplicaStatus(m.replica, AppState.UNKNOWN, m.role, "") for m in members_of(facts)]
     return DescribeAppResponse(facts.app_id, AppState.UNKNOWN, roles_statuses=list(_by_role(unread).values()))
 
 
@@ -155,13 +155,13 @@ def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppRe
         failed: a replica has failed without retries left: return it also before the end.
     """
     record = facts.record
-    response_cfg = dict(record.get("cfg") or {})
+    response_cfg = dict(facts.cfg)
     used = used_retries(facts) if is_gang(facts) else {}
     jobs = [runs.as_finished(facts, main, job_facts(facts.kind, main)) for main in facts.mains]
     services = service_view.ServiceView(facts) if has_order(facts) else None
     seen = jobs if services is None else services.jobs(jobs)
     noted = outcome_of(facts.mains)
-    replicas = Replicas(facts, members_of(facts, record), now, noted, causes.never_retried(facts))
+    replicas = Replicas(facts, members_of(facts), now, noted, causes.never_retried(facts))
     state, msg = _current_state(facts, seen, replicas, now)
     if is_terminal(noted.state):
         state, msg = noted.state, noted.msg
@@ -199,7 +199,7 @@ def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppRe
         and taken not in msg
         and (first is None or taken not in first.msg)
     ):
-        msg = f"{msg}; {taken}" if msg else taken
+        msg = joined(msg, taken)
     return DescribeAppResponse(
         app_id=facts.app_id,
         state=state,
@@ -350,8 +350,8 @@ def _with_refusal(facts: Facts, replicas: Replicas, first: FirstFailure) -> Firs
     pod = replicas.newest_pod(member) if member is not None else None
     if member is None or pod is None or first.attempt >= member.max_attempts:
         return first
-    refused = causes.refusal(causes.rules_of(facts.record.get("cfg") or {}), pod)
-    return replace(first, msg=joined(first.msg, refused)) if refused else first
+    refused = causes.refusal(causes.rules_of(facts.cfg), pod)
+    return replace(first, msg=joined(first.msg, refused))
 
 
 def _restart_text(restart: Restart, *, late: bool) -> str:
@@ -366,8 +366,7 @@ def _restarts(facts: Facts) -> int:
     if is_gang(facts):
         return max(attempt_of(main) for main in facts.mains) - 1
     if facts.kind == "job":
-        roles = value_at(facts.record, "app", "roles") or []
-        return -1 if any(role.get("max_retries") for role in roles) else 0
+        return -1 if any(role.get("max_retries") for role in facts.roles) else 0
     status = facts.mains[0].get("status") or {}
     return int(status.get("restarts") or status.get("retryCount") or 0)
 

@@ -11,7 +11,7 @@ from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import time_of
+from torchx.schedulers.kubernetes.api.objects import text_at, time_of
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.lookup import find
@@ -62,7 +62,7 @@ def usage(clusters: Clusters, app_id: str) -> AppUsage | None:
     for pod in sorted(facts.pods, key=run_of):
         pods.setdefault(replica_of(pod), []).append(pod)
     measured = []
-    for member in members_of(facts, facts.record):
+    for member in members_of(facts):
         mine = pods.get(member.key, [])
         sample = sample_of(metrics.get(mine[-1]["metadata"]["name"], {})) if mine and live(mine[-1]) else None
         if sample is not None:
@@ -106,7 +106,7 @@ def sample_of(metrics: Data) -> Sample | None:
     if not known or None in memory:
         return None
     at = time_of(metrics.get("timestamp"))
-    window = quantity(str(metrics.get("window") or "").removesuffix("s"))
+    window = quantity(text_at(metrics, "window").removesuffix("s"))
     return Sample(
         time.time() if at is None else at.timestamp(),
         window or 1.0,

@@ -28,6 +28,11 @@ def value_at(thing: Data, *path: str) -> Any:
     return value
 
 
+def text_at(thing: Data, *path: str) -> str:
+    """Returns the value at a path in an object as text; an empty string if it is absent, null or empty."""
+    return str(value_at(thing, *path) or "")
+
+
 def label(thing: Object, key: str) -> str:
     """Returns a label of an object, or an empty string."""
     return str((thing.get("metadata", {}).get("labels") or {}).get(key, ""))
@@ -89,6 +94,12 @@ def time_of(text: Any) -> datetime | None:
         return datetime.fromisoformat(f"{match[1]}.{micro}+00:00").astimezone()
     except (ValueError, OverflowError):  # an invalid date, such as February 30
         return None
+
+
+def ended_indexes(main: Object) -> tuple[frozenset[int], frozenset[int]]:
+    """Returns the indexes of a Job that have succeeded, and those that have failed."""
+    status = main.get("status") or {}
+    return indexes(status.get("completedIndexes")), indexes(status.get("failedIndexes"))
 
 
 def owns(main: Object, pod: Object) -> bool:

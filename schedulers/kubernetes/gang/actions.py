@@ -116,11 +116,10 @@ def _manifests(facts: Facts, restart: Restart, held_at: str) -> Iterator[Object]
     for main in replaced:
         name, attempt = main["metadata"]["name"], attempt_of(main)
         hosts[name] = name_of(name, attempt, attempt + 1)
-    ttl = value_at(facts.record, "cfg", "ttl")
+    ttl = facts.cfg.get("ttl")
     more = {"ttlSecondsAfterFinished": ttl} if ttl is not None else {}
     run = run_of(restart.used)
-    roles = value_at(facts.record, "app", "roles") or []
-    before = {number: ", ".join(before_of(role)) for number, role in enumerate(roles)}
+    before = {number: ", ".join(before_of(role)) for number, role in enumerate(facts.roles)}
     made = [
         next_job(
             main,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchx.exit_codes import PREFLIGHT_FAILED
 from torchx.json_limits import Data
-from torchx.schedulers.kubernetes.api.objects import Object, deleted, owns, value_at
+from torchx.schedulers.kubernetes.api.objects import Object, deleted, owns, text_at, value_at
 from torchx.schedulers.kubernetes.manifests.names import CONTAINER
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.state.attempts import (
@@ -35,7 +35,7 @@ def refusal(rules: RetryRules, pod: Object) -> str:
     """
     attempt = attempts_of(pod, 1)[-1]
     ended = ended_container(pod)
-    lines = lines_of(str(ended.get("message") or "").encode("utf-8", "replace"))
+    lines = lines_of(text_at(ended, "message").encode("utf-8", "replace"))
     return rules.refusal(Failure(attempt.exit_code, attempt.signal, attempt.msg, lines, attempt.cause))
 
 
@@ -46,7 +46,7 @@ def never_retried(facts: Facts) -> set[tuple[int, int]]:
     """
     if facts.partial or not facts.fails_fast:
         return set()
-    rules = rules_of(facts.record.get("cfg") or {})
+    rules = rules_of(facts.cfg)
     newest = {replica_of(pod): pod for pod in sorted(facts.pods, key=run_of)}
     by_jobs = [main for main in facts.mains if value_at(main, "spec", "backoffLimitPerIndex")]
     return {

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from torchx import settings
 from torchx.json_limits import Data
-from torchx.schedulers.kubernetes.api.objects import Object, annotation, count_of
+from torchx.schedulers.kubernetes.api.objects import Object, annotation, count_of, text_at
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of, name_of
 from torchx.schedulers.kubernetes.manifests.attempt_number import EARLIER, earlier_attempts
 from torchx.schedulers.kubernetes.manifests.attempt_number import RETRIES as RETRY_NUMBER
@@ -101,7 +101,7 @@ def next_job(
 
 def _update_containers(spec: Data, number: int, run: int, hosts: Mapping[str, str], failures: int) -> None:
     """Gives the containers of a pod template the variables and the hosts of the next attempt."""
-    domain = str(spec.get("subdomain") or "")
+    domain = text_at(spec, "subdomain")
     for container in spec.get("containers") or []:
         container["env"] = [
             _variable(entry, number, run, hosts, domain) for entry in container.get("env") or []

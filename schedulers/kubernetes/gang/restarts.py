@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import (
     Object,
     annotation,
     count_of,
-    indexes,
+    ended_indexes,
     label,
     owns,
     time_of,
@@ -148,11 +147,11 @@ class Replay:
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        cfg = facts.record.get("cfg") or {}
+        cfg = facts.cfg
         self._causes = rules_of(cfg)
         self._pods = {m["metadata"]["name"]: _newest_pods(facts, m) for m in facts.mains}
         self._limits = RunLimits.of(cfg, (pod for pods in self._pods.values() for pod in pods.values()))
-        self.rules = _rules(value_at(facts.record, "app", "roles") or [], facts)
+        self.rules = _rules(facts)
         used: dict[str | int, int] = dict(used_retries(facts).items())
         backoff = cfg.get("retry_backoff")
         self.gang = Gang(
@@ -270,8 +269,7 @@ class Replay:
             if number is None or number >= len(self.rules):
                 continue
             pods = self._pods[main["metadata"]["name"]]
-            status = main.get("status") or {}
-            completed, failed = (indexes(status.get(key)) for key in ("completedIndexes", "failedIndexes"))
+            completed, failed = ended_indexes(main)
             noted = taken.noted(main)
             by_hand = set()
             if not (value_at(main, "spec", "suspend") or _ENDS & true_conditions(main).keys()):
@@ -327,13 +325,13 @@ def _newest_pods(facts: Facts, main: Object) -> dict[int, Object]:
     return {replica_of(pod)[1]: pod for pod in own}
 
 
-def _rules(roles: list[Data], facts: Facts) -> list[RoleRules]:
+def _rules(facts: Facts) -> list[RoleRules]:
     """Returns the rules of all roles; a Job with further attempts restarts its replicas itself."""
     mains = {role_index(main): main for main in facts.mains}
     by_jobs = {role_index(m) for m in facts.mains if value_at(m, "spec", "backoffLimitPerIndex") != 0}
     rules: list[RoleRules] = []
     first = 0
-    for number, role in enumerate(roles):
+    for number, role in enumerate(facts.roles):
         count = int(role.get("num_replicas") or 1)
         policy = str(role.get("retry_policy") or APPLICATION)
         policy = ROLE if count == 1 and policy == REPLICA else policy  # counted by the name of the role

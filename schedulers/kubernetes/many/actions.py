@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torchx.schedulers.kubernetes.api.client import Cluster
-from torchx.schedulers.kubernetes.api.objects import annotation, indexes
+from torchx.schedulers.kubernetes.api.objects import annotation, ended_indexes
 from torchx.schedulers.kubernetes.cancel import cancel_objects, delete_objects, kill_objects
 from torchx.schedulers.kubernetes.contexts import Clusters, forget
 from torchx.schedulers.kubernetes.manifests.names import CANCELLED, split_run
@@ -62,7 +62,7 @@ def cancel_many(clusters: Clusters, app_ids: Collection[str], *, now: bool) -> N
     """
     with reachable():
         for cluster, job, runs in _own_jobs(clusters, app_ids, "cancelled"):
-            if len(runs | _ended(job)) < view.count_of_runs(job.mains[0]):
+            if len(runs.union(*ended_indexes(job.mains[0]))) < view.count_of_runs(job.mains[0]):
                 ends.cancel_runs(cluster, job, runs, grace=not now)
             elif now:
                 kill_objects(cluster, job)
@@ -124,8 +124,3 @@ def _jobs(clusters: Clusters, app_ids: Collection[str]) -> Iterator[tuple[Cluste
         job = job_with_runs(cluster, *split_id(base, cluster.namespace))
         if job is not None:
             yield cluster, job, {run for run in runs if view.has_index(job.mains[0], run)}
-
-
-def _ended(job: Facts) -> frozenset[int]:
-    status = job.mains[0].get("status") or {}
-    return indexes(status.get("completedIndexes")) | indexes(status.get("failedIndexes"))

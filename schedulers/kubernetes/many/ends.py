@@ -13,7 +13,7 @@ from contextlib import suppress
 from torchx.printable import ranges
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import annotation, deleted, indexes
+from torchx.schedulers.kubernetes.api.objects import annotation, deleted, ended_indexes, indexes
 from torchx.schedulers.kubernetes.api.pod_ends import MAX_PARALLEL, end_pod, now
 from torchx.schedulers.kubernetes.manifests.names import (
     CANCELLED,
@@ -90,9 +90,7 @@ def cancel_runs(cluster: Cluster, job: Facts, runs: Collection[int], *, grace: b
     Raises:
         ClusterError: the cluster rejects it.
     """
-    status = job.mains[0].get("status") or {}
-    over = indexes(status.get("completedIndexes")) | indexes(status.get("failedIndexes"))
-    due = set(runs) - over
+    due = set(runs).difference(*ended_indexes(job.mains[0]))
     if due:
         known = indexes(annotation(job.mains[0], CANCELLED_RUNS)) | due
         _write(cluster, job, known)  # first: without the right, nothing is changed

@@ -13,8 +13,10 @@ from torchx.json_limits import MOST_REPLICAS
 from torchx.schedulers.kubernetes.api.objects import (
     Object,
     annotation,
+    ended_indexes,
     indexes,
     label,
+    text_at,
     true_conditions,
     value_at,
 )
@@ -104,7 +106,7 @@ def is_cancelled(main: Object, index: int) -> bool:
 def kind_of(main: Object, index: int) -> tuple[bool, ...]:
     """Returns the facts on which the status of a run without a pod depends."""
     noted = any(key.startswith(f"{DISRUPTED}{index}-") for key in main["metadata"]["annotations"])
-    return (*_has_ended(main, index), is_cancelled(main, index), noted)
+    return (*(index in ended for ended in ended_indexes(main)), is_cancelled(main, index), noted)
 
 
 def run_view(main: Object, index: int, pods: Iterable[Object]) -> tuple[Object, list[Object]]:
@@ -115,7 +117,7 @@ def run_view(main: Object, index: int, pods: Iterable[Object]) -> tuple[Object, 
         index: the index of the run.
         pods: its pods, oldest first; those of other runs are left out.
     """
-    done, failed = _has_ended(main, index)
+    completed, failed = ended_indexes(main)
     begun, cancelled = _begun(main, index, pods)
     newest = begun[-1] if begun else None
     running = any(live(pod) for pod in begun)
@@ -123,12 +125,12 @@ def run_view(main: Object, index: int, pods: Iterable[Object]) -> tuple[Object, 
     at = _ended_at(newest, whole)
     own: Object = {
         "conditions": _conditions(main, index, whole, at, suspended=cancelled and not running),
-        "completedIndexes": "0" if done else "",
-        "failedIndexes": "0" if failed else "",
+        "completedIndexes": "0" if index in completed else "",
+        "failedIndexes": "0" if index in failed else "",
         "active": int(running),
     }
     if newest is not None:
-        own |= {"startTime": str(value_at(begun[0], "status", "startTime") or "")}
+        own |= {"startTime": text_at(begun[0], "status", "startTime")}
         own |= {"ready": int(running and bool(value_at(newest, "status", "phase") == "Running"))}
     notes = _annotations(main, index)
     if cancelled:
@@ -142,20 +144,14 @@ def run_view(main: Object, index: int, pods: Iterable[Object]) -> tuple[Object, 
     return job, [_as_replica_0(pod) for pod in begun]
 
 
-def _has_ended(main: Object, index: int) -> tuple[bool, bool]:
-    """Returns whether a run has succeeded, and whether it has failed."""
-    status = main.get("status") or {}
-    return index in indexes(status.get("completedIndexes")), index in indexes(status.get("failedIndexes"))
-
-
 def _begun(main: Object, index: int, pods: Iterable[Object]) -> tuple[list[Object], bool]:
     """Returns the pods of a run that have started its program, and whether the run was cancelled."""
-    done, failed = _has_ended(main, index)
+    completed, failed = ended_indexes(main)
     own = [pod for pod in pods if index_of(pod) == str(index)]
-    if done or not is_cancelled(main, index):
+    if index in completed or not is_cancelled(main, index):
         return own, False
     begun = [pod for pod in own if not _ends_immediately(main, pod)]
-    had_failed = failed and begun and len(begun) == len(own) and not ended_by_us(begun[-1])
+    had_failed = index in failed and begun and len(begun) == len(own) and not ended_by_us(begun[-1])
     return begun, not had_failed
 
 
@@ -171,13 +167,13 @@ def _conditions(
         at: the time of the end of the run; empty if unknown.
         suspended: the run was cancelled, and no pod runs.
     """
-    done, failed = _has_ended(main, index)
+    completed, failed = ended_indexes(main)
     known = value_at(main, "status", "conditions") or []
     conditions = [each for each in known if each.get("type") not in _ENDS]
     ended: Object = {"status": "True", **({"lastTransitionTime": at} if at else {})}
-    if done:
+    if index in completed:
         conditions.append({**ended, "type": "Complete", "reason": "CompletionsReached"})
-    elif failed:
+    elif index in failed:
         conditions.append({**ended, "type": "Failed", "reason": "FailedIndexes"})
     elif whole.get("type") == "Failed":
         conditions.append({**whole})
@@ -189,7 +185,7 @@ def _conditions(
 def _ends_immediately(main: Object, pod: Object) -> bool:
     """Returns True if a pod of a cancelled run was started after the cancellation, and only reads that."""
     at = annotation(main, CANCELLED) or annotation(main, CANCELLED_RUNS_AT)
-    later = bool(at) and str(pod["metadata"].get("creationTimestamp") or "") > at
+    later = bool(at) and text_at(pod, "metadata", "creationTimestamp") > at
     return _exit_code(pod) == CANCELLED_CODE or (later and live(pod) and not ended_by_us(pod))
 
 

@@ -7,7 +7,7 @@ from contextlib import closing
 
 from torchx.schedulers.kubernetes.api.bulk import BulkReader
 from torchx.schedulers.kubernetes.api.client import Cluster, path_of
-from torchx.schedulers.kubernetes.api.objects import Object, annotation, owns, short
+from torchx.schedulers.kubernetes.api.objects import Object, annotation, owns, short, text_at
 from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.logs import SILENCE, Source, read_log
 from torchx.schedulers.kubernetes.manifests.names import LATE, READY
@@ -115,7 +115,7 @@ def _answer(cluster: Cluster, facts: Facts, pod: Object, rule: ServiceRule) -> s
     events = events_of(cluster, facts.namespace, str(pod["metadata"]["name"]))
     failed = [event for event in events if event.get("reason") == "Unhealthy"]
     newest = max(failed, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""), default=None)
-    return "" if newest is None else answer_of(str(newest.get("message") or ""))
+    return "" if newest is None else answer_of(text_at(newest, "message"))
 
 
 def answer_of(message: str) -> str:

@@ -52,7 +52,7 @@ def is_late(pod: Object, rule: ServiceRule, at: float) -> bool:
         rule: the rule of the service.
         at: the current time, in seconds since the epoch.
     """
-    started = time_of((container_of(pod).get("state") or {}).get("running", {}).get("startedAt"))
+    started = time_of(value_at(container_of(pod), "state", "running", "startedAt"))
     if started is None or not is_active(pod) or is_ready(pod, rule):
         return False
     if at - started.timestamp() <= rule.limit:
@@ -60,7 +60,7 @@ def is_late(pod: Object, rule: ServiceRule, at: float) -> bool:
     if rule.probe.kind == LOG:
         return True
     # one that was ready before has a later change
-    changed = time_of(conditions_of(pod).get("Ready", {}).get("lastTransitionTime"))
+    changed = time_of(value_at(conditions_of(pod), "Ready", "lastTransitionTime"))
     return changed is None or changed <= started
 
 

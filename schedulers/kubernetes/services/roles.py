@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchx.json_limits import Data
-from torchx.schedulers.kubernetes.api.objects import Object, annotation, value_at
+from torchx.schedulers.kubernetes.api.objects import Object, annotation
 from torchx.schedulers.kubernetes.manifests.escaping import MacroFiller
 from torchx.schedulers.kubernetes.manifests.names import AWAITS
 from torchx.schedulers.kubernetes.objects import RELEASED, Facts
@@ -14,12 +14,12 @@ from torchx.supervisor.policy import REPLICA, ROLE, RoleRules
 
 def has_order(facts: Facts) -> bool:
     """Returns True if an application has services, or roles that start after others."""
-    return facts.kind == "job" and any({SERVICE, AFTER} & _metadata(role).keys() for role in _roles(facts))
+    return facts.kind == "job" and any({SERVICE, AFTER} & _metadata(role).keys() for role in facts.roles)
 
 
 def services_of(facts: Facts) -> dict[int, ServiceRule]:
     """Returns the rules of the services by the numbers of their roles."""
-    found = {number: _metadata(role).get(SERVICE) for number, role in enumerate(_roles(facts))}
+    found = {number: _metadata(role).get(SERVICE) for number, role in enumerate(facts.roles)}
     filler = MacroFiller(facts.app_id, None)
     return {number: _rule(data, filler) for number, data in found.items() if data is not None}
 
@@ -32,7 +32,7 @@ def _rule(data: object, filler: MacroFiller) -> ServiceRule:
 
 def names_of(facts: Facts) -> list[str]:
     """Returns the names of all roles."""
-    return [str(role["name"]) for role in _roles(facts)]
+    return [str(role["name"]) for role in facts.roles]
 
 
 def awaits(main: Object) -> bool:
@@ -67,10 +67,6 @@ def before_of(role: Data) -> list[str]:
     """Returns the names of the roles that a recorded role starts after."""
     names = _metadata(role).get(AFTER)
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-
-
-def _roles(facts: Facts) -> list[Data]:
-    return value_at(facts.record, "app", "roles") or []
 
 
 def _metadata(role: Data) -> Data:

@@ -13,7 +13,6 @@ from torchx.schedulers.kubernetes.api.objects import (
     owns,
     time_of,
     true_conditions,
-    value_at,
 )
 from torchx.schedulers.kubernetes.gang.restarts import Replay
 from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, is_ended_by_us, role_index
@@ -92,8 +91,7 @@ class ServiceView:
     def _replica(self, status: ReplicaStatus, number: int) -> ReplicaStatus:
         main = self._mains.get(number)
         if main is not None and awaits(main) and status.state is AppState.SUBMITTED:
-            roles = value_at(self._facts.record, "app", "roles") or []
-            msg = f"it starts after {', '.join(before_of(roles[number]))}"
+            msg = f"it starts after {', '.join(before_of(self._facts.roles[number]))}"
             waiting = AttemptStatus(1, AppState.PENDING, msg=msg)
             return replace(status, state=AppState.PENDING, attempts=[waiting])
         if number not in self._services:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 
 from torchx.exit_codes import signal_of
 from torchx.json_limits import Data
+from torchx.printable import joined
 from torchx.schedulers.kubernetes.api.objects import (
     Object,
     annotation,
@@ -15,6 +16,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     count_of,
     deleted,
     short,
+    text_at,
     time_of,
     value_at,
 )
@@ -41,16 +43,16 @@ _PREEMPTION = re.compile(r",? (no new claims to deallocate, )?preemption: .*| no
 
 def container_of(pod: Object, role: str = "main") -> Data:
     """Returns the status of the role's container; empty before it exists."""
-    statuses = pod.get("status", {}).get("containerStatuses") or []
+    statuses = value_at(pod, "status", "containerStatuses") or []
     only = statuses[0] if len(statuses) == 1 else {}
     return next((status for status in statuses if status.get("name") == role), only)
 
 
 def live(pod: Object) -> bool:
     """Returns True if a container of a pod may still run."""
-    if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+    if is_over(pod):
         return False
-    statuses = pod.get("status", {}).get("containerStatuses") or []
+    statuses = value_at(pod, "status", "containerStatuses") or []
     own = container_of(pod).get("state") or {}
     return "terminated" not in own or any("running" in (status.get("state") or {}) for status in statuses)
 
@@ -134,7 +136,7 @@ def _current(
             number,
             AppState.RUNNING,
             started_at=time_of(state["running"].get("startedAt")),
-            msg="; ".join(filter(None, (taken, "it is being ended" if ending else ""))),
+            msg=joined(taken, "it is being ended" if ending else ""),
             ready_at=time_of(annotation(pod, READY)),
             noticed_at=_noticed_at(pod, datetime.fromtimestamp(now, timezone.utc)),
         )
@@ -216,7 +218,7 @@ def _ended_at(pod: Object) -> datetime | None:
 def _why(pod: Object, terminated: Data, by_hand: bool) -> Reason:
     """Returns why an attempt ended, if there is more than its exit code."""
     status = pod.get("status", {})
-    reason = str(terminated.get("reason") or "")
+    reason = text_at(terminated, "reason")
     if taken := taken_away(pod, by_hand=by_hand):
         return Reason(taken, cause_of(pod))
     if late := annotation(pod, LATE):
@@ -247,7 +249,7 @@ def _start_error(message: str) -> str:
 
 
 def _init_failure(pod: Object) -> str:
-    for status in pod.get("status", {}).get("initContainerStatuses") or []:
+    for status in value_at(pod, "status", "initContainerStatuses") or []:
         ended = value_at(status, "state", "terminated") or {}
         if ended.get("exitCode"):
             more = short(ended.get("message"))
@@ -257,7 +259,7 @@ def _init_failure(pod: Object) -> str:
 
 
 def _memory_limit(pod: Object) -> str:
-    for container in pod.get("spec", {}).get("containers") or []:
+    for container in value_at(pod, "spec", "containers") or []:
         limit = value_at(container, "resources", "limits", "memory")
         if limit:
             return str(limit)
@@ -268,13 +270,13 @@ def waits_for(pod: Object, events: Iterable[Object] = ()) -> str:
     """Returns the reason why a pod is not running yet, in one line."""
     scheduled = conditions_of(pod).get("PodScheduled", {})
     if scheduled.get("status") == "False":
-        detail = short(_PREEMPTION.sub("", str(scheduled.get("message") or ""))).rstrip(". ")
+        detail = short(_PREEMPTION.sub("", text_at(scheduled, "message"))).rstrip(". ")
         gated = scheduled.get("reason") == "SchedulingGated"
         return f"scheduling is gated: {detail}" if gated else f"no node can run it: {detail}"
     waiting, init = _waiting(pod)
     if init:
         return f"its init container `{init}` is running"
-    reason, message = str(waiting.get("reason") or ""), short(waiting.get("message"))
+    reason, message = text_at(waiting, "reason"), short(waiting.get("message"))
     if reason in _NO_IMAGE:
         return f"its image cannot be pulled: {_pull_error(message) or reason}"
     if reason == "CrashLoopBackOff":
@@ -283,15 +285,15 @@ def waits_for(pod: Object, events: Iterable[Object] = ()) -> str:
         return f"it cannot be started: {message}"
     if trouble := _trouble(events):
         return trouble
-    if reason or pod.get("spec", {}).get("nodeName"):
+    if reason or value_at(pod, "spec", "nodeName"):
         return "its node pulls the image and creates the container"
     return "it waits for a node"
 
 
 def _waiting(pod: Object) -> tuple[Data, str]:
     """Returns why a container of a pod waits, as its node reports it, and the init container that runs."""
-    waiting = container_of(pod).get("state", {}).get("waiting") or {}
-    for init in pod.get("status", {}).get("initContainerStatuses") or []:
+    waiting = value_at(container_of(pod), "state", "waiting") or {}
+    for init in value_at(pod, "status", "initContainerStatuses") or []:
         state = init.get("state") or {}
         held = state.get("waiting") or {}
         if held.get("message") or held.get("reason") in _NO_IMAGE:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import true_conditions
+from torchx.schedulers.kubernetes.api.objects import true_conditions, value_at
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.state.taken import node_of
 
@@ -33,14 +33,14 @@ def nodes_of(cluster: Cluster, pods: Objects) -> dict[str, Object]:
 
 def waits(jobs: Objects, pods: Objects) -> bool:
     """Returns True if a pod is missing or pending, so that events may give a reason."""
-    wanted = sum(int(job.get("spec", {}).get("parallelism") or 0) for job in jobs if not has_ended(job))
-    return len(pods) < wanted or any(pod.get("status", {}).get("phase") == "Pending" for pod in pods)
+    wanted = sum(int(value_at(job, "spec", "parallelism") or 0) for job in jobs if not has_ended(job))
+    return len(pods) < wanted or any(value_at(pod, "status", "phase") == "Pending" for pod in pods)
 
 
 def has_ended(job: Object) -> bool:
     """Returns True if a Job has ended or is suspended."""
     true = true_conditions(job)
-    return bool(job.get("spec", {}).get("suspend")) or "Complete" in true or "Failed" in true
+    return bool(value_at(job, "spec", "suspend")) or "Complete" in true or "Failed" in true
 
 
 def events_of(cluster: Cluster, namespace: str, name: str) -> Objects:

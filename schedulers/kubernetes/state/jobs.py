@@ -7,6 +7,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     Object,
     annotation,
     short,
+    text_at,
     time_of,
     true_conditions,
     value_at,
@@ -34,7 +35,7 @@ def job_facts(kind: str, main: Object) -> JobFacts:
             return _ended_job(role, state, true[name], status)
     ending = true.get("FailureTarget") or true.get("SuccessCriteriaMet")
     if ending is not None:
-        reason = "" if is_closed(main, ending) else _reason(ending)
+        reason = "" if is_closed(main, ending) else text_at(ending, "reason")
         return JobFacts(role, AppState.RUNNING, reason, ending=True, details=status)
     if value_at(main, "spec", "suspend"):
         return JobFacts(role, AppState.SUBMITTED, "Suspended", details=status)
@@ -45,10 +46,6 @@ def _state_before_end(status: Data) -> AppState:
     if status.get("ready") or status.get("succeeded"):
         return AppState.RUNNING
     return AppState.PENDING if status.get("active") or status.get("startTime") else AppState.SUBMITTED
-
-
-def _reason(condition: Data) -> str:
-    return str(condition.get("reason") or "")
 
 
 def is_closed(main: Object, condition: Data) -> bool:
@@ -69,7 +66,9 @@ _CUT = "FailedIndexes"
 
 def _ended_job(role: int, state: AppState, condition: Data, status: Data) -> JobFacts:
     at = time_of(status.get("completionTime")) or time_of(condition.get("lastTransitionTime"))
-    return JobFacts(role, state, _reason(condition), short(condition.get("message")), at, details=status)
+    return JobFacts(
+        role, state, text_at(condition, "reason"), short(condition.get("message")), at, details=status
+    )
 
 
 _ENDED = {"Complete": AppState.SUCCEEDED, "Completed": AppState.SUCCEEDED, "Failed": AppState.FAILED}
@@ -94,4 +93,6 @@ def _volcano_facts(role: int, status: Data) -> JobFacts:
     state = _VOLCANO.get(str(reported.get("phase")), AppState.SUBMITTED)
     at = time_of(reported.get("lastTransitionTime")) if is_terminal(state) else None
     ending = str(reported.get("phase")) in ("Completing", "Aborting", "Terminating")
-    return JobFacts(role, state, _reason(reported), short(reported.get("message")), at, ending, status)
+    return JobFacts(
+        role, state, text_at(reported, "reason"), short(reported.get("message")), at, ending, status
+    )

@@ -8,7 +8,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from torchx.json_limits import MOST_REPLICAS, Data
+from torchx.json_limits import MOST_REPLICAS
+from torchx.printable import joined
 from torchx.schedulers.kubernetes.api.objects import (
     Object,
     annotation,
@@ -16,6 +17,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     indexes,
     label,
     short,
+    text_at,
     value_at,
 )
 from torchx.schedulers.kubernetes.manifests.attempt_number import earlier_attempts
@@ -64,9 +66,9 @@ class Member:
         return self.role_index, self.replica
 
 
-def members_of(facts: Facts, record: Data) -> list[Member]:
+def members_of(facts: Facts) -> list[Member]:
     """Returns all replicas of an application in the order of its roles, from its record, else its jobs."""
-    roles = value_at(record, "app", "roles") or []
+    roles = facts.roles
     if not roles:
         roles = [
             {
@@ -202,7 +204,7 @@ class Replicas:
             id=member.replica,
             state=state,
             role=member.role,
-            hostname=str(value_at(newest, "spec", "nodeName") or ""),
+            hostname=taken.node_of(newest),
             structured_error_msg=_error_file(newest),
             attempts=attempts,
             max_attempts=member.max_attempts,
@@ -223,9 +225,7 @@ class Replicas:
     def _with_node_state(self, pod: Object, attempt: AttemptStatus) -> AttemptStatus:
         """Returns a running attempt, with a message if its node is lost."""
         lost = self._lost_node(pod)
-        if not lost:
-            return attempt
-        return replace(attempt, msg=f"{lost}; {attempt.msg}" if attempt.msg else lost)
+        return replace(attempt, msg=joined(lost, attempt.msg))
 
     def _without_pod(self, member: Member, state: AppState) -> tuple[AppState, list[AttemptStatus]]:
         """Returns the state and the attempt of a replica without a pod."""
@@ -353,7 +353,7 @@ def _refused(facts: Facts) -> dict[tuple[int, int], str]:
     roles = {job["metadata"]["name"]: _role(job) for job in facts.jobs}
     refusals: dict[tuple[int, int], str] = {}
     for event in facts.events:
-        match = re.search(r'pods "(\S+)-(\d+)-\w+" is forbidden: (.*)', str(event.get("message") or ""))
+        match = re.search(r'pods "(\S+)-(\d+)-\w+" is forbidden: (.*)', text_at(event, "message"))
         if event.get("reason") == "FailedCreate" and match and match[1] in roles:
             refusals[roles[match[1]], _count(match[2])] = short(match[3])
     return refusals
@@ -362,7 +362,7 @@ def _refused(facts: Facts) -> dict[tuple[int, int], str]:
 def _error_file(pod: Object) -> str:
     """Returns the error file in the termination message of a replica, as JSON text."""
     ended = ended_container(pod)
-    text = str(ended.get("message") or "")
+    text = text_at(ended, "message")
     if not ended.get("exitCode") or not text.startswith("{"):
         return NONE
     try:

@@ -12,6 +12,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     count_of,
     deleted,
     short,
+    text_at,
     time_of,
     true_conditions,
     value_at,
@@ -34,7 +35,7 @@ _DISRUPTIONS = {
 
 def node_of(pod: Object) -> str:
     """Returns the name of a pod's node, or an empty string."""
-    return str(value_at(pod, "spec", "nodeName") or "")
+    return text_at(pod, "spec", "nodeName")
 
 
 def disruption(pod: Object) -> str:
