@@ -21,6 +21,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.config import Config
+    from torchx.json_limits import Data, Object
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.app import AppDryRunInfo, Role
@@ -34,7 +35,7 @@ BUILT = "torchx-workspace"
 """The repository of images with workspaces that are not pushed."""
 
 
-DESCRIPTION: Mapping[str, Any] = {
+DESCRIPTION: Data = {
     json_shape.REQUIRED: ("scheduler", "app"),
     "scheduler": str,
     "cfg": ({}, NoneType),
@@ -83,7 +84,7 @@ def from_record(handle: str, described: DescribeAppResponse) -> Submission:
     return Submission(app, scheduler, described.cfg, described.workspaces, handle)
 
 
-def from_description(data: Mapping[str, Any], runner: Runner) -> Submission:
+def from_description(data: Data, runner: Runner) -> Submission:
     """Returns an application as it was submitted, from the output of `describe -o json`.
 
     Masked values are replaced by those of the record, if the application still exists.
@@ -105,7 +106,7 @@ def from_description(data: Mapping[str, Any], runner: Runner) -> Submission:
     return Submission(serialize.app_from_dict(app), scheduler, cfg, workspaces, handle or "")
 
 
-def _recorded(handle: str, runner: Runner) -> dict[str, Any]:
+def _recorded(handle: str, runner: Runner) -> Object:
     """Returns an application and its run options as plain data; both are None if it is unknown."""
     described = runner.description(handle)
     if described is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TextIO
@@ -30,6 +30,7 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.config import Config
     from torchx.config.options import Option
+    from torchx.json_limits import Data, Object
     from torchx.notifications.plan import Notify
     from torchx.runner.api import Runner
     from torchx.specs.app import AppDef
@@ -77,10 +78,10 @@ class RunRequest:
 
     component: str = ""
     argv: list[str] = field(default_factory=list)
-    component_args: dict[str, Any] | None = None
+    component_args: Object | None = None
     scheduler: str = ""
     scheduler_args: list[str] = field(default_factory=list)
-    options: dict[str, Any] | None = None
+    options: Object | None = None
     workspace: str | None = None
     parent_run_id: str = ""
     dryrun: str | bool = ""
@@ -91,7 +92,7 @@ class RunRequest:
     show: str = ""
     shown: tuple[str, str] = ("", "")
     environment: Environment = field(default_factory=Environment)
-    description: dict[str, Any] | None = None
+    description: Object | None = None
     notify: Notify | None = None
     recording: Recording | None = None
     tags: dict[str, str] = field(default_factory=dict)
@@ -166,7 +167,7 @@ def split_component(args: Sequence[str], config: Config, origins: dict[str, str]
     return located_component(setting), list(args)
 
 
-STDIN_KEYS: Mapping[str, Any] = {
+STDIN_KEYS: Data = {
     "component_name": str,
     "scheduler": str,
     "scheduler_args": ({}, str),
@@ -210,7 +211,7 @@ def read_stdin(stream: TextIO) -> RunRequest:
     return _from_stdin(given)
 
 
-def _from_stdin(data: Mapping[str, Any]) -> RunRequest:
+def _from_stdin(data: Data) -> RunRequest:
     options = data["scheduler_args"]
     return RunRequest(
         component=data["component_name"],

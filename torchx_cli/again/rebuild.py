@@ -23,6 +23,7 @@ from torchx_cli.terminal.output import note_all
 if TYPE_CHECKING:
     from torchx.config import Config
     from torchx.discovery.model import Component
+    from torchx.json_limits import Data, Object
     from torchx_cli.again.recorded import RecordedCommand
 
 BY_KEY = ("env", "metadata", "port_map")
@@ -217,7 +218,7 @@ def _merged_role(recorded: Role, before: Role, after: Role) -> Role:
     return after
 
 
-def _merged_keys(old: Mapping[str, Any], base: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def _merged_keys(old: Data, base: Data, new: Data) -> Object:
     changed = {key for key in (*base, *new) if base.get(key, _ABSENT) != new.get(key, _ABSENT)}
     kept = {key: value for key, value in old.items() if key not in changed or key in new}
     return {**kept, **{key: new[key] for key in new if key in changed}}

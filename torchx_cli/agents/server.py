@@ -17,6 +17,7 @@ from mcp.server.stdio import stdio_server
 from torchx.errors import TorchxError, UsageError
 from torchx.excerpts import plain_line
 from torchx.exit_codes import TIMED_OUT
+from torchx.json_limits import Data, Object
 from torchx.version import __version__
 from torchx_cli.agents import calls, paging, tools
 from torchx_cli.agents.tools import Tool
@@ -73,7 +74,7 @@ def make(allowed: frozenset[str]) -> Server[Any]:
     )
 
 
-async def _answered(offered: Mapping[str, Tool], name: str, arguments: Mapping[str, Any]) -> tuple[Any, bool]:
+async def _answered(offered: Mapping[str, Tool], name: str, arguments: Data) -> tuple[Any, bool]:
     """Returns the answer of a call, and whether it is an error."""
     tool = offered.get(name)
     if tool is None:
@@ -84,11 +85,11 @@ async def _answered(offered: Mapping[str, Tool], name: str, arguments: Mapping[s
         return _error(error.code, error.message, error.hint), True
 
 
-def _error(code: str, message: str, hint: str | None) -> dict[str, Any]:
+def _error(code: str, message: str, hint: str | None) -> Object:
     return {"error": {"code": code, "message": message, "hint": hint}}
 
 
-def _not_offered(name: str) -> dict[str, Any]:
+def _not_offered(name: str) -> Object:
     tool = tools.TOOLS.get(name)
     if tool is None or not tool.group:
         return _error("unknown_command", f"`{name}` is not a tool", f"tools: {', '.join(tools.TOOLS)}")
@@ -105,7 +106,7 @@ async def _report(context: ServerRequestContext[Any], name: str) -> None:
         await context.session.report_progress(elapsed, message=f"{name} continues after {elapsed:.0f} s")
 
 
-async def answer(name: str, tool: Tool, arguments: Mapping[str, Any]) -> tuple[Any, bool]:
+async def answer(name: str, tool: Tool, arguments: Data) -> tuple[Any, bool]:
     """Runs the command of a call; returns its answer, and whether it is an error."""
     given = dict(arguments)
     cursor = given.pop("cursor", "")
@@ -144,7 +145,7 @@ async def _lines(argv: list[str], cursor: str, *, last: bool) -> tuple[Any, bool
     lines = list(reader.lines)
     if ended.code:
         return next((dict(line) for line in lines if _is_error(line)), _failure(ended)), True
-    data: dict[str, Any] = {"lines": lines}
+    data: Object = {"lines": lines}
     if reader.is_cut and last and not cursor:
         data["omitted"] = f"{reader.begin} earlier lines: narrow the query, or repeat it without `lines`"
     elif reader.is_cut:
@@ -158,7 +159,7 @@ def _is_error(data: Any) -> bool:
     return isinstance(data, dict) and "error" in data
 
 
-def _failure(ended: calls.Ended) -> dict[str, Any]:
+def _failure(ended: calls.Ended) -> Object:
     """Returns the error of a command that has printed no data: its last messages."""
     lines = [_line(line.strip()) for line in ended.errors.splitlines() if line.strip()]
     message = "; ".join(lines[-MOST_MESSAGES:]) or "the command has printed nothing"

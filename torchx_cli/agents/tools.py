@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from torchx.errors import UsageError
+from torchx.json_limits import Data, Object
 from torchx.suggestions import did_you_mean
 from torchx_cli.app import load
 
@@ -228,12 +229,12 @@ def _parameter(declared: Any) -> Parameter:
     return Parameter(name, flag, kind, getattr(declared, "help", None) or "", False)
 
 
-def schema(tool: Tool) -> dict[str, Any]:
+def schema(tool: Tool) -> Object:
     """Returns the JSON Schema of the arguments of a tool."""
     found = parameters(tool)
-    properties: dict[str, Any] = {}
+    properties: Object = {}
     for name, parameter in found.items():
-        kind: dict[str, Any] = {"type": parameter.kind}
+        kind: Object = {"type": parameter.kind}
         if parameter.kind == "array":
             kind["items"] = {"type": "string"}
         properties[name] = {**kind, "description": parameter.help}
@@ -249,7 +250,7 @@ def schema(tool: Tool) -> dict[str, Any]:
     }
 
 
-def command_line(name: str, tool: Tool, arguments: Mapping[str, Any]) -> list[str]:
+def command_line(name: str, tool: Tool, arguments: Data) -> list[str]:
     """Returns the command line of a call.
 
     Raises:

@@ -42,6 +42,7 @@ with lazy_imports:
     from torchx_cli.terminal import source_text, usage_text
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Object
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.scheduling.usage import AppUsage
@@ -106,7 +107,7 @@ def show_source(runner: Runner, handle: str, form: str) -> None:
         say("\n".join(_aligned(source_text.source_rows(found), "")))
 
 
-def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
+def as_data(handle: str, described: DescribeAppResponse) -> Object:
     """Returns an application as plain data with secrets masked."""
     identity = named_identity(handle, described.name)
     status = status_of(described).to_json()
@@ -116,7 +117,7 @@ def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
     app = AppDef(described.name or identity["app_id"], described.roles, metadata)
     command_line = described.metadata.get(settings.COMMAND_LINE, names)
     allow_references(command_line or "", app)
-    data: dict[str, Any] = mask(
+    data: Object = mask(
         {
             **identity,
             "state": described.state.name,
@@ -141,7 +142,7 @@ def as_data(handle: str, described: DescribeAppResponse) -> dict[str, Any]:
     return data
 
 
-def _lines(data: dict[str, Any], described: DescribeAppResponse, usage: AppUsage | None = None) -> list[str]:
+def _lines(data: Object, described: DescribeAppResponse, usage: AppUsage | None = None) -> list[str]:
     out = sys.stdout
     lines = title_lines(data, out)
     lines += _aligned(_rows(data, described, usage), "")
@@ -156,9 +157,7 @@ def _lines(data: dict[str, Any], described: DescribeAppResponse, usage: AppUsage
     return lines
 
 
-def _rows(
-    data: dict[str, Any], described: DescribeAppResponse, usage: AppUsage | None
-) -> list[tuple[str, str]]:
+def _rows(data: Object, described: DescribeAppResponse, usage: AppUsage | None) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = [("handle", data["handle"])]
     if described.submitted_at is not None:
         local = described.submitted_at.astimezone()
@@ -182,7 +181,7 @@ def _rows(
     ]
 
 
-def _role_rows(role: dict[str, Any], app_id: str) -> list[tuple[str, str]]:
+def _role_rows(role: Object, app_id: str) -> list[tuple[str, str]]:
     resource = role["resource"]
     retries = f"{role['max_retries']} ({role['retry_policy']})" if role["max_retries"] else ""
     requested = ", ".join(f"{key} {resource[key]}" for key in ("cpu", "gpu", "memMB") if resource[key] > 0)

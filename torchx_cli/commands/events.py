@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,6 +27,7 @@ from torchx_cli.terminal.output import fit, note, output_format, say
 from torchx_cli.terminal.times import iso, optional_time
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Object
     from torchx.scheduling.events import AppEvent
 
 LIMIT = 100
@@ -98,9 +99,9 @@ def events_(
         note(f"only the last {LIMIT} are shown (to see more: torchx events -n 500)")
 
 
-def as_data(event: AppEvent) -> dict[str, Any]:
+def as_data(event: AppEvent) -> Object:
     """Returns an event as plain data with secrets masked."""
-    data: dict[str, Any] = mask(
+    data: Object = mask(
         {
             "time": iso(event.time),
             "kind": event.kind,

@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -51,6 +51,7 @@ with lazy_imports:
     from torchx_cli.terminal import usage_text
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Object
     from torchx.runner.api import Runner
     from torchx.scheduling.base import ListAppResponse
 
@@ -156,7 +157,7 @@ def list_(
         note(f"only the newest {TABLE_LIMIT} are shown (to see more: torchx list -n 500)")
 
 
-def _data(apps: Iterable[ListAppResponse], chosen: Sequence[str], runner: Runner) -> Iterator[dict[str, Any]]:
+def _data(apps: Iterable[ListAppResponse], chosen: Sequence[str], runner: Runner) -> Iterator[Object]:
     """Yields the handles of applications and the data of the chosen columns; all data without a choice."""
     keys = {"handle", *(KEYS.get(name, name) for name in chosen)}
     for app in apps:
@@ -281,7 +282,7 @@ def _prefetch(applications: Iterator[ListAppResponse]) -> Iterator[ListAppRespon
     return itertools.chain(list(islice(applications, 1)), applications)
 
 
-def _options(runner: Runner, session: Session, backend: str, cfg: list[str]) -> dict[str, Any]:
+def _options(runner: Runner, session: Session, backend: str, cfg: list[str]) -> Object:
     config = session.valid_config
     if not cfg and not config.section(backend):
         return {}
@@ -318,7 +319,7 @@ def _row(app: ListAppResponse, chosen: Sequence[str] = DEFAULT, runner: Runner |
     return [cells[name] for name in chosen]
 
 
-def as_data(app: ListAppResponse, runner: Runner | None = None) -> dict[str, Any]:
+def as_data(app: ListAppResponse, runner: Runner | None = None) -> Object:
     """Returns an application as plain data.
 
     Args:

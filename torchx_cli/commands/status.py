@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,6 +31,7 @@ with lazy_imports:
     from torchx_cli.terminal import rank_text, times, usage_text
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Object
     from torchx.notifications.store import Delivery
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
@@ -104,7 +105,7 @@ def _data(
     deliveries: list[Delivery],
     *,
     with_ranks: bool,
-) -> dict[str, Any]:
+) -> Object:
     status, metadata = status_of(described), described.metadata
     notes = {"tags": app_metadata.tags_of(metadata), "note": app_metadata.note_of(metadata)}
     data = {
@@ -153,11 +154,11 @@ def _notification_line(each: Delivery) -> str:
     return f"notifies: {source}" if each.state == "planned" else f"not delivered: {source}{reason}"
 
 
-def delivery_data(each: Delivery) -> dict[str, Any]:
+def delivery_data(each: Delivery) -> Object:
     """Returns the state of a notification as plain data."""
     return {**dataclasses.asdict(each), "at": times.iso(each.at)}
 
 
-def as_data(handle: str, name: str, status: AppStatus, roles: list[str]) -> dict[str, Any]:
+def as_data(handle: str, name: str, status: AppStatus, roles: list[str]) -> Object:
     """Returns the status as plain data with secrets masked."""
     return {**named_identity(handle, name), **mask(status.to_json(roles or None))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -36,6 +36,7 @@ with lazy_imports:
     from torchx_cli.compare import sections
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Object
     from torchx.runner.api import Runner
 
 
@@ -78,7 +79,7 @@ def _differences(runner: Runner, before: str, handle: str) -> Iterator[Differenc
         yield from (Difference(f"{name}: {each.name}", each.a, each.b) for each in by_name[name])
 
 
-def _lines(data: dict[str, Any], made: Explanation) -> list[str]:
+def _lines(data: Object, made: Explanation) -> list[str]:
     """Returns an explanation as text."""
     out, cause = sys.stdout, data["cause"]
     counts = ", ".join(f"{count} {state}" for state, count in data["replicas"].items())
@@ -114,7 +115,7 @@ def _part(label: str, text: str | None) -> list[str]:
     return [wrap(f"{head}{text}".rstrip(), sys.stdout)]
 
 
-def _first(first: dict[str, Any] | None) -> str:
+def _first(first: Object | None) -> str:
     if first is None:
         return ""
     host = f" on {first['host']}" if first["host"] else ""
@@ -123,7 +124,7 @@ def _first(first: dict[str, Any] | None) -> str:
     return f"{first['role']}/{first['replica']}{host}{rank}, attempt {first['attempt']}{of}"
 
 
-def _difference(each: dict[str, Any]) -> str:
+def _difference(each: Object) -> str:
     before, now = each["before"], each["now"]
     if before is None:
         return f"{each['part']}: {now} (new)"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import TorchxError
@@ -30,6 +30,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.config import Config
+    from torchx.json_limits import Data, Object
     from torchx.provenance.model import File, Machine, Provenance, Python, Source
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
@@ -58,7 +59,7 @@ class Side:
     command: RecordedCommand | None
     provenance: Provenance | None = None
     damage: str = ""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Data = field(default_factory=dict)
 
     @classmethod
     def of(cls, runner: Runner, text: str) -> Side:
@@ -123,7 +124,7 @@ def compare_submissions(sides: Sides) -> list[Section]:
     ]
 
 
-def _of_roles(sides: Sides, values_of: Callable[[Role], Mapping[str, Any]]) -> Values:
+def _of_roles(sides: Sides, values_of: Callable[[Role], Data]) -> Values:
     return of_roles(sides[0].described.roles, sides[1].described.roles, values_of)
 
 
@@ -145,7 +146,7 @@ def _given(command: RecordedCommand) -> dict[str, str]:
     return {"component": command.component or "(configured)", **values}
 
 
-def _program(role: Role) -> dict[str, Any]:
+def _program(role: Role) -> Object:
     return {"program": role.entrypoint, **named(role.args, separator=False)}
 
 
@@ -156,18 +157,18 @@ def _options(sides: Sides) -> Values:
     return _set_options(a, defaults=same), _set_options(b, defaults=same)
 
 
-def _set_options(side: Side, *, defaults: bool) -> dict[str, Any]:
-    cfg: dict[str, Any] = to_plain(side.described.cfg)
+def _set_options(side: Side, *, defaults: bool) -> Object:
+    cfg: Object = to_plain(side.described.cfg)
     shown = {k: v for k, v in cfg.items() if v is not None and (defaults or side.defaults.get(k) != v)}
     return {"scheduler": side.scheduler, **shown}
 
 
-def _environment(role: Role) -> dict[str, Any]:
+def _environment(role: Role) -> Object:
     return {name: str(value) for name, value in role.env.items() if name not in UNIQUE}
 
 
-def _resources(role: Role) -> dict[str, Any]:
-    data: dict[str, Any] = app_to_dict(AppDef("", [role]), strict=False)["roles"][0]
+def _resources(role: Role) -> Object:
+    data: Object = app_to_dict(AppDef("", [role]), strict=False)["roles"][0]
     values = {"replicas": data["num_replicas"]}
     values |= {name: data[name] for name in ("min_replicas", "max_retries", "port_map", "mounts")}
     values |= {name: value for name, value in data["resource"].items() if value != -1}
@@ -176,7 +177,7 @@ def _resources(role: Role) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, {}, [])}
 
 
-def _image(role: Role) -> dict[str, Any]:
+def _image(role: Role) -> Object:
     projects = role.workspace.projects if role.workspace is not None else {}
     texts = [f"{source}:{target}" if target else source for source, target in projects.items()]
     return {"image": role.image or None, "workspace": ", ".join(texts) or None}
@@ -203,7 +204,7 @@ def _is_recording(sides: Sides) -> bool:
     return any(side.provenance is not None and side.provenance.recording for side in sides)
 
 
-def _repository(source: Source, *, files: bool) -> dict[str, Any]:
+def _repository(source: Source, *, files: bool) -> Object:
     """Returns the facts about a repository, with its changed files if these are known."""
     return {
         "commit": source.commit[:12] or "none yet",
@@ -270,7 +271,7 @@ def _results(sides: Sides, secrets: Sequence[str], runner: Runner, config: Confi
     return section
 
 
-def _end(side: Side) -> dict[str, Any]:
+def _end(side: Side) -> Object:
     status = status_of(side.described)
     first = status.first_failure
     attempts = [len(replica.attempts) for role in status.roles for replica in role.replicas]
@@ -283,10 +284,10 @@ def _end(side: Side) -> dict[str, Any]:
     }
 
 
-def _measurements(side: Side, runner: Runner) -> dict[str, Any]:
+def _measurements(side: Side, runner: Runner) -> Object:
     described = side.described
     lasted = span(described.started_at, described.ended_at, over=True)
-    values: dict[str, Any] = {"duration": None if lasted is None else duration(lasted)}
+    values: Object = {"duration": None if lasted is None else duration(lasted)}
     usage = usage_text.usage_of(runner, side.handle)
     total = usage.total if usage is not None else None
     if total is not None:
@@ -300,7 +301,7 @@ def _measurements(side: Side, runner: Runner) -> dict[str, Any]:
     return values
 
 
-def _tracked(side: Side, config: Config) -> dict[str, Any]:
+def _tracked(side: Side, config: Config) -> Object:
     """Returns the metadata of the run in the configured trackers."""
     names, factories = prepare.configured_trackers(config)
     if not names:
@@ -312,7 +313,7 @@ def _tracked(side: Side, config: Config) -> dict[str, Any]:
     }
 
 
-def summary(side: Side) -> dict[str, Any]:
+def summary(side: Side) -> Object:
     """Returns an application as plain data, for the head of a comparison."""
     described = side.described
     return {

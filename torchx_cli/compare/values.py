@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx.command_line import looks_like_flag
+from torchx.json_limits import Data, Object
 from torchx_cli.terminal.masking import MASK, looks_secret, mask
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Section:
             return None
         return all(each.measured for each in self.differences)
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> Object:
         """Returns the section as plain data."""
         return {
             "name": self.name,
@@ -70,7 +71,7 @@ class Section:
         }
 
 
-Values = tuple[Mapping[str, Any], Mapping[str, Any]]
+Values = tuple[Data, Data]
 """The values of two applications by name."""
 
 
@@ -131,7 +132,7 @@ def named(arguments: Iterable[str], separator: bool = True) -> dict[str, str]:
     return found
 
 
-def of_roles(a: Sequence[Role], b: Sequence[Role], values_of: Callable[[Role], Mapping[str, Any]]) -> Values:
+def of_roles(a: Sequence[Role], b: Sequence[Role], values_of: Callable[[Role], Data]) -> Values:
     """Returns the values of the roles of two applications, with the names of the roles where they matter.
 
     Args:
@@ -145,10 +146,10 @@ def of_roles(a: Sequence[Role], b: Sequence[Role], values_of: Callable[[Role], M
     return _flat(sides[0], common, single), _flat(sides[1], common, single)
 
 
-def _common(side: Mapping[str, Mapping[str, Any]]) -> set[str]:
+def _common(side: Mapping[str, Data]) -> set[str]:
     """Returns the names whose values all roles share."""
     names = {name for values in side.values() for name in values}
-    first: Mapping[str, Any] = next(iter(side.values()), {})
+    first: Data = next(iter(side.values()), {})
     return {
         name
         for name in names
@@ -156,7 +157,7 @@ def _common(side: Mapping[str, Mapping[str, Any]]) -> set[str]:
     }
 
 
-def _flat(side: Mapping[str, Mapping[str, Any]], common: set[str], single: bool) -> dict[str, Any]:
+def _flat(side: Mapping[str, Data], common: set[str], single: bool) -> Object:
     return {
         name if single or name in common else f"{role} {name}": value
         for role, values in side.items()

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx.errors import TorchxError
 from torchx.runner import first_failure
@@ -22,6 +22,7 @@ from torchx_cli.terminal import ending, usage_text
 from torchx_cli.terminal.masking import mask_text, secret_values
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Data, Object
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.tracker.base import TrackerBase
@@ -36,7 +37,7 @@ Points = list[list[float]]
 
 def collect(
     runner: Runner, handle: str, described: DescribeAppResponse, trackers: Sequence[TrackerBase] = ()
-) -> dict[str, Any]:
+) -> Object:
     """Returns the data of a report as plain data with secrets masked.
 
     Args:
@@ -76,9 +77,7 @@ def _metrics(reports: Iterable[tuple[float, Mapping[str, object]]]) -> dict[str,
     return found
 
 
-def _failure(
-    runner: Runner, handle: str, described: DescribeAppResponse, name: str
-) -> Mapping[str, Any] | None:
+def _failure(runner: Runner, handle: str, described: DescribeAppResponse, name: str) -> Data | None:
     status = status_of(described)
     first = status.first_failure
     if first is None:
@@ -95,7 +94,7 @@ def _failure(
     }
 
 
-def _usage(runner: Runner, handle: str) -> tuple[dict[str, Any] | None, str | None]:
+def _usage(runner: Runner, handle: str) -> tuple[Object | None, str | None]:
     """Returns the measurements; the reason if the engine cannot be queried for them."""
     try:
         usage = runner.usage(handle)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from torchx.json_limits import Data
 from torchx_cli.report.drawing import TITLES, amount, plot
 from torchx_cli.report.html import Content, Element, document, element
 from torchx_cli.report.series import metric_plot, plot_of, span_of
@@ -21,7 +22,7 @@ MOST_SHOWN = 16
 """Maximum number of replicas in a table that is not folded."""
 
 
-def page(data: Mapping[str, Any]) -> str:
+def page(data: Data) -> str:
     """Returns the page of a report.
 
     Args:
@@ -59,7 +60,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _head(data: Mapping[str, Any], replicas: list[Replica]) -> list[Element]:
+def _head(data: Data, replicas: list[Replica]) -> list[Element]:
     state = data["state"]
     lasted = f", {duration(data['duration'])}" if data["duration"] is not None else ""
     failed = sum(replica["state"] == "FAILED" for replica in replicas)
@@ -77,7 +78,7 @@ def _head(data: Mapping[str, Any], replicas: list[Replica]) -> list[Element]:
     ]
 
 
-def _details(data: Mapping[str, Any]) -> list[Element]:
+def _details(data: Data) -> list[Element]:
     options = {key: value for key, value in data["cfg"].items() if value is not None}
     return [
         element("h2", "Submission"),
@@ -99,7 +100,7 @@ def _details(data: Mapping[str, Any]) -> list[Element]:
     ]
 
 
-def _failure(failure: Mapping[str, Any] | None) -> list[Element]:
+def _failure(failure: Data | None) -> list[Element]:
     if failure is None:
         return []
     parts = [element("h2", "First failure"), element("p", failure["description"], {"class": "bad"})]
@@ -116,13 +117,13 @@ def _failure(failure: Mapping[str, Any] | None) -> list[Element]:
     return [*parts, element("p", ["full log: ", element("code", failure["log"])])]
 
 
-def _span(data: Mapping[str, Any]) -> tuple[float, float] | None:
+def _span(data: Data) -> tuple[float, float] | None:
     """Returns the time from the first start to the end, or to the report."""
     begin, end = seconds(data["started_at"]), seconds(data["ended_at"] or data["made_at"])
     return None if begin is None or end is None else (begin, max(begin, end))
 
 
-def _metrics(data: Mapping[str, Any], zero: float) -> list[Element]:
+def _metrics(data: Data, zero: float) -> list[Element]:
     """Returns the runs of a sweep, and the metrics as plots; single values as rows."""
     runs = data["runs"]
     parts = [_table(runs[0], runs[1:])] if runs else []
@@ -144,7 +145,7 @@ def _timeline(replicas: list[Replica], span: tuple[float, float] | None) -> list
     return [element("h2", "Timeline"), *timeline(replicas, *span)] if span is not None else []
 
 
-def _plots(data: Mapping[str, Any], whole: tuple[float, float] | None) -> list[Element]:
+def _plots(data: Data, whole: tuple[float, float] | None) -> list[Element]:
     if data["runs"]:
         return []
     heading = element("h2", "Measurements")
@@ -173,7 +174,7 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[Content]]) -> Element:
     return element("div", [element("table", [head, *body])], {"class": "wide"})
 
 
-def _roles(data: Mapping[str, Any]) -> list[Element]:
+def _roles(data: Data) -> list[Element]:
     parts = [element("h2", "Source")]
     for role in data["app"]["roles"]:
         resource = {key: role["resource"][key] for key in ("cpu", "gpu", "memMB")}
@@ -198,7 +199,7 @@ def _roles(data: Mapping[str, Any]) -> list[Element]:
     return [*parts, _rows([("metadata", _pairs(data["app"]["metadata"]))])]
 
 
-def _pairs(values: Mapping[str, Any]) -> Content:
+def _pairs(values: Data) -> Content:
     return [
         part
         for name, value in values.items()

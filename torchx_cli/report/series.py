@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from torchx.json_limits import Data
 
 BINS = 160
 """Number of points of a plot."""
@@ -50,7 +51,7 @@ class Plot:
         return [v for values in (self.low, self.high, *self.lines.values()) for v in values if v is not None]
 
 
-def span_of(replicas: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+def span_of(replicas: Sequence[Data]) -> tuple[float, float] | None:
     """Returns the time range of all samples, None without samples."""
     samples = [sample for replica in replicas for sample in replica.get("samples") or ()]
     if not samples:
@@ -72,7 +73,7 @@ def metric_plot(name: str, points: Sequence[Sequence[float]]) -> Plot:
     return Plot(name, {f"last {points[-1][1]:.6g}": [value for _, value in shown]}, places=places)
 
 
-def plot_of(key: str, replicas: Sequence[Mapping[str, Any]], begin: float, end: float) -> Plot | None:
+def plot_of(key: str, replicas: Sequence[Data], begin: float, end: float) -> Plot | None:
     """Returns the plot of a measurement, None if no replica has it.
 
     Args:
@@ -105,9 +106,7 @@ def _present(column: Values) -> list[float | None]:
     return [*sorted(value for value in column if value is not None)]
 
 
-def fill(
-    grid: list[float | None], samples: Iterable[Mapping[str, Any]], key: str, begin: float, end: float
-) -> None:
+def fill(grid: list[float | None], samples: Iterable[Data], key: str, begin: float, end: float) -> None:
     """Writes the values of samples to the points of a grid that their spans cover; the largest ones win."""
     scale = len(grid) / (end - begin)
     for sample in samples:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
+from torchx.json_limits import Data
 from torchx_cli.report.drawing import attempts, captions, counts
 from torchx_cli.report.html import Element, element
 from torchx_cli.report.series import BINS
@@ -15,7 +15,7 @@ from torchx_cli.terminal.times import duration
 MOST_ROWS = 48
 """Maximum number of replicas with bars of their own."""
 
-Replica = Mapping[str, Any]
+Replica = Data
 
 
 def seconds(text: str | None) -> float | None:
@@ -23,12 +23,12 @@ def seconds(text: str | None) -> float | None:
     return None if text is None else datetime.fromisoformat(text).timestamp()
 
 
-def replicas_of(data: Mapping[str, Any]) -> list[Replica]:
+def replicas_of(data: Data) -> list[Replica]:
     """Returns all replicas, each with the name of its role."""
     return [{**replica, "role": role["role"]} for role in data["roles"] for replica in role["replicas"]]
 
 
-def ended_how(attempt: Mapping[str, Any]) -> str:
+def ended_how(attempt: Data) -> str:
     """Returns the signal, the exit code, or the state of an attempt."""
     if attempt["signal"]:
         return str(attempt["signal"])
@@ -76,7 +76,7 @@ def result_of(replica: Replica) -> str:
     return f"{text}, {many} attempts" if many > 1 else text
 
 
-def _span(attempt: Mapping[str, Any], begin: float, end: float) -> tuple[float, float, str, str] | None:
+def _span(attempt: Data, begin: float, end: float) -> tuple[float, float, str, str] | None:
     """Returns an attempt as parts of the whole time, its state and its description."""
     started = seconds(attempt["started_at"])
     if started is None:

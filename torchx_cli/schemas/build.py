@@ -5,12 +5,13 @@ from __future__ import annotations
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from torchx.json_limits import Object
 from torchx_cli.schemas.errors import CODES, ErrorData
 from torchx_cli.schemas.outputs import ERROR, OUTPUTS, Output
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-_TYPES: dict[Any, dict[str, Any]] = {
+_TYPES: dict[Any, Object] = {
     str: {"type": "string"},
     bool: {"type": "boolean"},
     int: {"type": "integer"},
@@ -20,26 +21,26 @@ _TYPES: dict[Any, dict[str, Any]] = {
 }
 
 
-def schemas() -> dict[str, Any]:
+def schemas() -> Object:
     """Returns the schema of the output of each command, and of errors."""
     return {**{name: schema_of(name, output) for name, output in OUTPUTS.items()}, "error": error_schema()}
 
 
-def error_schema() -> dict[str, Any]:
+def error_schema() -> Object:
     """Returns the schema of errors, with the known codes."""
     schema = schema_of("error", ERROR)
     schema["$defs"][ErrorData.__name__]["properties"]["code"]["examples"] = list(CODES)
     return schema
 
 
-def schema_of(name: str, output: Output) -> dict[str, Any]:
+def schema_of(name: str, output: Output) -> Object:
     """Returns the schema of the output of a command.
 
     Args:
         name: the command, or ``error``.
         output: its output.
     """
-    definitions: dict[str, Any] = {}
+    definitions: Object = {}
     shapes = [_schema(kind, definitions) for kind in (output.kind, *output.variants.values())]
     about = f"{output.about} Each line is such an object." if output.is_stream else output.about
     return {
@@ -51,7 +52,7 @@ def schema_of(name: str, output: Output) -> dict[str, Any]:
     }
 
 
-def _schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+def _schema(kind: Any, definitions: Object) -> Object:
     """Returns the schema of a type, and adds those of the objects within it to the definitions."""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
@@ -73,13 +74,13 @@ def _schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     return dict(_TYPES[kind])
 
 
-def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+def _nullable(schema: Object) -> Object:
     if "type" in schema and "enum" not in schema:
         return {**schema, "type": [schema["type"], "null"]}
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def _object(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+def _object(kind: Any, definitions: Object) -> Object:
     hints = get_type_hints(kind, include_extras=True)
     return {
         "type": "object",

@@ -31,6 +31,7 @@ with lazy_imports:
     from torchx_cli.terminal import ending, masking, notices, times, usage_text
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Object
     from torchx.runner.api import Runner
     from torchx.scheduling.logs import LogQuery
     from torchx.specs.app import AppDryRunInfo
@@ -128,7 +129,7 @@ class Attached:
         print_result(self._runner, self.handle, self._status, seen=self._stream, command=command)
         return EXIT_INTERRUPTED if self._interrupts.count else exit_code(self._status)
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> Object:
         """Returns the result as plain data: handle, app_id, scheduler, state, ui_url and more."""
         return as_data(self.handle, self._status or self._runner.status(self.handle))
 
@@ -147,7 +148,7 @@ def app_id_of(handle: str) -> str:
     return parse_app_handle(handle).app_id
 
 
-def as_data(handle: str, status: AppStatus | None) -> dict[str, Any]:
+def as_data(handle: str, status: AppStatus | None) -> Object:
     """Returns the result of an application as plain data."""
     data = {
         **applications.identity(handle),

@@ -16,6 +16,7 @@ from torchx_cli.terminal.output import data_text, is_terminal, note, say, yaml_t
 from torchx_cli.terminal.plain import to_plain
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Object
     from torchx.specs.app import AppDryRunInfo
 
 LONGEST = 10_000
@@ -78,7 +79,7 @@ def _shortened(data: Any) -> Any:
     return data
 
 
-def as_data(info: AppDryRunInfo[Any]) -> dict[str, Any]:
+def as_data(info: AppDryRunInfo[Any]) -> Object:
     """Returns a request as plain data with secrets masked.
 
     Keys: scheduler; cfg, the run options; app, the application; request, the scheduler request; notes,
@@ -91,11 +92,11 @@ def as_data(info: AppDryRunInfo[Any]) -> dict[str, Any]:
         "request": to_plain(info.request),
         "notes": list(info.notes),
     }
-    masked: dict[str, Any] = mask(data, _secrets(info))
+    masked: Object = mask(data, _secrets(info))
     return masked
 
 
-def _app_data(info: AppDryRunInfo[Any]) -> dict[str, Any] | None:
+def _app_data(info: AppDryRunInfo[Any]) -> Object | None:
     return None if info.app is None else app_to_dict(info.app, strict=False)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torchx.errors import RunOptionError, TorchxError
+from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.printable import printable
 from torchx.suggestions import meant_in
@@ -55,9 +56,9 @@ class Failure(NamedTuple):
     message: str
     hint: str | None
     exit_code: int
-    facts: dict[str, Any]
+    facts: Object
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> Object:
         """Returns the error as plain data, without secrets and control characters."""
         facts = dict(self.facts)
         if masking.looks_secret(str(facts.get("flag", ""))) and "given" in facts:
@@ -71,13 +72,13 @@ class Failure(NamedTuple):
             "exit_code": self.exit_code,
             **{name: value for name, value in facts.items() if value is not None},
         }
-        shown: dict[str, Any] = _printable(masking.mask(data))
+        shown: Object = _printable(masking.mask(data))
         return shown
 
 
 def failure_of(error: BaseException) -> Failure:
     """Returns the description of an error."""
-    facts: dict[str, Any] = getattr(error, "facts", {})
+    facts: Object = getattr(error, "facts", {})
     if isinstance(error, TorchxError):
         return Failure(error.code, error.message, error.hint, error.exit_code, facts)
     if isinstance(error, KeyboardInterrupt):
@@ -150,7 +151,7 @@ class Failures:
     def __contains__(self, handle: object) -> bool:
         return handle in self._errors
 
-    def as_data(self, handle: str) -> dict[str, Any] | None:
+    def as_data(self, handle: str) -> Object | None:
         """Returns the error of an application as plain data, or None."""
         failure = self._errors.get(handle)
         return None if failure is None else failure.as_data()

@@ -24,6 +24,7 @@ from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.status_text import how_ended
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Object
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.scheduling.logs import LogChunk
@@ -83,7 +84,7 @@ class ReplicaRow:
         """Returns the value of a measurement; None if it is unknown."""
         return getattr(self.sample, name, None)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Object:
         """Returns plain data."""
         return {
             "role": self.role,
@@ -123,7 +124,7 @@ class AppRows:
         """True if it has ended."""
         return self.description is not None and is_terminal(self.description.state)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Object:
         """Returns plain data."""
         return {
             **identity(self.handle),

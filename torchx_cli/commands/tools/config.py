@@ -26,6 +26,7 @@ from torchx_cli.terminal.output import emit, error_line, note, output_format, pr
 
 if TYPE_CHECKING:
     from torchx.config import Config, Entry
+    from torchx.json_limits import Object
 
 app = typer.Typer(**TYPER)
 
@@ -100,7 +101,7 @@ def trust(
 
 def _check_schedulers(
     session: Session, config: Config, section: str, problems: list[TorchxError]
-) -> list[dict[str, Any]]:
+) -> list[Object]:
     """Checks the options in each scheduler's section, and returns the defaults of the requested one.
 
     Args:
@@ -109,7 +110,7 @@ def _check_schedulers(
         section: the requested section; empty for all.
         problems: the list to add problems to.
     """
-    defaults: list[dict[str, Any]] = []
+    defaults: list[Object] = []
     named = {entry.section for entry in config.entries()}
     with session.runner() as runner:
         for name in runner.scheduler_backends():
@@ -128,7 +129,7 @@ def _check_schedulers(
     return defaults
 
 
-def _problem(error: TorchxError) -> dict[str, Any]:
+def _problem(error: TorchxError) -> Object:
     return {"message": error.message, "hint": error.hint}
 
 
@@ -136,7 +137,7 @@ def _files(config: Config) -> list[str]:
     return [str(file.path) for file in config.files]
 
 
-def _row(entry: Entry) -> dict[str, Any]:
+def _row(entry: Entry) -> Object:
     origin = entry.setting.origin
     return {
         "section": entry.section,
@@ -165,7 +166,7 @@ def _masked(section: str, key: str, value: str) -> str:
     return mask_text(pairs)
 
 
-def _default(section: str, key: str, value: Any) -> dict[str, Any]:
+def _default(section: str, key: str, value: Any) -> Object:
     return {
         "section": section,
         "key": key,
@@ -178,7 +179,7 @@ def _default(section: str, key: str, value: Any) -> dict[str, Any]:
     }
 
 
-def _where(row: dict[str, Any]) -> tuple[str, str]:
+def _where(row: Object) -> tuple[str, str]:
     profile = f" (profile {row['profile']})" if row["profile"] else ""
     where = one_line(row["origin"] + profile)
     return (where, "") if row["effective"] else (f"{where}, hidden", "dim")
