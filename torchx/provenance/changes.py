@@ -247,10 +247,17 @@ class WorkingTree:
             try:
                 parts.append(
                     self._git.run(
-                        "diff-index", "-p", *options, *prefixes, "--ignore-submodules=all", self._base, "--",
-                        *some, limit=LARGEST_DIFF - size,
+                        "diff-index",
+                        "-p",
+                        *options,
+                        *prefixes,
+                        "--ignore-submodules=all",
+                        self._base,
+                        "--",
+                        *some,
+                        limit=LARGEST_DIFF - size,
                     )
-                )  # fmt: skip
+                )
             except GitError as error:
                 self.notes.append(f"the diff is not kept: {error}")
                 return

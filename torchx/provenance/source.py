@@ -96,9 +96,15 @@ class Reader:
         git = Git(repository, folder, self._deadline, facts.get("core.excludesfile", ""), sha256=sha256)
         try:
             tree = WorkingTree(
-                repository, git, commit, self._budget, self._store,
-                sha256=sha256, prefix=prefix, home=self._home,
-            )  # fmt: skip
+                repository,
+                git,
+                commit,
+                self._budget,
+                self._store,
+                sha256=sha256,
+                prefix=prefix,
+                home=self._home,
+            )
             self._files += tree.compare(converts=converts(facts, repository))
             self._ignored += tree.ignored()
         finally:

@@ -119,11 +119,19 @@ def waiting_rows() -> list[WaitingRow]:
         user = machine_gpus.user_name(waiter.uid)
         rows.append(
             WaitingRow(
-                waiter.app_id, user, counts[0], counts[1], counts[2], waiter.priority,
-                _since(waiter.at, waiter.place_at), waiter.limit, waiter.held, own,
+                waiter.app_id,
+                user,
+                counts[0],
+                counts[1],
+                counts[2],
+                waiter.priority,
+                _since(waiter.at, waiter.place_at),
+                waiter.limit,
+                waiter.held,
+                own,
                 verdict.reason or "starting",
             )
-        )  # fmt: skip
+        )
     known = {row.app_id for row in rows if row.own}
     user = machine_gpus.user_name(os.geteuid())
     for ticket in mine.values():
@@ -133,10 +141,19 @@ def waiting_rows() -> list[WaitingRow]:
                 reason, since = "starting", _since(ticket.at, ticket.place_at)
             rows.append(
                 WaitingRow(
-                    ticket.app_id, user, ticket.gpus, ticket.cpus[1], ticket.memory[1], ticket.priority,
-                    since, ticket.limit, ticket.held, True, reason,
+                    ticket.app_id,
+                    user,
+                    ticket.gpus,
+                    ticket.cpus[1],
+                    ticket.memory[1],
+                    ticket.priority,
+                    since,
+                    ticket.limit,
+                    ticket.held,
+                    True,
+                    reason,
                 )
-            )  # fmt: skip
+            )
     return rows
 
 

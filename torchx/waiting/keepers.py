@@ -120,11 +120,15 @@ def report(waiters: Iterable[Waiter]) -> bytes:
     places = [waiter.place_at for waiter in waiters]
     jobs = [
         [
-            waiter.app_id, waiter.at, waiter.priority, waiter.limit, waiter.held,
+            waiter.app_id,
+            waiter.at,
+            waiter.priority,
+            waiter.limit,
+            waiter.held,
             [[sets.setdefault(wanted.names, len(sets)), wanted.amount] for wanted in waiter.wanted],
         ]
         for waiter in waiters
-    ]  # fmt: skip
+    ]
     data = {"sets": [sorted(names) for names in sets], "jobs": jobs, "places": places}
     return json.dumps(data, separators=(",", ":")).encode() + b"\n"
 

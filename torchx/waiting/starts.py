@@ -66,8 +66,11 @@ def start(paths: JobPaths, ticket: Ticket, names: Sequence[str], lock: int) -> l
         TorchxError: its record is damaged, no port is free, or the supervisor does not become ready.
     """
     env = load_origin(paths.origin)
-    chosen = [Gpu(lease.removeprefix(machine_gpus.PREFIX), text, number)
-              for lease, text, number in ticket.visible if lease in set(names)]  # fmt: skip
+    chosen = [
+        Gpu(lease.removeprefix(machine_gpus.PREFIX), text, number)
+        for lease, text, number in ticket.visible
+        if lease in set(names)
+    ]
     busy = [use.gpu.lease for use in machine_gpus.survey(chosen, env) if use.computing]
     # of the schedulers, which are loaded on demand
     unleased: set[Gpu] = import_module("torchx.schedulers.shared.gpus").used_without_lease(chosen)

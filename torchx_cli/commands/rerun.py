@@ -112,10 +112,20 @@ def rerun_(
     form = output_format(output, json)
     os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # inherited by local replicas
     request = RunRequest(
-        scheduler=scheduler, scheduler_args=list(cfg), dryrun=dryrun, wait=wait, log=log, detach=detach,
-        environment=Environment(env, env_file, secret), tags=tags_given(tag), note=note, name=name, once=once,
-        fold=fold, show=show,
-    )  # fmt: skip
+        scheduler=scheduler,
+        scheduler_args=list(cfg),
+        dryrun=dryrun,
+        wait=wait,
+        log=log,
+        detach=detach,
+        environment=Environment(env, env_file, secret),
+        tags=tags_given(tag),
+        note=note,
+        name=name,
+        once=once,
+        fold=fold,
+        show=show,
+    )
     check_combination(request, form)
     session = session_of(ctx)
     complete_output(request, session.config)

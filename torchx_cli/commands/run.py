@@ -188,16 +188,36 @@ def run_(
     form = output_format(output, json)
     os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # inherited by local replicas
     request = RunRequest(
-        scheduler=scheduler, scheduler_args=list(cfg), workspace=workspace, parent_run_id=parent_run_id,
-        dryrun=dryrun, wait=wait, log=log, detach=detach, fold=fold, show=show,
-        environment=Environment(env, env_file, secret), note=note, name=name, once=once,
+        scheduler=scheduler,
+        scheduler_args=list(cfg),
+        workspace=workspace,
+        parent_run_id=parent_run_id,
+        dryrun=dryrun,
+        wait=wait,
+        log=log,
+        detach=detach,
+        fold=fold,
+        show=show,
+        environment=Environment(env, env_file, secret),
+        note=note,
+        name=name,
+        once=once,
         rules=rule_options(
-            priority, checkpoint_dir, stall=stall, on_stall=on_stall, progress=progress_regex,
-            retry_on=list(retry_on), no_retry_on=list(no_retry_on), time_limit=time_limit,
-            notice=warn_before, requeue_on=requeue, no_wait=no_queue, preflight=list(preflight),
+            priority,
+            checkpoint_dir,
+            stall=stall,
+            on_stall=on_stall,
+            progress=progress_regex,
+            retry_on=list(retry_on),
+            no_retry_on=list(no_retry_on),
+            time_limit=time_limit,
+            notice=warn_before,
+            requeue_on=requeue,
+            no_wait=no_queue,
+            preflight=list(preflight),
         ),
         sweep=sweep_flags(each, zipped, at_once, list(after)),
-    )  # fmt: skip
+    )
     request.argv = list(arguments or ())
     if stdin:
         check_stdin_alone(request)

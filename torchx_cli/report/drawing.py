@@ -148,12 +148,18 @@ def attempts(replica: Mapping[str, Any], spans: Sequence[tuple[float, float, str
     """
     bars = [
         element(
-            "rect", [element("title", text)],
-            {"class": f"bar {state.lower()}", "x": f"{begin * WIDTH:.1f}", "y": "0", "height": "10",
-             "width": f"{max(2.0, (end - begin) * WIDTH - 1):.1f}"},
+            "rect",
+            [element("title", text)],
+            {
+                "class": f"bar {state.lower()}",
+                "x": f"{begin * WIDTH:.1f}",
+                "y": "0",
+                "height": "10",
+                "width": f"{max(2.0, (end - begin) * WIDTH - 1):.1f}",
+            },
         )
         for begin, end, state, text in spans
-    ]  # fmt: skip
+    ]
     return _svg(bars, 10, f"attempts of {replica['role']}/{replica['id']}", "row")
 
 

@@ -253,9 +253,13 @@ MAX_PARTS = 6
 def progress_of(ongoing: Ongoing, stream: TextIO) -> Live:
     """Returns a live view of a long operation, which disappears when it is stopped."""
     return Live(
-        console=console_of(stream, live=True), get_renderable=lambda: _progress(ongoing, bar_of(stream)),
-        refresh_per_second=10, transient=True, redirect_stdout=False, redirect_stderr=False,
-    )  # fmt: skip
+        console=console_of(stream, live=True),
+        get_renderable=lambda: _progress(ongoing, bar_of(stream)),
+        refresh_per_second=10,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
 
 
 def _progress(ongoing: Ongoing, bar: str) -> RenderableType:

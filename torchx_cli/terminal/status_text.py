@@ -133,11 +133,11 @@ def stall_lines(report_dir: str, name: str) -> list[str]:
 def _is_in_replica_lines(message: str, status: AppStatus, roles: list[str]) -> bool:
     """Returns True if the lines of the replicas contain the message."""
     return any(
-        len(role.replicas) <= MAX_REPLICAS and (not roles or role.role in roles) and any(
-            (why := waiting_reason(replica)) and message.startswith(why) for replica in role.replicas
-        )
+        len(role.replicas) <= MAX_REPLICAS
+        and (not roles or role.role in roles)
+        and any((why := waiting_reason(replica)) and message.startswith(why) for replica in role.replicas)
         for role in status.roles
-    )  # fmt: skip
+    )
 
 
 def _home(path: str) -> str:

@@ -50,9 +50,11 @@ class Keyboard:
         self._before = termios.tcgetattr(self._input)
         if threading.current_thread() is threading.main_thread():
             for number, handler in (
-                (signal.SIGTERM, _end), (signal.SIGHUP, _end), (signal.SIGTSTP, self._suspend),
+                (signal.SIGTERM, _end),
+                (signal.SIGHUP, _end),
+                (signal.SIGTSTP, self._suspend),
                 (signal.SIGWINCH, lambda number, frame: self.wake()),
-            ):  # fmt: skip
+            ):
                 self._handlers[number] = signal.signal(number, handler)
         tty.setcbreak(self._input)
         return self

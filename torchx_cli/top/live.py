@@ -194,8 +194,12 @@ class Top:
             except Exception as error:  # shown, as a thread has no caller
                 last = [f"error: {error}".split("\n", 1)[0]]
             if self._details is shown:
-                self._details = [*shown, "", paint(name, "bold", self._out),
-                                 *(f"{bar_of(self._out)} {mask_text(text)}" for text in last)]  # fmt: skip
+                self._details = [
+                    *shown,
+                    "",
+                    paint(name, "bold", self._out),
+                    *(f"{bar_of(self._out)} {mask_text(text)}" for text in last),
+                ]
                 self._collector.changed()
 
         threading.Thread(target=read, name="details", daemon=True).start()

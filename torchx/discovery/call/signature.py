@@ -157,8 +157,19 @@ class _Reader:
             before_varargs and given.kind in _BY_POSITION
         )
         group = group_of(converter)
-        whole = Parameter(given.name, annotation, converter, FLAG, default, _flags(given.name, annotation),
-                          line, source, (), by_position, docs)  # fmt: skip
+        whole = Parameter(
+            given.name,
+            annotation,
+            converter,
+            FLAG,
+            default,
+            _flags(given.name, annotation),
+            line,
+            source,
+            (),
+            by_position,
+            docs,
+        )
         return dataclasses.replace(whole, fields=tuple(_fields(whole, group))) if group else whole
 
     def _refuse(self, argument: str, text: str) -> None:
