@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import TorchxError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from torchx.provenance.submission import Submission
     from torchx.runner.api import Runner
-    from torchx.specs.app import AppDef, AppDryRunInfo
+    from torchx.specs.app import AnyDryRunInfo, AppDef
 
 LONGEST_COMMAND = 10_000
 """Maximum characters of a command line that is recorded."""
@@ -49,7 +49,7 @@ class Recording:
         if submission is not None:
             app.metadata |= submissions.small_facts(submission)
 
-    def begin(self, runner: Runner, handle: str, info: AppDryRunInfo[Any]) -> None:
+    def begin(self, runner: Runner, handle: str, info: AnyDryRunInfo) -> None:
         """Begins the record, once; the restored working tree is removed with the application."""
         self.handle = handle
         tree, self._tree = self._tree, None

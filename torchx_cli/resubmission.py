@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torchx.json_limits import Data, Object
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
-    from torchx.specs.app import AppDryRunInfo, Role
+    from torchx.specs.app import AnyDryRunInfo, Role
     from torchx.specs.run_options import CfgVal, RunOptions
     from torchx_cli.run_request import RunRequest
 
@@ -134,7 +134,7 @@ def _contains(data: Any, text: str) -> bool:
 
 def request_again(
     submission: Submission, request: RunRequest, runner: Runner, config: Config
-) -> AppDryRunInfo[Any]:
+) -> AnyDryRunInfo:
     """Makes the request for an application as it was submitted, with the options of a new request.
 
     Args:

@@ -125,7 +125,7 @@ def changed_arguments(
     changed = {hit.flag.name for hit in given}
     flags = [hit for hit in split.hits if hit.flag.name not in changed]
     line = [part for hit in (*flags, *given) for part in spelled(hit)]
-    if rest and (separated or program or looks_like_flag(rest[0])):
+    if rest and any((separated, program, looks_like_flag(rest[0]))):
         line.append("--")
     return line + rest
 

@@ -148,7 +148,7 @@ def list_(
         more = limit is None and next(applications, None) is not None
         rows = [_row(app, chosen, runner) for app in shown]
     if shown:
-        heads = [COLUMNS[name] for name in chosen]
+        heads = list(map(COLUMNS.__getitem__, chosen))
         spare = () if columns else _spare_columns(shown)  # chosen ones are never dropped
         say("\n".join(table(rows, heads, sys.stdout, spare=spare)), hide=True)
     else:

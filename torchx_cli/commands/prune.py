@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,7 @@ from torchx_cli.terminal.times import ago, iso, seconds
 from torchx_cli.terminal.units import size, written
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Object
     from torchx.runner.api import Runner
     from torchx.scheduling.base import ListAppResponse
     from torchx.scheduling.query import Pruned
@@ -161,7 +162,7 @@ class Pruning:
         """The freed space in bytes."""
         return sum(pruned.bytes for _, pruned in self.removed) + sum(p.bytes for p in self.leftovers.values())
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> Object:
         """Returns the removed applications and leftovers as plain data."""
         return {
             "dryrun": self.dryrun,

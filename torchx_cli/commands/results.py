@@ -7,7 +7,7 @@ import io
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,6 +27,7 @@ from torchx_cli.terminal.times import duration, iso
 from torchx_cli.terminal.units import cores, percent, size, written
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Object
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.sweeps.results import Result
@@ -138,7 +139,7 @@ def sweep_of(runner: Runner, handle: str, described: DescribeAppResponse) -> Swe
     return view.of_application(described, backend, session)
 
 
-def as_data(result: Result) -> dict[str, Any]:
+def as_data(result: Result) -> Object:
     """Returns the result of a run as plain data."""
     run = result.run
     return {

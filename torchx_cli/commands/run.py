@@ -92,7 +92,7 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.config import Config, Setting
     from torchx.runner.api import Runner
-    from torchx.specs.app import AppDef, AppDryRunInfo
+    from torchx.specs.app import AnyDryRunInfo, AppDef
     from torchx_cli.resubmission import Submission
 
 EXIT_NOT_FOUND = 127
@@ -293,7 +293,7 @@ def submit_again(
     return submit(request_again(submission, request, runner, config), request, form, runner)
 
 
-def submit(info: AppDryRunInfo[Any], request: RunRequest, form: str, runner: Runner) -> int:
+def submit(info: AnyDryRunInfo, request: RunRequest, form: str, runner: Runner) -> int:
     """Prints or submits a request, waits for the end if needed, and returns the exit code.
 
     Args:
@@ -361,7 +361,7 @@ def check_combination(request: RunRequest, form: str) -> None:
         raise UsageError("-o yaml requires --dryrun", code="conflicting_flags")
 
 
-def follows(request: RunRequest, runner: Runner, info: AppDryRunInfo[Any]) -> bool:
+def follows(request: RunRequest, runner: Runner, info: AnyDryRunInfo) -> bool:
     """Returns True if a run stays attached to its application and shows its logs."""
     return not request.detach and (request.log or runner.scheduler(info.scheduler or "").attaches_by_default)
 
@@ -393,7 +393,7 @@ def make_app(request: RunRequest, config: Config, form: str = "text") -> AppDef 
         return build.build_app(component, arguments)
 
 
-def make_request(request: RunRequest, app: AppDef, runner: Runner, config: Config) -> AppDryRunInfo[Any]:
+def make_request(request: RunRequest, app: AppDef, runner: Runner, config: Config) -> AnyDryRunInfo:
     """Builds the scheduler request.
 
     Raises:

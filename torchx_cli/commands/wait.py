@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,6 +28,7 @@ with lazy_imports:
     import queue
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Object
     from torchx.runner.api import Runner
 
 EXIT_UNMET = 3
@@ -103,7 +104,7 @@ def _found(runner: Runner, handle: str, limit: float | None) -> str:
     return find(runner, runner.resolve_handle(handle, ACTIVE, limit or LONGEST_ANSWER))[0]
 
 
-def _as_data(outcome: Outcome, condition: str, failures: Failures) -> dict[str, Any]:
+def _as_data(outcome: Outcome, condition: str, failures: Failures) -> Object:
     data = {**as_data(outcome.handle, outcome.status), "error": failures.as_data(outcome.handle)}
     if condition == DONE:
         return data

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torchx.json_limits import Object
     from torchx.runner.api import Runner
     from torchx.scheduling.logs import LogQuery
-    from torchx.specs.app import AppDryRunInfo
+    from torchx.specs.app import AnyDryRunInfo
     from torchx.specs.status import AppStatus
     from torchx_cli.terminal.streaming import LogPrinter
 
@@ -58,7 +58,7 @@ class Attached:
     def __init__(
         self,
         runner: Runner,
-        info: AppDryRunInfo[Any],
+        info: AnyDryRunInfo,
         stream: bool,
         *,
         printer: LogPrinter,

@@ -17,13 +17,13 @@ from torchx_cli.terminal.plain import to_plain
 
 if TYPE_CHECKING:
     from torchx.json_limits import Object
-    from torchx.specs.app import AppDryRunInfo
+    from torchx.specs.app import AnyDryRunInfo
 
 LONGEST = 10_000
 """Maximum length of a value before it is shortened in text output."""
 
 
-def print_dryrun(info: AppDryRunInfo[Any], form: str, *, full: bool = False) -> None:
+def print_dryrun(info: AnyDryRunInfo, form: str, *, full: bool = False) -> None:
     """Prints a request on stdout with secrets masked, except manifests as YAML, which are unmasked.
 
     Args:
@@ -58,7 +58,7 @@ def print_dryrun(info: AppDryRunInfo[Any], form: str, *, full: bool = False) -> 
     show_code(request.rstrip(), language, sys.stdout)
 
 
-def _shown(info: AppDryRunInfo[Any], secrets: Iterable[str], full: bool) -> str:
+def _shown(info: AnyDryRunInfo, secrets: Iterable[str], full: bool) -> str:
     """Returns a request as text; values are masked first, while their names are known."""
     request: Any = mask(info.request, secrets)
     if isinstance(info.request, Manifests):
@@ -79,7 +79,7 @@ def _shortened(data: Any) -> Any:
     return data
 
 
-def as_data(info: AppDryRunInfo[Any]) -> Object:
+def as_data(info: AnyDryRunInfo) -> Object:
     """Returns a request as plain data with secrets masked.
 
     Keys: scheduler; cfg, the run options; app, the application; request, the scheduler request; notes,
@@ -96,11 +96,11 @@ def as_data(info: AppDryRunInfo[Any]) -> Object:
     return masked
 
 
-def _app_data(info: AppDryRunInfo[Any]) -> Object | None:
+def _app_data(info: AnyDryRunInfo) -> Object | None:
     return None if info.app is None else app_to_dict(info.app, strict=False)
 
 
-def _secrets(info: AppDryRunInfo[Any]) -> list[str]:
+def _secrets(info: AnyDryRunInfo) -> list[str]:
     if info.app is None:
         return []
     return secret_values(info.app.roles)

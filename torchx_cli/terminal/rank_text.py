@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from torchx_cli.terminal.display import table
 from torchx_cli.terminal.output import Row
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Object
     from torchx.runner.ranks import RankStatus
 
 
@@ -34,7 +35,7 @@ def _result(each: RankStatus) -> str:
     return each.failure.signal or f"exit {each.failure.exit_code}"
 
 
-def rank_data(each: RankStatus) -> dict[str, Any]:
+def rank_data(each: RankStatus) -> Object:
     """Returns a rank as plain data."""
     failure = each.failure
     return {

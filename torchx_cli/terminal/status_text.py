@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from torchx.lazy import lazy_imports
 from torchx.printable import one_line
@@ -32,6 +32,7 @@ with lazy_imports:
     from torchx.machine import files
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Data
     from torchx.specs.status import AppStatus, AttemptStatus, ReplicaStatus, RoleStatus
 
 MAX_REPLICAS = 16
@@ -46,7 +47,7 @@ LARGEST_STACKS = 1 << 24
 """Maximum bytes of the file with its stacks."""
 
 
-def title_lines(data: Mapping[str, Any], stream: TextIO) -> list[str]:
+def title_lines(data: Data, stream: TextIO) -> list[str]:
     """Returns the id, the state and the scheduler of an application, in two lines if the window is narrow."""
     app_id, state, scheduler = data["app_id"], data["state"], data["scheduler"]
     fits = (width_of(stream) or LONGEST) >= columns(f"{app_id}  {state}  {scheduler}")

@@ -11,6 +11,7 @@ from torchx_cli.terminal.units import cores, percent, written
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from torchx.json_limits import Object
     from torchx.runner.api import Runner
     from torchx.scheduling.usage import AppUsage, ReplicaUsage
 
@@ -43,7 +44,7 @@ def usage_of(runner: Runner, handle: str) -> AppUsage | None:
         return None  # the status is known without them
 
 
-def usage_data(runner: Runner, handle: str) -> dict[str, Any]:
+def usage_data(runner: Runner, handle: str) -> Object:
     """Returns the measurements of an application for the JSON of its status."""
     usage = usage_of(runner, handle)
     return {"usage": None if usage is None else usage.to_json()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,7 @@ with lazy_imports:
     from torchx_cli.terminal import drawing
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Object
     from torchx.runner.api import Runner
     from torchx.specs.run_options import runopts
 
@@ -72,7 +73,7 @@ def _of_all(runner: Runner) -> dict[str, runopts]:
     return options
 
 
-def as_data(opts: runopts) -> list[dict[str, Any]]:
+def as_data(opts: runopts) -> list[Object]:
     """Returns the options of a scheduler as plain data."""
     return [
         {
