@@ -683,9 +683,7 @@ class Runner:
             UsageError: the scheduler cannot run programs in replicas.
         """
         scheduler, app_id = self._of(app_handle)
-        described = self.description(app_handle, brief=True)
-        if described is None:
-            raise UnknownAppException(app_handle)
+        described = self._require(app_handle)
         with self._event("stacks", scheduler.backend, app_id):
             return runner_stacks.take(scheduler, described, replicas, ranks, native)
 
@@ -748,8 +746,7 @@ class Runner:
         """
         query = reports.EventQuery(follow, since, until, tail)
         if app_handle is not None:
-            if self.description(app_handle, brief=True) is None:
-                raise UnknownAppException(app_handle)
+            self._require(app_handle)
             return reports.of_application(self, app_handle, query)
         return reports.of_schedulers(self, [scheduler] if scheduler else self.cheap_schedulers(), query)
 
@@ -893,9 +890,7 @@ class Runner:
             NotImplementedError: the scheduler has no logs, or none of this stream.
         """
         scheduler, app_id = self._of(app_handle)
-        described = self.description(app_handle, brief=True)
-        if described is None:
-            raise UnknownAppException(app_handle)
+        described = self._require(app_handle)
         if described.roles_statuses:  # else not known yet
             checks.require_replicas(
                 described.app_id, checks.replicas_in(described.roles_statuses), role_name, [k]
@@ -918,6 +913,12 @@ class Runner:
         if described is None:
             raise UnknownAppException(app_handle)
         return logs.merged(scheduler, app_id, described.roles, query)
+
+    def _require(self, app_handle: str) -> DescribeAppResponse:
+        described = self.description(app_handle, brief=True)
+        if described is None:
+            raise UnknownAppException(app_handle)
+        return described
 
     def _known(self) -> Mapping[str, SchedulerFactory]:
         if self._factories is None:
