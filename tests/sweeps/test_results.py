@@ -5,11 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from program import answer, torchx
 from sweeping import write_component
+
+from torchx.errors import UnreachableError
+from torchx.runner import get_runner
+from torchx.scheduling.base import AnyScheduler
+from torchx.scheduling.logs import LogChunk, LogQuery
+from torchx.sweeps import logs, results, view
+from torchx.sweeps.paths import paths_of
+from torchx.sweeps.records import Run
 
 SCRIPT = "echo val_loss=9; echo val_loss=0.$SEED; echo total 4; test $SEED != 3; exit"
 
@@ -80,7 +89,46 @@ def test_runs_without_a_number_are_never_the_best() -> None:
     for best in ("loss", "-loss"):
         (row,) = answer("results", "@last", f"--best={best}", "-o", "json")
         assert row["run"] == 2
-    assert answer("results", "@last", "--best", "acc", "-o", "json")[0]["metrics"] == {"acc": -0.0015}
+    (row,) = answer("results", "@last", "--best", "acc", "-o", "json")
+    assert row["metrics"] == {"loss": "nan", "acc": -0.0015}, "JSON has no number for it"
+
+
+def test_the_usual_metrics_need_no_flag() -> None:
+    script = "echo epoch=1 loss=9 accuracy=$SEED; echo loss=0.$SEED"
+    done = torchx("run", "--each", "seed=3,1,2", "train.py:train", "--lr", "1", "--script", script)
+    assert "best:     run 2  seed=1  loss 0.1\n" in done.stderr
+    expected = [{"loss": 0.3, "accuracy": 3}, {"loss": 0.1, "accuracy": 1}, {"loss": 0.2, "accuracy": 2}]
+    assert [row["metrics"] for row in answer("results", "@last", "-o", "json")] == expected
+    for flag, runs in (("--sort=loss", [2, 3, 1]), ("--sort=-loss", [1, 3, 2]), ("--best=loss", [2])):
+        rows = answer("results", "@last", flag, "-o", "json")
+        assert [row["run"] for row in rows] == runs
+        assert rows[0]["metrics"] == expected[runs[0] - 1]
+    assert answer("results", "@last", "--metric", "epoch", "-o", "json")[0]["metrics"] == {"epoch": 1}
+
+
+def test_a_metric_to_sort_by_is_read_from_the_whole_log() -> None:
+    script = "echo loss=$SEED score=$SEED; seq 300"
+    torchx("run", "--each", "seed=1,2", "train.py:train", "--lr", "1", "--script", script)
+    assert answer("results", "@last", "-o", "json")[0]["metrics"] == {}, "it is not at the end"
+    for name in ("loss", "score"):
+        rows = answer("results", "@last", f"--sort=-{name}", "-o", "json")
+        assert [row["metrics"] for row in rows] == [{name: 2}, {name: 1}]
+
+
+def test_an_engine_that_does_not_answer_delays_results_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = torchx("run", "--each", "seed=1..5", "train.py:train", "--lr", "1").stdout.strip()
+    queried: list[str] = []
+
+    def log_of(engine: AnyScheduler, run: Run, query: LogQuery) -> Iterator[LogChunk]:
+        queried.append(run.app_id)
+        raise UnreachableError("no answer")
+
+    monkeypatch.setattr(logs, "log_of", log_of)
+    sweep = view.require(paths_of(handle.rpartition("/")[2]), handle)
+    with get_runner() as runner:
+        found = list(results.results(sweep, runner.scheduler, usual=True))
+    assert [result.run.state for result in found] == ["SUCCEEDED"] * 5
+    assert len(queried) == 1
 
 
 def test_only_runs_that_have_succeeded_are_the_best() -> None:

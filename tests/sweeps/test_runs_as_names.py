@@ -14,6 +14,7 @@ from sweepruns import check_runs_are_names
 from torchx.runner import get_runner
 from torchx.scheduling.query import AppQuery
 from torchx.sweeps import BACKEND, view
+from torchx.sweeps.paths import SweepPaths
 
 
 @pytest.fixture(autouse=True)
@@ -99,8 +100,13 @@ def test_names_read_only_sweeps_that_may_match(monkeypatch: pytest.MonkeyPatch) 
     for name in ("one", "two"):
         torchx("run", "--name", name, "--each", "lr=1", "train.py:train")
     read: list[str] = []
-    find = view.find
-    monkeypatch.setattr(view, "find", lambda paths: read.append(paths.folder.name) or find(paths))
+    real = view.find
+
+    def find(paths: SweepPaths) -> view.Sweep | None:
+        read.append(paths.folder.name)
+        return real(paths)
+
+    monkeypatch.setattr(view, "find", find)
     with get_runner() as runner:
         assert list(runner.select(BACKEND, AppQuery(called="two")))
     assert {name[:3] for name in read} == {"two"}

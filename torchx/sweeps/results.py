@@ -11,7 +11,7 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchx.errors import StateError, TorchxError, UsageError
+from torchx.errors import StateError, TorchxError, UnreachableError, UsageError
 from torchx.scheduling.base import AnyScheduler, EngineOf
 from torchx.scheduling.logs import LogQuery, text_of, too_slow, whole_lines
 from torchx.scheduling.patterns import SearchTooLongError, in_time
@@ -83,11 +83,10 @@ def best(found: Sequence[Result]) -> tuple[Result, str] | None:
     """
     for part, choose in BEST.items():
         for name in dict.fromkeys(name for result in found for name in result.metrics):
-            values = [(result.metrics.get(name), result) for result in succeeded(found)]
             numbers = [
                 (value, result)
-                for value, result in values
-                if isinstance(value, (int, float)) and value == value
+                for result in succeeded(found)
+                if isinstance(value := result.metrics.get(name), (int, float)) and value == value
             ]
             if part in name.lower() and len(numbers) > 1:
                 return choose(numbers, key=itemgetter(0))[1], name
@@ -133,13 +132,17 @@ def parse_metric(text: str) -> Metric:
 USUAL = tuple(map(parse_metric, ("val_loss", "loss", "val_acc", "accuracy", "acc")))
 """The metrics that most programs print."""
 
+MOST_COMPARED, READ = 200, 200
+"""The most runs whose usual metrics are read, and the number of last lines of each log that are read."""
+
 
 def results(
     sweep: Sweep,
     engine_of: EngineOf,
     metrics: Sequence[Metric] = (),
     trackers: Sequence[TrackerBase] = (),
-    tail: int | None = None,
+    *,
+    usual: bool = False,
 ) -> Iterator[Result]:
     """Yields the result of each run, in order.
 
@@ -148,9 +151,10 @@ def results(
         engine_of: returns the scheduler of a name.
         metrics: metrics to read from the logs.
         trackers: trackers whose metadata about a run is included.
-        tail: the number of lines at the end of each log that are read; None for all.
+        usual: read the usual metrics at the end of each log too, if there are few runs.
     """
     header = sweep.header
+    usual = usual and len(sweep.runs) <= MOST_COMPARED
     engine = engine_of(header.scheduler)
     tracked = {run for tracker in trackers for run in _run_ids(tracker)}
     for run in sweep.runs:
@@ -162,8 +166,13 @@ def results(
                 run.memory, run.cpu, run.gpu = measured(engine, run.app_id)
             if result.handle in tracked:
                 result.metrics |= _metadata(trackers, result.handle)
-            if metrics:
-                result.metrics |= from_log(engine, run, metrics, tail)
+            try:
+                if usual:
+                    result.metrics = from_log(engine, run, USUAL, READ) | result.metrics
+                if metrics:
+                    result.metrics |= from_log(engine, run, metrics)
+            except UnreachableError:
+                usual = False  # each of the other runs would wait for its answer
         yield result
 
 
@@ -175,13 +184,20 @@ def from_log(engine: AnyScheduler, run: Run, metrics: Sequence[Metric], tail: in
         run: the run.
         metrics: the metrics.
         tail: the number of lines at the end of its log that are read; None for all.
+
+    Raises:
+        UnreachableError: the engine does not answer.
     """
     found: Values = {}
     if not run.app_id:
         return found
-    with suppress(StateError, NotImplementedError):
+    try:
         for chunk in whole_lines(logs.log_of(engine, run, LogQuery(tail=tail))):
             _search(text_of(chunk.data), metrics, found)
+    except UnreachableError:
+        raise
+    except (StateError, NotImplementedError):
+        return found
     return found
 
 

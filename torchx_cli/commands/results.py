@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -50,7 +51,7 @@ def results_(
             metavar="PATTERN",
             help="A metric from the logs, by its last match: loss finds loss=0.3, loss: 0.3 and the like; "
             r"a pattern may follow, as in 'val_loss=([\d.]+)' or 'loss:=total ([\d.]+)' (repeatable). "
-            "Metrics of trackers are shown in any case.",
+            "Metrics of trackers are shown in any case; without this flag also loss, acc and the like.",
         ),
     ] = [],  # noqa: B006  # typer makes a new one
     sort: Annotated[
@@ -86,13 +87,14 @@ def results_(
     form = "csv" if output == "csv" else output_format(output, json)
     if best and (sort or lines):
         raise UsageError("--best cannot be combined with --sort or -n", code="conflicting_flags")
-    metrics = _metrics(metric, best.removeprefix("-"))
     limit = 1 if best else count("-n", lines)
     session = session_of(ctx)
     with session.runner() as runner:
         full, described = find(runner, handle, full=True, prefer=[BACKEND])
         sweep = sweep_of(runner, full, described)
-        every = results.results(sweep, runner.scheduler, metrics, trackers_of(session.config))
+        metrics = _metrics(metric, (sort or best).removeprefix("-"), sweep)
+        trackers = trackers_of(session.config)
+        every = results.results(sweep, runner.scheduler, metrics, trackers, usual=not metric)
         if best:
             every = iter(results.sort(results.succeeded(every), best, "--best"))
         elif sort:
@@ -103,11 +105,12 @@ def results_(
     _print(found, form, more, metrics, "no run has succeeded" if best else "no runs")
 
 
-def _metrics(texts: Sequence[str], best: str) -> list[results.Metric]:
-    """Returns the metrics to read from the logs, with that of `--best` unless it is another column."""
+def _metrics(texts: Sequence[str], column: str, sweep: Sweep) -> list[results.Metric]:
+    """Returns the metrics to read from the logs, with the one of `--sort` or `--best`."""
     metrics = [results.parse_metric(text) for text in texts]
-    if best and best not in (*results.COLUMNS, *(each.name for each in metrics)):
-        metrics.append(results.parse_metric(best))
+    columns = (*results.COLUMNS, *(name for run in sweep.runs[:1] for name in run.parameters))
+    if column and column not in (*columns, *(each.name for each in metrics)):
+        metrics.append(results.parse_metric(column))
     return metrics
 
 
@@ -147,7 +150,7 @@ def as_data(result: Result) -> Object:
         "handle": result.handle or None,
         "state": run.state,
         "parameters": {name: results.number(value) for name, value in run.parameters.items()},
-        "metrics": result.metrics,
+        "metrics": {name: _plain(value) for name, value in result.metrics.items()},
         "started_at": iso(local_time(run.started)),
         "ended_at": iso(local_time(run.ended)),
         "duration": result.duration,
@@ -157,6 +160,11 @@ def as_data(result: Result) -> Object:
         "cpu": run.cpu,
         "gpu": run.gpu,
     }
+
+
+def _plain(value: results.Value) -> results.Value:
+    """Returns a value as JSON can have it: a number that is not finite as its text."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _names(found: Sequence[Result]) -> tuple[list[str], list[str]]:

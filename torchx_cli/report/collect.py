@@ -57,7 +57,8 @@ def collect(
     data["usage"], data["usage_error"] = _usage(runner, handle)
     data["runs"], data["metrics"] = [], {}
     if runner.scheduler_of(handle).has_runs:
-        found = list(results.results(sweep_of(runner, handle, described), runner.scheduler, (), trackers))
+        sweep = sweep_of(runner, handle, described)
+        found = list(results.results(sweep, runner.scheduler, (), trackers, usual=True))
         rows, heads = rows_of(found)
         data["runs"] = [heads, *([mask_text(text) for text, _ in row] for row in rows)]
         data["metrics"] = _metrics((result.run.number, result.metrics) for result in found)

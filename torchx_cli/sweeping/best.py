@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from torchx.sweeps.view import Sweep
     from torchx.tracker.base import TrackerBase
 
-MOST_COMPARED, READ = 200, 200
-"""The most runs that are compared at the end, and the number of lines that are read of each log."""
-
 
 def shown(parameters: Mapping[str, str]) -> str:
     """Returns parameters as text.
@@ -53,11 +50,11 @@ def metric_text(value: Value) -> str:
 
 def print_best(runner: Runner, sweep: Sweep) -> None:
     """Prints the best run, if there are few enough to read the ends of their logs, and they have a metric."""
-    if len(sweep.runs) > MOST_COMPARED:
+    if len(sweep.runs) > results.MOST_COMPARED:
         return
     with suppress(TorchxError, OSError):  # the runs have ended without it
         trackers = trackers_of(runner.load_config())
-        found = results.best(list(results.results(sweep, runner.scheduler, results.USUAL, trackers, READ)))
+        found = results.best(list(results.results(sweep, runner.scheduler, (), trackers, usual=True)))
         if found is not None:
             result, name = found
             value = f"{name} {metric_text(result.metrics[name])}"
