@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -87,10 +89,29 @@ def test_the_same_parameters_are_the_same_run(folder: Path) -> None:
     assert sorted((folder / "seen").read_text().split()) == ["1", "2", "2", "3"]
     same = torchx("run", "--each", "lr=1e-1", "--each", "seed=3,1", "train.py:train", "--script", script)
     assert (same.returncode, same.stdout.strip()) == (0, first)
-    assert "nothing was submitted" in same.stderr
+    repeat = f"  to run all again: torchx rerun {first.rpartition('/')[2]}\n"
+    assert same.stderr.startswith(f"nothing was submitted: the sweep has these runs already\n{repeat}")
+    assert (
+        f"2 of 3 runs are submitted, 1 of them again, 1 at the same time; the others exist\n{repeat}"
+        in more.stderr
+    )
     other = sweep("--each", "lr=0.1", "--each", "seed=1", script=f"{script} ", detach=False)
     named = sweep("--each", "lr=0.1", "--each", "seed=1", "--name", "other", script=script, detach=False)
     assert first not in (other, named)
+
+
+def test_a_changed_script_is_reported_with_existing_runs(folder: Path) -> None:
+    script = folder / "a.py"
+    script.write_text("")
+    line = ["run", "--each", "lr=1,2", "utils.python", "--script", "a.py", "--", "{lr}"]
+    assert "has changed" not in torchx(*line).stderr
+    os.utime(script, (0, 0))
+    assert "has changed" not in torchx(*line).stderr
+    later = time.time() + 3600
+    os.utime(script, (later, later))
+    assert torchx(*line).stderr.startswith(
+        "note: a.py has changed since the sweep was submitted\nnothing was submitted: the sweep has these "
+    )
 
 
 def test_parameters_are_checked_before_a_run_is_submitted(folder: Path) -> None:

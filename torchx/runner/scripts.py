@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from torchx.errors import UsageError
@@ -25,17 +26,35 @@ def require_scripts(app: AppDef, engine: AnyScheduler) -> None:
     Raises:
         UsageError: a script does not exist.
     """
-    for role in app.roles:
-        match = _COMMAND.fullmatch("\0".join([role.entrypoint, *role.args]))
-        if match is None or role.metadata.get(AFTER):  # an earlier role may write the script
-            continue
-        script, folders = match[match.lastgroup or 0], _folders(role, engine)
-        if folders and not any(Path(folder, script).exists() for folder in folders):
+    for role, script, folders, found in _scripts(app, engine):
+        if folders and not found:
             folder = Path(folders[0]).absolute()
             raise UsageError(
                 f"the script `{script}` of role `{role.name}` does not exist in {folder}",
                 hint=did_you_mean(script, [path.name for path in folder.glob("*.py")]),
                 code="missing_script",
+            )
+
+
+def changed_since(app: AppDef, engine: AnyScheduler, then: float) -> str:
+    """Returns the script of an application that was changed after a time; empty without one."""
+    for _, script, _, found in _scripts(app, engine):
+        if any(path.stat().st_mtime > then for path in found):
+            return script
+    return ""
+
+
+def _scripts(app: AppDef, engine: AnyScheduler) -> Iterator[tuple[Role, str, list[str], list[Path]]]:
+    """Yields the roles that run a script, the script, the folders that may have it, and its paths there."""
+    for role in app.roles:
+        match = _COMMAND.fullmatch("\0".join([role.entrypoint, *role.args]))
+        if match is not None and not role.metadata.get(AFTER):  # an earlier role may write the script
+            script, folders = match[match.lastgroup or 0], _folders(role, engine)
+            yield (
+                role,
+                script,
+                folders,
+                [path for folder in folders if (path := Path(folder, script)).exists()],
             )
 
 

@@ -163,7 +163,10 @@ def submit_sweep(
         engine_of=lambda name: engine if name == engine.backend else create_scheduler(name, session),
     )
     submitted = submit(request)
-    return submitted, [*info.notes, *submitted.notes]
+    notes = [*info.notes, *submitted.notes]
+    if submitted.existed and (script := scripts.changed_since(ready[0][1], engine, submitted.at)):
+        notes.append(f"{script} has changed since the sweep was submitted")
+    return submitted, notes
 
 
 def sweep(

@@ -92,6 +92,7 @@ class Submitted(NamedTuple):
         at_once: the maximum number of runs at the same time; 0 for no limit.
         position: the bytes of its journal before the submission.
         notes: notes for the user, a line each.
+        at: the time of its first submission, in seconds since 1970.
     """
 
     sweep: str
@@ -103,6 +104,7 @@ class Submitted(NamedTuple):
     at_once: int
     position: int = 0
     notes: tuple[str, ...] = ()
+    at: float = 0.0
 
 
 def submit(request: Request) -> Submitted:
@@ -246,7 +248,9 @@ def _extend(request: Request, earlier: Sweep) -> Submitted:
             append(paths, lines)
 
         requests.send(paths, header.scheduler, *messages, {"r": "look"}, also=also)
-    return Submitted(header.sweep, header.session, total, added, len(again), True, at_once, position)
+    return Submitted(
+        header.sweep, header.session, total, added, len(again), True, at_once, position, (), header.at
+    )
 
 
 def again(sweep: Sweep, numbers: Sequence[int]) -> int:

@@ -172,10 +172,13 @@ def _summary(submitted: Submitted) -> str:
     limit = f", {submitted.at_once:,} at the same time" if submitted.at_once else ""
     if not submitted.existed:
         return f"{counted(submitted.total, 'run')}{limit}"
-    if not submitted.added:
-        return f"nothing was submitted: all of these runs exist, of {counted(submitted.total, 'run')}{limit}"
-    failed = f", {submitted.again:,} of them again" if submitted.again else ""
-    return f"{submitted.added:,} of {submitted.total:,} runs are submitted{failed}{limit}; the others exist"
+    text = "nothing was submitted: the sweep has these runs already"
+    if submitted.added:
+        failed = f", {submitted.again:,} of them again" if submitted.again else ""
+        text = (
+            f"{submitted.added:,} of {submitted.total:,} runs are submitted{failed}{limit}; the others exist"
+        )
+    return f"{text}\n  to run all again: torchx rerun {submitted.sweep}"
 
 
 def _notify(request: RunRequest, runner: Runner, handle: str) -> None:
