@@ -67,6 +67,18 @@ def test_a_failure_is_explained_in_one_answer() -> None:
         assert torchx(*command.split()[1:], "--dryrun" if "rerun" in command else "--json").returncode == 0
 
 
+def test_only_a_success_of_the_same_program_is_compared() -> None:
+    good = torchx("run", "utils.sh", "echo ok").stdout.strip()
+    torchx("run", "utils.sh", "true")  # another job of this name
+    torchx("run", "utils.sh", "echo no; exit 3")
+    data = answer("why", "@last", "-o", "json")
+    assert data["last_success"] == good
+    assert [each["part"] for each in data["differences"]] == ["arguments: argument 1"]
+    torchx("run", "utils.sh", "exit 3")
+    data = answer("why", "@last", "-o", "json")
+    assert (data["last_success"], data["differences"]) == (None, [])
+
+
 def test_running_application_shows_last_line_of_each_replica(folder: Path) -> None:
     names = "touch ready-$(basename $TORCHX_REPLICA); sleep 600"
     script = f"test $TORCHX_REPLICA = sh/2 && echo stuck || echo waits; {names}"

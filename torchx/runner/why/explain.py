@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchx import excerpts
@@ -23,7 +24,7 @@ from torchx.specs.status import AppState, AppStatus, FirstFailure
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.runner.first_failure import Evidence
-    from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+    from torchx.scheduling.base import DescribeAppResponse
     from torchx.scheduling.causes import Cause
     from torchx.scheduling.logs import LogChunk
     from torchx.scheduling.usage import AppUsage
@@ -44,6 +45,10 @@ MOST_REPLICAS = 64
 LONGEST_LINE = 240
 """Maximum characters of a line that is shown."""
 
+MOST_COMPARED = 20
+"""Applications of the same name among which one with the same programs is searched."""
+
+_SHELL = ("sh", "bash", "-c")
 _RANK = re.compile(r"(\brank\W{0,2})\d+|^\[\w+\d+\]", re.I)
 _UNEXPECTED = (TorchxError, NotImplementedError, OSError)
 
@@ -133,8 +138,7 @@ def explain(runner: Runner, handle: str, described: DescribeAppResponse, name: s
     except (TorchxError, OSError):
         made.usage = None  # the cause is known without it
     if status.state is not AppState.SUCCEEDED:
-        success = _last_success(runner, handle, described)
-        made.success = None if success is None else success.app_handle
+        made.success = _last_success(runner, handle, described)
     made.commands = _commands(made, shlex.quote(name), rerun_command(name, described.roles))
     return made
 
@@ -198,20 +202,31 @@ def _distinct(found: Evidence | None, printed: Iterable[LogChunk]) -> list[Line]
     return shown
 
 
-def _last_success(runner: Runner, handle: str, described: DescribeAppResponse) -> ListAppResponse | None:
-    if not described.name:
-        return None
+def _last_success(runner: Runner, handle: str, described: DescribeAppResponse) -> str | None:
+    """Returns the last application of this name with the same programs that succeeded before."""
     scheduler, _, app_id = parse_app_handle(handle)
     query = AppQuery(called=described.name, states=frozenset({"SUCCEEDED"}))
     until = described.submitted_at
     try:
-        for app in runner.select(scheduler, query):
-            earlier = until is None or app.submitted_at is None or app.submitted_at < until
-            if app.is_own and app.name == described.name and app.app_id != app_id and earlier:
-                return app
+        earlier = (
+            app
+            for app in runner.select(scheduler, query)
+            if app.is_own and app.name == described.name != "" and app.app_id != app_id
+            if until is None or app.submitted_at is None or app.submitted_at < until
+        )
+        for app in islice(earlier, MOST_COMPARED):
+            before = runner.description(app.app_handle)
+            if before is not None and _programs(before) == _programs(described):
+                return app.app_handle
     except _UNEXPECTED:
         return None
     return None
+
+
+def _programs(described: DescribeAppResponse) -> list[str | None]:
+    """Returns the program of each role; in a shell, the first one of its command line."""
+    commands = [" ".join([role.entrypoint, *role.args]).split() for role in described.roles]
+    return [next((word for word in command if word not in _SHELL), None) for command in commands]
 
 
 def rerun_command(name: str, roles: Iterable[Role]) -> str:
