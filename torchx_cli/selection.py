@@ -172,7 +172,7 @@ def confirm(applications: Sequence[ListAppResponse], verb: str, files: Sequence[
             [app.app_id, parse_app_handle(app.app_handle).scheduler_backend, app.state.name]
             for app in applications
         ]
-        print_stderr("\n".join(table(rows, ("APP", "SCHEDULER", "STATE"), sys.stderr)))
+        print_stderr("\n".join(table(rows, ("APP", "SCHEDULER", "STATE"), sys.stderr, ["SCHEDULER"])))
     for path in files:
         print_stderr(path)
     counts = [(len(applications), "application"), (len(files), "leftover")]

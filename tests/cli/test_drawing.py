@@ -294,6 +294,14 @@ exit 3
 """
 
 
+def test_a_described_command_is_wrapped_at_spaces() -> None:
+    script = "echo one two three four five six seven eight; exit 0"
+    torchx("run", "utils.sh", script)
+    shown, _ = on_terminal("describe", "@last", columns=40, env={"NO_COLOR": "1"})
+    command = shown.partition("  command ")[2].partition("  image ")[0]
+    assert " ".join(command.split()) == f"sh -c '{script}'"
+
+
 @pytest.mark.parametrize("command", ["why", "describe", "status"])
 def test_lines_in_a_narrow_window(command: str, tmp_path: Path) -> None:
     script = tmp_path / "script"

@@ -79,6 +79,31 @@ def test_columns_are_dropped_for_an_unreadable_message(monkeypatch: pytest.Monke
     assert lines == ["A", "a" * 20 + "  out of memory"]
 
 
+@pytest.mark.parametrize("last", ["STATE", ""])
+def test_a_long_id_is_truncated_rather_than_a_state(last: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchx_cli.terminal.display.width_of", lambda stream: 60)
+    rows = [["a" * 70, "local_docker", "CANCELLED"], ["b", "slurm", "RUNNING"]]
+    if not last:
+        rows = [["a" * 70, "CANCELLED", "no memory"], ["b", "RUNNING", ""]]
+    heads = ("APP", "SCHEDULER" if last else "STATE", last)
+    for spare in ([], ["SCHEDULER"]) if last else ([],):
+        lines = table(rows, heads, io.StringIO(), spare)
+        assert max(map(len, lines)) <= 60
+        assert lines[1].startswith("a" * 30)
+        assert "CANCELLED" in lines[1]
+
+
+def test_a_message_leaves_room_for_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchx_cli.terminal.display.width_of", lambda stream: 60)
+    app = ListAppResponse(
+        "4711", AppState.FAILED, name="train", app_handle="slurm://x/4711", msg="time limit reached " * 3
+    )
+    heads = [COLUMNS[name] for name in DEFAULT]
+    lines = table([_row(app)], heads, io.StringIO(), spare=_spare_columns([app]))
+    assert lines[0].split()[:3] == ["APP", "NAME", "SCHEDULER"]
+    assert lines[1].startswith("4711  train  slurm      FAILED ")
+
+
 @given(st.text(max_size=30), st.integers(2, 20))
 def test_what_is_cut_fits(text: str, width: int) -> None:
     assert columns(fit(text, width)) <= width

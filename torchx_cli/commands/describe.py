@@ -205,7 +205,7 @@ def _aligned(rows: list[tuple[str, str]], indent: str) -> list[str]:
     lines = []
     for name, value in rows:
         label, space = indent + paint(name, "dim", sys.stdout), " " * (width - columns(name) + 2)
-        if name in _COMMANDS and "\n" not in value:
+        if name == _SUBMITTED_BY and "\n" not in value:
             lines.append(wrap_command(label + space, printable(value), sys.stdout))
             continue
         shown = wrap_value(value, len(indent) + width + 2, sys.stdout)
@@ -217,7 +217,6 @@ def _aligned(rows: list[tuple[str, str]], indent: str) -> list[str]:
 _SUBMITTED_BY = "submitted by"
 _OF_TORCHX = (settings.TORCHX_JOB_ID, settings.TORCHX_INTERNAL_SESSION_ID)
 """Variables that repeat the handle, or identify the session of a program."""
-_COMMANDS = ("command", _SUBMITTED_BY)
 
 
 def _text(value: Any) -> str:

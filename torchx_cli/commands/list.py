@@ -186,8 +186,8 @@ def _columns(text: str) -> list[str]:
 def _spare_columns(applications: list[ListAppResponse]) -> list[str]:
     """Returns the columns that a narrow window drops first; names last, unless the ids begin with them."""
     redundant = all(app.app_id.startswith(app.name) for app in applications)
-    spare = ["TIME", "SCHEDULER", "STARTED"]
-    return ["NAME", *spare, "EXIT"] if redundant else [*spare, "NAME", "EXIT"]
+    spare = ["TIME", "SCHEDULER", "STARTED", "EXIT"]
+    return ["NAME", *spare] if redundant else [*spare, "NAME"]
 
 
 ALL_USERS = "all_users"

@@ -23,15 +23,18 @@ from torchx_cli.terminal.output import (
 with lazy_imports:
     from torchx_cli.terminal import drawing
 
-_ROOM_FOR_LAST = 24
+_ROOM_FOR_LAST = 10
 """Columns of the last cell of a table for which other columns are dropped."""
+
+_ROOM_FOR_FIRST = 8
+"""Columns of the first cell of a table that is truncated in a narrow window."""
 
 
 def table(rows: Sequence[Row], heads: Sequence[str], stream: TextIO, spare: Sequence[str] = ()) -> list[str]:
     """Returns the lines of a table.
 
-    On a terminal the table fits the window: the last column is truncated, and columns named in ``spare``
-    are dropped as needed, in that order.
+    On a terminal the table fits the window: the last column is truncated, columns named in ``spare`` are
+    dropped as needed, in that order, and the first column is truncated.
     """
     window, coloured = width_of(stream), has_colour(stream)
     body = [[(head, "bold") for head in heads]]
@@ -44,6 +47,11 @@ def table(rows: Sequence[Row], heads: Sequence[str], stream: TextIO, spare: Sequ
     for head in spare:
         if window is not None and sum(widths[at] + 2 for at in kept[:-1]) + last > window:
             kept.remove(heads.index(head))
+    if window is not None and len(kept) > 1:
+        others = sum(widths[at] + 2 for at in kept[1:-1]) + 2
+        if heads[-1]:  # a message, which has no head, may be omitted
+            others += last
+        widths[0] = min(widths[0], max(_ROOM_FOR_FIRST, window - others))
     return [
         _table_line([row[at] for at in kept], [widths[at] for at in kept], window, stream) for row in body
     ]
@@ -79,6 +87,7 @@ def _table_line(
 ) -> str:
     line, used = "", 0
     for (text, meaning), width in zip(cells[:-1], widths, strict=False):
+        text = fit(text, width)
         shown = paint(text, meaning, stream) if meaning else text
         line += shown + " " * (width - columns(text) + 2)
         used += width + 2
