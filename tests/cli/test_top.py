@@ -20,7 +20,7 @@ from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx.scheduling.usage import Sample
 from torchx_cli.terminal.output import columns
 from torchx_cli.top.snapshot import MOST_READS, TAIL, AppRows, Collector, Lines, ReplicaRow
-from torchx_cli.top.view import HEADS, cells, draw, head_cells, lines_of, name_width, row_text, shows_gpus
+from torchx_cli.top.view import HEADS, cells, draw, head_cells, lines_of, name_width, row_text, shown_columns
 
 HANDLE = "local_cwd://torchx/train-x7k2"
 
@@ -60,20 +60,26 @@ def test_a_row_has_the_measurements_and_the_last_line() -> None:
 @pytest.mark.parametrize("window", [20, 60, 80, 200])
 def test_rows_fit_the_window(window: int) -> None:
     long = ReplicaRow("a-role-with-a-long-name", 999, "SIGKILL", 12, BUSY, "日本\x1b[31m" * 100)
-    for gpus in (False, True):
+    for shown in ((), range(2, 7)):
         lines = lines_of([app(long)])
         width = name_width(lines)
         for line in lines:
-            text = draw(line, width, gpus, window, io.StringIO())
+            text = draw(line, width, shown, window, io.StringIO())
             assert columns(text) <= window
             assert "\x1b" not in text
-        assert columns(row_text(HEADS, width, gpus, window)) <= window
+        assert columns(row_text(HEADS, width, shown, window)) <= window
 
 
-def test_columns_of_gpus_are_shown_if_one_is_measured() -> None:
-    assert not shows_gpus([app(ReplicaRow("w", 0, "RUNNING", 1, Sample(0.0, 1.0, cpu=1.0)))])
-    assert shows_gpus([app(ReplicaRow("w", 0, "RUNNING", 1, BUSY))])
-    assert "GPU" not in row_text(HEADS, 8, False, 80)
+def test_only_columns_with_a_measurement_are_shown() -> None:
+    idle = ReplicaRow("w", 0, "RUNNING", 1, Sample(0.0, 1.0, cpu=1.0))
+    assert shown_columns([app(idle)], 200) == {2, 3, 6}
+    assert shown_columns([app(idle)], 60) == {2}
+    assert shown_columns([app(idle, ReplicaRow("w", 1, "RUNNING", 1, BUSY))], 80) == {2, 3, 4, 5, 6}
+    assert shown_columns([app(ReplicaRow("w", 0, "RUNNING", 1, BUSY))], 60) == {2, 3, 4, 5}
+    assert row_text(HEADS, 8, {2}, 80).split() == ["REPLICA", "STATE", "CPU", "LAST", "LINE"]
+    retried = ReplicaRow("w", 0, "RUNNING", 12, BUSY, "the last line")
+    assert "RUNNING #12 " in row_text(cells(retried), 8, {2}, 60)
+    assert row_text(cells(retried), 22, {2, 3}, 60).endswith("the las..")
 
 
 def test_a_table_without_a_terminal() -> None:

@@ -21,7 +21,7 @@ from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import bar_of, colour, columns, fit, note, paint, plain
 from torchx_cli.terminal.status_text import status_lines
 from torchx_cli.top.keys import Keyboard
-from torchx_cli.top.view import HEADS, Line, draw, lines_of, name_width, row_text, shows_gpus
+from torchx_cli.top.view import HEADS, Line, draw, lines_of, name_width, row_text, shown_columns
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -231,10 +231,10 @@ class Top:
         title = f"torchx top  {position + 1} of {len(self._lines)}  {title}"
         self._first = max(0, min(self._first, position, len(self._lines) - room), position - room + 1)
         visible = self._lines[self._first : self._first + room]
-        width, gpus = name_width(visible), shows_gpus(apps)
-        rows = [paint(fit(title, window), "bold", self._out), row_text(HEADS, width, gpus, window)]
+        width, shown = name_width(visible), shown_columns(apps, window)
+        rows = [paint(fit(title, window), "bold", self._out), row_text(HEADS, width, shown, window)]
         for line in visible:
-            text = draw(line, width, gpus, window, self._out)
+            text = draw(line, width, shown, window, self._out)
             if line.key == self._lines[position].key:
                 text = plain(text)
                 text = colour(text + " " * (window - columns(text)), _REVERSE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torchx_cli.top.snapshot import AppRows, ReplicaRow
 
 HEADS = ("REPLICA", "STATE", "CPU", "MEMORY", "GPU", "GPU MEM", "OUTPUT", "LAST LINE")
-_WIDTHS = (9, 6, 8, 5, 8, 9)
+_WIDTHS = (11, 6, 8, 5, 8, 9)
 """Columns from the state to the output."""
 
 _FORMS: dict[str, Callable[[Any], str]] = {
@@ -29,8 +29,8 @@ _FORMS: dict[str, Callable[[Any], str]] = {
 }
 """Measurement -> the function that formats it."""
 
-_GPU = (4, 5)
-"""The columns that are only shown if a GPU is measured."""
+_NARROW, _OUTPUT, _USUAL = 80, 6, {2, 3, 6}
+"""Columns of a window that has room for the output; the column of it, and those that a wide window has."""
 
 _NAME = 22
 """Maximum columns of the name of a replica."""
@@ -85,14 +85,11 @@ def _total(app: AppRows, name: str) -> str:
     return _FORMS[name](sum(known) / len(known) if name == "gpu" else sum(known))
 
 
-def shows_gpus(apps: Sequence[AppRows]) -> bool:
-    """Returns True if the GPU of a replica is measured."""
-    return any(
-        replica.measured(name) is not None
-        for app in apps
-        for replica in app.replicas
-        for name in ("gpu", "gpu_memory")
-    )
+def shown_columns(apps: Sequence[AppRows], window: int) -> set[int]:
+    """Returns the columns whose measurement some replica has; without the output in a narrow window."""
+    replicas = [replica for app in apps for replica in app.replicas]
+    shown = {at for at, name in enumerate(_FORMS, 2) if any(r.measured(name) is not None for r in replicas)}
+    return shown | _USUAL if window >= _NARROW else shown - {_OUTPUT}
 
 
 def name_width(lines: Sequence[Line]) -> int:
@@ -104,25 +101,26 @@ def name_width(lines: Sequence[Line]) -> int:
     return min(_NAME, max([len(HEADS[0]), *(columns(one_line(name)) for name in names)]))
 
 
-def row_text(texts: Sequence[str], width: int, gpus: bool, window: int) -> str:
+def row_text(texts: Sequence[str], width: int, shown: Collection[int], window: int) -> str:
     """Returns the text of a row: numbers to the right, the rest to the left."""
     parts = [_left(texts[0], width)]
     for at, (text, room) in enumerate(zip(texts[1:7], _WIDTHS, strict=True), 1):
-        if at in _GPU and not gpus:
-            continue
-        parts.append(_left(text, room) if at == 1 else _right(text, room))
+        if at == 1:
+            parts.append(_left(text, room))
+        elif at in shown:
+            parts.append(_right(text, room))
     start = " ".join(parts)
     return fit(f"{start} {fit(texts[7], max(0, window - columns(start) - 1))}", window).rstrip()
 
 
-def draw(line: Line, width: int, gpus: bool, window: int, stream: TextIO) -> str:
+def draw(line: Line, width: int, shown: Collection[int], window: int, stream: TextIO) -> str:
     """Returns a row with its state in colour."""
     if line.replica is None:
-        text = row_text(head_cells(line.app), width, gpus, window)
+        text = row_text(head_cells(line.app), width, shown, window)
         return paint(text, "bold", stream)
     texts = cells(line.replica)
     texts[0] = f"  {texts[0]}"
-    text = row_text(texts, width, gpus, window)
+    text = row_text(texts, width, shown, window)
     state = _left(texts[1], _WIDTHS[0])
     meaning = STATE_MEANING.get(line.replica.state.split(" ")[0], "bad")
     before, after = text[:width], text[width:]
@@ -144,7 +142,7 @@ def print_table(apps: list[AppRows]) -> None:
     if not lines:
         note("no running applications")
         return
-    width, gpus = name_width(lines), shows_gpus(apps)
-    rows = [row_text(HEADS, width, gpus, window)]
-    rows += [draw(line, width, gpus, window, sys.stdout) for line in lines]
+    width, shown = name_width(lines), shown_columns(apps, window)
+    rows = [row_text(HEADS, width, shown, window)]
+    rows += [draw(line, width, shown, window, sys.stdout) for line in lines]
     say("\n".join(rows))
