@@ -78,7 +78,7 @@ def test_the_rank_that_differs_comes_first(app_id: str) -> None:
     data = json.loads(torchx("stacks", f"{app_id}/w", "--rank", "0,2-5", "--json").stdout)
     assert [p["rank"] for p in data["processes"]] == [0, 2]
     none = torchx("stacks", app_id, "--rank", "9")
-    assert (none.returncode, none.stdout, none.stderr) == (0, "", "no matching processes\n")
+    assert (none.returncode, none.stdout, none.stderr) == (1, "", "no matching processes\n")
 
 
 def test_watch_repeats_until_the_end() -> None:
@@ -139,7 +139,7 @@ def test_containers_without_python_are_named(jobs: Jobs) -> None:
     app_id = jobs.submit(in_container("rm -f /usr/bin/python*; echo gone; sleep 60"))
     wait_until(lambda: "gone" in torchx("log", f"local_docker://torchx/{app_id}").stdout, "it has no Python")
     done = torchx("stacks", f"local_docker://torchx/{app_id}")
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (1, "no matching processes\n")
     assert done.stdout == "note: w/0: no Python to take the stacks with\n"
 
 

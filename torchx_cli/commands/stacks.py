@@ -43,11 +43,11 @@ def stacks_(
     ] = "",
     output: Output = "",
     json: Json = False,
-) -> None:
+) -> int:
     """Show the Python stacks of all processes of an application: identical stacks are grouped, rarest first.
 
     Processes that run no Python, or cannot be read, are shown with the system call in which they wait.
-    Python stacks need py-spy: pip install "torchx-cli[debug]"
+    The exit code is 1 if no process is shown. Python stacks need py-spy: pip install "torchx-cli[debug]"
     """
     form = output_format(output, json)
     ranks = parse_numbers(rank, "--rank") if rank else None
@@ -72,11 +72,11 @@ def stacks_(
                 if not taken.processes:
                     note("no matching processes")
             if interval is None:
-                return
+                return 0 if taken.processes else 1
             runner.pause(handle, interval)
             current = runner.poll(handle)
             if current is None or is_terminal(current.state):
-                return
+                return 0
 
 
 def _replicas(target: Target, described: DescribeAppResponse) -> list[str] | None:
