@@ -54,6 +54,13 @@ def test_an_application_starts_after_others(folder: Path) -> None:
     assert torchx("log", "--no-prefix", after).stdout == "hello\n"
 
 
+def test_an_attached_end_shows_why_nothing_was_started() -> None:
+    failed = run("utils.sh", "exit 3").rpartition("/")[2]
+    done = torchx("run", "--after", failed, "utils.sh", "true")
+    assert done.returncode == 1
+    assert f"\n  not started: it waited for {failed} to succeed, which is FAILED\n" in done.stderr
+
+
 def test_a_condition_that_is_not_met_starts_nothing(folder: Path) -> None:
     failed = run("utils.sh", "exit 3")
     after = run("--after", failed, "utils.sh", "touch started")

@@ -197,7 +197,7 @@ def print_result(runner: Runner, handle: str, status: AppStatus, *, seen: bool, 
         _print_success(app_id_of(handle), lasted)
         return
     lines = [ending.last_line(app_id_of(handle), status, sys.stderr)]
-    if status.state.name == "SUCCEEDED" or status.first_failure is not None:
+    if status.state.name != "FAILED" or status.first_failure is not None:
         lines += [wrap(text, sys.stderr, "  ") for text in [ending.unreported_message(status)] if text]
     alone = sum(len(role.replicas) for role in status.roles) == 1
     excerpt = not (seen and alone)  # otherwise its last lines are right above

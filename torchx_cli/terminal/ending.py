@@ -42,8 +42,10 @@ def last_line(app_id: str, status: AppStatus, stream: TextIO) -> str:
 
 
 def unreported_message(status: AppStatus) -> str:
-    """Returns the message of an application, shortened, unless the first failure contains it."""
+    """Returns the message of an application, shortened, unless the first failure or the state contains it."""
     first = status.first_failure
+    if status.msg.upper() == status.state.name:
+        return ""
     if first is not None and (status.msg in first.msg or (first.msg and first.msg in status.msg)):
         return ""
     return fit(status.msg, None)
