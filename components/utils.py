@@ -115,7 +115,7 @@ def python(
     if sum(what is not None for what in (m, c, script)) != 1:
         raise ValueError("nothing to run; add one of -m MODULE, -c TEXT and --script PATH")
     if c is not None:
-        default, program = "torchx_utils_python", ["-c", c]
+        default, program = "python", ["-c", c]
     else:
         default, program = program_name(script, m), ["-m", m] if m is not None else [script or ""]
     return _app(

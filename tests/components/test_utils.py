@@ -81,6 +81,7 @@ def test_python_runs_a_module_a_text_or_a_script(tmp_path: Path) -> None:
     assert run(utils.python("a", "b c", script="prog.py"), cwd=tmp_path) == "['a', 'b c']\n"
     assert run(utils.python("a", m="prog"), cwd=tmp_path) == "['a']\n"
     assert run(utils.python(c="print(1)"), cwd=tmp_path) == "1\n"
+    assert utils.python(c="print(1)").name == "python"
 
 
 @pytest.mark.parametrize("options", [{}, {"m": "a", "c": "b"}, {"m": "a", "script": "b"}])
