@@ -123,13 +123,11 @@ def folder(path: Path) -> Finding:
     Args:
         path: the folder, which need not exist.
     """
-    hint = "set -cfg job_dir=… to a folder shared with all nodes"
+    hint = "for jobs on other nodes, set -cfg job_dir=… to a folder shared with all nodes"
     parent = existing_parent(path)
     if not os.access(parent, os.W_OK | os.X_OK) or not parent.is_dir():
         return Finding("folder", Verdict.WRONG, f"{path} cannot be created or is not writable", hint)
     kind = type_of(parent)
     if kind in LOCAL:
-        return Finding(
-            "folder", Verdict.ABSENT, f"{path} is on {kind}, but must be shared with all nodes", hint
-        )
+        return Finding("folder", Verdict.ABSENT, f"{path} is on {kind}, a local disk of this node", hint)
     return Finding("folder", Verdict.GOOD, f"{path}, on {kind or 'an unknown file system'}")
