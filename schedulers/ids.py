@@ -70,13 +70,4 @@ def make_unique(name: str, string_length: int = 0) -> str:
     """
     if given := _given():
         return given
-    return f"{readable(name)}-{random_id(string_length or None)}"
-
-
-def readable(name: str) -> str:
-    """Returns the beginning of the ids of a name; characters not allowed in a handle become dashes.
-
-    >>> readable("a b/c")
-    'a-b-c'
-    """
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "app"
+    return f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('-.') or 'app'}-{random_id(string_length or None)}"

@@ -18,7 +18,13 @@ ACTIVE = frozenset({"SUBMITTED", "PENDING", "RUNNING"})
 
 
 def find(
-    runner: Runner, text: str, *, full: bool = False, replicas: bool = True, prefer: Collection[str] = ()
+    runner: Runner,
+    text: str,
+    *,
+    full: bool = False,
+    replicas: bool = True,
+    outline: bool = False,
+    prefer: Collection[str] = (),
 ) -> tuple[str, DescribeAppResponse]:
     """Returns the full handle and the description of an application.
 
@@ -27,6 +33,7 @@ def find(
         text: a handle or a short name.
         full: include roles and metadata.
         replicas: include the replicas; otherwise they may be omitted.
+        outline: include the replicas, whose status may be omitted, and nothing else.
         prefer: if several applications match, consider only those in these states or of these schedulers.
 
     Raises:
@@ -34,7 +41,10 @@ def find(
         UsageError: the handle is invalid or its scheduler does not exist.
     """
     handle = runner.resolve_handle(text, prefer)
-    described = runner.description(handle, brief=not full, replicas=replicas)
+    if outline:
+        described = runner.outline(handle)
+    else:
+        described = runner.description(handle, brief=not full, replicas=replicas)
     if described is None:
         raise UnknownAppException(handle)
     return handle, described
@@ -49,22 +59,6 @@ def target_of(runner: Runner, text: str) -> LogTarget:
         UsageError: the text has another form.
     """
     return resolve.target_of(runner, text) or parse_log_target(text)
-
-
-def find_replicas(
-    runner: Runner, text: str, *, prefer: Collection[str] = ()
-) -> tuple[str, DescribeAppResponse]:
-    """Returns the full handle and the replicas of an application, whose status may be omitted; see `find`.
-
-    Raises:
-        UnknownAppException: the application does not exist.
-        UsageError: the handle is invalid or its scheduler does not exist.
-    """
-    handle = runner.resolve_handle(text, prefer)
-    described = runner.outline(handle)
-    if described is None:
-        raise UnknownAppException(handle)
-    return handle, described
 
 
 def short_name(runner: Runner, handle: str) -> str:

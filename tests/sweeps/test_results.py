@@ -106,7 +106,7 @@ def test_the_usual_metrics_need_no_flag() -> None:
     assert answer("results", "@last", "--metric", "epoch", "-o", "json")[0]["metrics"] == {"epoch": 1}
 
 
-def test_a_metric_to_sort_by_is_read_from_the_whole_log() -> None:
+def test_sorting_reads_a_metric_from_whole_logs() -> None:
     script = "echo loss=$SEED score=$SEED; seq 300"
     torchx("run", "--each", "seed=1,2", "train.py:train", "--lr", "1", "--script", script)
     assert answer("results", "@last", "-o", "json")[0]["metrics"] == {}, "it is not at the end"

@@ -38,10 +38,8 @@ def require_scripts(app: AppDef, engine: AnyScheduler) -> None:
 
 def changed_since(app: AppDef, engine: AnyScheduler, then: float) -> str:
     """Returns the script of an application that was changed after a time; empty without one."""
-    for _, script, _, found in _scripts(app, engine):
-        if any(path.stat().st_mtime > then for path in found):
-            return script
-    return ""
+    found = ((script, path) for _, script, _, paths in _scripts(app, engine) for path in paths)
+    return next((script for script, path in found if path.stat().st_mtime > then), "")
 
 
 def _scripts(app: AppDef, engine: AnyScheduler) -> Iterator[tuple[Role, str, list[str], list[Path]]]:

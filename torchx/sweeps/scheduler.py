@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import locks
-from torchx.schedulers.ids import readable
+from torchx.schedulers.ids import make_unique
 from torchx.scheduling.base import AnyScheduler, DescribeAppResponse, EngineOf, ListAppResponse
 from torchx.scheduling.protocols import UnavailableError
 from torchx.scheduling.query import AppQuery
@@ -113,7 +113,7 @@ class SweepScheduler(AnyScheduler):
         names = known()
         if query.called:
             # an id begins with the name
-            beginning = readable(query.called)
+            beginning = make_unique(query.called).rpartition("-")[0]
             names = [name for name in names if name.startswith(beginning)]
         rows = [row for name in names if (row := self._row(name)) is not None]
         rows.sort(key=lambda row: (row.submitted_at.timestamp() if row.submitted_at else 0.0, row.app_id))

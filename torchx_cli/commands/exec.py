@@ -14,7 +14,7 @@ from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.streams import Streams
-from torchx_cli.applications import ACTIVE, find_replicas, target_of
+from torchx_cli.applications import ACTIVE, find, target_of
 from torchx_cli.commands.log import of_target
 from torchx_cli.flags import Replica, argument
 from torchx_cli.session import session_of
@@ -55,7 +55,7 @@ def exec_(
     terminal = sys.stdin.isatty() and sys.stdout.isatty() and may_read
     with session_of(ctx).runner() as runner:
         parsed = target_of(runner, target)
-        handle, described = find_replicas(runner, parsed.handle, prefer=ACTIVE)
+        handle, described = find(runner, parsed.handle, outline=True, prefer=ACTIVE)
         role, replica = requested_replica(parsed, described)
         source = sys.stdin.fileno() if terminal or (stdin and may_read) else None
         streams = Streams(sys.stdout.buffer, sys.stderr.buffer, source, terminal, _size)

@@ -18,7 +18,7 @@ from torchx.scheduling.logs import LogQuery, Stream, whole_characters
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.handles import parse_numbers
 from torchx.specs.status import AppState
-from torchx_cli.applications import ACTIVE, find, find_replicas, target_of
+from torchx_cli.applications import ACTIVE, find, target_of
 from torchx_cli.flags import Fold, Json, Show, count, lines_option, option, since_option, until_option
 from torchx_cli.flags import LogTarget as Target
 from torchx_cli.session import session_of
@@ -85,7 +85,7 @@ def log_(
     ranks = parse_numbers(rank, "--rank") if rank else None
     with session_of(ctx).runner() as runner:
         parsed = target_of(runner, target)
-        handle, described = _find(runner, parsed.handle, find_replicas, follow=query.follow)
+        handle, described = _find(runner, parsed.handle, outline=True, follow=query.follow)
         query = of_target(query, parsed, described, show)
         if ranks is not None:
             roles = [role.role for role in described.roles_statuses]
@@ -135,15 +135,11 @@ def _print_as_json(chunks: Iterable[LogChunk], *, fold: bool, live: bool) -> Non
 
 
 def _find(
-    runner: Runner,
-    text: str,
-    query: Callable[..., tuple[str, DescribeAppResponse]],
-    *,
-    follow: bool,
+    runner: Runner, text: str, *, outline: bool = False, follow: bool = False
 ) -> tuple[str, DescribeAppResponse]:
     """Returns the application; if its engine is unreachable, the local record of its logs."""
     try:
-        return query(runner, text, prefer=ACTIVE if follow else ())
+        return find(runner, text, outline=outline, prefer=ACTIVE if follow else ())
     except UnavailableError as error:
         if follow or error.last_known is None:
             raise
@@ -162,7 +158,7 @@ def _noting(chunks: Iterable[LogChunk], note_absence: Callable[[], None]) -> Ite
 
 def _note_failure(runner: Runner, handle: str) -> None:
     """Says why no replica was started."""
-    _, described = _find(runner, handle, find, follow=False)
+    _, described = _find(runner, handle)
     started = any(replica.attempts for role in described.roles_statuses for replica in role.replicas)
     if described.state is AppState.FAILED and described.msg and not started:
         note(f"no replica was started: {described.msg}")

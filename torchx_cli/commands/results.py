@@ -92,7 +92,8 @@ def results_(
     with session.runner() as runner:
         full, described = find(runner, handle, full=True, prefer=[BACKEND])
         sweep = sweep_of(runner, full, described)
-        metrics = _metrics(metric, (sort or best).removeprefix("-"), sweep)
+        key = sort or best
+        metrics = _metrics(metric, key.removeprefix("-"), sweep)
         trackers = trackers_of(session.config)
         every = results.results(sweep, runner.scheduler, metrics, trackers, usual=not metric)
         if best:
@@ -164,7 +165,9 @@ def as_data(result: Result) -> Object:
 
 def _plain(value: results.Value) -> results.Value:
     """Returns a value as JSON can have it: a number that is not finite as its text."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
 
 
 def _names(found: Sequence[Result]) -> tuple[list[str], list[str]]:

@@ -72,7 +72,7 @@ def stacks_(
                 if not taken.processes:
                     note("no matching processes")
             if interval is None:
-                return 0 if taken.processes else 1
+                return int(not taken.processes)
             runner.pause(handle, interval)
             current = runner.poll(handle)
             if current is None or is_terminal(current.state):

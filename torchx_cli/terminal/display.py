@@ -44,14 +44,13 @@ def table(rows: Sequence[Row], heads: Sequence[str], stream: TextIO, spare: Sequ
     kept = list(range(len(heads)))
     widths = [max([columns(row[at][0]) for row in body]) for at in kept]
     last = min(widths[-1], _ROOM_FOR_LAST)
+    room = window or sys.maxsize
     for head in spare:
-        if window is not None and sum(widths[at] + 2 for at in kept[:-1]) + last > window:
+        if sum(widths[at] + 2 for at in kept[:-1]) + last > room:
             kept.remove(heads.index(head))
-    if window is not None and len(kept) > 1:
-        others = sum(widths[at] + 2 for at in kept[1:-1]) + 2
-        if heads[-1]:  # a message, which has no head, may be omitted
-            others += last
-        widths[0] = min(widths[0], max(_ROOM_FOR_FIRST, window - others))
+    room -= sum(widths[at] + 2 for at in kept[1:-1]) + 2
+    room -= last * bool(heads[-1])  # a message, which has no head, may be omitted
+    widths[0] = min(widths[0], max(_ROOM_FOR_FIRST, room))
     return [
         _table_line([row[at] for at in kept], [widths[at] for at in kept], window, stream) for row in body
     ]
