@@ -86,6 +86,9 @@ OTHER_NAMES = {
     "configure": "init",
     "runopts": "options opts",
     "results": "metrics",
+    "results --best": "best",
+    "run --each": "sweep array",
+    "status --watch": "watch",
     "--help": "help",
     "--version": "version",
     "cancel": "kill stop scancel terminate abort",
@@ -135,6 +138,27 @@ def _restore_help(command: Any) -> None:
         for one in (command, *getattr(command, "commands", {}).values()):
             source = inspect.getsource(inspect.unwrap(one.callback))
             one.help = one.help or ast.get_docstring(cast(ast.FunctionDef, ast.parse(source).body[0]))
+
+
+class Subcommands(TyperGroup):
+    """A command with commands of its own."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Returns the command named by the first argument.
+
+        Raises:
+            UsageError: the command does not exist.
+        """
+        name = args[0]
+        if name not in self.commands:
+            see = f"its commands: {', '.join(self.commands)}   see: {ctx.command_path} --help"
+            raise UsageError(
+                f"unknown command `{name}` of {ctx.command_path}",
+                hint=did_you_mean(name, self.commands, see),
+                code="unknown_command",
+                facts={"given": name},
+            )
+        return super().resolve_command(ctx, args)
 
 
 class Torchx(TyperGroup):
@@ -196,8 +220,10 @@ class Torchx(TyperGroup):
         """
         if args[0] not in COMMANDS and self.get_command(ctx, args[0]) is None:
             meant = next((name for name, others in OTHER_NAMES.items() if args[0] in others.split()), args[0])
-            known = [*self.list_commands(ctx), "--help", "--version"]
+            known = [*self.list_commands(ctx), *OTHER_NAMES]
             hint = did_you_mean(meant, known, "all commands: torchx --help")
+            if args[0] == "help" and args[1:] and args[1] in COMMANDS:
+                hint = f"for help: torchx {args[1]} --help"
             if args[0].endswith(".py"):
                 hint = f"to run a script: torchx run utils.python --script {shlex.quote(args[0])}"
             raise UsageError(

@@ -61,6 +61,14 @@ def target_of(runner: Runner, text: str) -> LogTarget:
     return resolve.target_of(runner, text) or parse_log_target(text)
 
 
+def with_role(target: LogTarget, described: DescribeAppResponse) -> LogTarget:
+    """Returns a target with the role of ``APP/0``: an application of one role needs no name of it."""
+    roles = [each.role for each in described.roles_statuses]
+    if target.role is None or not target.role.isdecimal() or target.replicas or len(roles) != 1:
+        return target
+    return target if target.role in roles else LogTarget(target.handle, roles[0], (int(target.role),))
+
+
 def short_name(runner: Runner, handle: str) -> str:
     """Returns the app id of sweeps and on the default scheduler, the handle elsewhere."""
     backend, _, app_id = parse_app_handle(handle)

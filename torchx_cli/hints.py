@@ -6,11 +6,17 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from torchx.command_line import FALSE_TEXTS, NO_VALUE, TRUE_TEXTS, UNKNOWN, ArgumentError, FlagTable, same
+from torchx.config import load_config
+from torchx.config.paths import located_component
 from torchx.errors import TorchxError
 from torchx.schedulers import BUILT_IN, DEFAULT_SCHEDULER, create_scheduler
 from torchx_cli import component_flags
+
+if TYPE_CHECKING:
+    from torchx.discovery.errors import ComponentNotFoundException
 
 _COMPONENT = """
 num_replicas j | n N nodes num-nodes num_nodes nnodes ntasks replicas instances count scale workers
@@ -43,11 +49,13 @@ run | --after | dependency depends-on depends_on
 run | -s | infra executor
 run rerun | --secret | secrets
 torchx | --version | v V
-log | --streams stderr | stderr err
+log | --streams stderr | stderr err errors error
 log | --streams stdout | stdout out
 log | -n | limit last max head
 log | --regex | grep filter pattern search
 log | --no-prefix | raw no-log-prefix
+results | --best=-VALUE | max maximize maximum
+results | --best VALUE | min minimize minimum
 list events results | -n | limit last max max-items
 list | --state | status filter states
 list | --state running | running active r
@@ -58,8 +66,10 @@ cancel delete | --all | a
 cancel delete prune | --yes | assume-yes noconfirm
 delete | --force | f
 attach | -n | tail last max limit
+run | jobs that need GPUs wait for them by themselves; to fail instead: --no-queue | queue wait-for-gpu
+run | leave it out: ended applications stay until you delete them | rm
 run | to reach a port of a running replica: torchx port APP PORT | p publish ports expose
-run | a run shows its output; for a shell in a replica: torchx exec APP sh | it i tty interactive rm
+run | a run shows its output; for a shell in a replica: torchx exec APP sh | it i tty interactive
 list | yours are listed, also ended ones; those of all users: --all-users | a all u user users
 list | to watch running applications: torchx top | w watch f follow
 exec | the program has a terminal if stdin is one | t it tty interactive
@@ -87,7 +97,9 @@ def of_flag(command: str, error: ArgumentError, args: Sequence[str]) -> str | No
         args: the arguments of the command.
     """
     flag = error.flag
-    other = _elsewhere(command, flag)
+    other = _elsewhere(command, flag, _value_of(flag, args))
+    if other and other.startswith("-"):
+        other = f"did you mean `{other}`?"
     if command not in ("run", "rerun"):
         return other
     name, table = _component_in(args)
@@ -95,7 +107,7 @@ def of_flag(command: str, error: ArgumentError, args: Sequence[str]) -> str | No
     is_own = same(flag) in table.exact
     if is_own or not (other or f"{given} {flag[1:]}" in _SHORT):
         meant = [same(flag)] if is_own else _component_flags(flag)
-        hint = _of_component(command, meant, name, table, value)
+        hint = _of_component(command, flag, meant, name, table, args) if meant else None
         if hint:
             return hint
     if value == name != "":  # a switch
@@ -103,18 +115,60 @@ def of_flag(command: str, error: ArgumentError, args: Sequence[str]) -> str | No
     return _of_scheduler(flag, value, given, other)
 
 
-def _of_component(command: str, meant: Sequence[str], name: str, table: FlagTable, value: str) -> str | None:
+def _of_component(
+    command: str, flag: str, meant: Sequence[str], name: str, table: FlagTable, args: Sequence[str]
+) -> str | None:
     """Returns the hint for a flag that means one of a component, which may not have it."""
-    if not meant:
-        return None
     if command == "rerun":
         return "to change a flag of the component: --set FLAG=VALUE"
     if not name:
-        return (
-            f"an argument of the component, as in: torchx run COMPONENT {_shown(meant[0], value or 'VALUE')}"
-        )
-    own = [_shown(flag) for flag in meant if flag in table.exact]
+        return f"an argument of the component, as in: torchx run {_example(flag, meant[0], args)}"
+    own = [_shown(each) for each in meant if each in table.exact]
     return f"`{own[0]}` is a flag of {name}: put it after {name}" if own else None
+
+
+def _example(typed: str, flag: str, args: Sequence[str]) -> str:
+    """Returns arguments of `torchx run` with a flag of a component that was given without its component.
+
+    Args:
+        typed: the flag as typed.
+        flag: the flag of a component that it means.
+        args: the arguments of the command.
+    """
+    names = [arg.partition("=")[0] for arg in args]
+    at = names.index(typed) if typed in names else 0
+    with suppress(TorchxError):
+        named = load_config().get("cli:run", "component")
+        if named is not None and flag in _component_in([located_component(named)])[1].exact:
+            return shlex.join(["--", *args[at:]])
+    example = _shown(flag, _value_of(typed, args) or "VALUE")
+    for place, arg in enumerate(args):
+        if arg.endswith(".py") and flag not in ("--script", "--m"):
+            return _with_script(example, arg, args[place + 1 :])
+    return f"COMPONENT {example}"
+
+
+def _with_script(flag: str, script: str, rest: Sequence[str]) -> str:
+    """Returns the arguments of `torchx run` for a script, with a flag of its component."""
+    component = "dist.torchrun" if flag.startswith("-j") else "utils.python"
+    rest = rest[1:] if rest[:1] == ["--"] else rest
+    line = shlex.join(["--script", script, *(["--"] if rest else []), *rest])
+    return f"{component} {flag} {line}" if flag else f"{component} {line}"
+
+
+def of_program(error: ComponentNotFoundException, argv: Sequence[str]) -> str | None:
+    """Returns the hint for a script or a program in place of a component, with its arguments.
+
+    Args:
+        error: the error about the component.
+        argv: the arguments that follow it.
+    """
+    if error.instead[:1] != ("utils.python",):
+        return f"to run it: torchx run {shlex.join([*error.instead, *argv])}" if error.instead else None
+    flag = ""
+    if argv and "--j" in _component_flags(argv[0]):
+        flag, argv = _shown("--j", argv[1] if argv[1:] else ""), argv[2:]
+    return f"to run it: torchx run {_with_script(flag, error.instead[-1], argv)}"
 
 
 def _of_scheduler(flag: str, value: str, given: str, other: str | None) -> str | None:
@@ -135,29 +189,52 @@ def of_number(args: Sequence[str]) -> str | None:
     >>> of_number(["log", "--tail", "100", "@last"]), of_number(["log", "@last", "x"])
     ('the last 100 lines: -n 100', None)
     """
-    match = re.search(r" (?:-[ft]|--tail|--follow)[ =](\d+)( |$)", " ".join(args))
+    match = re.search(r" -(?:[ft][ =]|-tail[ =]|-follow[ =]|)(\d+)( |$)", " ".join(args))
     return match and f"the last {match[1]} lines: -n {match[1]}"
 
 
-def of_component_flag(component: str, error: ArgumentError, run_flags: FlagTable) -> str | None:
+def of_component_flag(
+    component: str, error: ArgumentError, args: Sequence[str], run_flags: FlagTable
+) -> str | None:
     """Returns the hint for a wrong flag of a component, None if the error itself has the best one.
 
     Args:
         component: the name of the component.
         error: the error about the flag.
+        args: the arguments of the component.
         run_flags: the flags of `torchx run`.
     """
     if error.code == NO_VALUE and error.flag == "-h":
         return f"for help: torchx run {component} --help"
+    value = _value_of(error.flag, args)
+    size = _megabytes(value)
+    if same(error.flag) == "--memMB" and size:
+        return f"did you mean `--memMB {size}`?"
     if error.code != UNKNOWN:
         return None
     table = _component_in([component])[1]
     for flag in _component_flags(error.flag):
         if flag in table.exact:
-            return f"did you mean `{_shown(flag)}`?"
+            return f"did you mean `{_shown(flag, size if flag == '--memMB' else '')}`?"
+        if flag == "--j" and component == "utils.python":
+            line = shlex.join(args) if same(error.flag) == "-j" else "-j NODESxPROCESSES ..."
+            return f"a flag of dist.torchrun: torchx run dist.torchrun {line}"
     if same(error.flag) in run_flags.exact:
         return f"`{error.flag}` is a flag of torchx run: put it before {component}"
+    meant = _elsewhere("run", error.flag, value)
+    if meant and meant.startswith("-"):
+        return f"`{meant} {value}` is a flag of torchx run: put it before {component}   {error.hint}"
     return None
+
+
+def _megabytes(size: str) -> str:
+    """Returns the number of a size such as `4G` in megabytes; empty for other texts.
+
+    >>> _megabytes("4G"), _megabytes("512MiB"), _megabytes("4096"), _megabytes("all")
+    ('4096', '512', '', '')
+    """
+    match = re.fullmatch(r"(\d{1,9})([MGT])i?B?", size, re.ASCII | re.IGNORECASE)
+    return str(int(match[1]) * 1024 ** "MGT".index(match[2].upper())) if match else ""
 
 
 def _component_in(args: Sequence[str]) -> tuple[str, FlagTable]:
@@ -175,13 +252,13 @@ def _shown(flag: str, value: str = "") -> str:
     """Returns a flag of a component in its shortest form; `-j` with the form of its value."""
     if len(flag) == 3:
         flag = flag.removeprefix("-")
-    if flag == "-j":
+    if flag == "-j" and not re.fullmatch(r"\d+x\d+", value):
         value = "NODESxPROCESSES"
     return f"{flag} {value}".rstrip()
 
 
 def _value_of(flag: str, args: Sequence[str]) -> str:
-    for arg, following in zip(args, [*args[1:], ""], strict=True):
+    for arg, following in zip(args, [*args, ""][1:], strict=True):
         if arg.startswith(f"{flag}="):
             return arg.partition("=")[2]
         if arg == flag and not following.startswith("-"):
@@ -229,10 +306,10 @@ def _component_flags(flag: str) -> list[str]:
     return found
 
 
-def _elsewhere(command: str, flag: str) -> str | None:
+def _elsewhere(command: str, flag: str, value: str) -> str | None:
+    """Returns the flag that other tools call so, or a sentence; None without either."""
     for commands, hint, names in _rows(_FLAGS):
-        if command in commands.split() and flag.lstrip("-") in names.split():
-            if hint.startswith("-"):
-                return f"did you mean `{hint}`?"
-            return hint
+        fits = "VALUE" not in hint or not value.isdigit()
+        if fits and command in commands.split() and flag.lstrip("-") in names.split():
+            return hint.replace("VALUE", value or "NAME")
     return None

@@ -66,7 +66,7 @@ USAGE = [
     ("--log_level loud list", "error: --log_level takes one of DEBUG, INFO, "),
     ("--foo", "error: unknown flag `--foo`\n  see: torchx --help"),
     ("status", "error: missing argument 'HANDLE'\n  the newest application: torchx status @last   see: "),
-    ("run bash train.sh", "error: no component `bash`\n  to run a command: torchx run utils.sh bash ARGS"),
+    ("run bash train.sh", "error: no component `bash`\n  to run it: torchx run utils.sh bash train.sh"),
     ("run --each lr=1,2 utils.python --script x.py",
      "error: unknown argument `lr` for utils.python (from --each)\n  for its program: -- --lr {lr}   "),
     ("rerun x --lr 3", "error: unknown flag `--lr`\n  to change an argument: --set FLAG=VALUE   "),

@@ -39,6 +39,32 @@ def test_the_hint_of_a_wrong_command_line(line: str, hint: str, capsys: pytest.C
     assert hint_of(line, capsys) == hint
 
 
+@pytest.mark.parametrize(
+    ("arguments", "run"),
+    [
+        ("", "utils.python --script ranks.py"),
+        (" --lr 3", "utils.python --script ranks.py -- --lr 3"),
+        (" -- --lr 3", "utils.python --script ranks.py -- --lr 3"),
+        (" -j 1x2 'a b'", "dist.torchrun -j 1x2 --script ranks.py -- 'a b'"),
+    ],
+)
+def test_a_script_in_place_of_a_component(
+    arguments: str, run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ranks.py").write_text("print()\n")
+    assert hint_of(f"run ranks.py{arguments}", capsys) == f"to run it: torchx run {run}"
+    assert main(["run", "--dryrun", *shlex.split(run)]) == 0
+
+
+def test_a_flag_of_the_configured_component(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / ".torchxconfig").write_text("[cli:run]\ncomponent = utils.python\n")
+    (tmp_path / "ranks.py").write_text("print()\n")
+    line = "-- --script ranks.py --gpu 1"
+    hint = f"an argument of the component, as in: torchx run {line}"
+    assert hint_of("run -d --script ranks.py --gpu 1", capsys) == hint
+    assert main(["run", "--dryrun", *shlex.split(line)]) == 0
+
+
 def test_the_corpus_is_large() -> None:
     assert len({line for line, _ in CORPUS}) == len(CORPUS) > 200
 

@@ -93,6 +93,17 @@ def test_the_status_as_json_is_one_shape() -> None:
     assert (wrong.returncode, wrong.stderr) == (1, f"error: {handle} has no role `y`\n  its roles: w, x\n")
 
 
+def test_number_names_a_replica_of_the_only_role() -> None:
+    handle = torchx("run", "-d", "utils.sh", "--num_replicas", "2", "echo $0; sleep 600").stdout.strip()
+    wait_until(lambda: answer("status", handle, "-o", "json")["state"] == "RUNNING", "it runs")
+    assert torchx("exec", f"{handle}/1", "sh", "-c", "echo $TORCHX_REPLICA_ID").stdout == "1\n"
+    torchx("cancel", "--yes", handle)
+    assert torchx("log", f"{handle}/1").stdout.startswith("sh/1 ")
+    missing = torchx("log", f"{handle}/2").stderr
+    assert "has no replica sh/2" in missing
+    assert "has no role `0`" in torchx("log", f"{run('exit 0')}/0").stderr, "it has two roles"
+
+
 def test_of_crowd_only_unusual_are_reported_one_by_one() -> None:
     handle = run('test "${replica_id}" != 17 || exit 3', "--n", "20", cfg="fail_fast=no")
     lines = torchx("status", handle).stdout.splitlines()

@@ -213,9 +213,10 @@ def test_a_thin_wrapper_as_people_write_them(tmp_path: Path) -> None:
         (
             "script.py",
             "script.py has no components",
-            "to run it: torchx run utils.python --script script.py -- ARGS",
+            "to run it: torchx run utils.python --script script.py",
         ),
-        ("./a b.sh", "a b.sh has no components", "to run it: torchx run utils.sh -- './a b.sh' ARGS"),
+        ("./a b.sh", "a b.sh has no components", "to run it: torchx run utils.sh './a b.sh'"),
+        ("ls | wc -l", "no component `ls | wc -l`", "to run it: torchx run utils.sh 'ls | wc -l'"),
         ("jbo.py", "no file `jbo.py`", "did you mean `job.py`?"),
         ("job.py:", "`job.py:` is not a component name", "e.g. utils.echo"),
         (":trainer", "`:trainer` is not a component name", "e.g. utils.echo"),

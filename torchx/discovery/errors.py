@@ -13,9 +13,14 @@ if TYPE_CHECKING:
 
 
 class ComponentNotFoundException(UsageError):
-    """No component has this name."""
+    """No component has this name.
+
+    Attributes:
+        instead: the arguments of `torchx run` for a script or program of this name; may be empty.
+    """
 
     code = "unknown_component"
+    instead: tuple[str, ...] = ()
 
 
 class ComponentValidationException(UsageError):

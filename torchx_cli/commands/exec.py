@@ -14,7 +14,7 @@ from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.streams import Streams
-from torchx_cli.applications import ACTIVE, find, target_of
+from torchx_cli.applications import ACTIVE, find, target_of, with_role
 from torchx_cli.commands.log import of_target
 from torchx_cli.flags import Replica, argument
 from torchx_cli.session import session_of
@@ -76,6 +76,7 @@ def requested_replica(parsed: LogTarget, described: DescribeAppResponse) -> tupl
     checks.require_readable(described.app_id, described.owner)
     if not described.roles_statuses:
         raise StateError(f"{described.app_id} has no replicas")
+    parsed = with_role(parsed, described)
     return parsed.role or described.roles_statuses[0].role, parsed.replicas[0] if parsed.replicas else 0
 
 

@@ -18,7 +18,7 @@ from torchx.scheduling.logs import LogQuery, Stream, whole_characters
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.handles import parse_numbers
 from torchx.specs.status import AppState
-from torchx_cli.applications import ACTIVE, find, target_of
+from torchx_cli.applications import ACTIVE, find, target_of, with_role
 from torchx_cli.flags import Fold, Json, Show, count, lines_option, option, since_option, until_option
 from torchx_cli.flags import LogTarget as Target
 from torchx_cli.session import session_of
@@ -197,6 +197,7 @@ def of_target(query: LogQuery, target: LogTarget, described: DescribeAppResponse
         StateError: the role or replica does not exist, or the application belongs to another user.
         UsageError: `--show` selects nothing, or both are given.
     """
+    target = with_role(target, described)
     if target.role is None:
         chosen = shown.select(show, counts_of(described)) if show else {}
         return dataclasses.replace(query, replicas=chosen)

@@ -111,7 +111,11 @@ def _metrics(texts: Sequence[str], column: str, sweep: Sweep) -> list[results.Me
     metrics = [results.parse_metric(text) for text in texts]
     columns = (*results.COLUMNS, *(name for run in sweep.runs[:1] for name in run.parameters))
     if column and column not in (*columns, *(each.name for each in metrics)):
-        metrics.append(results.parse_metric(column))
+        try:
+            metrics.append(results.parse_metric(column))
+        except UsageError as error:
+            hint = "e.g. --best loss: the smallest value, --best=-acc: the largest one"
+            raise UsageError(f"--best takes a name, got `{column}`", hint=hint, code=error.code) from None
     return metrics
 
 

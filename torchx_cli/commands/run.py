@@ -12,6 +12,7 @@ import typer
 from torchx import settings
 from torchx.command_line import ArgumentError
 from torchx.config.paths import component_settings
+from torchx.discovery.errors import ComponentNotFoundException
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx_cli.command import flag_table
@@ -239,7 +240,10 @@ def run_(
             return _run(request, form, session.config, session.runner())
     except ArgumentError as error:
         table = flag_table(ctx.command.get_params(ctx), False, ctx.command_path)
-        error.hint = hints.of_component_flag(request.component, error, table) or error.hint
+        error.hint = hints.of_component_flag(request.component, error, request.argv, table) or error.hint
+        raise
+    except ComponentNotFoundException as error:
+        error.hint = hints.of_program(error, request.argv) or error.hint
         raise
 
 
@@ -265,7 +269,6 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     if app is None:
         return 0  # help was printed
     app = request.with_name(app)
-    note_all(unused_rules(request.rules, app))
     request.environment.apply(app)
     remember(app.roles)
     app_metadata.set_tags(app, request.tags, request.note)
@@ -401,4 +404,6 @@ def make_request(request: RunRequest, app: AppDef, runner: Runner, config: Confi
     """
     scheduler, cfg, workspace = placement.placement(request, runner, config)
     with redirect_stdout(sys.stderr):  # may call functions of the component
-        return runner.dryrun(app, scheduler, cfg, workspace or None, request.parent_run_id or None)
+        info = runner.dryrun(app, scheduler, cfg, workspace or None, request.parent_run_id or None)
+    info.notes += unused_rules(request.rules, app)
+    return info

@@ -13,7 +13,7 @@ from torchx.scheduling import checks
 from torchx.scheduling.stacks_text import as_text
 from torchx.specs.handles import parse_numbers
 from torchx.specs.status import is_terminal
-from torchx_cli.applications import ACTIVE, find, target_of
+from torchx_cli.applications import ACTIVE, find, target_of, with_role
 from torchx_cli.flags import Json, LogTarget, Output, option
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import mask
@@ -85,6 +85,7 @@ def _replicas(target: Target, described: DescribeAppResponse) -> list[str] | Non
     Raises:
         StateError: the role or replica does not exist.
     """
+    target = with_role(target, described)
     if target.role is None:
         return None
     known = checks.replicas_in(described.roles_statuses)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from torchx.lazy import lazy_imports
-from torchx_cli.app import TYPER
+from torchx_cli.app import TYPER, Subcommands
 from torchx_cli.command import TorchxCommand
 from torchx_cli.flags import Json, Output, argument, option
 from torchx_cli.session import session_of
@@ -27,8 +27,8 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.tracker.api import Lineage, TrackerArtifact, TrackerBase
 
-app = typer.Typer(**TYPER)
-list_app = typer.Typer(**TYPER)
+app = typer.Typer(cls=Subcommands, **TYPER)
+list_app = typer.Typer(cls=Subcommands, **TYPER)
 app.add_typer(list_app, name="list", help="Longer names of the same commands: list jobs, list metadata, ...")
 
 RunId = Annotated[

@@ -67,6 +67,7 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
         placed = placement(request, runner, config)
         others, names = _others(request, runner), filter(None, [request.name])
         engine = runner.scheduler(placed.scheduler)
+        note_all(unused_rules(request.rules, runs[0][1]))
         if request.dryrun:
             return _dryrun(request, form, runs, runner, placed)
         with redirect_stdout(sys.stderr):

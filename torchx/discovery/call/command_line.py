@@ -72,7 +72,7 @@ def flag_table(component: Component, *, last_wins: bool = False, extra: str = ""
     flags = [_flag(parameter) for top in component.parameters for parameter in (top, *top.leaves())]
     hints = [f"all flags: torchx run {component.name} --help"]
     if component.varargs:
-        hints.insert(0, extra or f"to pass it to `*{component.varargs.name}` put `--` before it")
+        hints.insert(0, extra or f"to pass it to {component.varargs.name.upper()} put `--` before it")
     return FlagTable(
         [*flags, HELP],
         owner=f" for {component.name}",

@@ -130,8 +130,8 @@ def not_found(name: str) -> ComponentNotFoundException:
     close = did_you_mean(name, known, ALL_COMPONENTS)
     if not nearest(name, known):
         close = f"{ALL_COMPONENTS}   your own: FILE.py:FUNCTION or pkg.module:FUNCTION"
-    if name.replace("-", "_").isidentifier() and shutil.which(name):
-        close = f"to run a command: torchx run utils.sh {name} ARGS"
+    if " " in name or (name.replace("-", "_").isidentifier() and shutil.which(name)):
+        return _program(f"no component `{name}`", "utils.sh", name)
     return ComponentNotFoundException(f"no component `{name}`", hint=close)
 
 
@@ -160,9 +160,15 @@ def _no_function(name: str, cwd: Path) -> ComponentNotFoundException:
         return ComponentNotFoundException(
             f"which component of {shown(path)}? a name is FILE:FUNCTION", hint=hint
         )
-    script = shlex.quote(name)
-    how = f"utils.python --script {script} -- ARGS" if name.endswith(".py") else f"utils.sh -- {script} ARGS"
-    return ComponentNotFoundException(f"{shown(path)} has no components", hint=f"to run it: torchx run {how}")
+    instead = ("utils.python", "--script") if name.endswith(".py") else ("utils.sh",)
+    return _program(f"{shown(path)} has no components", *instead, name)
+
+
+def _program(message: str, *instead: str) -> ComponentNotFoundException:
+    """Returns the error for a program in place of a component, with the arguments that run it."""
+    error = ComponentNotFoundException(message, hint=f"to run it: torchx run {shlex.join(instead)}")
+    error.instead = instead
+    return error
 
 
 def _no_file(name: str, path: Path) -> ComponentNotFoundException:

@@ -139,7 +139,10 @@ def explain(runner: Runner, handle: str, described: DescribeAppResponse, name: s
         made.usage = None  # the cause is known without it
     if status.state is not AppState.SUCCEEDED:
         made.success = _last_success(runner, handle, described)
-    made.commands = _commands(made, shlex.quote(name), rerun_command(name, described.roles))
+    again = rerun_command(name, described.roles)
+    if runner.scheduler_of(handle).has_runs:
+        again += " --failed"
+    made.commands = _commands(made, shlex.quote(name), again)
     return made
 
 

@@ -16,7 +16,7 @@ from torchx.errors import TorchxError
 from torchx.machine.files import expanded
 from torchx.notifications.plan import shown as shown_target
 from torchx.printable import one_line
-from torchx_cli.app import TYPER
+from torchx_cli.app import TYPER, Subcommands
 from torchx_cli.command import TorchxCommand
 from torchx_cli.flags import Json, Output, argument
 from torchx_cli.session import Session, passed_over, session_of, unused_sections
@@ -28,12 +28,15 @@ if TYPE_CHECKING:
     from torchx.config import Config, Entry
     from torchx.json_limits import Object
 
-app = typer.Typer(**TYPER)
+app = typer.Typer(cls=Subcommands, **TYPER)
 
 
 @app.callback()
 def config() -> None:
-    """Show the effective configuration and its sources."""
+    """Show the effective configuration and its sources.
+
+    To set a value, edit a file: torchx configure writes one with the most used options.
+    """
 
 
 @app.command("show", cls=TorchxCommand)
@@ -88,7 +91,7 @@ def trust(
         str, typer.Argument(metavar="[FILE]", help="The configuration file or its folder.")
     ] = ".",
 ) -> None:
-    """Trust the current content of a configuration file that another user may have written.
+    """Trust the content of a configuration file of another user.
 
     Such files are ignored by default because they name programs to run; review the file first. A
     changed file must be trusted again.
