@@ -78,7 +78,7 @@ def torchrun(
         rdzv_port: port of replica 0 where several nodes meet; 29500 is any free one if all share a machine
         rdzv_backend: how the nodes find each other: c10d, static, etcd-v2
         rdzv_conf: more settings of the rendezvous, as join_timeout=600,timeout=600
-        mounts: mounts, as type=bind,src=/host,dst=/job[,readonly]
+        mounts: mounts, as SRC:DST[:ro] or type=bind,src=SRC,dst=DST
         debug: switch on the checks of PyTorch that help to find a hang or a crash; slows the job down
         tee: output of the processes to show and to keep: 0 none, 1 stdout, 2 stderr, 3 both
     """
@@ -150,7 +150,7 @@ def ddp(
         rdzv_port: port of replica 0 where several nodes meet; 29500 is any free one if all share a machine
         rdzv_backend: how the nodes find each other: c10d, static, etcd-v2
         rdzv_conf: more settings of the rendezvous, as join_timeout=600,timeout=600
-        mounts: mounts, as type=bind,src=/host,dst=/job[,readonly]
+        mounts: mounts, as SRC:DST[:ro] or type=bind,src=SRC,dst=DST
         debug: switch on the checks of PyTorch that help to find a hang or a crash; slows the job down
         tee: output of the processes to show and to keep: 0 none, 1 stdout, 2 stderr, 3 both
     """
@@ -185,7 +185,7 @@ def spmd(
         env: environment variables, as A=1,B=2
         metadata: metadata of the application, as A=1,B=2
         max_retries: number of restarts after failures
-        mounts: mounts, as type=bind,src=/host,dst=/job[,readonly]
+        mounts: mounts, as SRC:DST[:ro] or type=bind,src=SRC,dst=DST
         debug: switch on the checks of PyTorch that help to find a hang or a crash; slows the job down
     """
     options = dict(locals())

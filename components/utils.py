@@ -61,7 +61,7 @@ def sh(
         h: named resource of each replica, such as cpu.small; replaces cpu, gpu and memMB
         env: environment variables, as A=1,B=2
         max_retries: number of restarts after failures
-        mounts: mounts, as type=bind,src=/host,dst=/job[,readonly]
+        mounts: mounts, as SRC:DST[:ro] or type=bind,src=SRC,dst=DST
         entrypoint: program that receives the arguments unchanged, instead of the shell
     """
     line = args[0] if len(args) == 1 else shlex.join(args)
@@ -109,7 +109,7 @@ def python(
         memMB: memory of each replica, in MB
         h: named resource of each replica, such as cpu.small; replaces cpu, gpu and memMB
         num_replicas: number of replicas
-        mounts: mounts, as type=bind,src=/host,dst=/job[,readonly]
+        mounts: mounts, as SRC:DST[:ro] or type=bind,src=SRC,dst=DST
         max_retries: number of restarts after failures
     """
     if sum(what is not None for what in (m, c, script)) != 1:
@@ -180,7 +180,7 @@ def copy(src: str, dst: str, image: str = TORCHX_IMAGE, mounts: list[str] | None
         src: the file to copy
         dst: the file to write
         image: image with Python and fsspec; not used by local_cwd
-        mounts: mounts, as type=bind,src=/host,dst=/job[,readonly]
+        mounts: mounts, as SRC:DST[:ro] or type=bind,src=SRC,dst=DST
     """
     return _app("torchx-utils-copy", image, "python", ["-c", COPY, src, dst], mounts=mounts)
 

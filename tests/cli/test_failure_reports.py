@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from engine import IMAGE
 from hypothesis import given
 from hypothesis import strategies as st
 from program import on_terminal, torchx
 
 from torchx.excerpts import last_lines, last_lines_of
 from torchx.runner import Runner
+from torchx.runner.first_failure import NOT_COPIED
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx.specs.status import AppState, AppStatus, FirstFailure
 from torchx_cli.terminal import output
@@ -149,3 +151,17 @@ def test_the_status_of_a_failed_job_is_short(
     shown, _ = on_terminal("status", handle)
     assert all(columns(line) <= 80 for line in shown.split("\n") if "│" in line)
     assert "full log" in shown
+
+
+@pytest.mark.docker
+def test_script_that_is_not_in_the_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("print(1)\n")
+    run = ["run", "-s", "local_docker", "utils.python", "--image", IMAGE, "--script", "train.py"]
+    done = torchx(*run)
+    assert (done.returncode, NOT_COPIED in done.stderr) == (2, True), done.stderr
+    handle = done.stdout.strip()
+    assert f"\n             {NOT_COPIED}\n" in torchx("why", handle).stdout
+    torchx("delete", "--yes", handle)
+    local = torchx("run", "utils.sh", "python no.py")
+    assert (local.returncode, NOT_COPIED in local.stderr) == (2, False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,11 @@ from torchx.specs.mounts import Mount
         ("type=bind,src=/a=b,dst=/b", BindMount("/a=b", "/b")),
         ("type=bind src=/a,b dst=/b", BindMount("/a,b", "/b")),
         ("type=volume src=v dst=/b", VolumeMount("v", "/b")),
+        ("/a:/b", BindMount("/a", "/b")),
+        ("/a=x:/b:ro", BindMount("/a=x", "/b", True)),
+        ("cache:/b:rw", VolumeMount("cache", "/b")),
+        ("type=bind src=${img_root}/a dst=/b", BindMount("${img_root}/a", "/b")),
+        ("type=bind src=/a:b dst=/b", BindMount("/a:b", "/b")),
         ("type=tmpfs dst=/b", TmpfsMount("/b")),
         ("type=tmpfs target=/b size=64M", TmpfsMount("/b", 64)),
         ("type=tmpfs dst=/b tmpfs-size=2g", TmpfsMount("/b", 2048)),
@@ -38,6 +44,15 @@ def test_a_mount(words: str, mount: Mount) -> None:
 def test_the_home_folder_is_meant_by_a_tilde(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert parse_mounts(["type=bind", "src=~/data", "dst=/b"]) == [BindMount("/home/me/data", "/b")]
+
+
+def test_source_is_relative_to_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert parse_mounts([".:/b", "../x:/c:ro"]) == [
+        BindMount(str(tmp_path), "/b"),
+        BindMount(str(tmp_path.parent / "x"), "/c", True),
+    ]
+    assert parse_mounts(["type=bind,src=data,dst=/b"]) == [BindMount(str(tmp_path / "data"), "/b")]
 
 
 def test_several_mounts_in_a_row() -> None:

@@ -75,6 +75,11 @@ RECORD = (
     "torch.distributed.elastic.multiprocessing.errors.record to get one"
 )
 
+NOT_COPIED = "the script is not in the image: with --workspace . before the component, this folder is copied"
+
+_NO_SCRIPT = re.compile(r"can't open file '[^']+': \[Errno 2\]")
+"""The message of Python about a missing script."""
+
 
 def evidence_of(runner: Runner, handle: str, status: AppStatus, count: int) -> Evidence:
     """Returns the evidence of the first failure, at most ``count`` lines of the error file and of the log.
@@ -89,7 +94,9 @@ def evidence_of(runner: Runner, handle: str, status: AppStatus, count: int) -> E
     if unready := unready_services(status, first):
         names = ", ".join(unready)
         advice = f"not ready at that time: {names}; a role waits for the services that specs.after names"
-        found = dataclasses.replace(found, advice=advice)
+        return dataclasses.replace(found, advice=advice)
+    if not status.log_dir and any(map(_NO_SCRIPT.search, found.lines)):
+        return dataclasses.replace(found, advice=NOT_COPIED)
     return found
 
 

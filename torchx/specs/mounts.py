@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -93,6 +94,7 @@ _KEYS = {
     "size": "size",
     "tmpfs-size": "size",
 }
+_DOCKER = re.compile(r"([^:]+):(/[^:]*)(?::(ro|rw))?")
 _UNITS = {"m": 1, "g": 1024}
 _TRUE = ("", "true", "1", "yes", "on")
 _FALSE = ("false", "0", "no", "off")
@@ -112,13 +114,17 @@ def parse_mounts(opts: Sequence[str]) -> list[Mount]:
     options follow: ``src=`` (or ``source=``), ``dst=`` (or ``destination=``, ``target=``), ``readonly`` (or
     ``read_only``, optionally with true or false), ``perm=`` (only for devices: some of the letters r, w, m)
     and ``size=`` (only for tmpfs, which has no source: such as 512m or 2g).
-    An argument with ``type=`` may contain the others too, joined by commas. ``~`` in the source of a bind
-    mount is the home folder; the default destination of a device is its source.
+    An argument with ``type=`` may contain the others too, joined by commas. The form of Docker,
+    ``SRC:DST[:ro]``, is a bind mount if the source is a path, else a volume. The source of a bind mount is
+    relative to the working directory, ``~`` is the home folder; the default destination of a device is its
+    source.
 
     Raises:
         MountError: an option is unknown, repeated or missing (a UsageError, also a ValueError and KeyError).
 
     >>> parse_mounts(["type=bind", "src=/data", "dst=/in", "readonly"])
+    [BindMount(src_path='/data', dst_path='/in', read_only=True)]
+    >>> parse_mounts(["/data:/in:ro"])
     [BindMount(src_path='/data', dst_path='/in', read_only=True)]
     >>> parse_mounts(["type=device,src=/dev/fuse,perm=rw"])
     [DeviceMount(src_path='/dev/fuse', dst_path='/dev/fuse', permissions='rw')]
@@ -146,6 +152,12 @@ def parse_mounts(opts: Sequence[str]) -> list[Mount]:
 
 def _split(opts: Sequence[str]) -> Iterator[str]:
     for opt in opts:
+        docker = _DOCKER.fullmatch(opt.strip())
+        if docker is not None and opt.strip().partition("=")[0] not in _KEYS:
+            src, dst, readonly = docker.groups()
+            yield f"type={'bind' if src[0] in '/.~' else 'volume'}"
+            yield from (f"src={src}", f"dst={dst}", f"readonly={readonly == 'ro'}")
+            continue
         # a single option may be a path with a comma
         for option in opt.split(",") if opt.strip().startswith("type=") else [opt]:
             if option.strip():
@@ -174,6 +186,8 @@ def _mount(group: dict[str, str]) -> Mount:
         return VolumeMount(src, dst, read_only)
     if src.startswith("~"):
         src = os.path.expanduser(src)  # noqa: PTH111 (text in, text out: a Path would rewrite it)
+    elif not src.startswith(("/", "$", "{")):  # neither absolute nor a macro
+        src = os.path.abspath(src)  # noqa: PTH100
     return BindMount(src, dst, read_only)
 
 
