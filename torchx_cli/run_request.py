@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TextIO
@@ -294,12 +294,12 @@ def notifications_of(targets: Sequence[str], kinds: str, config: Config) -> Noti
     Raises:
         UsageError: a target or a kind is invalid.
     """
-    masking.add_values(targets)
+    _hide(targets)
     setting = None
     if not targets:
         setting = config.get("cli:run", "notify")
         targets = [] if setting is None else list(filter(None, map(str.strip, setting.value.splitlines())))
-        masking.add_values(targets)
+        _hide(targets)
         if kinds and not targets:
             raise UsageError(
                 "--notify-on requires --notify", hint="or `notify` in [cli:run] of .torchxconfig"
@@ -317,6 +317,11 @@ def notifications_of(targets: Sequence[str], kinds: str, config: Config) -> Noti
         if place is not None:
             error.message += f" (from {place.origin})"
         raise
+
+
+def _hide(targets: Iterable[str]) -> None:
+    """Masks targets in all output, except those that are shown whole: they contain no secrets."""
+    masking.add_values([target for target in targets if plan.shown(target) != target])
 
 
 def complete_output(request: RunRequest, config: Config) -> None:

@@ -16,6 +16,12 @@ from torchx_cli.main import main
 RUN = ["run", "-s", "local_cwd", "-d"]
 
 
+@pytest.mark.parametrize("target", ["slack", "cmd:no-such-program-x"])
+def test_a_typo_in_a_target_is_shown(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--notify", target, "utils.echo"]) == 2
+    assert target in capsys.readouterr().err
+
+
 @pytest.fixture
 def hooks() -> Iterator[Hooks]:
     with hooks_at() as hooks:

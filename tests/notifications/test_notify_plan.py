@@ -26,6 +26,9 @@ SECRET = "canary-5d41"
         ("cmd:  ", "the command of a notification is empty"),
         (f"cmd:sh -c '{SECRET}", "cannot be split"),
         (f"cmd:no-such-program-x {SECRET}", "the program `no-such-program-x` was not found"),
+        (f"cmd:echo {SECRET} > x", "runs without a shell, which `>` needs"),
+        (f"cmd:echo {SECRET} | cat", "which `|` needs"),
+        (f"cmd:echo {SECRET} 2>&1", "which `2>&1` needs"),
         ("https://host/" + SECRET * 1000, "is longer than"),
     ],
 )
@@ -51,6 +54,10 @@ def test_a_plan_is_shown_without_secrets() -> None:
     plan = Notify([f"https://host:1/{SECRET}?{SECRET}#{SECRET}", f"cmd:sh -c {SECRET}"], ["failure"])
     assert repr(plan) == "Notify(https://host:1, cmd:sh; on failure)"
     assert repr({"plan": plan}).count(SECRET) == 0
+
+
+def test_arguments_with_characters_of_a_shell_are_kept() -> None:
+    Notify(["cmd:sh -c 'echo {name} > file; true'", "cmd:echo x?a=1&b=2 '<b>' 'a | b'"])
 
 
 @pytest.mark.parametrize(

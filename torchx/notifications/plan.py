@@ -23,6 +23,9 @@ COMMAND = "cmd:"
 PLACEHOLDERS = ("name", "state", "handle", "app", "message", "exit_code")
 """The names in braces that are replaced in an argument of a command."""
 
+_FOR_SHELL = re.compile(r"\d?>>?[^\s>]*|<|\|\|?|&&?|;")
+"""An argument that only a shell understands."""
+
 MOST_TARGETS = 20
 LONGEST_TARGET = 8192
 
@@ -81,12 +84,14 @@ def shown(target: str) -> str:
 
     >>> shown("https://me:secret@hooks.example.com:8443/T00/B00?key=1"), shown("cmd:curl -H 'token: x'")
     ('https://hooks.example.com:8443', 'cmd:curl')
+    >>> shown("slack"), shown("hooks.example.com/T00/secret")
+    ('slack', '********')
     """
     if target.startswith(COMMAND):
         return COMMAND + next(iter(target[len(COMMAND) :].split()), "")
     scheme, separator, rest = target.partition("://")
     if not separator:
-        return "********"
+        return target if re.fullmatch("[a-z]{1,12}", target) else "********"
     place = rest.replace("?", "/").replace("#", "/").partition("/")[0]
     return f"{scheme}://{place.rpartition('@')[2]}"
 
@@ -149,6 +154,12 @@ def _check_command(target: str) -> None:
         raise UsageError(
             f"--notify: {shown(target)} has the unknown placeholder `{{{min(unknown)}}}`",
             hint=did_you_mean(min(unknown), PLACEHOLDERS, f"placeholders: {', '.join(PLACEHOLDERS)}"),
+        )
+    for_shell = next(filter(_FOR_SHELL.fullmatch, command), None)
+    if for_shell:
+        raise UsageError(
+            f"{shown(target)}: the command runs without a shell, which `{for_shell}` needs",
+            hint="with one: --notify 'cmd:sh -c \"echo {name} > file\"'",
         )
     if shutil.which(command[0]) is None:
         raise UsageError(f"{shown(target)}: the program `{command[0]}` was not found on this machine")
