@@ -184,7 +184,7 @@ def run_options() -> SlurmOptions:
     opts = SlurmOptions()
     opts.add("partition", str, "partition to run in")
     opts.add("account", str, "account to charge")
-    opts.add("time", str, "time limit: minutes, HH:MM:SS or D-HH:MM:SS")
+    opts.add("time", str, "like time_limit, as sbatch takes it: minutes, HH:MM:SS or D-HH:MM:SS")
     opts.add("qos", str, "quality of service")
     opts.add("constraint", str, "features that nodes must have")
     opts.add("comment", str, "comment of the job; torchx appends a mark")

@@ -105,6 +105,7 @@ def test_runopts(capsys: pytest.CaptureFixture[str]) -> None:
     text = out(capsys, "runopts", "local_cwd")
     assert text.startswith("local_cwd:\n")
     assert "log_dir=LOG_DIR (str, None)" in text
+    assert max(map(len, out(capsys, "runopts").splitlines())) <= 80
     data = json.loads(out(capsys, "runopts", "-o", "json"))
     assert data["local_cwd"][0] == {
         "name": "log_dir",

@@ -13,7 +13,7 @@ from torchx.printable import one_line
 from torchx.specs.run_options import get_type_name
 from torchx_cli.flags import Json, OneScheduler, Output
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import emit, is_terminal, note, output_format, paint, say
+from torchx_cli.terminal.output import emit, filled, is_terminal, note, output_format, paint, say, width_of
 
 with lazy_imports:
     from torchx_cli.terminal import drawing
@@ -44,8 +44,11 @@ def runopts_(
         if is_terminal(sys.stdout) and not plain:
             _print_table(name, opts)
             continue
-        text = "\n".join(f"    {line}" if line.strip() else "" for line in repr(opts).splitlines())
-        say(f"{name}:\n{text}\n")
+        say(f"{name}:")
+        for line in repr(opts).replace("],[", "], [").splitlines():
+            indent = " " * (4 + len(line) - len(line.lstrip()))
+            say("\n".join(filled(line.strip(), width_of(sys.stdout) or 80, indent, indent)))
+        say()
 
 
 def _print_table(name: str, opts: runopts) -> None:
