@@ -95,8 +95,6 @@ def python(
 ) -> specs.AppDef:
     """Runs a Python module, a line of Python, or a Python script: one of -m, -c and --script.
 
-    Arguments after -- are passed to the program: torchx run utils.python --script train.py -- --epochs 3
-
     Args:
         args: passed to the program, in sys.argv
         m: module to run

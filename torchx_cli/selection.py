@@ -179,7 +179,7 @@ def confirm(applications: Sequence[ListAppResponse], verb: str, files: Sequence[
     action = f"{verb} " + " and ".join(counted(count, noun) for count, noun in counts if count)
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise UsageError(
-            f"`{action}` needs a confirmation, and stdin or stderr is not a terminal",
+            f"confirm on a terminal to {action}: stdin or stderr is not one",
             hint="to skip the confirmation: --yes",
             code="not_confirmed",
             facts={"matches": [app.app_handle for app in applications[:MOST_MATCHES]]},

@@ -89,7 +89,7 @@ def why_it_waits(parts: Sequence[JobFacts]) -> str:
     elif meaning:
         msg = f"{first.reason}: {meaning}"
     else:
-        msg = first.reason or "not yet considered by Slurm"
+        msg = first.reason or "Slurm has not considered it yet"
     start = max((part.started for part in parts if part.started), default=None)
     if start is not None and -60 < start - time.time() < FORESEEABLE:
         when = datetime.datetime.fromtimestamp(start).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -279,7 +279,7 @@ def test_a_selection_without_a_terminal_needs_yes(
     assert main([command, *flags.split()]) == 2
     shown = capsys.readouterr().err
     assert re.search(r"^eval-[23] +memory", shown, re.MULTILINE)
-    assert f"error: `{command} " in shown
+    assert f"error: confirm on a terminal to {command} " in shown
     assert shown.endswith("  to skip the confirmation: --yes\n")
     assert main([command, *flags.split(), "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]

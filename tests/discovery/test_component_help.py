@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchx.discovery import Component, component_of, find_component, list_components, parse_arguments
+from torchx.discovery.call.build import build_app
 from torchx.specs import AppDef
 from torchx_cli.terminal import output
 from torchx_cli.terminal.component_help import render
@@ -134,6 +136,17 @@ def test_every_flag_of_a_component_is_on_its_page() -> None:
         for parameter in component.parameters:
             assert all(flag in page for flag in parameter.flags)
             assert parameter.help, f"{info.name} says nothing of {parameter.name}"
+
+
+@pytest.mark.parametrize("name", [info.name for info in list_components()])
+def test_example_of_a_built_in_component_is_accepted(name: str) -> None:
+    example = render(find_component(name), 500).rstrip().rpartition("\n")[2]
+    arguments = parse_arguments(find_component(name), shlex.split(example)[5:])
+    assert build_app(find_component(name), arguments).roles
+
+
+def test_a_long_word_fits_a_narrow_window() -> None:
+    assert max(map(len, render(find_component("utils.python"), 60).splitlines())) <= 60
 
 
 def test_a_component_without_a_docstring() -> None:

@@ -120,7 +120,11 @@ def classify(
     return _of_state(state, msg, reasons, known)
 
 
-_PLAIN = {"succeeded": "it succeeded", "cancelled": "it was cancelled"}
+_PLAIN = {
+    "succeeded": "it ended with exit code 0",
+    "running": "it has not ended",
+    "cancelled": "it was cancelled",
+}
 
 
 def _of_state(state: AppState, msg: str, reasons: Sequence[str], known: EndCause | None) -> Cause:

@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 SETTINGS = {"allow_interspersed_args": False}  # arguments after the replica belong to the program
 
 
+EXAMPLES = """\b
+Examples:
+  torchx exec @last nvidia-smi
+  torchx exec @last/trainer/3 bash
+"""
+
+
 def exec_(
     ctx: typer.Context,
     target: Replica,

@@ -41,6 +41,14 @@ if TYPE_CHECKING:
     from torchx.specs.handles import LogTarget
 
 
+EXAMPLES = """\b
+Examples:
+  torchx log -f @last
+  torchx log -n 100 @last/trainer/0
+  torchx log --regex loss --since 10m train
+"""
+
+
 def log_(
     ctx: typer.Context,
     target: Target,

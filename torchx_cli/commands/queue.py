@@ -31,6 +31,14 @@ GPU_HEADS = ("GPU", "HELD BY", "SINCE", "USE", "MEMORY")
 HEADS = ("#", "APP", "OWNER", "NEEDS", "PRIORITY", "WAITING", "REASON")
 
 
+EXAMPLES = """\b
+Examples:
+  torchx queue
+  torchx run -d --priority 5 utils.sh --gpu 1 nvidia-smi
+  torchx queue first @last
+"""
+
+
 def queue_(
     ctx: typer.Context,
     action: Annotated[
@@ -46,7 +54,9 @@ def queue_(
 ) -> None:
     """Show the GPUs of this machine with their users, and the jobs that wait for resources.
 
-    The jobs of all users start by priority, then in the order of their submission.
+    Jobs on this machine that need GPUs enter the queue by themselves if these are not free, as do those
+    with -cfg reserve=true for CPUs and memory. The jobs of all users start by priority, then in the order
+    of their submission.
     """
     form = output_format(output, json)
     if action:

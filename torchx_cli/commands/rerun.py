@@ -57,6 +57,14 @@ if TYPE_CHECKING:
     from torchx_cli.session import Session
 
 
+EXAMPLES = """\b
+Examples:
+  torchx rerun @last
+  torchx rerun --set lr=0.01 @last
+  torchx rerun @last -- --lr 0.01 --epochs 3
+"""
+
+
 def rerun_(
     ctx: typer.Context,
     handle: Handle,

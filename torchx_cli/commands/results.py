@@ -41,6 +41,14 @@ HEADS = {"run": "RUN", "state": "STATE", "duration": "TIME", "memory": "MEMORY",
 """The heads of the columns besides parameters and metrics."""
 
 
+EXAMPLES = """\b
+Examples:
+  torchx results @last
+  torchx results --best loss @last
+  torchx results --metric acc --sort=-acc @last
+"""
+
+
 def results_(
     ctx: typer.Context,
     handle: Handle,

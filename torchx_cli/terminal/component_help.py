@@ -21,7 +21,7 @@ _GAP = "  "
 _BOLD, _YELLOW, _DIM = "1", "33", "2"
 _LONGEST_DEFAULT = 26
 _WIDEST_FLAGS = 34
-_NARROW = 60
+_NARROW = 72
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def _example(component: Component, width: int) -> Iterator[str]:
     args = ["torchx", "run", "-s", "local_cwd", component.name]
     groups = [" ".join(map(shlex.quote, args))]
     for parameter in component.leaves:
-        if parameter.required:
+        if parameter.required or (parameter.name == "script" and component.is_builtin):
             groups.append(f"{parameter.flags[0]} {shlex.quote(_sample(parameter))}")
     if component.varargs:
         groups.append("-- " + shlex.quote(_sample(component.varargs)))

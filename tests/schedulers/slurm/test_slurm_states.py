@@ -73,7 +73,7 @@ def end(folder: Path, replica: int, attempt: int = 1, **answer: Any) -> None:
         ("SUSPENDED", AppState.RUNNING, "suspended"),
         ("COMPLETING", AppState.RUNNING, ""),
         ("CONFIGURING", AppState.PENDING, "its nodes are being prepared"),
-        ("PENDING", AppState.PENDING, "not yet considered by Slurm"),
+        ("PENDING", AppState.PENDING, "Slurm has not considered it yet"),
     ],
 )
 def test_states_by_slurms_words(tmp_path: Path, state: str, expected: AppState, said: str) -> None:
