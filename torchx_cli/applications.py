@@ -64,9 +64,10 @@ def target_of(runner: Runner, text: str) -> LogTarget:
 def with_role(target: LogTarget, described: DescribeAppResponse) -> LogTarget:
     """Returns a target with the role of ``APP/0``: an application of one role needs no name of it."""
     roles = [each.role for each in described.roles_statuses]
-    if target.role is None or not target.role.isdecimal() or target.replicas or len(roles) != 1:
+    number = target.role or ""
+    if len(roles) != 1 or number in roles or not number.isdecimal() or target.replicas:
         return target
-    return target if target.role in roles else LogTarget(target.handle, roles[0], (int(target.role),))
+    return LogTarget(target.handle, roles[0], (int(number),))
 
 
 def short_name(runner: Runner, handle: str) -> str:

@@ -183,10 +183,9 @@ def expand_flags(args: list[str], table: FlagTable, command: str = "") -> Iterat
         raise
     if command == "rerun":
         _check_separated(split)
-    first = split.rest[0] if split.rest else ""
-    if "-n" in table.exact and first.startswith("-") and first[1:].isdecimal():
-        hint = hints.of_number([command, first])
-        raise ArgumentError(f"unknown flag `{first}`", flag=first, hint=hint, code=UNKNOWN)
+    if "-n" in table.exact and "".join(split.rest[:1]).startswith("-"):
+        hint = hints.of_number([command, split.rest[0]])
+        raise ArgumentError(f"unknown flag `{split.rest[0]}`", hint=hint, code=UNKNOWN)
     note_all(split.notes)
     for hit in split.hits:
         yield hit.spelling

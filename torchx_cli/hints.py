@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from torchx.command_line import FALSE_TEXTS, NO_VALUE, TRUE_TEXTS, UNKNOWN, ArgumentError, FlagTable, same
 from torchx.config import load_config
@@ -14,9 +13,6 @@ from torchx.config.paths import located_component
 from torchx.errors import TorchxError
 from torchx.schedulers import BUILT_IN, DEFAULT_SCHEDULER, create_scheduler
 from torchx_cli import component_flags
-
-if TYPE_CHECKING:
-    from torchx.discovery.errors import ComponentNotFoundException
 
 _COMPONENT = """
 num_replicas j | n N nodes num-nodes num_nodes nnodes ntasks replicas instances count scale workers
@@ -107,7 +103,7 @@ def of_flag(command: str, error: ArgumentError, args: Sequence[str]) -> str | No
     is_own = same(flag) in table.exact
     if is_own or not (other or f"{given} {flag[1:]}" in _SHORT):
         meant = [same(flag)] if is_own else _component_flags(flag)
-        hint = _of_component(command, flag, meant, name, table, args) if meant else None
+        hint = _of_component(command, flag, meant, name, table, args)
         if hint:
             return hint
     if value == name != "":  # a switch
@@ -119,6 +115,8 @@ def _of_component(
     command: str, flag: str, meant: Sequence[str], name: str, table: FlagTable, args: Sequence[str]
 ) -> str | None:
     """Returns the hint for a flag that means one of a component, which may not have it."""
+    if not meant:
+        return None
     if command == "rerun":
         return "to change a flag of the component: --set FLAG=VALUE"
     if not name:
@@ -135,8 +133,7 @@ def _example(typed: str, flag: str, args: Sequence[str]) -> str:
         flag: the flag of a component that it means.
         args: the arguments of the command.
     """
-    names = [arg.partition("=")[0] for arg in args]
-    at = names.index(typed) if typed in names else 0
+    at = next((at for at, arg in enumerate(args) if arg.partition("=")[0] == typed), 0)
     with suppress(TorchxError):
         named = load_config().get("cli:run", "component")
         if named is not None and flag in _component_in([located_component(named)])[1].exact:
@@ -144,31 +141,29 @@ def _example(typed: str, flag: str, args: Sequence[str]) -> str:
     example = _shown(flag, _value_of(typed, args) or "VALUE")
     for place, arg in enumerate(args):
         if arg.endswith(".py") and flag not in ("--script", "--m"):
-            return _with_script(example, arg, args[place + 1 :])
+            component = {"--j": "dist.torchrun"}.get(flag, "utils.python")
+            return _with_script([component, *example.split(" ", 1), "--script", arg], args[place + 1 :])
     return f"COMPONENT {example}"
 
 
-def _with_script(flag: str, script: str, rest: Sequence[str]) -> str:
-    """Returns the arguments of `torchx run` for a script, with a flag of its component."""
-    component = "dist.torchrun" if flag.startswith("-j") else "utils.python"
-    rest = rest[1:] if rest[:1] == ["--"] else rest
-    line = shlex.join(["--script", script, *(["--"] if rest else []), *rest])
-    return f"{component} {flag} {line}" if flag else f"{component} {line}"
+def _with_script(run: Sequence[str], rest: Sequence[str]) -> str:
+    """Returns a command line with the arguments of a script after `--`."""
+    dashes = ["--"] * (rest[:1] not in ([], ["--"]))
+    return shlex.join([*run, *dashes, *rest])
 
 
-def of_program(error: ComponentNotFoundException, argv: Sequence[str]) -> str | None:
+def of_program(instead: Sequence[str], argv: Sequence[str]) -> str:
     """Returns the hint for a script or a program in place of a component, with its arguments.
 
     Args:
-        error: the error about the component.
-        argv: the arguments that follow it.
+        instead: the arguments of `torchx run` that run it.
+        argv: the arguments that follow its name.
     """
-    if error.instead[:1] != ("utils.python",):
-        return f"to run it: torchx run {shlex.join([*error.instead, *argv])}" if error.instead else None
-    flag = ""
-    if argv and "--j" in _component_flags(argv[0]):
-        flag, argv = _shown("--j", argv[1] if argv[1:] else ""), argv[2:]
-    return f"to run it: torchx run {_with_script(flag, error.instead[-1], argv)}"
+    if instead[0] != "utils.python":
+        return f"to run it: torchx run {shlex.join([*instead, *argv])}"
+    if argv[:1] == ["-j"]:
+        instead, argv = ["dist.torchrun", *argv[:2], *instead[1:]], argv[2:]
+    return f"to run it: torchx run {_with_script(instead, argv)}"
 
 
 def _of_scheduler(flag: str, value: str, given: str, other: str | None) -> str | None:
@@ -206,19 +201,15 @@ def of_component_flag(
     """
     if error.code == NO_VALUE and error.flag == "-h":
         return f"for help: torchx run {component} --help"
-    value = _value_of(error.flag, args)
+    value, table = _value_of(error.flag, args), _component_in([component])[1]
     size = _megabytes(value)
-    if same(error.flag) == "--memMB" and size:
-        return f"did you mean `--memMB {size}`?"
+    if error.flag == "-j" and component == "utils.python":
+        return f"a flag of dist.torchrun: torchx run dist.torchrun {shlex.join(args)}"
+    for flag in _component_flags(error.flag):
+        if flag in table.exact and (error.code == UNKNOWN or (size and flag == "--memMB")):
+            return f"did you mean `{_shown(flag, size * (flag == '--memMB'))}`?"
     if error.code != UNKNOWN:
         return None
-    table = _component_in([component])[1]
-    for flag in _component_flags(error.flag):
-        if flag in table.exact:
-            return f"did you mean `{_shown(flag, size if flag == '--memMB' else '')}`?"
-        if flag == "--j" and component == "utils.python":
-            line = shlex.join(args) if same(error.flag) == "-j" else "-j NODESxPROCESSES ..."
-            return f"a flag of dist.torchrun: torchx run dist.torchrun {line}"
     if same(error.flag) in run_flags.exact:
         return f"`{error.flag}` is a flag of torchx run: put it before {component}"
     meant = _elsewhere("run", error.flag, value)
@@ -234,7 +225,9 @@ def _megabytes(size: str) -> str:
     ('4096', '512', '', '')
     """
     match = re.fullmatch(r"(\d{1,9})([MGT])i?B?", size, re.ASCII | re.IGNORECASE)
-    return str(int(match[1]) * 1024 ** "MGT".index(match[2].upper())) if match else ""
+    if match is None:
+        return ""
+    return str(int(match[1]) * 1024 ** "MGT".index(match[2].upper()))
 
 
 def _component_in(args: Sequence[str]) -> tuple[str, FlagTable]:

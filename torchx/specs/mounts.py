@@ -155,8 +155,8 @@ def _split(opts: Sequence[str]) -> Iterator[str]:
         docker = _DOCKER.fullmatch(opt.strip())
         if docker is not None and opt.strip().partition("=")[0] not in _KEYS:
             src, dst, readonly = docker.groups()
-            yield f"type={'bind' if src[0] in '/.~' else 'volume'}"
-            yield from (f"src={src}", f"dst={dst}", f"readonly={readonly == 'ro'}")
+            kind = ("volume", "bind")[src[0] in "/.~"]
+            yield from (f"type={kind}", f"src={src}", f"dst={dst}", f"readonly={readonly == 'ro'}")
             continue
         # a single option may be a path with a comma
         for option in opt.split(",") if opt.strip().startswith("type=") else [opt]:

@@ -27,6 +27,7 @@ Row = dict[str, str]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 _RUN = re.compile(r"(?<!\$)\{run\}")
+_FRACTIONS = re.compile(r"[-.]?\d[-+.\de]*\.\.[-+.\de]*\d", re.ASCII | re.IGNORECASE)
 _RANGE = re.compile(r"(-?\d{1,12})\.\.(-?\d{1,12})(?:\.\.(-?\d{1,12}))?", re.ASCII)
 
 
@@ -175,7 +176,7 @@ def _values(name: str, text: str) -> list[str]:
     found: list[str] = []
     for part in text.split(",") if text else ():
         match = _RANGE.fullmatch(part.strip())
-        if match is None and _is_range(part):
+        if match is None and _FRACTIONS.fullmatch(part.strip()):
             raise UsageError(
                 f"the range `{part}` of `{name}` is not of whole numbers (from --each)",
                 hint=f"list the values, as in --each {name}=0.1,0.2,0.5",
@@ -183,18 +184,6 @@ def _values(name: str, text: str) -> list[str]:
             )
         found += [part] if match is None else _numbers(name, part, *match.groups())
     return found
-
-
-def _is_range(text: str) -> bool:
-    """Returns True if a text has numbers with two dots between them.
-
-    >>> _is_range("0.1..0.5"), _is_range("1e-4..1e-2"), _is_range("../data"), _is_range("v1..2")
-    (True, True, False, False)
-    """
-    try:
-        return len([float(part) for part in text.split("..")]) > 1
-    except ValueError:
-        return False
 
 
 def _numbers(name: str, text: str, first: str, last: str, step: str | None) -> list[str]:

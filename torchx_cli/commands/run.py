@@ -243,7 +243,8 @@ def run_(
         error.hint = hints.of_component_flag(request.component, error, request.argv, table) or error.hint
         raise
     except ComponentNotFoundException as error:
-        error.hint = hints.of_program(error, request.argv) or error.hint
+        if error.instead:
+            error.hint = hints.of_program(error.instead, request.argv)
         raise
 
 
