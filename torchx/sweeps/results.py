@@ -93,7 +93,7 @@ def best(found: Sequence[Result]) -> tuple[Result, str] | None:
     return None
 
 
-def parse_metric(text: str) -> Metric:
+def parse_metric(text: str, flag: str = "--metric") -> Metric:
     """Reads a metric: its name, or a pattern with the name before ``=``, as in ``val_loss=([\\d.]+)``.
 
     A name alone finds the number after it: ``loss=0.3``, ``loss: 0.3``, ``loss 0.3`` or ``"loss": 0.3``.
@@ -116,8 +116,8 @@ def parse_metric(text: str) -> Metric:
         match = _NAMED.fullmatch(text)
         if match is None:
             raise UsageError(
-                f"--metric takes NAME or NAME=PATTERN, got `{text}`",
-                hint=r"e.g. --metric loss, --metric 'val_loss=([\d.]+)', or NAME:=PATTERN for another name",
+                f"{flag} takes NAME or NAME=PATTERN, got `{text}`",
+                hint=rf"e.g. {flag} loss, {flag} 'val_loss=([\d.]+)', or NAME:=PATTERN for another name",
                 code="invalid_value",
             )
         name, pattern = match[1], text

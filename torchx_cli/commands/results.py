@@ -101,7 +101,8 @@ def results_(
         full, described = find(runner, handle, full=True, prefer=[BACKEND])
         sweep = sweep_of(runner, full, described)
         key = sort or best
-        metrics = _metrics(metric, key.removeprefix("-"), sweep)
+        flag = "--best" if best else "--sort"
+        metrics = _metrics(metric, key.removeprefix("-"), flag, sweep)
         trackers = trackers_of(session.config)
         every = results.results(sweep, runner.scheduler, metrics, trackers, usual=not metric)
         if best:
@@ -114,16 +115,12 @@ def results_(
     _print(found, form, more, metrics, "no run has succeeded" if best else "no runs")
 
 
-def _metrics(texts: Sequence[str], column: str, sweep: Sweep) -> list[results.Metric]:
+def _metrics(texts: Sequence[str], column: str, flag: str, sweep: Sweep) -> list[results.Metric]:
     """Returns the metrics to read from the logs, with the one of `--sort` or `--best`."""
     metrics = [results.parse_metric(text) for text in texts]
     columns = (*results.COLUMNS, *(name for run in sweep.runs[:1] for name in run.parameters))
     if column and column not in (*columns, *(each.name for each in metrics)):
-        try:
-            metrics.append(results.parse_metric(column))
-        except UsageError as error:
-            hint = "e.g. --best loss: the smallest value, --best=-acc: the largest one"
-            raise UsageError(f"--best takes a name, got `{column}`", hint=hint, code=error.code) from None
+        metrics.append(results.parse_metric(column, flag))
     return metrics
 
 
