@@ -43,7 +43,7 @@ from torchx.schedulers.docker.rules.removed import Ends, ends_path
 from torchx.schedulers.docker.supervisor_launch import usage_path
 from torchx.schedulers.shared.notice import NOTICE_SCRIPT
 from torchx.scheduling.logs import LogQuery
-from torchx.scheduling.retry_rules import LAST_LINES, Failure, RetryRules, lines_of
+from torchx.scheduling.retry_rules import MOST_LINES, Failure, RetryRules, lines_of
 from torchx.services import NO_LONGER_NEEDED
 from torchx.specs.status import EndCause
 from torchx.supervisor.policy import REPLICA, REQUEUED, Start
@@ -364,7 +364,7 @@ class RetryCauses:
     def _failure(self, container: Container, rules: RetryRules) -> Failure:
         lines: list[str] = []
         if rules.reads_lines:
-            log = read_log(self._engine, container, LogQuery(tail=LAST_LINES))
+            log = read_log(self._engine, container, LogQuery(tail=MOST_LINES))
             lines = lines_of(b"".join(line[2] for line in log))
         code = None if container.signal else container.exit_code
         known = EndCause.OUT_OF_MEMORY if container.oom else None

@@ -11,6 +11,26 @@ USAGE = Failure(
     2, lines=["usage: train.py [-h] --data DATA", "train.py: error: the following arguments are required"]
 )
 
+STACKS = [
+    "Fatal Python error: Aborted",
+    *["Thread 0x7f (most recent call first):", "  <no Python frame>"] * 40,
+]
+WATCHDOG = [
+    "[rank0]:[E1128 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation timeout: Work",
+    "terminate called after throwing an instance of 'c10::DistBackendError'",
+    *["frame #1: c10d::watchdog() + 0x1 (0x7f in libtorch.so)"] * 30,
+    *STACKS,
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+    *["[1]:", "  rank      : 1 (local_rank: 1)", "  exitcode  : -15 (pid: 1)", "  error_file: <N/A>"] * 30,
+]
+RANKS = [
+    "[1]:[rank1]: ValueError: bad shard",
+    "[0]:[rank0]: AssertionError: the peer has closed",
+    "Root Cause (first observed failure):",
+    "[0]:",
+    "  rank      : 1 (local_rank: 1)",
+]
+
 
 @pytest.mark.parametrize(
     ("failure", "reason"),
@@ -51,6 +71,9 @@ def test_what_would_fail_again_is_not_retried_by_default(failure: Failure, reaso
         ("preemption", Failure(None, None, "preempted on node n1"), Failure(1)),
         ("image", Failure(None, None, "its image cannot be pulled: x"), Failure(1)),
         ("nccl-timeout", Failure(1, lines=["RuntimeError: collective operation timeout"]), Failure(1)),
+        ("nccl-timeout", Failure(1, lines=WATCHDOG), Failure(1, lines=WATCHDOG[1:])),
+        ("exception", Failure(None, "SIGABRT", lines=["ValueError: x", *STACKS]), Failure(134, lines=STACKS)),
+        ("exception", Failure(1, lines=RANKS), Failure(1, lines=RANKS[1:2])),
         ("log:step \\d+ of", Failure(1, lines=["step 12 of 20", "bye"]), Failure(1, lines=["step of"])),
         ("any", Failure(1), None),
     ],

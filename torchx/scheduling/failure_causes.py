@@ -4,7 +4,7 @@ This module depends on nothing else, since jobs of Slurm run a copy of it on the
 """
 
 import re
-from typing import Callable, Iterable, Optional, Sequence, Tuple
+from typing import Callable, Iterable, List, Optional, Sequence, Tuple
 
 _MESSAGES = (
     # the messages that engines report for a replica or an application
@@ -57,7 +57,18 @@ _EXCEPTION = re.compile(
 _WRAPPERS = re.compile(
     r"^(?:\w+\.)*(ChildFailedError|SystemExit|CalledProcessError|ProcessExitedException)\b"
 )
-_PREFIX = re.compile(r"^(?:\[[\w /.:-]{1,40}\]:? ?)+")
+_TERMINATED = re.compile(r"^(what\(\): |terminate called after throwing )")
+_PREFIX = re.compile(r"^(?:\[[\w /.:-]{1,80}\]:? ?)+")
+_APPENDIX = re.compile(
+    # the stacks of Python's fault handler, the frames of C++, and the report of torchrun
+    r"\s*(?:Fatal Python error: |(?:Current thread|Thread) 0x|Stack \(most recent |Extension modules: |"
+    r"Python runtime state: |File \"[^\"]*\", line \d+ in |<(?:no Python frame|invalid frame)>|\.\.\.$|"
+    r"Exception raised from \w+ at |frame #\d+: )|  (?:time|host|rank|exitcode|error_file|traceback) {0,6}: "
+)
+_ROOT_CAUSE = "Root Cause "
+_RANK = re.compile(r"  rank *: (\d+) \(local_rank: ")
+LAST_LINES = 50
+"""Last lines of an output in which its cause is searched, without the lines that follow the cause."""
 _NOT_RUN = (126, 127)
 """The exit codes of a shell that cannot run a program."""
 PREFLIGHT = (94, "torchx preflight failed")
@@ -100,22 +111,60 @@ def printed_cause(exit_code: Optional[int], signal: Optional[str], lines: Sequen
     """
     if signal is not None and signal != "SIGABRT":
         return "", ""
-    plain = [_PREFIX.sub("", line).strip() for line in lines]
+    own = _of_failed_rank(lines)
+    name, line = _cause_in(exit_code, own)
+    return (name, line) if name or own is lines else _cause_in(exit_code, lines)
+
+
+def without_appendices(lines: Iterable[str]) -> List[str]:
+    """Returns lines without those that follow the cause: stacks of a fatal error, torchrun's report, frames.
+
+    >>> without_appendices(["E: x", "Fatal Python error: Aborted", "", '  File "a.py", line 1 in f'])
+    ['E: x']
+    """
+    kept = [line for line in lines if not _APPENDIX.match(_PREFIX.sub("", line))]
+    while kept and not _PREFIX.sub("", kept[-1]).strip():
+        kept.pop()
+    return kept
+
+
+def _of_failed_rank(lines: Sequence[str]) -> Sequence[str]:
+    """Returns the lines of the rank that failed first by torchrun's report; all lines without one."""
+    begin = next((n for n, line in enumerate(lines) if line.startswith(_ROOT_CAUSE)), len(lines))
+    rank = next(filter(None, map(_RANK.match, lines[begin:])), None)
+    if rank is None:
+        return lines
+    own = re.compile(rf"\[[^\]\d]*{rank[1]}\]:|\[[^\]]*\]:\[rank{rank[1]}\]:")
+    return [line for line in lines if own.match(line)]
+
+
+def _cause_in(exit_code: Optional[int], lines: Sequence[str]) -> Tuple[str, str]:
+    texts = (_PREFIX.sub("", line).strip() for line in without_appendices(lines))
+    plain = [text for text in texts if text][-LAST_LINES:]
     line = _last(plain, lambda line: line.startswith(PREFLIGHT[1]))
     if exit_code == PREFLIGHT[0] and line:
         return "preflight", line
     if exit_code in _NOT_RUN:
         return "missing_program", _last(plain, _NOT_FOUND.search)
-    raised = [line for line in plain if _EXCEPTION.search(line)]
-    # the last one has ended the program
-    line = _last(raised, lambda line: not _WRAPPERS.search(line)) or _last(raised, bool)
-    if line:
-        return _cause_of(line) or "exception", line
-    line = _last(plain, _USAGE.search)
-    if exit_code == 2 and line:
-        return "usage_error", line
-    line = _last(plain, _cause_of)
-    return _cause_of(line) or "", line
+    # the last exception has ended the program, or NCCL has after its timeout
+    line = _last(plain, _ends_program)
+    usage = "" if line else _last(plain, _USAGE.search)
+    if exit_code == 2 and usage:
+        return "usage_error", usage
+    line = line or _last(plain, _cause_of)
+    if _cause_of(line) == "nccl_error":  # a timeout ends with an error, too
+        line = _last(plain, _is_timeout) or line
+    line = line or _last(plain, _TERMINATED.search) or _last(plain, _EXCEPTION.search)
+    return _cause_of(line) or ("exception" if line else ""), line
+
+
+def _is_timeout(line: str) -> bool:
+    return _cause_of(line) == "nccl_timeout"
+
+
+def _ends_program(line: str) -> bool:
+    raised = _EXCEPTION.search(line) and not _WRAPPERS.search(line)
+    return bool(raised) or _is_timeout(line)
 
 
 def _last(lines: Sequence[str], chosen: Callable[[str], object]) -> str:

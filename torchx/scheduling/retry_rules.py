@@ -8,7 +8,7 @@ import re
 import signal as signals
 from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from torchx.scheduling.failure_causes import printed_cause, reported_cause
+from torchx.scheduling.failure_causes import LAST_LINES, printed_cause, reported_cause
 from torchx.scheduling.patterns import SearchTooLongError, any_matches
 
 ALIASES = {
@@ -47,10 +47,10 @@ NOT_WORTH = ("usage-error", "import-error", "syntax-error", "disk-full", "prefli
 ALL, NONE = "any", "none"
 OTHER = "other"
 """The rule of failures that no rule of ``retry_on`` matches."""
-LAST_LINES = 50
-"""Lines at the end of the output that are searched."""
 LONGEST_TAIL = 1 << 16
-"""Bytes at the end of the output that are searched."""
+"""Bytes at the end of the output that are read: a cause may be followed by the stacks of many threads."""
+MOST_LINES = 600
+"""Lines at the end of the output that are read, where they are counted."""
 _LONGEST = 160
 
 
@@ -251,4 +251,4 @@ def matches(rule: str, failure: Failure) -> bool:
 def lines_of(tail: bytes) -> List[str]:
     """Returns the last lines of output, from its last bytes."""
     text = tail[-LONGEST_TAIL:].decode("utf-8", "replace")
-    return [line.rstrip() for line in text.split("\n")[-LAST_LINES - 1 :] if line.strip()]
+    return [line.rstrip() for line in text.split("\n") if line.strip()]
