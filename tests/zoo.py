@@ -32,6 +32,21 @@ CHILD_FAILED = (
     "  exitcode  : 1 (pid: 42)",
     "  error_file: <N/A>",
 )
+ABORTED = (
+    "Fatal Python error: Aborted",
+    "",
+    *("Thread 0x00007f0000000000 (most recent call first):", "  <no Python frame>") * 40,
+    "Extension modules: numpy.core (total: 1)",
+)
+"""The lines of Python's fault handler at an abort, which follow its cause."""
+WATCHDOG = (
+    "[rank1]:[E1128 12:00:00.000000000 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective "
+    "operation timeout: WorkNCCL(SeqNum=1) ran for 600000 milliseconds before timing out.",
+    '[rank1]: terminate called after throwing an instance of "c10::DistBackendError" what(): [Rank 1]',
+    "Exception raised from ncclCommWatchdog at ProcessGroupNCCL.cpp:1601 (most recent call first):",
+    *("frame #1: c10d::ProcessGroupNCCL::watchdog() + 0x1 (0x7f in libtorch.so)",) * 20,
+    *ABORTED,
+)
 
 
 @dataclass(frozen=True)
@@ -129,6 +144,28 @@ CASES = (
         prints(["[rank1]: Watchdog caught collective operation timeout: WorkNCCL(3)"], "kill -ABRT $$$$"),
     ),
     Case("NCCL error", "nccl_error", prints(["torch.distributed.DistBackendError: NCCL error in: x.cpp:1"])),
+    Case("NCCL timeout, aborted", "nccl_timeout", prints(WATCHDOG, "kill -ABRT $$$$"), says="Watchdog"),
+    Case("NCCL timeout of a rank", "nccl_timeout", prints([*WATCHDOG, *CHILD_FAILED]), says="Watchdog"),
+    Case(
+        "exception, then abort",
+        "exception",
+        f"{PYTHON} 'import os, sys; sys.excepthook(ValueError, ValueError(3), None); os.abort()'",
+        says="ValueError: 3",
+    ),
+    Case(
+        "exception of C++",
+        "exception",
+        prints(["terminate called after throwing", "  what():  vector", *ABORTED], "kill -ABRT $$$$"),
+        says="what():  vector",
+    ),
+    Case(
+        "NCCL timeout, retried",
+        "exit_code",
+        (retried(f"[ $$TORCHX_ATTEMPT = 2 ] && exit 7; {prints([*WATCHDOG, *CHILD_FAILED])}"),),
+        NOT_KUBERNETES,
+        cfg={"retry_on": ["nccl-timeout"]},
+        says="exit code 7",
+    ),
     Case(
         "failure of a rank",
         "import_error",

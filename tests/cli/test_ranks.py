@@ -65,8 +65,45 @@ def test_lines_of_rank_that_failed_first_are_shown() -> None:
     lines = torchx("status", name).stdout.splitlines()
     at = lines.index("  rank 1 (local rank 1 of w/0) failed first: exit 1")
     assert lines[at + 1 : at + 4] == ["  │ hello", "  │ Traceback", "  │ ValueError: bad shard"]
-    assert "errors.record" in lines[at + 4]
-    assert lines[at + 5].endswith(f"torchx log {name}/w/0 --rank 1")
+    assert lines[at + 4].endswith(f"torchx log {name}/w/0 --rank 1")
+
+
+def test_record_is_the_advice_without_a_printed_error() -> None:
+    name = trainer("[0]:hello", "[1]:step 1")
+    lines = torchx("status", name).stdout.splitlines()
+    assert "errors.record" in lines[lines.index("  │ step 1") + 1]
+    assert "errors.record" in answer("why", name, "-o", "json")["cause"]["advice"]
+    name = trainer("[0]:hello", "[1]:MemoryError")
+    assert "errors.record" not in torchx("status", name).stdout
+    assert answer("why", name, "-o", "json")["cause"]["advice"].startswith("the program could not allocate")
+
+
+def test_rank_without_error_may_have_hung() -> None:
+    name = trainer("[0]:step 2", "[1]:RuntimeError: Timed out waiting 1000ms for recv operation")
+    remark = "rank 0 printed no error; it may be the one that hung"
+    assert f"\n  {remark}\n" in torchx("status", name).stdout
+    assert answer("why", name, "-o", "json")["cause"]["advice"] == remark
+    name = trainer("[0]:RuntimeError: Connection closed", "[1]:RuntimeError: Timed out waiting 1000ms")
+    assert "hung" not in torchx("status", name).stdout
+    name = trainer("[0]:step 2", "[1]:RuntimeError: bad shard")
+    assert "hung" not in torchx("status", name).stdout
+
+
+def test_error_before_the_stack_of_an_abort_is_shown() -> None:
+    text = (
+        "[1]:step 2",
+        "[1]:[rank1]: RuntimeError: boom",
+        "[1]:terminate called without an active exception",
+        "[1]:Fatal Python error: Aborted",
+        "[1]:",
+        *("[1]:Thread 0x00007f (most recent call first):", "[1]:  <no Python frame>") * 40,
+        "[1]:Extension modules: numpy (total: 1)",
+    )
+    name = trainer(*text, code=-6)
+    shown = [line[4:] for line in torchx("status", name).stdout.splitlines() if line.startswith("  │ ")]
+    assert shown == ["step 2", "RuntimeError: boom", "terminate called without an active exception"]
+    ranks = answer("status", "--ranks", name, "-o", "json")["ranks"]
+    assert ranks[-1]["last_line"] == "RuntimeError: boom"
 
 
 def test_the_stack_of_a_crashed_rank_is_shown() -> None:

@@ -14,6 +14,8 @@ from torchx.exit_codes import signal_of
 from torchx.jobs.paths import LogPaths
 from torchx.lazy import lazy_imports
 from torchx.machine.programs import defect_of_script
+from torchx.scheduling.causes import UNKNOWN, Cause, classify
+from torchx.scheduling.failure_causes import printed_cause, without_appendices
 from torchx.scheduling.logs import LogChunk, LogQuery
 from torchx.specs.status import NONE, AppStatus, AttemptStatus, EndCause, FirstFailure, Member
 
@@ -31,6 +33,12 @@ MOST_REPLICAS = 16
 LINES_OF_STACK = 3
 """A stack may have this many times as many lines as other excerpts."""
 
+MOST_SILENT = 4
+"""Maximum number of ranks without an error that are named."""
+
+ENDED = ("SIGTERM", "SIGKILL")
+"""The signals by which torchrun ends the other ranks after a failure."""
+
 ABORTED = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE")
 """Signals at which Python's fault handler prints the stacks of all threads."""
 
@@ -43,8 +51,10 @@ class Evidence:
         replica: the replica that it is from: the first that failed, or the one with the first failed worker.
         rank: the worker of torchrun that failed first, if the replica runs torchrun.
         error: the last lines of the error file; empty without one.
-        lines: the last lines of the log: those of the worker, or the stack of a fatal error of Python.
+        lines: the last lines of the log, or of the worker: those that name the cause, else the stack of a
+            fatal error of Python, which follows them.
         advice: the cause, or the way to find it, in a sentence; or an empty text.
+        cause: the cause of the failure.
     """
 
     replica: str
@@ -52,6 +62,7 @@ class Evidence:
     error: list[str] = dataclasses.field(default_factory=list)
     lines: list[str] = dataclasses.field(default_factory=list)
     advice: str = ""
+    cause: Cause = UNKNOWN
 
     @property
     def description(self) -> str:
@@ -91,13 +102,22 @@ def evidence_of(runner: Runner, handle: str, status: AppStatus, count: int) -> E
     if first is None:
         raise ValueError(f"nothing has failed in {handle}")
     found = _Finder(runner, handle, status, first, count).find()
+    rank = found.rank
+    if rank is not None:
+        first = dataclasses.replace(first, exit_code=rank.exit_code, signal=rank.signal)
+    cause = classify(status.state, status.msg, first, found.lines, found.error, status.cause)
+    advice = found.advice
     if unready := unready_services(status, first):
         names = ", ".join(unready)
         advice = f"not ready at that time: {names}; a role waits for the services that specs.after names"
-        return dataclasses.replace(found, advice=advice)
-    if not status.log_dir and any(map(_NO_SCRIPT.search, found.lines)):
-        return dataclasses.replace(found, advice=NOT_COPIED)
-    return found
+    elif not status.log_dir and any(map(_NO_SCRIPT.search, found.lines)):
+        advice = NOT_COPIED
+    elif rank is not None and cause.name == "exit_code" and not rank.error_file:
+        advice = RECORD
+    stack = torchrun.fatal_stack(found.lines) if signal_of(first.result) in ABORTED else []
+    printed = without_appendices(found.lines) or found.lines
+    lines = printed[-count:] if cause.line or not stack else stack[: LINES_OF_STACK * count]
+    return dataclasses.replace(found, lines=lines, advice=advice, cause=cause)
 
 
 def unready_services(status: AppStatus, first: FirstFailure) -> list[str]:
@@ -167,6 +187,23 @@ def start_problem(lines: Iterable[str], here: bool) -> str:
     return ""
 
 
+_TIMEOUT = re.compile(r"timed? ?out", re.I)
+
+
+def _silent(failures: list[torchrun.RankFailure], lines: list[str]) -> str:
+    """Returns a remark about the few ranks that printed no error before torchrun ended them."""
+    own = {}
+    for rank in (each.rank for each in failures if each.rank is not None and each.signal in ENDED):
+        wanted = re.compile(torchrun.lines_of_ranks([rank], []))
+        own[rank] = [line for line in lines if wanted.search(line)]
+    silent = sorted(rank for rank, printed in own.items() if not printed_cause(1, None, printed)[0])
+    if len(silent) == 1:
+        return f"rank {silent[0]} printed no error; it may be the one that hung"
+    if not 1 < len(silent) <= MOST_SILENT:
+        return ""
+    return f"ranks {', '.join(map(str, silent))} printed no error; one of them may have hung"
+
+
 class _Finder:
     """Reads the log of the replica that failed first, and of others if a worker of theirs failed earlier."""
 
@@ -193,9 +230,8 @@ class _Finder:
         if not failures:
             if self._first.result in NOT_STARTED:
                 cause = start_problem([*lines[-self._count :], self._first.msg], bool(self._status.log_dir))
-                return Evidence(f"{role}/{number}", None, error, lines[-self._count :], cause)
-            stack = torchrun.fatal_stack(lines) if signal_of(self._first.result) in ABORTED else []
-            return Evidence(f"{role}/{number}", None, error, self._shortened(stack, lines))
+                return Evidence(f"{role}/{number}", None, error, lines, cause)
+            return Evidence(f"{role}/{number}", None, error, lines)
         failure = failures[0]
         oldest = self._oldest_file()
         if oldest is not None and failure.error_file != str(oldest.path):
@@ -203,12 +239,9 @@ class _Finder:
         if oldest is not None and failure.error_file == str(oldest.path):
             error = error_file_lines(oldest.text(), self._count)
         of_rank = self._lines_of(number, failure, lines if number == self._first.replica else [])
-        stack = torchrun.fatal_stack(of_rank) if failure.signal in ABORTED else []
-        advice = "" if failure.error_file or failure.signal else RECORD
-        return Evidence(f"{role}/{number}", failure, error, self._shortened(stack, of_rank), advice)
-
-    def _shortened(self, stack: list[str], lines: list[str]) -> list[str]:
-        return stack[: LINES_OF_STACK * self._count] or lines[-self._count :]
+        line = printed_cause(failure.exit_code, failure.signal, of_rank)[1]
+        advice = _silent(failures, lines) if _TIMEOUT.search(line) else ""
+        return Evidence(f"{role}/{number}", failure, error, of_rank, advice)
 
     def _chunks(self, role: str, number: int, regex: str | None = None) -> list[LogChunk]:
         query = LogQuery({role: frozenset({number})}, regex=regex, tail=torchrun.TAIL)

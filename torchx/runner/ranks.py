@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torchx import excerpts, torchrun
+from torchx.scheduling.failure_causes import printed_cause
 from torchx.scheduling.logs import LogChunk, LogQuery
 from torchx.specs.status import AppStatus, Member
 
@@ -25,7 +26,7 @@ class RankStatus:
         rank: its rank in the application.
         role: name of the role of its replica.
         replica: id of its replica.
-        last_line: the last line of it in the log.
+        last_line: the last line of it in the log; if it failed, the line that names the cause.
         failure: how it failed, from torchrun's report; None if it is not in a report.
     """
 
@@ -47,16 +48,20 @@ def ranks_of(runner: Runner, handle: str, status: AppStatus) -> list[RankStatus]
         lines[role, replica] = excerpts.last_lines(chunks, LINES)
     found: dict[Member, RankStatus] = {}
     for (role, replica), texts in lines.items():
+        printed: dict[int, list[str]] = {}
         for line in texts:
             rank = torchrun.rank_of(line, roles)
             if rank is not None:
                 text = torchrun.without_prefix(line)
                 entry = found.setdefault((role, rank), RankStatus(rank, role, replica))
                 entry.replica, entry.last_line = replica, text if text.strip() else entry.last_line
+                printed.setdefault(rank, []).append(text)
         for failure in torchrun.failures_of(texts):
             if failure.rank is not None:
                 entry = found.setdefault((role, failure.rank), RankStatus(failure.rank, role, replica))
                 entry.failure = failure
+                own = printed.get(failure.rank, [])
+                entry.last_line = printed_cause(failure.exit_code, failure.signal, own)[1] or entry.last_line
     return [found[key] for key in sorted(found)]
 
 

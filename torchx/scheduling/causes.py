@@ -22,18 +22,22 @@ class Cause(NamedTuple):
         source: the origin of the evidence: ``engine``, ``exit`` (exit code or signal) or ``output``.
         evidence: the facts, one line.
         line: the line of the output that names the cause; empty if none does.
+        signal: the signal, if it is all that is known.
     """
 
     name: str
     source: str
     evidence: str
     line: str = ""
+    signal: str = ""
 
     @property
     def advice(self) -> str:
         """The usual remedy, or an empty text."""
-        return ADVICE[self.name]
+        return ADVICE[self.name] or SIGNALS.get(self.signal, "")
 
+
+UNKNOWN = Cause("unknown", "engine", "")
 
 ADVICE = {
     "succeeded": "",
@@ -108,7 +112,7 @@ def classify(
         known: the cause of the state, if the engine or the supervisor knows it.
 
     >>> failure = FirstFailure("w", 0, 1, exit_code=1)
-    >>> classify(AppState.FAILED, "", failure, ["ModuleNotFoundError: No module named 'x'"])[::2]
+    >>> classify(AppState.FAILED, "", failure, ["ModuleNotFoundError: No module named 'x'"])[:3:2]
     ('import_error', "exit code 1; the log ends with ModuleNotFoundError: No module named 'x'")
     >>> classify(AppState.FAILED, "", FirstFailure("w", 0, 1, signal="SIGKILL")).name
     'signal'
@@ -183,7 +187,7 @@ def _exit_status(first: FirstFailure | None, reasons: Sequence[str]) -> Cause:
         return Cause("unknown", "engine", reasons[0] if reasons else "the engine gives no exit code")
     reported = "; ".join(dict.fromkeys(reasons))
     if first.signal:
-        return Cause("signal", "exit", _how(first))
+        return Cause("signal", "exit", _how(first), signal=first.signal)
     if first.exit_code is None:
         return Cause("not_started", "engine", reported or "it has no exit code")
     return Cause("exit_code", "exit", _how(first) + (f": {reported}" if reported else ""))

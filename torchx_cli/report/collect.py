@@ -13,7 +13,6 @@ from torchx.errors import TorchxError
 from torchx.runner import first_failure
 from torchx.runner.status import status_of
 from torchx.runner.why.explain import rerun_command
-from torchx.scheduling import causes
 from torchx.sweeps import results
 from torchx_cli.applications import short_name
 from torchx_cli.commands.describe import as_data
@@ -87,7 +86,7 @@ def _failure(runner: Runner, handle: str, described: DescribeAppResponse, name: 
     found = first_failure.evidence_of(runner, handle, status, LAST_LINES)
     return {
         "description": mask_text(ending.description(first, status), values),
-        "meaning": causes.SIGNALS.get((found.rank.signal if found.rank else first.signal) or ""),
+        "meaning": found.cause.advice if found.cause.signal else None,
         "rank": mask_text(found.description, values),
         "error_file": [mask_text(line, values) for line in found.error],
         "last_lines": [mask_text(line, values) for line in found.lines],

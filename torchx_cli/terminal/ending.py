@@ -23,7 +23,6 @@ from torchx_cli.terminal.wrapping import wrap_command
 
 with lazy_imports:
     from torchx.runner import first_failure
-    from torchx.scheduling import causes
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -79,9 +78,8 @@ def failure_lines(
     found = first_failure.evidence_of(runner, handle, status, LAST_LINES)
     if found.description:
         lines.append(wrap(mask_text(found.description), stream, "  "))
-    signal = found.rank.signal if found.rank else first.signal
-    if signal in causes.SIGNALS and not first.msg:
-        lines.append(wrap(causes.SIGNALS[signal], stream, "  "))
+    if found.cause.signal and found.cause.advice and not first.msg:
+        lines.append(wrap(found.cause.advice, stream, "  "))
     # the lines of one rank are far above the end of a log that torchrun ends with its report
     shown = found.error or (found.lines if excerpt or found.rank else [])
     lines += [fit(f"  {bar_of(stream)} {mask_text(line)}", window) for line in shown]

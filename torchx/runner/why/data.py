@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from torchx.lazy import lazy_imports
 from torchx.printable import shortened
 from torchx.runner.why.explain import LONGEST_LINE
-from torchx.scheduling import causes
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status_text import iso
 
@@ -64,9 +63,8 @@ def as_data(made: Explanation) -> Object:
 
 
 def _advice(made: Explanation) -> str:
-    first, found = made.status.first_failure, made.evidence
-    of_signal = causes.SIGNALS.get(first.signal or "", "") if first is not None else ""
-    return (found.advice if found is not None else "") or made.cause.advice or of_signal
+    found = made.evidence
+    return (found.advice if found is not None else "") or made.cause.advice
 
 
 def _counts(status: AppStatus) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,7 +19,7 @@ from torchx.runner.status import status_of
 from torchx.scheduling import causes, logs
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import parse_app_handle
-from torchx.specs.status import AppState, AppStatus, FirstFailure
+from torchx.specs.status import AppState, AppStatus
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -126,9 +126,9 @@ def explain(runner: Runner, handle: str, described: DescribeAppResponse, name: s
     first = status.first_failure
     printed = _last_chunks(runner, handle, status)
     found = None if first is None else first_failure.evidence_of(runner, handle, status, EVIDENCE)
-    tail, error = ([], []) if found is None else (found.lines, found.error)
-    of_rank = _of_rank(first, found)
-    cause = causes.classify(status.state, status.msg, of_rank, tail, error, status.cause)
+    cause = (
+        causes.classify(status.state, status.msg, None, known=status.cause) if found is None else found.cause
+    )
     made = Explanation(handle, described.name, status, cause, found)
     made.lines = _distinct(found, printed)
     if status.state is AppState.RUNNING:
@@ -144,13 +144,6 @@ def explain(runner: Runner, handle: str, described: DescribeAppResponse, name: s
         again += " --failed"
     made.commands = _commands(made, shlex.quote(name), again)
     return made
-
-
-def _of_rank(first: FirstFailure | None, found: Evidence | None) -> FirstFailure | None:
-    """Returns the first failure with the end of the worker of torchrun that caused it."""
-    if first is None or found is None or found.rank is None:
-        return first
-    return replace(first, exit_code=found.rank.exit_code, signal=found.rank.signal)
 
 
 def _last_chunks(runner: Runner, handle: str, status: AppStatus) -> list[LogChunk]:
