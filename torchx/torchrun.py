@@ -207,13 +207,11 @@ def error_files(folder: Path, since: float) -> list[ErrorFileOfRank]:
 
 def fatal_stack(lines: Sequence[str]) -> list[str]:
     """Returns the lines of Python's last report of a fatal error, with the stacks of its threads; or none."""
-    begin = max((n for n, line in enumerate(lines) if line.startswith("Fatal Python error:")), default=None)
-    if begin is None:
-        return []
-    end = begin + 1
-    while end < len(lines) and _STACK.match(lines[end]):
-        end += 1
-    return [line for line in lines[begin:end] if line.strip()]
+    fatal = (n for n, line in enumerate(lines) if line.startswith("Fatal Python error:"))
+    stack = itertools.takewhile(_STACK.match, lines[max(fatal, default=len(lines)) :])
+    return [line for line in stack if line.strip()]
 
 
-_STACK = re.compile(r"\s*$|(?:Current thread|Thread) 0x|  File |  <|  \.\.\.|Python runtime state:")
+_STACK = re.compile(
+    r"\s*$|Fatal Python error:|(?:Current thread|Thread) 0x|  File |  <|  \.\.\.|Python runtime state:"
+)

@@ -139,6 +139,16 @@ def test_the_stack_of_a_crashed_program_is_shown() -> None:
     ]
 
 
+def test_json_has_rank_and_cause_of_first_failure() -> None:
+    name = trainer("[0]:hello", "[1]:[rank1]: ValueError: bad shard")
+    answers = [answer(command, name, "-o", "json") for command in ("status", "describe", "why")]
+    (waited,) = json.loads(torchx("wait", name, "-o", "json").stdout)
+    for data in (*answers, waited):
+        first = data["first_failure"]
+        assert (first["exit_code"], first["rank"], first["msg"]) == (1, 1, "ValueError: bad shard")
+        assert first.get("cause", "exception") == "exception"
+
+
 def test_oldest_error_file_of_all_replicas_names_first_rank() -> None:
     Path("trainer.sh").write_text(
         'number=$1; folder="$PET_LOG_DIR/run_$1/attempt_0/1"; mkdir -p "$folder"; file="$folder/error.json"\n'

@@ -12,6 +12,7 @@ from torchx import excerpts, torchrun
 from torchx.errors import TorchxError
 from torchx.exit_codes import signal_of
 from torchx.jobs.paths import LogPaths
+from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.machine.programs import defect_of_script
 from torchx.scheduling.causes import UNKNOWN, Cause, classify
@@ -32,9 +33,6 @@ MOST_REPLICAS = 16
 
 LINES_OF_STACK = 3
 """A stack may have this many times as many lines as other excerpts."""
-
-MOST_SILENT = 4
-"""Maximum number of ranks without an error that are named."""
 
 ENDED = ("SIGTERM", "SIGKILL")
 """The signals by which torchrun ends the other ranks after a failure."""
@@ -120,6 +118,20 @@ def evidence_of(runner: Runner, handle: str, status: AppStatus, count: int) -> E
     return dataclasses.replace(found, lines=lines, advice=advice, cause=cause)
 
 
+def failure_data(runner: Runner, handle: str, status: AppStatus) -> Object | None:
+    """Returns the first failure of an application as plain data, as in ``why``; None without one.
+
+    It has the rank and the cause. Without a reason of the engine, ``msg`` is the line that names the cause.
+    """
+    first = status.first_failure
+    if first is None:
+        return None
+    found = evidence_of(runner, handle, status, 1)
+    rank = None if found.rank is None else found.rank.rank
+    causes = {"msg": first.msg or found.cause.line, "cause": found.cause.name}
+    return {**vars(first), "result": first.result, "rank": rank, **causes}
+
+
 def unready_services(status: AppStatus, first: FirstFailure) -> list[str]:
     """Returns the replicas of services that were not ready when another replica failed first.
 
@@ -191,17 +203,13 @@ _TIMEOUT = re.compile(r"timed? ?out", re.I)
 
 
 def _silent(failures: list[torchrun.RankFailure], lines: list[str]) -> str:
-    """Returns a remark about the few ranks that printed no error before torchrun ended them."""
-    own = {}
+    """Returns a remark about the only rank that printed no error before torchrun ended it."""
+    silent = []
     for rank in (each.rank for each in failures if each.rank is not None and each.signal in ENDED):
         wanted = re.compile(torchrun.lines_of_ranks([rank], []))
-        own[rank] = [line for line in lines if wanted.search(line)]
-    silent = sorted(rank for rank, printed in own.items() if not printed_cause(1, None, printed)[0])
-    if len(silent) == 1:
-        return f"rank {silent[0]} printed no error; it may be the one that hung"
-    if not 1 < len(silent) <= MOST_SILENT:
-        return ""
-    return f"ranks {', '.join(map(str, silent))} printed no error; one of them may have hung"
+        if not printed_cause(1, None, list(filter(wanted.search, lines)))[0]:
+            silent.append(rank)
+    return f"rank {silent[0]} printed no error; it may be the one that hung" if len(silent) == 1 else ""
 
 
 class _Finder:

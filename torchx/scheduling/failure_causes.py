@@ -65,8 +65,7 @@ _APPENDIX = re.compile(
     r"Python runtime state: |File \"[^\"]*\", line \d+ in |<(?:no Python frame|invalid frame)>|\.\.\.$|"
     r"Exception raised from \w+ at |frame #\d+: )|  (?:time|host|rank|exitcode|error_file|traceback) {0,6}: "
 )
-_ROOT_CAUSE = "Root Cause "
-_RANK = re.compile(r"  rank *: (\d+) \(local_rank: ")
+_FAILED_RANK = re.compile(r"^Root Cause (?:.*\n){1,5}?  rank *: (\d+) \(local_rank: ", re.M)
 LAST_LINES = 50
 """Last lines of an output in which its cause is searched, without the lines that follow the cause."""
 _NOT_RUN = (126, 127)
@@ -130,8 +129,7 @@ def without_appendices(lines: Iterable[str]) -> List[str]:
 
 def _of_failed_rank(lines: Sequence[str]) -> Sequence[str]:
     """Returns the lines of the rank that failed first by torchrun's report; all lines without one."""
-    begin = next((n for n, line in enumerate(lines) if line.startswith(_ROOT_CAUSE)), len(lines))
-    rank = next(filter(None, map(_RANK.match, lines[begin:])), None)
+    rank = _FAILED_RANK.search("\n".join(lines))
     if rank is None:
         return lines
     own = re.compile(rf"\[[^\]\d]*{rank[1]}\]:|\[[^\]]*\]:\[rank{rank[1]}\]:")

@@ -38,6 +38,7 @@ from torchx_cli.terminal.wrapping import wrap_command, wrap_value
 with lazy_imports:
     import json
 
+    from torchx.runner import first_failure
     from torchx.specs import app_metadata, macro
     from torchx_cli.terminal import source_text, usage_text
 
@@ -81,7 +82,10 @@ def describe_(
             return [*lines, *failure_of(runner, full, status_of(current))]
 
         if not watched and form != "text":
-            emit(as_data(full, described) | usage_text.usage_data(runner, full), form)
+            first = first_failure.failure_data(runner, full, status_of(described))
+            values = secret_values(described.roles)
+            data = as_data(full, described) | {"first_failure": mask(first, values)}
+            emit(data | usage_text.usage_data(runner, full), form)
         elif not watched:
             say("\n".join(lines_of(described)))
         else:
@@ -126,7 +130,7 @@ def as_data(handle: str, described: DescribeAppResponse) -> Object:
             "started_at": iso(described.started_at),
             "ended_at": iso(described.ended_at),
             "duration": status["duration"],
-            "first_failure": status["first_failure"],
+            "first_failure": None,
             "roles": status["roles"],
             "log_dir": described.log_dir,
             "ui_url": described.ui_url,

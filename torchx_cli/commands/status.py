@@ -23,7 +23,7 @@ from torchx_cli.terminal.wrapping import wrap_value
 with lazy_imports:
     import dataclasses
 
-    from torchx.runner import notifications, ranks
+    from torchx.runner import first_failure, notifications, ranks
     from torchx.scheduling import checks
     from torchx.specs import app_metadata
     from torchx_cli.commands import describe
@@ -110,6 +110,7 @@ def _data(
     notes = {"tags": app_metadata.tags_of(metadata), "note": app_metadata.note_of(metadata)}
     data = {
         **as_data(handle, described.name, status, roles),
+        "first_failure": mask(first_failure.failure_data(runner, handle, status)),
         **mask(notes),
         **usage_text.usage_data(runner, handle),
         "notifications": mask([delivery_data(each) for each in deliveries]),

@@ -90,7 +90,7 @@ def wait_(
         failures = Failures(len(resolved) == 1, form)
         outcomes = wait_for_all(runner, resolved, condition, limit, failures, first=first, text=text)
         if not text:
-            emit([_as_data(outcome, condition, failures) for outcome in outcomes], form, hide=True)
+            emit([_as_data(runner, outcome, condition, failures) for outcome in outcomes], form, hide=True)
     enough = first and any(outcome.met for outcome in outcomes)
     return (0 if enough else failures.exit_code) or _code(outcomes, condition, first=first)
 
@@ -104,8 +104,8 @@ def _found(runner: Runner, handle: str, limit: float | None) -> str:
     return find(runner, runner.resolve_handle(handle, ACTIVE, limit or LONGEST_ANSWER))[0]
 
 
-def _as_data(outcome: Outcome, condition: str, failures: Failures) -> Object:
-    data = {**as_data(outcome.handle, outcome.status), "error": failures.as_data(outcome.handle)}
+def _as_data(runner: Runner, outcome: Outcome, condition: str, failures: Failures) -> Object:
+    data = {**as_data(runner, outcome.handle, outcome.status), "error": failures.as_data(outcome.handle)}
     if condition == DONE:
         return data
     return {**data, "for": condition, "met": outcome.met, "line": outcome.line, "replica": outcome.replica}

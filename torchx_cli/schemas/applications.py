@@ -116,8 +116,9 @@ class FirstFailure(TypedDict):
     attempt: AttemptNumber
     exit_code: ExitCode
     signal: Signal
-    msg: Annotated[str, "the reason, if it is more than the exit code"]
-    cause: Annotated[str | None, "the cause, if the engine or the supervisor knows it, as in `why`"]
+    rank: Annotated[int | None, "the rank of torchrun that failed first"]
+    msg: Annotated[str, "the reason, or the line of the output that names the cause; empty without one"]
+    cause: Annotated[str | None, "the cause, as in `why`"]
     result: ResultCode
 
 

@@ -43,7 +43,7 @@ class ExplainedFailure(TypedDict):
     exit_code: ExitCode
     signal: Signal
     rank: Annotated[int | None, "the rank of torchrun that failed first"]
-    msg: Annotated[str, "the reason, if it is more than the exit code"]
+    msg: Annotated[str, "the reason, or the line of the output that names the cause; empty without one"]
 
 
 class LastLine(TypedDict):

@@ -81,7 +81,7 @@ def rerun_sweep(handle: str, runner: Runner, request: RunRequest, form: str, *, 
         )
         if form == "json":
             emit(
-                {**attach.as_data(handle, runner.status(handle)), "runs": total, "submitted": count},
+                {**attach.as_data(runner, handle, runner.status(handle)), "runs": total, "submitted": count},
                 "json",
                 hide=True,
             )

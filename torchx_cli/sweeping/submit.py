@@ -107,7 +107,7 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
                     runner, handle, submitted.position, logs=shows_logs, fold=request.fold
                 )
             if form == "json":
-                data = attach.as_data(handle, runner.status(handle))
+                data = attach.as_data(runner, handle, runner.status(handle))
                 counted = {"runs": submitted.total, "submitted": submitted.added}
                 emit({**data, **counted, "existed": not submitted.added}, "json", hide=True)
         return code

@@ -25,6 +25,7 @@ from torchx_cli.terminal.output import (
 )
 
 with lazy_imports:
+    from torchx.runner import first_failure
     from torchx.runner.why import explain
     from torchx.scheduling import logs
     from torchx_cli import applications
@@ -131,7 +132,7 @@ class Attached:
 
     def as_data(self) -> Object:
         """Returns the result as plain data: handle, app_id, scheduler, state, ui_url and more."""
-        return as_data(self.handle, self._status or self._runner.status(self.handle))
+        return as_data(self._runner, self.handle, self._status or self._runner.status(self.handle))
 
 
 def print_handle(handle: str) -> None:
@@ -148,18 +149,15 @@ def app_id_of(handle: str) -> str:
     return parse_app_handle(handle).app_id
 
 
-def as_data(handle: str, status: AppStatus | None) -> Object:
+def as_data(runner: Runner, handle: str, status: AppStatus | None) -> Object:
     """Returns the result of an application as plain data."""
-    data = {
+    return {
         **applications.identity(handle),
         "state": status.state.name if status else "UNKNOWN",
         "ui_url": status.ui_url if status else None,
         "exit_code": exit_code(status) if status and status.is_terminal() else None,
-        "first_failure": None,
+        "first_failure": first_failure.failure_data(runner, handle, status) if status else None,
     }
-    if status is not None and status.first_failure is not None:
-        data["first_failure"] = status.to_json()["first_failure"]
-    return data
 
 
 def show_logs(runner: Runner, handle: str, query: LogQuery, printer: LogPrinter) -> None:

@@ -88,7 +88,7 @@ def _failure(made: Explanation) -> Object | None:
         "exit_code": first.exit_code,
         "signal": first.signal,
         "rank": None if rank is None else rank.rank,
-        "msg": shortened(first.msg, 2 * LONGEST_LINE),
+        "msg": shortened(first.msg or made.cause.line, 2 * LONGEST_LINE),
     }
 
 
