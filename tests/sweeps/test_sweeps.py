@@ -257,3 +257,35 @@ def test_part_of_application_is_rejected_with_its_handle() -> None:
         message = f"error: `{given}` is a part of an application, expected a whole one"
         assert torchx("status", given).stderr == f"{message}\n  use its handle: {handle}\n"
     assert torchx("log", "--no-prefix", "-f", f"{handle}/train").returncode == 0
+
+
+def test_the_result_is_that_of_the_requested_runs(folder: Path) -> None:
+    """Earlier runs of the same sweep change neither the exit code nor the first failure."""
+    command = ["run", "--name", "mg", "utils.sh", "exit {code}"]
+
+    def run(*flags: str) -> tuple[int, str, str]:
+        done = torchx(*command[:1], *flags, *command[1:])
+        return done.returncode, done.stdout, done.stderr
+
+    assert run("--each", "code=3")[0] == 3
+    code, handle, text = run("--each", "code=0")
+    assert code == 0
+    assert f"added to {handle.strip().rpartition('/')[2]}, which has 1 other run" in text
+    assert "the whole sweep: 2 runs: 1 succeeded, 1 failed" in text
+    code, printed, _ = run("-o", "json", "--each", "code=0")
+    result = json.loads(printed)
+    assert (code, result["state"], result["exit_code"], result["submitted"]) == (0, "SUCCEEDED", 0, 0)
+    assert run("--each", "code=0,4")[0] == 4, "the first of its own failures"
+    assert torchx("wait", "mg").returncode == 3, "the whole sweep"
+
+
+def test_a_sweep_that_runs_again_is_not_failed(folder: Path) -> None:
+    script = f"test ! -e {folder}/slow || sleep 60; exit {{a}}"
+    command = ["run", "-d", "-o", "json", "--name", "stale", "--each", "a=1,2", "--at-once", "2"]
+    torchx(*command, "utils.sh", script)
+    assert torchx("wait", "stale").returncode in (1, 2)
+    (folder / "slow").touch()
+    result = json.loads(torchx(*command, "utils.sh", script).stdout)
+    torchx("cancel", "stale")
+    assert (result["submitted"], result["exit_code"], result["first_failure"]) == (2, None, None)
+    assert result["state"] in ("PENDING", "RUNNING")

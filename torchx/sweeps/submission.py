@@ -93,6 +93,7 @@ class Submitted(NamedTuple):
         position: the bytes of its journal before the submission.
         notes: notes for the user, a line each.
         at: the time of its first submission, in seconds since 1970.
+        numbers: the numbers of the runs that were requested.
     """
 
     sweep: str
@@ -105,6 +106,7 @@ class Submitted(NamedTuple):
     position: int = 0
     notes: tuple[str, ...] = ()
     at: float = 0.0
+    numbers: Sequence[int] = ()
 
 
 def submit(request: Request) -> Submitted:
@@ -138,7 +140,17 @@ def submit(request: Request) -> Submitted:
         with as_note(notes, f"its runs start with torchx wait {header.sweep}"):
             launch.start(paths, request.scheduler)
     count = len(request.runs)
-    return Submitted(header.sweep, header.session, count, count, 0, False, header.at_once, notes=tuple(notes))
+    return Submitted(
+        header.sweep,
+        header.session,
+        count,
+        count,
+        0,
+        False,
+        header.at_once,
+        notes=tuple(notes),
+        numbers=range(1, count + 1),
+    )
 
 
 @contextmanager
@@ -224,17 +236,18 @@ def _extend(request: Request, earlier: Sweep) -> Submitted:
     header, paths = earlier.header, paths_of(earlier.header.sweep)
     known = {key_of(run.parameters): run for run in earlier.runs}
     total = max((run.number for run in earlier.runs), default=0)
-    lines, again, added = [], [], 0
+    lines, again, added, numbers = [], [], 0, []
     for row, app in request.runs:
         run = known.get(key_of(row))
+        if run is None:
+            total += 1
+        numbers.append(total if run is None else run.number)
         if run is not None and run.state not in ("FAILED", "CANCELLED"):
             continue
-        number = total = total + 1 if run is None else total
         if run is not None:
-            number = run.number
-            again.append(number)
+            again.append(run.number)
         added += 1
-        lines.append(run_line(number, row, header.template, app_data(app)))
+        lines.append(run_line(numbers[-1], row, header.template, app_data(app)))
     position = paths.journal.stat().st_size if paths.journal.exists() else 0
     messages: list[Object] = [{"r": "again", "runs": again}] if again else []
     at_once = earlier.progress.limit(header.at_once)
@@ -248,8 +261,19 @@ def _extend(request: Request, earlier: Sweep) -> Submitted:
             append(paths, lines)
 
         requests.send(paths, header.scheduler, *messages, {"r": "look"}, also=also)
+        if lines:
+            _await_begin(earlier)
     return Submitted(
-        header.sweep, header.session, total, added, len(again), True, at_once, position, (), header.at
+        header.sweep,
+        header.session,
+        total,
+        added,
+        len(again),
+        True,
+        at_once,
+        position,
+        at=header.at,
+        numbers=numbers,
     )
 
 
@@ -262,10 +286,15 @@ def again(sweep: Sweep, numbers: Sequence[int]) -> int:
     paths = paths_of(sweep.header.sweep)
     position = paths.journal.stat().st_size if paths.journal.exists() else 0
     requests.send(paths, sweep.header.scheduler, {"r": "again", "runs": [*numbers]})
-    done, end = sweep.progress.done, time.monotonic() + BEGINS_WITHIN
-    while done and done == view.require(paths, sweep.header.sweep).progress.done and time.monotonic() < end:
-        time.sleep(0.02)  # until then it has ended
+    _await_begin(sweep)
     return position
+
+
+def _await_begin(sweep: Sweep) -> None:
+    """Waits until a sweep that had ended runs again: until then, it has the state of its last end."""
+    name, done, end = sweep.header.sweep, sweep.progress.done, time.monotonic() + BEGINS_WITHIN
+    while done and done == view.require(paths_of(name), name).progress.done and time.monotonic() < end:
+        time.sleep(0.02)
 
 
 def repeat(sweep: Sweep) -> Submitted:

@@ -68,10 +68,7 @@ class Sweep:
     @property
     def first_failure(self) -> FirstFailure | None:
         """The run that failed first, as a replica."""
-        failed = self.failed
-        if failed is None or not self.progress.first_failed:
-            return None
-        return FirstFailure(str(failed.number), 0, 1, failed.code, None, failed.message)
+        return failure_of(self.failed if self.progress.first_failed else None)
 
     def numbered(self, number: int) -> Run | None:
         """Returns a run by its number; None without such a run, or for an application of one run.
@@ -104,6 +101,11 @@ class Sweep:
             return self.progress.reason
         parts = [f"{count:,} {NAMES.get(name, name.lower())}" for name, count in counts.items()]
         return f"{total:,} {'run' if total == 1 else 'runs'}: {', '.join(parts)}"
+
+
+def failure_of(run: Run | None) -> FirstFailure | None:
+    """Returns a failed run as a replica."""
+    return None if run is None else FirstFailure(str(run.number), 0, 1, run.code, None, run.message)
 
 
 NAMES = {"PENDING": "waiting"}

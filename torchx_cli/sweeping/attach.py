@@ -5,15 +5,18 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
 from torchx.machine import files
+from torchx.scheduling.responses import local_time
+from torchx.specs.status import AppState
 from torchx.sweeps import progress
 from torchx.sweeps.paths import SweepPaths, paths_of
 from torchx.sweeps.plan import Plan
-from torchx.sweeps.view import require
+from torchx.sweeps.view import failure_of, require
 from torchx_cli.sweeping import best
 from torchx_cli.sweeping.best import shown
 from torchx_cli.terminal import attach
@@ -29,8 +32,11 @@ with lazy_imports:
     from torchx_cli.terminal import drawing
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torchx.runner.api import Runner
     from torchx.specs.status import AppStatus
+    from torchx.sweeps.view import Sweep
 
 PAUSE = 0.1
 """Seconds between two reads of the journal."""
@@ -40,7 +46,9 @@ LEAST = 8
 """Minimum columns of the parameters of a run."""
 
 
-def to_the_end(runner: Runner, handle: str, position: int, *, logs: bool, fold: bool) -> int:
+def to_the_end(
+    runner: Runner, handle: str, position: int, *, logs: bool, fold: bool, numbers: Sequence[int] = ()
+) -> int:
     """Shows the progress of a sweep until all runs have ended; returns the exit code of the command.
 
     Args:
@@ -49,6 +57,7 @@ def to_the_end(runner: Runner, handle: str, position: int, *, logs: bool, fold: 
         position: the bytes of its journal with earlier ends, which are not printed.
         logs: print the logs of the runs instead.
         fold: print equal lines of several runs once.
+        numbers: the runs that the command has requested (default: all); others do not change its result.
     """
     app_id = attach.app_id_of(handle)
     with Interrupts() as interrupts:
@@ -60,17 +69,50 @@ def to_the_end(runner: Runner, handle: str, position: int, *, logs: bool, fold: 
     if status is None:
         note(f"{handle} is no longer known")
         return 1
-    print_result(runner, handle, status)
+    sweep = require(paths_of(app_id), app_id)
+    if numbers and len(numbers) < len(sweep.runs):
+        status, sweep = part_of(status, sweep, numbers)
+    print_result(runner, handle, status, sweep)
     return EXIT_INTERRUPTED if interrupts.count else attach.exit_code(status)
 
 
-def print_result(runner: Runner, handle: str, status: AppStatus) -> None:
+def part_of(status: AppStatus, sweep: Sweep, numbers: Sequence[int]) -> tuple[AppStatus, Sweep]:
+    """Returns the status of some runs of a sweep, and a sweep of these runs.
+
+    Args:
+        status: the status of the whole sweep.
+        sweep: the sweep.
+        numbers: the runs.
+    """
+    runs = [run for run in map(sweep.numbered, numbers) if run is not None]
+    states = {AppState[run.state] for run in runs}
+    order = (AppState.RUNNING, AppState.PENDING, AppState.FAILED, AppState.CANCELLED)
+    failed = min(
+        (run for run in runs if run.state == "FAILED"), key=lambda run: run.ended or 0.0, default=None
+    )
+    begun = [run.started for run in runs if run.started is not None]
+    ended = [run.ended for run in runs if run.ended is not None]
+    names = {str(run.number) for run in runs}
+    status = replace(
+        status,
+        state=next((state for state in order if state in states), AppState.SUCCEEDED),
+        first_failure=failure_of(failed),
+        roles=[role for role in status.roles if role.role in names],
+        started_at=local_time(min(begun, default=None)),
+        ended_at=local_time(max(ended, default=None)),
+        msg=f"the whole sweep: {status.msg}",
+    )
+    return status, replace(sweep, runs=runs, failed=failed)
+
+
+def print_result(runner: Runner, handle: str, status: AppStatus, sweep: Sweep | None = None) -> None:
     """Prints the result of a sweep on stderr: the commands that follow, and the best run.
 
     Args:
         runner: used to read the logs.
         handle: the sweep.
         status: the final status.
+        sweep: the runs to compare (default: all).
     """
     app_id = attach.app_id_of(handle)
     attach.print_result(runner, handle, status, seen=False)
@@ -80,7 +122,7 @@ def print_result(runner: Runner, handle: str, status: AppStatus) -> None:
         _print_command("again:  ", f"torchx rerun --failed {app_id}")
     if len(status.roles) > 1:
         _print_command("results:", f"torchx results {app_id}")
-        best.print_best(runner, require(paths_of(app_id), app_id))
+        best.print_best(runner, sweep or require(paths_of(app_id), app_id))
 
 
 def _print_command(head: str, command: str) -> None:

@@ -13,6 +13,8 @@ from torchx.runner import resolve, sweeps
 from torchx.scheduling.notes import as_note
 from torchx.sweeps import after, plan
 from torchx.sweeps.parameters import expand
+from torchx.sweeps.paths import paths_of
+from torchx.sweeps.view import require
 from torchx_cli.applications import find
 from torchx_cli.flags import FULL
 from torchx_cli.placement import placement
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from torchx.config import Config
     from torchx.runner.api import Runner
     from torchx.specs.app import AppDef
+    from torchx.specs.status import AppStatus
     from torchx.sweeps.parameters import Row
     from torchx.sweeps.submission import Submitted
     from torchx_cli.placement import Placement
@@ -104,13 +107,28 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
             code = 0
             if waits:
                 code = sweep_attach.to_the_end(
-                    runner, handle, submitted.position, logs=shows_logs, fold=request.fold
+                    runner,
+                    handle,
+                    submitted.position,
+                    logs=shows_logs,
+                    fold=request.fold,
+                    numbers=submitted.numbers,
                 )
             if form == "json":
-                data = attach.as_data(runner, handle, runner.status(handle))
+                data = attach.as_data(runner, handle, _status(runner, handle, submitted))
                 counted = {"runs": submitted.total, "submitted": submitted.added}
                 emit({**data, **counted, "existed": not submitted.added}, "json", hide=True)
         return code
+
+
+def _status(runner: Runner, handle: str, submitted: Submitted) -> AppStatus | None:
+    """Returns the status of the requested runs."""
+    status = runner.status(handle)
+    if status is None or len(submitted.numbers) == submitted.total:
+        return status
+    return sweep_attach.part_of(
+        status, require(paths_of(submitted.sweep), submitted.sweep), submitted.numbers
+    )[0]
 
 
 def _others(request: RunRequest, runner: Runner) -> list[list[str]]:
@@ -173,13 +191,15 @@ def _summary(submitted: Submitted) -> str:
     limit = f", {submitted.at_once:,} at the same time" if submitted.at_once else ""
     if not submitted.existed:
         return f"{counted(submitted.total, 'run')}{limit}"
-    text = "nothing was submitted: the sweep has these runs already"
-    if submitted.added:
-        failed = f", {submitted.again:,} of them again" if submitted.again else ""
-        text = (
-            f"{submitted.added:,} of {submitted.total:,} runs are submitted{failed}{limit}; the others exist"
-        )
-    return f"{text}\n  to run all again: torchx rerun {submitted.sweep}"
+    again = f"  to run all again: torchx rerun {submitted.sweep}"
+    if not submitted.added:
+        return f"nothing was submitted: the sweep has these runs already\n{again}"
+    failed = f", {submitted.again:,} of them again" if submitted.again else ""
+    text = f"{submitted.added:,} of {submitted.total:,} runs are submitted{failed}{limit}; "
+    if others := submitted.total - len(submitted.numbers):
+        has = counted(others, "other run")
+        return f"{text}added to {submitted.sweep}, which has {has}; for a new sweep: --name NAME"
+    return f"{text}the others exist\n{again}"
 
 
 def _notify(request: RunRequest, runner: Runner, handle: str) -> None:
