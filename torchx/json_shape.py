@@ -7,6 +7,7 @@ from types import NoneType
 from typing import Any
 
 from torchx.json_limits import Data
+from torchx.suggestions import nearest
 
 Shape = Any
 """A type; ``[shape]`` for a list; a dict for an object, with the shapes of its keys, where :data:`ANY_KEY` is
@@ -29,13 +30,14 @@ _NAMES: dict[type, str] = {
 }
 
 
-def check(value: Any, shape: Shape, path: str) -> None:
+def check(value: Any, shape: Shape, path: str, *, closed: bool = False) -> None:
     """Checks the shape of data.
 
     Args:
         value: the data.
         shape: its shape.
         path: its path in the document, for the message.
+        closed: reject the keys that the shape of an object does not list; ``{}`` allows all.
 
     Raises:
         ValueError: it has another shape.
@@ -53,17 +55,21 @@ def check(value: Any, shape: Shape, path: str) -> None:
         raise ValueError(f"`{path}` takes {expected}, got {kind_of(value)}")
     if isinstance(fitting[0], list):
         for number, item in enumerate(value):
-            check(item, fitting[0][0], f"{path}[{number}]")
+            check(item, fitting[0][0], f"{path}[{number}]", closed=closed)
     elif isinstance(fitting[0], dict):
-        _check_object(value, fitting[0], path)
+        _check_object(value, fitting[0], path, closed)
 
 
-def _check_object(value: Data, shape: Mapping[str, Shape], path: str) -> None:
+def _check_object(value: Data, shape: Mapping[str, Shape], path: str, closed: bool) -> None:
     for key, item in value.items():
         known = ANY_KEY if key == REQUIRED else key
         inner = shape.get(known, shape.get(ANY_KEY))
         if inner is not None:
-            check(item, inner, f"{path}.{key}".lstrip("."))
+            check(item, inner, f"{path}.{key}".lstrip("."), closed=closed)
+        elif closed and shape:
+            close = nearest(key, [name for name in shape if name != REQUIRED])
+            hint = f": did you mean `{close}`?" if close else ""
+            raise ValueError(f"`{path}.{key}` is not known{hint}")
     for key in shape.get(REQUIRED, ()):
         if key not in value:
             raise ValueError(f"`{f'{path}.{key}'.lstrip('.')}` is missing")

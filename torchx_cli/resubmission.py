@@ -94,6 +94,7 @@ def from_description(data: Data, runner: Runner) -> Submission:
     """
     try:
         json_shape.check(data, {**DESCRIPTION, "app": serialize.SHAPE}, "")
+        json_shape.check(data["app"], serialize.SHAPE, "app", closed=True)
     except ValueError as error:
         raise UsageError(
             f"{error} (from --stdin)", hint="e.g. torchx describe -o json @last | torchx run --stdin"

@@ -89,6 +89,30 @@ def test_a_workspace_is_that_of_the_earlier_job(folder: Path) -> None:
     assert "is copied from that of the earlier application" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("path", "key", "message"),
+    [
+        ([], "metdata", "`app.metdata` is not known: did you mean `metadata`?"),
+        (
+            ["roles", 0],
+            "num_replica",
+            "`app.roles[0].num_replica` is not known: did you mean `num_replicas`?",
+        ),
+        (["roles", 0], "environment", "`app.roles[0].environment` is not known"),
+        (["roles", 0, "resource"], "mem", "`app.roles[0].resource.mem` is not known: did you mean `memMB`?"),
+    ],
+)
+def test_a_misspelled_key_is_rejected(folder: Path, path: list[Any], key: str, message: str) -> None:
+    assert torchx("run", "utils.sh", "true").returncode == 0
+    described = answer("describe", "-o", "json", "@last")
+    place = described["app"]
+    for step in path:
+        place = place[step]
+    place[key] = {}
+    done = torchx("run", "--stdin", "--dryrun", stdin=json.dumps(described))
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"error: {message} (from --stdin)")
+
+
 def test_what_was_not_kept_is_named(folder: Path) -> None:
     assert torchx("run", "utils.sh", "--env", ENV, "true").returncode == 0
     described = answer("describe", "-o", "json", "@last")
