@@ -72,6 +72,7 @@ from torchx_cli.terminal.masking import remember
 from torchx_cli.terminal.output import (
     emit,
     has_colour,
+    is_terminal,
     note,
     note_all,
     output_format,
@@ -332,6 +333,8 @@ def submit(info: AnyDryRunInfo, request: RunRequest, form: str, runner: Runner) 
             if record is not None and (form == "text" or ends):
                 record.begin(runner, handle, info)
             code = attached.to_the_end() if ends else attached.leave()
+            if not ends and not request.detach and form == "text" and is_terminal(sys.stderr):
+                note(f"it runs without this command; to follow it: torchx attach {attach.app_id_of(handle)}")
             if form == "json":
                 existed = {"existed": info.existed} if request.once else {}
                 emit(attached.as_data() | existed, "json", hide=True)
