@@ -30,7 +30,7 @@ from torchx.specs.run_options import runopts
 from torchx.specs.status import AttemptStatus, FirstFailure, ReplicaStatus, RoleStatus
 from torchx_cli.main import main
 from torchx_cli.terminal import output
-from torchx_cli.terminal.interrupts import _say
+from torchx_cli.terminal.interrupts import Interrupts
 from torchx_cli.terminal.watch import changes
 
 EVIL = "A\x1b[2J\x1b]0;title\x07B\x9b31mC\x85D\u202eE\u2066F\x7fG\u2028H\rI\x00"
@@ -258,7 +258,7 @@ def test_what_changes_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
 
     described = Hostile("s").describe("a")
     _print_changes({}, changes("a", status_of(described)))
-    _say(f"killing {EVIL}")
+    Interrupts()._say(f"killing {EVIL}")
     captured = capfd.readouterr()
     assert len(captured.out.splitlines()) == 2
     assert not CONTROLS.findall(captured.out + captured.err)
