@@ -71,7 +71,7 @@ def call(
 
 
 def change_jobs(argv: Sequence[str], over: str = "already complet") -> None:
-    """Runs a Slurm program that changes jobs; it is no error if they have ended meanwhile.
+    """Runs a Slurm program that changes jobs, which may have ended meanwhile.
 
     Args:
         argv: the program and its arguments.

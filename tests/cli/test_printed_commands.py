@@ -81,7 +81,7 @@ def test_commands_of_a_piped_run_work(folder: Path) -> None:
 def test_commands_about_a_sweep_work() -> None:
     done = torchx("run", "--each", "code=0,3", "utils.sh", "exit {code}")
     assert done.returncode == 3
-    check(done.stderr, "log")
+    check(done.stderr, "log", "rerun")
     check(torchx("why", "@last/2").stdout, "log", "rerun")
     check(torchx("why", "@last").stdout, "log", "rerun")
 

@@ -397,10 +397,13 @@ def test_a_wrong_type_anywhere_names_its_key() -> None:
             assert path in refused.value.message, (path, wrong)
             checked += 1
         container[key] = kept
-    data["app"]["roles"][0]["!"] = data["app"]["*"] = 1  # unknown keys, as of a newer version
-    from_description(data, None)  # type: ignore[arg-type]
     assert checked > 80
     from_description(data, None)  # type: ignore[arg-type]
+    for container, key in ((data["app"]["roles"][0], "!"), (data["app"], "*")):
+        container[key] = 1
+        with pytest.raises(UsageError, match=r"\.[!*]` is not known"):
+            from_description(data, None)  # type: ignore[arg-type]
+        del container[key]
 
 
 def test_flags_beside_stdin_are_refused() -> None:

@@ -244,7 +244,7 @@ def job_of_slurm(faults: Faults, patch: Patch, folder: Path) -> bool:
     patch(slurm_wait, "find", find)
     patch(slurm_wait, "save_outcome", lambda record, outcome: None)
     patch(slurm_wait, "read_script_end", lambda paths: None)
-    record = SimpleNamespace(key="1", token="t", paths=paths)
+    record = SimpleNamespace(key="1", token="t", full_id="1@t", paths=paths)
     return slurm_wait.Watch(record).wait(None)  # type: ignore[arg-type]
 
 

@@ -153,7 +153,6 @@ def _applications(request: RunRequest, config: Config, rows: list[Row]) -> list[
         request.environment.apply(app)
         app_metadata.set_tags(app, request.tags, request.note)
         if not line:
-            note_all(unused_rules(request.rules, app))
             remember(app.roles)
             recording.record_command(app, request.component, request.argv)
             line.update(app.metadata)
