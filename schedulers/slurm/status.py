@@ -147,9 +147,7 @@ def describe(
         msg = next((reason for reason in reasons if reason.startswith(msg)), msg)
     begun, last = _span(roles)
     error = NONE if first is None else _error_file(paths, first.role, first.replica)
-    expired, cause = _limit_message(record, outcome), CAUSES.get(outcome.word)
-    if expired:
-        cause = EndCause.TIME_LIMIT
+    expired, cause = _limit_message(record, outcome)
     return DescribeAppResponse(
         app_id=app_id,
         state=outcome.state,
@@ -181,7 +179,8 @@ def listed(record: SlurmRecord, app_id: str, outcome: Outcome, *, is_own: bool =
     else:
         status = _without_replicas(record, app_id, outcome)
     handle = f"slurm://{record.session}/{app_id}"
-    return row_of(status, exit_code=outcome.exit_code or None, is_own=is_own, app_handle=handle)
+    code = None if status.cause is EndCause.TIME_LIMIT else outcome.exit_code or None
+    return row_of(status, exit_code=code, is_own=is_own, app_handle=handle)
 
 
 def _count_replicas(record: SlurmRecord) -> int:
@@ -189,10 +188,12 @@ def _count_replicas(record: SlurmRecord) -> int:
 
 
 def _without_replicas(record: SlurmRecord, app_id: str, outcome: Outcome) -> DescribeAppResponse:
+    expired, cause = _limit_message(record, outcome)
     return DescribeAppResponse(
         app_id=app_id,
         state=outcome.state,
-        msg=outcome.msg,
+        msg=expired or outcome.msg,
+        cause=cause,
         name=record.name,
         submitted_at=local_time(record.submitted_at),
         started_at=local_time(_start(outcome, record)),
@@ -275,16 +276,16 @@ def running_host(record: SlurmRecord, role: str, replica: int) -> str:
     return str(start.get("host", ""))
 
 
-def _limit_message(record: SlurmRecord, outcome: Outcome) -> str:
-    """Returns the message about a job that its time limit has ended, or an empty text."""
-    paths = record.paths
+def _limit_message(record: SlurmRecord, outcome: Outcome) -> tuple[str, EndCause | None]:
+    """Returns the message about a job that its time limit has ended, or an empty text; and its cause."""
+    paths, cause = record.paths, CAUSES.get(outcome.word)
     if outcome.state is not AppState.FAILED or not (outcome.word == "TIMEOUT" or path_exists(paths.expired)):
-        return ""
+        return "", cause
     try:
         rule = job_limits.rule_of(record.cfg)
     except ValueError:
-        return ""
-    return rule.reached(run_of(paths)) if rule.limit else ""
+        return "", cause
+    return (rule.reached(run_of(paths)), EndCause.TIME_LIMIT) if rule.limit else ("", cause)
 
 
 def _first_failure(roles: Sequence[RoleStatus]) -> FirstFailure | None:

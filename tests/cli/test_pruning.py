@@ -76,7 +76,7 @@ def test_a_removal_is_confirmed(home: Home) -> None:
     done = torchx("prune")
     assert done.returncode == 2
     assert done.stderr.startswith(
-        "APP    SCHEDULER  STATE\nold-1  local_cwd  SUCCEEDED\nerror: confirm on a terminal to prune 1 application"
+        "APP    SCHEDULER  STATE\nold-1  local_cwd  SUCCEEDED\nerror: confirm on a terminal to prune"
     )
     for reply, code, left in (("n\r", 1, ["old-1"]), ("y\r", 0, [])):
         with Terminal("prune") as terminal:

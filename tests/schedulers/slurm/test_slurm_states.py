@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from torchx.errors import StateError
+from torchx.exit_codes import TIMED_OUT
 from torchx.jobs.log_index import PARTIAL, STDOUT, WHOLE, Piece, encode
 from torchx.jobs.log_reader import Member
 from torchx.schedulers.slurm.logs import SlurmLog, require_folder
@@ -289,6 +290,10 @@ def test_a_row_has_the_reason_of_the_first_failure(tmp_path: Path) -> None:
     outcome = Outcome(AppState.FAILED, "", "FAILED", exit_code=1)
     assert (listed(one, "7", outcome).msg, listed(one, "7", outcome).exit_code) == ("no program `x`", 1)
     assert listed(one, "7", replace(outcome, msg="time limit reached")).msg == "time limit reached"
+    ended = replace(outcome, msg="time limit reached", word="TIMEOUT", exit_code=0)
+    assert listed(one, "7", ended).exit_code == TIMED_OUT, "as with the other engines"
+    lost = replace(outcome, msg="a node failed", word="NODE_FAIL", exit_code=9)
+    assert listed(one, "7", lost).exit_code == 9
     one.app["roles"][0]["num_replicas"] = MAX_LISTED_REPLICAS + 1
     assert listed(one, "7", outcome).msg == "", "files of many replicas are not read for a listing"
 
