@@ -87,6 +87,18 @@ def test_what_cannot_be_read_is_listed_deleted_and_pruned(home: Path) -> None:
     assert list((home / "jobs").iterdir()) == []
 
 
+def test_damaged_record_of_ended_job_keeps_its_listed_end(home: Path) -> None:
+    name = torchx("run", "-s", "local_cwd", "utils.sh", "exit 3").stdout.strip().rpartition("/")[2]
+    (home / "jobs" / name / "job.json").write_text("{")
+    row = next(row for row in answer("list", "-s", "local_cwd", "-o", "json") if row["app_id"] == name)
+    assert (row["state"], row["exit_code"]) == ("FAILED", 3)
+    done = torchx("status", name)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{name}/job.json is damaged" in done.stderr
+    assert f"torchx delete {name}" in done.stderr
+    assert torchx("delete", name).returncode == 0
+
+
 def test_a_last_that_is_no_file_holds_nothing_up(home: Path) -> None:
     os.mkfifo(home / "last")
     done = torchx("status", "@last")
