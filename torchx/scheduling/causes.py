@@ -173,10 +173,8 @@ def _printed(first: FirstFailure | None, lines: Sequence[str]) -> Cause | None:
     if first is None:
         return None
     name, line = printed_cause(first.exit_code, first.signal, lines)
-    return _named(name, first, line) if name else None
-
-
-def _named(name: str, first: FirstFailure, line: str) -> Cause:
+    if not name:
+        return None
     line = shortened(line, _LONGEST)
     source = "output" if line else "exit"
     return Cause(name, source, f"{_how(first)}; the log ends with {line}" if line else _how(first), line)

@@ -24,9 +24,10 @@ _MESSAGES = (
     ("not_started", r"^it could not be started|could not be started: |^its init container .* ended with"),
 )
 
+_NCCL_TIMEOUT = r"collective operation timeout|ProcessGroupNCCL.*\btimed out\b"
 _LINES = (
     ("cuda_out_of_memory", r"(CUDA|HIP) out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"),
-    ("nccl_timeout", r"collective operation timeout|ProcessGroupNCCL.*\btimed out\b"),
+    ("nccl_timeout", _NCCL_TIMEOUT),
     ("nccl_error", r"\bNCCL error\b|\bnccl(\w+)Error\b|\bDistBackendError\b"),
     (
         "cuda_error",
@@ -51,13 +52,12 @@ _TABLE = {
 }
 _USAGE = re.compile(r"^usage: |\berror: (argument |the following arguments |unrecognized arguments)", re.I)
 _NOT_FOUND = re.compile(r"not found|No such file|[Pp]ermission denied|bad interpreter|cannot execute", re.I)
-_EXCEPTION = re.compile(
-    r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Expired|Timeout|Iteration)(?::|$)"
+_WRAPPER = r"(?:\w+\.)*(?:ChildFailedError|SystemExit|CalledProcessError|ProcessExitedException)\b"
+_FATAL = re.compile(
+    rf"^(?!{_WRAPPER})(?:[A-Za-z_]\w*\.)*[A-Z]\w*"
+    rf"(?:Error|Exception|Interrupt|Exit|Expired|Timeout|Iteration)(?::|$)|{_NCCL_TIMEOUT}"
 )
-_WRAPPERS = re.compile(
-    r"^(?:\w+\.)*(ChildFailedError|SystemExit|CalledProcessError|ProcessExitedException)\b"
-)
-_TERMINATED = re.compile(r"^(what\(\): |terminate called after throwing )")
+_TERMINATED = re.compile(rf"^(?:what\(\): |terminate called after throwing |{_WRAPPER})")
 _PREFIX = re.compile(r"^(?:\[[\w /.:-]{1,80}\]:? ?)+")
 _APPENDIX = re.compile(
     # the stacks of Python's fault handler, the frames of C++, and the report of torchrun
@@ -110,9 +110,22 @@ def printed_cause(exit_code: Optional[int], signal: Optional[str], lines: Sequen
     """
     if signal is not None and signal != "SIGABRT":
         return "", ""
-    own = _of_failed_rank(lines)
-    name, line = _cause_in(exit_code, own)
-    return (name, line) if name or own is lines else _cause_in(exit_code, lines)
+    texts = (_PREFIX.sub("", line).strip() for line in without_appendices(_of_failed_rank(lines)))
+    plain = [text for text in texts if text][-LAST_LINES:]
+    line = _last(plain, lambda line: line.startswith(PREFLIGHT[1]))
+    if exit_code == PREFLIGHT[0] and line:
+        return "preflight", line
+    if exit_code in _NOT_RUN:
+        return "missing_program", _last(plain, _NOT_FOUND.search)
+    # the last one has ended the program
+    line = _last(plain, _FATAL.search)
+    if not line and exit_code == 2 and _last(plain, _USAGE.search):
+        return "usage_error", _last(plain, _USAGE.search)
+    line = line or _last(plain, _cause_of)
+    if _cause_of(line) == "nccl_error":  # which a timeout ends with, too
+        line = _last(plain, re.compile(_NCCL_TIMEOUT).search) or line
+    line = line or _last(plain, _TERMINATED.search)
+    return _cause_of(line) or ("exception" if line else ""), line
 
 
 def without_appendices(lines: Iterable[str]) -> List[str]:
@@ -128,41 +141,12 @@ def without_appendices(lines: Iterable[str]) -> List[str]:
 
 
 def _of_failed_rank(lines: Sequence[str]) -> Sequence[str]:
-    """Returns the lines of the rank that failed first by torchrun's report; all lines without one."""
+    """Returns the lines of the rank that failed first by torchrun's report; all lines without any."""
     rank = _FAILED_RANK.search("\n".join(lines))
     if rank is None:
         return lines
     own = re.compile(rf"\[[^\]\d]*{rank[1]}\]:|\[[^\]]*\]:\[rank{rank[1]}\]:")
-    return [line for line in lines if own.match(line)]
-
-
-def _cause_in(exit_code: Optional[int], lines: Sequence[str]) -> Tuple[str, str]:
-    texts = (_PREFIX.sub("", line).strip() for line in without_appendices(lines))
-    plain = [text for text in texts if text][-LAST_LINES:]
-    line = _last(plain, lambda line: line.startswith(PREFLIGHT[1]))
-    if exit_code == PREFLIGHT[0] and line:
-        return "preflight", line
-    if exit_code in _NOT_RUN:
-        return "missing_program", _last(plain, _NOT_FOUND.search)
-    # the last exception has ended the program, or NCCL has after its timeout
-    line = _last(plain, _ends_program)
-    usage = "" if line else _last(plain, _USAGE.search)
-    if exit_code == 2 and usage:
-        return "usage_error", usage
-    line = line or _last(plain, _cause_of)
-    if _cause_of(line) == "nccl_error":  # a timeout ends with an error, too
-        line = _last(plain, _is_timeout) or line
-    line = line or _last(plain, _TERMINATED.search) or _last(plain, _EXCEPTION.search)
-    return _cause_of(line) or ("exception" if line else ""), line
-
-
-def _is_timeout(line: str) -> bool:
-    return _cause_of(line) == "nccl_timeout"
-
-
-def _ends_program(line: str) -> bool:
-    raised = _EXCEPTION.search(line) and not _WRAPPERS.search(line)
-    return bool(raised) or _is_timeout(line)
+    return list(filter(own.match, lines)) or lines
 
 
 def _last(lines: Sequence[str], chosen: Callable[[str], object]) -> str:

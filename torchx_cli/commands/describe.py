@@ -83,9 +83,7 @@ def describe_(
 
         if not watched and form != "text":
             first = first_failure.failure_data(runner, full, status_of(described))
-            values = secret_values(described.roles)
-            data = as_data(full, described) | {"first_failure": mask(first, values)}
-            emit(data | usage_text.usage_data(runner, full), form)
+            emit(as_data(full, described, first) | usage_text.usage_data(runner, full), form)
         elif not watched:
             say("\n".join(lines_of(described)))
         else:
@@ -111,7 +109,7 @@ def show_source(runner: Runner, handle: str, form: str) -> None:
         say("\n".join(_aligned(source_text.source_rows(found), "")))
 
 
-def as_data(handle: str, described: DescribeAppResponse) -> Object:
+def as_data(handle: str, described: DescribeAppResponse, first: Object | None = None) -> Object:
     """Returns an application as plain data with secrets masked."""
     identity = named_identity(handle, described.name)
     status = status_of(described).to_json()
@@ -130,7 +128,7 @@ def as_data(handle: str, described: DescribeAppResponse) -> Object:
             "started_at": iso(described.started_at),
             "ended_at": iso(described.ended_at),
             "duration": status["duration"],
-            "first_failure": None,
+            "first_failure": first,
             "roles": status["roles"],
             "log_dir": described.log_dir,
             "ui_url": described.ui_url,
