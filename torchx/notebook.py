@@ -93,10 +93,11 @@ class App:
             last: only this number of last lines.
             follow: go on until it has ended.
         """
-        query, secrets = logs.LogQuery(tail=last, follow=follow), self._secrets()
+        self._register_secrets()
+        query = logs.LogQuery(tail=last, follow=follow)
         for chunk in logs.whole_lines(self._runner.log_chunks(self.handle, query)):
             for line in logs.text_of(chunk.data).removesuffix("\n").split("\n"):
-                yield masking.mask_text(f"{chunk.role}/{chunk.replica} │ {line}", secrets)
+                yield masking.mask_text(f"{chunk.role}/{chunk.replica} │ {line}")
 
     def log(self, last: int | None = None, *, follow: bool = False) -> None:
         """Prints its log; an interrupt of the cell leaves the application running."""
@@ -136,11 +137,10 @@ class App:
         """Cancels it."""
         self._runner.cancel(self.handle)
 
-    def _secrets(self) -> list[str]:
+    def _register_secrets(self) -> None:
         app = self._runner.describe(self.handle)
-        if app is None:
-            return []
-        return masking.secret_values(app.roles)
+        if app is not None:
+            masking.remember(app.roles)
 
     def __repr__(self) -> str:
         return f"{self.handle} {self.status().state.name}"
@@ -149,7 +149,8 @@ class App:
         status = status_html(self.status())  # first: at its end, its log is complete
         chunks = list(self._runner.log_chunks(self.handle, logs.LogQuery(tail=LAST_LINES)))
         lines = "\n".join(excerpts.last_lines(chunks, LAST_LINES, names=True))
-        lines = masking.mask_text(lines, self._secrets())
+        self._register_secrets()
+        lines = masking.mask_text(lines)
         log = f"<pre>{html.escape(lines)}</pre>" if lines else ""
         return f"<div><code>{html.escape(self.handle)}</code>{status}{log}</div>"
 

@@ -19,6 +19,7 @@ from program import COMMAND, environment, torchx
 from support import wait_until
 
 from torchx.errors import UsageError
+from torchx.masking import MASK
 from torchx_cli.agents import calls, paging, server, tools
 
 pytestmark = pytest.mark.xdist_group("agents")
@@ -265,6 +266,16 @@ def test_bytes_that_are_not_text_do_not_end_server(raw: Raw) -> None:
     assert r"true # \udcff" in json.dumps(json.loads(text))
     raw.call(2, "status", handle=app_id)
     assert raw.receive()["id"] == 2
+
+
+def test_the_log_for_an_agent_hides_secrets(raw: Raw, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text('canary "7" ü')
+    script = ["utils.sh", 'echo "has $API"']
+    done = torchx("run", "-s", "local_cwd", "--secret", f"API=@{tmp_path}/token", *script)
+    assert done.returncode == 0, done.stderr
+    raw.call(1, "log", target=done.stdout.strip())
+    text = raw.receive()["result"]["content"][0]["text"]
+    assert json.loads(text)["lines"] == [f"sh/0 | has {MASK}"]
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,14 @@ LONGEST_NAME = 200
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_. +,=@:~")
 
 
+def place(backend: str, app_id: str) -> str:
+    """Returns the path of an application's files in a folder of the state home.
+
+    The end of a long id is kept, since it is unique.
+    """
+    return f"{file_name(backend)}/{file_name(app_id)[-LONGEST_NAME:]}"
+
+
 class Inside(str):
     """The name of a file or a folder inside ``folder`` of an object; as an attribute of it, the path."""
 
@@ -83,6 +91,11 @@ class Home(NamedTuple):
     def provenance(self) -> Path:
         """The source of applications of engines without a folder for each: a folder for each engine."""
         return self.path / "provenance"
+
+    @property
+    def secrets(self) -> Path:
+        """The secrets of applications, to be masked: a folder for each engine."""
+        return self.path / "secrets"
 
     @property
     def sweeps(self) -> Path:

@@ -1,5 +1,6 @@
 """Masking of secrets in all output and logs of this project."""
 
+from torchx.masking.data import SHORTEST as SHORTEST
 from torchx.masking.data import SecretValue as SecretValue
 from torchx.masking.data import mask as mask
 from torchx.masking.data import mask_arguments as mask_arguments

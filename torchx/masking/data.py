@@ -38,15 +38,8 @@ class SecretValue(str):
         return repr(MASK)
 
 
-class _Values(tuple[str, ...]):
-    """Values to mask. The replicas of a request have most of their texts in common, so each is masked once.
-
-    Attributes:
-        masked: the result for each text.
-    """
-
-    def __init__(self, values: Iterable[str] = ()) -> None:
-        self.masked: dict[str, str] = {}
+_Known = dict[str, str]
+"""Masked texts by text: the replicas of a request have most texts in common, so each is masked once."""
 
 
 def readable_by_others(metadata: Data) -> Object:
@@ -54,8 +47,8 @@ def readable_by_others(metadata: Data) -> Object:
     return {key: value for key, value in metadata.items() if key != COMMAND_LINE}
 
 
-def mask(data: Any, values: Iterable[str] = ()) -> Any:
-    """Returns plain data with masked secrets: by the names of keys, and wherever the values occur.
+def mask(data: Any) -> Any:
+    """Returns plain data with masked secrets: by the names of keys, and wherever known secrets occur.
 
     Copies dataclasses, such as the requests of schedulers.
 
@@ -64,35 +57,41 @@ def mask(data: Any, values: Iterable[str] = ()) -> Any:
     >>> mask({"args": ["--password", "x", "--tokens", "512"]})
     {'args': ['--password', '********', '--tokens', '512']}
     """
-    values = values if isinstance(values, _Values) else _Values(values)
+    return _masked(data, {})
+
+
+def _masked(data: Any, known: _Known) -> Any:
     if isinstance(data, SecretValue):
         return MASK
     if isinstance(data, Mapping):
         pair = isinstance(data.get("name"), str) and looks_secret(data["name"])
-        return {_masked_key(key): _masked_value(key, value, pair, values) for key, value in data.items()}
+        return {_masked_key(key): _masked_value(key, value, pair, known) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
-        items = _masked_items(data, values)
+        items = _masked_items(data, known)
         if isinstance(data, list):
             return items
         return data._make(items) if hasattr(data, "_make") else tuple(items)
     if is_dataclass(data) and not isinstance(data, type):
         masked = copy.copy(data)
         for field in fields(data):  # field names are fixed by code, and do not indicate secrets
-            object.__setattr__(masked, field.name, mask(getattr(data, field.name), values))
+            object.__setattr__(masked, field.name, _masked(getattr(data, field.name), known))
         return masked
-    return _masked_text(data, values) if isinstance(data, str) else data
+    return _masked_text(data, known) if isinstance(data, str) else data
 
 
-def mask_arguments(arguments: Sequence[str], values: Iterable[str] = ()) -> list[str]:
+def mask_arguments(arguments: Sequence[str]) -> list[str]:
     """Returns the arguments of a program with the values of secret names masked.
 
     >>> mask_arguments(["--password", "a b", "DB_PASSWORD=c d", "--auth", "--epochs", "3"])
     ['--password', '********', 'DB_PASSWORD=********', '--auth', '--epochs', '3']
     """
-    values = values if isinstance(values, _Values) else _Values(values)
+    return _masked_arguments(arguments, {})
+
+
+def _masked_arguments(arguments: Sequence[str], known: _Known) -> list[str]:
     starts = _secret_starts(arguments)
     return [
-        _masked_text(argument, values) if at is None else argument[:at] + MASK
+        _masked_text(argument, known) if at is None else argument[:at] + MASK
         for argument, at in zip(arguments, starts, strict=True)
     ]
 
@@ -164,13 +163,14 @@ def _secret_starts(arguments: Sequence[str]) -> list[int | None]:
     return starts
 
 
-def _masked_items(data: Sequence[Any], values: _Values) -> list[Any]:
+def _masked_items(data: Sequence[Any], known: _Known) -> list[Any]:
     if any(isinstance(item, str) and item.startswith("-") for item in data):
-        masked = mask_arguments([item if isinstance(item, str) else "" for item in data], values)
+        masked = _masked_arguments([item if isinstance(item, str) else "" for item in data], known)
         pairs = zip(data, masked, strict=True)
-        return [text if isinstance(item, str) else mask(item, values) for item, text in pairs]
+        return [text if isinstance(item, str) else _masked(item, known) for item, text in pairs]
     return [
-        mask_arguments([item], values)[0] if isinstance(item, str) else mask(item, values) for item in data
+        _masked_arguments([item], known)[0] if isinstance(item, str) else _masked(item, known)
+        for item in data
     ]
 
 
@@ -178,7 +178,7 @@ def _masked_key(key: Any) -> Any:
     return mask_text(key) if isinstance(key, str) and "://" in key else key
 
 
-def _masked_value(key: Any, value: Any, pair: bool, values: _Values) -> Any:
+def _masked_value(key: Any, value: Any, pair: bool, known: _Known) -> Any:
     """Masks the value of a secret name, also as the `name` and `value` of Kubernetes."""
     if looks_secret(str(key)) or (pair and key == "value") or key == RECORD:
         if isinstance(value, str) and value:
@@ -187,14 +187,11 @@ def _masked_value(key: Any, value: Any, pair: bool, values: _Values) -> Any:
             return [MASK for _ in value]
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return MASK
-    return mask(value, values)
+    return _masked(value, known)
 
 
-def _masked_text(text: str, values: _Values) -> str:
-    masked = values.masked.get(text)
+def _masked_text(text: str, known: _Known) -> str:
+    masked = known.get(text)
     if masked is None:
-        masked = text
-        for value in values:
-            masked = masked.replace(value, MASK)
-        masked = values.masked[text] = mask_text(masked)
+        masked = known[text] = mask_text(text)
     return masked

@@ -54,7 +54,7 @@ from torchx.sweeps import BACKEND as SWEEPS
 with lazy_imports:
     from torchx import config
     from torchx import schedulers as torchx_schedulers
-    from torchx.jobs import paths
+    from torchx.jobs import hidden, paths
     from torchx.provenance import store, submission
     from torchx.runner import components, events, logs, notifications, provenance, reports, scripts, survey
     from torchx.runner import once as runner_once
@@ -89,9 +89,6 @@ if TYPE_CHECKING:
     from torchx.specs.workspace import Workspace
 
 DEFAULT_NAME = "torchx"
-
-LONGEST_NAME = 200
-"""Maximum characters of an id in the name of a folder; the end of an id is kept, since it is unique."""
 
 _FIRST_LOOK = 0.05
 """Seconds before the second poll of a scheduler without wake-up."""
@@ -329,6 +326,7 @@ class Runner:
                 handle = make_app_handle(scheduler, self._name, pruned.app_id)
                 notifications.forget(self, handle)
                 provenance.forget(self, handle)
+                hidden.forget(scheduler, pruned.app_id)
             yield pruned
 
     def cfg_from_str(self, scheduler: str, *cfg_literal: str) -> OptionValues:
@@ -550,6 +548,9 @@ class Runner:
         resolve.remember_last(handle)
         if isinstance(engine, Shared):
             origins.remember(handle)
+        if dryrun_info.app is not None:
+            with as_note(dryrun_info.notes, "its secrets are not masked in quoted output"):
+                hidden.keep(scheduler, app_id, [dryrun_info.app])
         lost = "no notifications are sent" if plan is not None else "torchx wait starts its retries"
         with as_note(dryrun_info.notes, lost):
             watched = isinstance(engine, NeedsWatcher) and engine.needs_watcher(dryrun_info)
@@ -836,6 +837,7 @@ class Runner:
         self._apps.pop(app_handle, None)
         notifications.forget(self, app_handle)
         provenance.forget(self, app_handle)
+        hidden.forget(scheduler.backend, app_id)
 
     def describe(self, app_handle: str) -> AppDef | None:
         """Returns an application as this runner has submitted it, or as recorded by its scheduler.
@@ -958,6 +960,7 @@ class Runner:
 
     def _of(self, app_handle: str) -> tuple[AnyScheduler, str]:
         backend, _, app_id = parse_app_handle(app_handle)
+        hidden.register(backend, app_id)
         return self.scheduler(backend), app_id
 
     def _notifications_folder(self, app_handle: str) -> Path:
@@ -966,14 +969,14 @@ class Runner:
         home = paths.Home(paths.user_home())
         if scheduler.sends_notifications:
             return home.job(app_id).notifications
-        return home.notifications / _place(scheduler, app_id)
+        return home.notifications / paths.place(scheduler.backend, app_id)
 
     def _provenance_folder(self, app_handle: str) -> Path | None:
         """Returns the folder of an application's provenance, which may not exist; None if it is unknown."""
         scheduler, app_id = self._of(app_handle)
         if isinstance(scheduler, KeepsProvenance):
             return scheduler.provenance_folder(app_id)
-        return paths.Home(paths.user_home()).provenance / _place(scheduler, app_id)
+        return paths.Home(paths.user_home()).provenance / paths.place(scheduler.backend, app_id)
 
 
 def get_runner(
@@ -1010,11 +1013,6 @@ def _deleting(engine: AnyScheduler) -> Callable[..., Iterator[Pruned]]:
             yield Pruned(make_app_handle(engine.backend, engine.session_name, app_id), 0, app_id)
 
     return prune
-
-
-def _place(scheduler: AnyScheduler, app_id: str) -> str:
-    """Returns the path of an application's files in a folder of the state home."""
-    return f"{paths.file_name(scheduler.backend)}/{paths.file_name(app_id)[-LONGEST_NAME:]}"
 
 
 def _load_config() -> Config:

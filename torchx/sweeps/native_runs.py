@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from torchx import settings
-from torchx.errors import TorchxError
+from torchx.errors import StateError, TorchxError
+from torchx.jobs import hidden
 from torchx.machine import locks
 from torchx.scheduling.base import DescribeAppResponse, EngineOf, ManyRuns, SubmitsMany
 from torchx.scheduling.protocols import UnavailableError
@@ -154,7 +156,8 @@ class NativeRuns:
     def _send(self, key: str, numbers: Sequence[int], behind: Sequence[str], *, first: bool) -> None:
         """Submits runs, and records their ids."""
         try:
-            ids = self._engine.submit_many(self._many(key, numbers, behind))
+            many = self._many(key, numbers, behind)
+            ids = self._engine.submit_many(many)
         except UnavailableError:
             raise
         except (TorchxError, OSError) as error:
@@ -164,6 +167,9 @@ class NativeRuns:
             self._fail(numbers, runs.message_of(error))
             return
         self._note({"e": "queue", "key": key, "ids": [[n, ids[n]] for n in numbers], "t": time.time()})
+        for number, app in many.apps.items():
+            with suppress(StateError):  # the runs are submitted
+                hidden.keep(self.header.scheduler, ids[number], [app])
 
     def _fail(self, numbers: Sequence[int], message: str) -> None:
         at = time.time()

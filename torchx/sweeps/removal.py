@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from torchx.errors import StateError, TorchxError
+from torchx.jobs import hidden
 from torchx.jobs.paths import file_name
 from torchx.lazy import lazy_imports
 from torchx.machine import files, locks
@@ -70,6 +71,8 @@ def _begun(paths: SweepPaths) -> list[str]:
 
 
 def _delete_runs(engine: AnyScheduler, app_ids: list[str]) -> None:
+    for app_id in app_ids:
+        hidden.forget(engine.backend, app_id)
     if isinstance(engine, SubmitsMany):
         with suppress(TorchxError):
             engine.delete_many(app_ids)

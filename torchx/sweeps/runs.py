@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchx import settings
 from torchx.errors import StateError, TorchxError
+from torchx.jobs import hidden
 from torchx.json_limits import Object
 from torchx.machine.outage import Outage
 from torchx.masking import mask_text
@@ -21,6 +22,7 @@ from torchx.scheduling.base import (
     Selects,
     Waits,
 )
+from torchx.scheduling.notes import as_note
 from torchx.scheduling.pace import pause_after, sharing
 from torchx.scheduling.query import AppQuery
 from torchx.scheduling.responses import epoch_seconds
@@ -78,7 +80,10 @@ def start(engine: AnyScheduler, app: AppDef, cfg: OptionValues, app_id: str) -> 
     app.metadata = {**app.metadata, settings.RUN: app_id}
     with assigned(app_id):
         info = engine.submit_dryrun(app, cfg)
-    return engine.schedule(info)
+    started = engine.schedule(info)
+    with as_note(info.notes, "its secrets are not masked in quoted output"):
+        hidden.keep(engine.backend, started, [app])
+    return started
 
 
 def glance(engine: AnyScheduler, app_id: str) -> DescribeAppResponse | None:
@@ -128,6 +133,7 @@ def has_started(described: DescribeAppResponse) -> bool:
 
 def wait(engine: AnyScheduler, app_id: str) -> Ended:
     """Blocks until a run has ended; bridges outages of its engine."""
+    hidden.register(engine.backend, app_id)
     pause, begun = 0.1, time.monotonic()
     damage, is_over = Outage(DAMAGED_FOR), False
     while True:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchx.errors import StateError
+from torchx.jobs import hidden
 from torchx.jobs.paths import state_home
 from torchx.jobs.shape import handle_text
 from torchx.json_limits import Data, Object
@@ -124,9 +125,12 @@ def submit(request: Request) -> Submitted:
     try:
         with _index(digest) as index:
             earlier = None if request.fresh else _find(index, digest)
+            apps = [app for _, app in request.runs]
             if earlier is not None:
+                hidden.keep(BACKEND, earlier.header.sweep, apps)
                 return _extend(request, earlier)
             header = _header(request, digest)
+            hidden.keep(BACKEND, header.sweep, apps)
             _create(request, header)
             files.write_file(index, header.sweep.encode())
     except OSError as error:

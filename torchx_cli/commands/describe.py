@@ -18,7 +18,7 @@ from torchx.specs.serialize import app_to_dict
 from torchx_cli.applications import find, named_identity
 from torchx_cli.flags import Handle, Json, Output, Watch, tags_text
 from torchx_cli.session import session_of
-from torchx_cli.terminal.masking import allow_references, mask, secret_values
+from torchx_cli.terminal.masking import allow_references, mask, remember
 from torchx_cli.terminal.output import (
     columns,
     counted,
@@ -119,7 +119,8 @@ def as_data(handle: str, described: DescribeAppResponse, first: Object | None = 
     app = AppDef(described.name or identity["app_id"], described.roles, metadata)
     command_line = described.metadata.get(settings.COMMAND_LINE, names)
     allow_references(command_line or "", app)
-    data: Object = mask(
+    remember(app.roles)
+    data: dict[str, Any] = mask(
         {
             **identity,
             "state": described.state.name,
@@ -139,7 +140,6 @@ def as_data(handle: str, described: DescribeAppResponse, first: Object | None = 
             "note": app_metadata.note_of(metadata),
             "app": app_to_dict(app, strict=False),
         },
-        secret_values(app.roles),
     )
     return data
 

@@ -12,7 +12,6 @@ from torchx_cli.compare.sections import Side, compare, summary
 from torchx_cli.compare.view import lines_of, source_lines
 from torchx_cli.flags import Json, Output, argument
 from torchx_cli.session import session_of
-from torchx_cli.terminal.masking import remember
 from torchx_cli.terminal.output import emit, output_format, say
 
 with lazy_imports:
@@ -51,8 +50,6 @@ def diff_(
     session = session_of(ctx)
     with session.runner() as runner:
         a, b = Side.of(runner, first), Side.of(runner, second)
-        for side in (a, b):
-            remember(side.described.roles)
         sections = compare((a, b), runner, session.valid_config)
         found = _source_diff(a, b, runner) if source else None
     equal = all(section.is_equal is not False for section in sections)

@@ -104,8 +104,8 @@ def log_(
             chunks = _noting(chunks, lambda: note(f"no line of rank {rank}: {why}"))
 
         if masked:
-            secrets = masking.secret_values(find(runner, handle, full=True)[1].roles)
-            chunks = (_masked(chunk, secrets) for chunk in chunks)
+            masking.remember(find(runner, handle, full=True)[1].roles)
+            chunks = map(_masked, chunks)
         if form == "json":
             _print_as_json(chunks, fold=fold, live=query.follow)
             return
@@ -127,11 +127,9 @@ def counts_of(described: DescribeAppResponse) -> list[tuple[str, int]]:
     return [(role.role, len(role.replicas)) for role in described.roles_statuses]
 
 
-def _masked(chunk: LogChunk, secrets: list[str]) -> LogChunk:
+def _masked(chunk: LogChunk) -> LogChunk:
     text = chunk.data.decode("utf-8", "surrogateescape")
-    return dataclasses.replace(
-        chunk, data=masking.mask_text(text, secrets).encode("utf-8", "surrogateescape")
-    )
+    return dataclasses.replace(chunk, data=masking.mask_text(text).encode("utf-8", "surrogateescape"))
 
 
 def _print_as_json(chunks: Iterable[LogChunk], *, fold: bool, live: bool) -> None:

@@ -16,7 +16,7 @@ from torchx_cli.applications import find, short_name
 from torchx_cli.flags import Handle, Json, Output
 from torchx_cli.session import session_of
 from torchx_cli.terminal import usage_text
-from torchx_cli.terminal.masking import mask, secret_values
+from torchx_cli.terminal.masking import mask, remember
 from torchx_cli.terminal.output import (
     bar_of,
     counted,
@@ -53,8 +53,8 @@ def why_(ctx: typer.Context, handle: Handle, output: Output = "", json: Json = F
         explained = explain(runner, full, described, short_name(runner, full))
         if explained.success is not None:
             explained.differences = list(_differences(runner, explained.success, full))
-    values = secret_values(described.roles)
-    data = mask(as_data(explained), values)
+    remember(described.roles)
+    data = mask(as_data(explained))
     if form == "text":
         say("\n".join(_lines(data, explained)))
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from torchx.specs.status import code_of
 from torchx_cli.again.recorded import RecordedCommand, provenance_of, recorded_command
 from torchx_cli.applications import find
 from torchx_cli.compare.values import GIVEN, Section, Values, compared, named, of_roles
-from torchx_cli.terminal.masking import secret_values
+from torchx_cli.terminal.masking import remember
 from torchx_cli.terminal.plain import to_plain
 from torchx_cli.terminal.times import duration, span
 
@@ -69,6 +69,7 @@ class Side:
             TorchxError: it does not exist, or its engine cannot be queried.
         """
         handle, described = find(runner, text, full=True)
+        remember(described.roles)
         provenance, damage = provenance_of(runner, handle)
         command = recorded_command(described.metadata, provenance)
         side = cls(handle, described, command, provenance, damage)
@@ -86,11 +87,6 @@ class Side:
         """Its source, if that is on record."""
         return self.provenance.source if self.provenance is not None else None
 
-    @property
-    def secrets(self) -> list[str]:
-        """The secret values of its roles."""
-        return secret_values(self.described.roles)
-
 
 Sides = tuple[Side, Side]
 
@@ -103,20 +99,18 @@ def compare(sides: Sides, runner: Runner, config: Config) -> list[Section]:
         runner: used to read the measurements.
         config: the configuration, which names the trackers.
     """
-    secrets = tuple(value for side in sides for value in side.secrets)
-    return [*compare_submissions(sides), _results(sides, secrets, runner, config)]
+    return [*compare_submissions(sides), _results(sides, runner, config)]
 
 
 def compare_submissions(sides: Sides) -> list[Section]:
     """Returns the sections of the comparison of two applications except for their results."""
-    secrets = tuple(value for side in sides for value in side.secrets)
     return [
-        _arguments(sides, secrets),
-        compared("program", _of_roles(sides, _program), secrets),
-        compared("run options", _options(sides), secrets),
-        compared("environment", _of_roles(sides, _environment), secrets),
+        _arguments(sides),
+        compared("program", _of_roles(sides, _program)),
+        compared("run options", _options(sides)),
+        compared("environment", _of_roles(sides, _environment)),
         compared("resources", _of_roles(sides, _resources)),
-        compared("image", _of_roles(sides, _image), secrets),
+        compared("image", _of_roles(sides, _image)),
         _source(sides),
         _packages(sides),
         _machine(sides),
@@ -134,11 +128,11 @@ def _absent(name: str, known: tuple[object, object], why: str = NOT_RECORDED) ->
     return Section(name, missing=why if len(lacking) == 2 else f"{why} for {lacking[0]}")
 
 
-def _arguments(sides: Sides, secrets: Sequence[str]) -> Section:
+def _arguments(sides: Sides) -> Section:
     a, b = (side.command for side in sides)
     if a is None or b is None:
         return _absent("arguments", (a, b))
-    return compared("arguments", (_given(a), _given(b)), secrets)
+    return compared("arguments", (_given(a), _given(b)))
 
 
 def _given(command: RecordedCommand) -> dict[str, str]:
@@ -259,7 +253,7 @@ def _tags(side: Side) -> dict[str, str]:
     return {**tags_of(side.described.metadata), **({"note": note} if note else {})}
 
 
-def _results(sides: Sides, secrets: Sequence[str], runner: Runner, config: Config) -> Section:
+def _results(sides: Sides, runner: Runner, config: Config) -> Section:
     a, b = sides
     section = compared("results", (_end(a), _end(b)))
     values = [_measurements(a, runner), _measurements(b, runner)]
@@ -267,7 +261,7 @@ def _results(sides: Sides, secrets: Sequence[str], runner: Runner, config: Confi
         values = [{**values[0], **_tracked(a, config)}, {**values[1], **_tracked(b, config)}]
     except (TorchxError, OSError, ValueError) as error:
         section.notes.append(f"the tracker cannot be read: {error}")
-    section.differences += compared("", (values[0], values[1]), secrets, measured=True).differences
+    section.differences += compared("", (values[0], values[1]), measured=True).differences
     return section
 
 

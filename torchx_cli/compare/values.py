@@ -75,13 +75,12 @@ Values = tuple[Data, Data]
 """The values of two applications by name."""
 
 
-def compared(name: str, values: Values, secrets: Sequence[str] = (), *, measured: bool = False) -> Section:
+def compared(name: str, values: Values, *, measured: bool = False) -> Section:
     """Compares values by name; secrets are compared, and not shown.
 
     Args:
         name: the name of the section.
         values: the values of the two applications.
-        secrets: values that must not be shown.
         measured: the values are measurements.
     """
     section = Section(name)
@@ -91,18 +90,18 @@ def compared(name: str, values: Values, secrets: Sequence[str] = (), *, measured
         if MASK in (one, other) and one is not None and other is not None:
             section.notes.append(f"the secret value of {key} is not on record")
         elif one != other:
-            shown = _shown(key, one, secrets), _shown(key, other, secrets)
+            shown = _shown(key, one), _shown(key, other)
             if one is not None and other is not None and shown[0] == shown[1]:
                 shown = (MASK, HIDDEN)
             section.differences.append(Difference(key, *shown, measured))
     return section
 
 
-def _shown(name: str, value: Any, secrets: Sequence[str]) -> str | None:
+def _shown(name: str, value: Any) -> str | None:
     if value is None:
         return None
     key = name.rpartition(" ")[2].lstrip("-")
-    data = MASK if looks_secret(key) and isinstance(value, str) and value != GIVEN else mask(value, secrets)
+    data = MASK if looks_secret(key) and isinstance(value, str) and value != GIVEN else mask(value)
     return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)
 
 

@@ -18,7 +18,7 @@ from torchx_cli.applications import short_name
 from torchx_cli.commands.describe import as_data
 from torchx_cli.commands.results import rows_of, sweep_of
 from torchx_cli.terminal import ending, usage_text
-from torchx_cli.terminal.masking import mask_text, secret_values
+from torchx_cli.terminal.masking import mask_text, remember
 
 if TYPE_CHECKING:
     from torchx.json_limits import Data, Object
@@ -82,14 +82,14 @@ def _failure(runner: Runner, handle: str, described: DescribeAppResponse, name: 
     first = status.first_failure
     if first is None:
         return None
-    values = secret_values(described.roles)
+    remember(described.roles)
     found = first_failure.evidence_of(runner, handle, status, LAST_LINES)
     return {
-        "description": mask_text(ending.description(first, status), values),
+        "description": mask_text(ending.description(first, status)),
         "meaning": found.cause.advice if found.cause.signal else None,
-        "rank": mask_text(found.description, values),
-        "error_file": [mask_text(line, values) for line in found.error],
-        "last_lines": [mask_text(line, values) for line in found.lines],
+        "rank": mask_text(found.description),
+        "error_file": [mask_text(line) for line in found.error],
+        "last_lines": [mask_text(line) for line in found.lines],
         "log": shlex.join(["torchx", "log", f"{name}/{found.replica}"]),
     }
 

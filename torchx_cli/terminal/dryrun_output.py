@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from torchx.printable import has_controls, printable
 from torchx.specs.app import Manifests
 from torchx.specs.serialize import app_to_dict
 from torchx_cli.terminal.display import show_code
-from torchx_cli.terminal.masking import mask, mask_text, secret_names, secret_values
+from torchx_cli.terminal.masking import mask, mask_text, remember, secret_names
 from torchx_cli.terminal.output import data_text, is_terminal, note, say, yaml_text
 from torchx_cli.terminal.plain import to_plain
 
@@ -48,9 +47,9 @@ def print_dryrun(info: AnyDryRunInfo, form: str, *, full: bool = False) -> None:
         else:
             say(text, end="")
         return
-    secrets = _secrets(info)
-    app = yaml_text(mask(_app_data(info), secrets))
-    request = mask_text(_shown(info, secrets, full), secrets)
+    remember(() if info.app is None else info.app.roles)
+    app = yaml_text(mask(_app_data(info)))
+    request = mask_text(_shown(info, full))
     language = "bash" if request.startswith("#!") else "yaml"
     say("=== APPLICATION ===")
     show_code(app, "yaml", sys.stdout)
@@ -58,9 +57,9 @@ def print_dryrun(info: AnyDryRunInfo, form: str, *, full: bool = False) -> None:
     show_code(request.rstrip(), language, sys.stdout)
 
 
-def _shown(info: AnyDryRunInfo, secrets: Iterable[str], full: bool) -> str:
+def _shown(info: AnyDryRunInfo, full: bool) -> str:
     """Returns a request as text; values are masked first, while their names are known."""
-    request: Any = mask(info.request, secrets)
+    request: Any = mask(info.request)
     if isinstance(info.request, Manifests):
         request = replace(request, manifests=_shortened(request.manifests))
     if full:
@@ -92,15 +91,10 @@ def as_data(info: AnyDryRunInfo) -> Object:
         "request": to_plain(info.request),
         "notes": list(info.notes),
     }
-    masked: Object = mask(data, _secrets(info))
+    remember(() if info.app is None else info.app.roles)
+    masked: Object = mask(data)
     return masked
 
 
 def _app_data(info: AnyDryRunInfo) -> Object | None:
     return None if info.app is None else app_to_dict(info.app, strict=False)
-
-
-def _secrets(info: AnyDryRunInfo) -> list[str]:
-    if info.app is None:
-        return []
-    return secret_values(info.app.roles)

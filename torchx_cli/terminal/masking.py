@@ -42,18 +42,16 @@ def looks_secret(name: str) -> bool:
     return masking.looks_secret(name)
 
 
-def mask_text(text: str, values: Iterable[str] = ()) -> str:
-    """Masks the given values, known secrets and likely secrets in a text."""
+def mask_text(text: str) -> str:
+    """Masks known secrets and likely secrets in a text."""
     configure()
-    for value in values:
-        text = text.replace(value, MASK)
     return masking.mask_text(text)
 
 
-def mask(data: Any, values: Iterable[str] = ()) -> Any:
+def mask(data: Any) -> Any:
     """Returns plain data with secrets masked; see :func:`torchx.masking.mask`."""
     configure()
-    return masking.mask(data, values)
+    return masking.mask(data)
 
 
 def command_line(args: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from containers import Jobs, containers, describe, ended, fresh, scheduler, sh, text, until_logged
 from engine import IMAGE
+from hidden import check_no_view_of_a_sweep_shows_secrets, check_no_view_shows_secrets
 from program import torchx
 from support import wait_until
 
@@ -192,3 +193,11 @@ def test_what_the_first_version_has_written_is_read(made: list[str]) -> None:
     assert (result.state, result.roles, result.metadata) == (AppState.FAILED, [role], {"team": "a"})
     assert result.cfg["env"] == {"B": "2"}
     scheduler().delete(app_id)
+
+
+def test_no_view_shows_a_printed_secret(tmp_path: Path) -> None:
+    check_no_view_shows_secrets(tmp_path, "-s", "local_docker", image=IMAGE)
+
+
+def test_no_view_of_a_sweep_shows_a_printed_secret(tmp_path: Path) -> None:
+    check_no_view_of_a_sweep_shows_secrets(tmp_path, "-s", "local_docker", image=IMAGE)

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from fakecluster import FakeCluster
-from kubejobs import role, submit, until
+from hidden import check_no_view_of_a_sweep_shows_secrets, check_no_view_shows_secrets
+from kubejobs import IMAGE, role, submit, until
 from manifests import KINDS, made
 from manifests import role as plain_role
 from program import torchx
@@ -231,3 +232,11 @@ def test_waiting_for_foreign_application_changes_nothing(
     answer = scheduler.glance(app_id)
     assert answer is not None
     assert answer.state is AppState.FAILED
+
+
+def test_no_view_shows_a_printed_secret(cluster: FakeCluster, tmp_path: Path) -> None:
+    check_no_view_shows_secrets(tmp_path, "-s", "kubernetes", image=IMAGE)
+
+
+def test_no_view_of_a_sweep_shows_a_printed_secret(cluster: FakeCluster, tmp_path: Path) -> None:
+    check_no_view_of_a_sweep_shows_secrets(tmp_path, "-s", "kubernetes", image=IMAGE)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from canary import Watched, canary, files_for_others, in_outputs, open_files
+from hidden import check_no_view_of_a_sweep_shows_secrets, check_no_view_shows_secrets
 from program import answer, torchx
 from slurms import output, role, slurm, state
 from support import wait_until
@@ -248,3 +249,11 @@ def test_a_query_writes_nothing(scheduler: SlurmScheduler) -> None:
     for words in (["status", app_id], ["describe", app_id], ["log", app_id]):
         torchx(*words)
     assert files() == before
+
+
+def test_no_view_shows_a_printed_secret(scheduler: SlurmScheduler, tmp_path: Path) -> None:
+    check_no_view_shows_secrets(tmp_path, "-s", "slurm")
+
+
+def test_no_view_of_a_sweep_shows_a_printed_secret(scheduler: SlurmScheduler, tmp_path: Path) -> None:
+    check_no_view_of_a_sweep_shows_secrets(tmp_path, "-s", "slurm")

@@ -1,0 +1,70 @@
+"""The secrets of applications, so that later commands on this machine can mask them in quoted output.
+
+The state home has a private file for each application with secrets, on every engine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from torchx import masking
+from torchx.errors import StateError
+from torchx.jobs.paths import Home, place, user_home
+from torchx.machine import files
+from torchx.specs.app import AppDef
+
+LARGEST = 1 << 24
+"""Maximum bytes of a file."""
+
+
+def keep(backend: str, app_id: str, apps: Iterable[AppDef]) -> None:
+    """Keeps the secrets of an application, adds them to those kept before, and masks them in this process.
+
+    Args:
+        backend: the name of its scheduler.
+        app_id: its id.
+        apps: the application; several for a sweep.
+
+    Raises:
+        StateError: they cannot be written.
+    """
+    environments = [role.env for app in apps for role in app.roles]
+    values = {value for env in environments for value in masking.secrets_in_environment(env)}
+    if not values:
+        return
+    values |= {value.replace("$$", "$") for value in values}  # without the escapes of macros
+    masking.add_values(values)
+    path = _file(backend, app_id)
+    try:
+        files.make_folder(path.parent)
+        files.write_file(path, json.dumps(sorted(values.union(_read(path)))).encode())
+    except OSError as error:
+        raise StateError(f"{error.filename or path}: {error.strerror}") from error
+
+
+def register(backend: str, app_id: str) -> None:
+    """Masks the secrets of an application in all later output of this process."""
+    with suppress(StateError):
+        masking.add_values(_read(_file(backend, app_id)))
+
+
+def forget(backend: str, app_id: str) -> None:
+    """Removes the secrets of an application that was removed."""
+    with suppress(StateError, OSError):
+        _file(backend, app_id).unlink(missing_ok=True)
+
+
+def _file(backend: str, app_id: str) -> Path:
+    return Home(user_home()).secrets / place(backend, app_id)
+
+
+def _read(path: Path) -> list[str]:
+    """Returns the secrets in a file, none if it is missing or damaged."""
+    with suppress(OSError, ValueError, RecursionError):
+        values = json.loads(files.read_file(path, LARGEST))
+        if isinstance(values, list):
+            return [value for value in values if isinstance(value, str) and len(value) >= masking.SHORTEST]
+    return []
