@@ -201,6 +201,16 @@ def test_each_tool_has_the_flags_of_its_command() -> None:
             {"arguments": ["c"], "each": ["a=1,2", "b=3"], "name": "n"},
             ["run", "--detach", "--json", "--each=a=1,2", "--each=b=3", "--name=n", "c"],
         ),
+        (
+            "run",
+            {"arguments": ["c"], "secret": ["A", "B=@file"]},
+            ["run", "--detach", "--json", "--secret=A", "--secret=B=@file", "c"],
+        ),
+        (
+            "rerun",
+            {"handle": "a", "secret": ["A"]},
+            ["rerun", "--detach", "--json", "--secret=A", "--", "a"],
+        ),
         ("results", {"handle": "s", "sort": "-x"}, ["results", "-o", "json", "--sort=-x", "--", "s"]),
         ("stacks", {"target": "a"}, ["stacks", "-o", "json", "--", "a"]),
         ("component", {"arguments": ["c"]}, ["run", "--json", "c", "--help"]),

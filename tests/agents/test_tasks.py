@@ -15,6 +15,8 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from program import COMMAND, environment
 
+from torchx.masking import MASK
+
 pytestmark = pytest.mark.xdist_group("agents")  # one server for all tasks
 
 MOST_CALLS = 4
@@ -117,6 +119,24 @@ def test_fix_a_flag_and_run_again(agent: Agent) -> None:
     assert ended["exit_code"] == 4
     agent.run("utils.sh", "exit 0")
     assert agent.call("wait", handles=["@last"])[0]["exit_code"] == 0
+
+
+def test_run_with_a_secret(agent: Agent) -> None:
+    file = agent.folder / "token"
+    file.write_text(canary())
+    handle = agent.run("utils.sh", "echo has $API; exit 3", secret=[f"API=@{file}"])
+    agent.call("wait", handles=[handle])
+    assert agent.call("log", target=handle)["lines"] == [f"sh/0 | has {MASK}"]
+
+
+def test_run_again_with_a_secret(agent: Agent) -> None:
+    file = agent.folder / "token"
+    file.write_text(canary())
+    handle = agent.run("utils.sh", "test $API", secret=[f"API=@{file}"])
+    error = agent.call("rerun", handle=handle, fails=True)["error"]
+    assert error["names"] == ["API"]
+    again = agent.call("rerun", handle=handle, secret=[f"API=@{file}"])["handle"]
+    assert agent.call("wait", handles=[again])[0]["exit_code"] == 0
 
 
 def test_correct_a_misspelled_flag(agent: Agent) -> None:

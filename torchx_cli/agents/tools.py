@@ -40,7 +40,8 @@ class Tool(NamedTuple):
 _SUBMITTED = "Returns its handle without waiting: call `wait` next."
 _RECORD = ("name", "once", "tag", "note", "notify", "notify_on")
 _SUBMISSION = (
-    "scheduler", "scheduler_args", "env", "workspace", "each", "stall", "on_stall", "time_limit", *_RECORD
+    "scheduler", "scheduler_args", "env", "secret", "workspace", "each", "stall", "on_stall", "time_limit",
+    *_RECORD,
 )  # fmt: skip
 
 TOOLS: dict[str, Tool] = {
@@ -152,7 +153,7 @@ TOOLS: dict[str, Tool] = {
     "rerun": Tool(
         "rerun",
         f'Submit an application again, as it was submitted, or with `set`: {{"lr": 0.1}}. {_SUBMITTED}',
-        ("handle!", "set", "failed", "scheduler", "scheduler_args", "env", *_RECORD),
+        ("handle!", "set", "failed", "scheduler", "scheduler_args", "env", "secret", *_RECORD),
         ("--detach", "--json"),
         group="run",
     ),
