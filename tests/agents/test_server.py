@@ -150,7 +150,7 @@ def test_without_package_error_has_command_that_installs_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.splitlines()[1:] == ["  pip install 'torchx-cli[mcp]'"]
+    assert done.stderr.splitlines()[1:] == ["  pip install 'mcp>=2'"]
     assert done.stderr.startswith("error: `torchx mcp` requires the package `mcp")
 
 

@@ -145,7 +145,7 @@ def test_control_characters_are_escaped() -> None:
 
 def test_hints_say_what_python_stacks_need() -> None:
     absent = as_text(parse_stacks(answer(process(5, note="py-spy is not installed"))))
-    assert absent[-1].startswith('note: for Python stacks: pip install "torchx-cli[debug]"')
+    assert absent[-1].startswith("note: for Python stacks: pip install py-spy")
     both = "py-spy is not installed, and is not permitted to read it (ptrace)"
     hints = as_text(parse_stacks(answer(process(5, note=both))))[-2:]
     assert "pip install py-spy" in hints[0]

@@ -13,8 +13,7 @@ WIDTH = 110
 """Columns of the text where no terminal limits it."""
 _NOUNS = {CHILD: ("child", "children"), LAUNCHER: ("launcher", "launchers")}
 _HINTS = {
-    "not installed": 'for Python stacks: pip install "torchx-cli[debug]"; in an image or on nodes: '
-    "pip install py-spy",
+    "not installed": "for Python stacks: pip install py-spy, also in images and on nodes",
     "not permitted": "for Python stacks, allow ptrace: run as root, sysctl kernel.yama.ptrace_scope=0, or in "
     "containers add the capability SYS_PTRACE",
 }

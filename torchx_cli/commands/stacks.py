@@ -47,7 +47,7 @@ def stacks_(
     """Show the Python stacks of all processes of an application: identical stacks are grouped, rarest first.
 
     Processes that run no Python, or cannot be read, are shown with the system call in which they wait.
-    The exit code is 1 if no process is shown. Python stacks need py-spy: pip install "torchx-cli[debug]"
+    The exit code is 1 if no process is shown. Python stacks need py-spy: pip install py-spy
     """
     form = output_format(output, json)
     ranks = parse_numbers(rank, "--rank") if rank else None

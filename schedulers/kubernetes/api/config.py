@@ -19,7 +19,7 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.schedulers.kubernetes.api.exec_plugins import Plugin
 
-INSTALL = "pip install 'torchx-cli[kubernetes]'"
+INSTALL = "pip install 'kubernetes>=28.1'"
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The folder of a pod's service account token and namespace."""
 

@@ -86,7 +86,7 @@ def test_without_the_package(cluster: FakeCluster, monkeypatch: pytest.MonkeyPat
     assert "kind: Job" in repr(scheduler.submit_dryrun(app("true"), {})), "a dry run needs none"
     with pytest.raises(StateError, match="needs the package") as caught:
         submit(scheduler, "true")
-    assert caught.value.hint == "pip install 'torchx-cli[kubernetes]'"
+    assert caught.value.hint == "pip install 'kubernetes>=28.1'"
 
 
 def test_a_context_that_is_not_there(scheduler: KubernetesScheduler) -> None:

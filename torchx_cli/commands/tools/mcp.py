@@ -13,7 +13,7 @@ from torchx_cli.flags import option, split_list
 with lazy_imports:
     from torchx_cli.agents import server, tools
 
-INSTALL = "pip install 'torchx-cli[mcp]'"
+INSTALL = "pip install 'mcp>=2'"
 
 
 def mcp_(
