@@ -332,6 +332,21 @@ def test_quoted_log_lines_are_masked_the_log_is_not(
         assert f"declared-{CANARY} and named-{CANARY}, 12\n" in capfd.readouterr().out
 
 
+def test_secret_parameter_of_sweep_is_masked_in_its_runs(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["--each", f"token={CANARY}-1,{CANARY}-2", "utils.sh", "echo got {token}; exit 3"]
+    assert main(["run", "-s", "local_cwd", *words]) == 3
+    handle = capfd.readouterr().out.strip()
+    for target in (handle, f"{handle}/2"):
+        for command in ("describe", "status", "why", "top"):
+            forget_values()
+            main([command, target, "-o", "json"])
+            main([command, target])
+            shown = capfd.readouterr()
+            assert CANARY not in shown.out + shown.err, command
+    main(["describe", f"{handle}/2"])
+    assert f"'echo got {MASK}; exit 3'" in capfd.readouterr().out
+
+
 def test_log_messages_are_masked(capsys: pytest.CaptureFixture[str]) -> None:
     import logging
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from torchx import masking
 from torchx.errors import StateError
 from torchx.jobs.paths import Home, place, user_home
+from torchx.json_limits import Data
 from torchx.machine import files
 from torchx.specs.app import AppDef
 
@@ -20,22 +21,41 @@ LARGEST = 1 << 24
 """Maximum bytes of a file."""
 
 
-def keep(backend: str, app_id: str, apps: Iterable[AppDef]) -> None:
+def keep(backend: str, app_id: str, apps: Iterable[AppDef], parameters: Iterable[Data] = ()) -> None:
     """Keeps the secrets of an application, adds them to those kept before, and masks them in this process.
 
     Args:
         backend: the name of its scheduler.
         app_id: its id.
         apps: the application; several for a sweep.
+        parameters: the parameters of the runs of a sweep.
 
     Raises:
         StateError: they cannot be written.
     """
-    environments = [role.env for app in apps for role in app.roles]
-    values = {value for env in environments for value in masking.secrets_in_environment(env)}
+    named = [*(role.env for app in apps for role in app.roles), *parameters]
+    values = {value for each in named for value in masking.secrets_in_environment(each)}
+    values |= {value.replace("$$", "$") for value in values}  # without the escapes of macros
+    _add(backend, app_id, values)
+
+
+def share(sweep: tuple[str, str], backend: str, app_id: str) -> None:
+    """Keeps the secrets of a sweep for one of its runs.
+
+    Args:
+        sweep: the scheduler and the id of the sweep.
+        backend: the name of the scheduler of the run.
+        app_id: the id of the run.
+
+    Raises:
+        StateError: they cannot be written.
+    """
+    _add(backend, app_id, set(_read(_file(*sweep))))
+
+
+def _add(backend: str, app_id: str, values: set[str]) -> None:
     if not values:
         return
-    values |= {value.replace("$$", "$") for value in values}  # without the escapes of macros
     masking.add_values(values)
     path = _file(backend, app_id)
     try:

@@ -156,8 +156,7 @@ class NativeRuns:
     def _send(self, key: str, numbers: Sequence[int], behind: Sequence[str], *, first: bool) -> None:
         """Submits runs, and records their ids."""
         try:
-            many = self._many(key, numbers, behind)
-            ids = self._engine.submit_many(many)
+            ids = self._engine.submit_many(self._many(key, numbers, behind))
         except UnavailableError:
             raise
         except (TorchxError, OSError) as error:
@@ -167,9 +166,9 @@ class NativeRuns:
             self._fail(numbers, runs.message_of(error))
             return
         self._note({"e": "queue", "key": key, "ids": [[n, ids[n]] for n in numbers], "t": time.time()})
-        for number, app in many.apps.items():
-            with suppress(StateError):  # the runs are submitted
-                hidden.keep(self.header.scheduler, ids[number], [app])
+        with suppress(StateError):  # the runs are submitted
+            for number in numbers:
+                hidden.share((BACKEND, self.header.sweep), self.header.scheduler, ids[number])
 
     def _fail(self, numbers: Sequence[int], message: str) -> None:
         at = time.time()

@@ -29,6 +29,7 @@ from torchx.scheduling.responses import epoch_seconds
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import OptionValues
 from torchx.specs.status import AppState, code_of, is_terminal
+from torchx.sweeps.paths import BACKEND, sweep_of_run
 
 if TYPE_CHECKING:
     from torchx.scheduling.usage import AppUsage
@@ -82,7 +83,7 @@ def start(engine: AnyScheduler, app: AppDef, cfg: OptionValues, app_id: str) -> 
         info = engine.submit_dryrun(app, cfg)
     started = engine.schedule(info)
     with as_note(info.notes, "its secrets are not masked in quoted output"):
-        hidden.keep(engine.backend, started, [app])
+        hidden.share((BACKEND, sweep_of_run(app_id)[0]), engine.backend, started)
     return started
 
 

@@ -125,12 +125,11 @@ def submit(request: Request) -> Submitted:
     try:
         with _index(digest) as index:
             earlier = None if request.fresh else _find(index, digest)
-            apps = [app for _, app in request.runs]
+            header = _header(request, digest) if earlier is None else earlier.header
+            rows, apps = zip(*request.runs, strict=True)
+            hidden.keep(BACKEND, header.sweep, apps, rows)
             if earlier is not None:
-                hidden.keep(BACKEND, earlier.header.sweep, apps)
                 return _extend(request, earlier)
-            header = _header(request, digest)
-            hidden.keep(BACKEND, header.sweep, apps)
             _create(request, header)
             files.write_file(index, header.sweep.encode())
     except OSError as error:
