@@ -37,7 +37,6 @@ NAMES = {
     "torchx": "IMAGE",
     "torchx.apps.utils.booth_main": "main",
     "torchx.apps.utils.copy_main": "main",
-    "torchx.apps.utils.process_monitor": "main",
     "torchx.cli.main": "get_default_sub_cmds get_sub_cmds main run_main",
     "torchx.deprecations": "deprecated deprecated_module",
     "torchx.util.colors": "BLUE ENDC GRAY GREEN ORANGE",
@@ -90,27 +89,6 @@ def test_the_programs_of_replicas(tmp_path: Path) -> None:
     copy_main.main(["--src", str(tmp_path / "7"), "--dst", str(tmp_path / "8")])
     assert FsspecResultTracker(str(tmp_path))[8] == {"booth_eval": 0.0}
     assert json.loads((tmp_path / "7").read_text()) == {"booth_eval": 0.0}
-
-
-def test_a_monitored_program(tmp_path: Path) -> None:
-    from torchx.apps.utils import process_monitor
-
-    mark = tmp_path / "mark"
-    process_monitor.main(["--", "touch", str(mark)])
-    fast = ["--poll_rate", "0.01"]
-    with pytest.raises(SystemExit) as ended:
-        process_monitor.main([*fast, "--exit_on_file", str(mark), "sleep", "60"])
-    assert ended.value.code == -15
-    with pytest.raises(SystemExit) as ended:
-        process_monitor.main([*fast, "--start_on_file", str(mark), "sh", "-c", "exit 3"])
-    assert ended.value.code == 3
-    with pytest.raises(SystemExit) as ended:
-        process_monitor.main([*fast, "--start_on_file", f"{mark}2", "--timeout", "0.05", "true"])
-    assert ended.value.code == process_monitor.TIMEOUT_EXIT_CODE
-    stubborn = ["sh", "-c", f"trap '' TERM; touch {mark}3; while :; do sleep 0.05; done"]
-    with pytest.raises(SystemExit) as ended:
-        process_monitor.main([*fast, "--exit_on_file", f"{mark}3", "--kill_timeout", "0.1", *stubborn])
-    assert ended.value.code == -9
 
 
 def test_modules_and_entry_points_by_name() -> None:
