@@ -39,11 +39,6 @@ NAMES = {
     "torchx.apps.utils.copy_main": "main",
     "torchx.cli.main": "get_default_sub_cmds get_sub_cmds main run_main",
     "torchx.deprecations": "deprecated deprecated_module",
-    "torchx.util.colors": "BLUE ENDC GRAY GREEN ORANGE",
-    "torchx.util.entrypoints": "load load_group",
-    "torchx.util.modules": "import_attr load_module",
-    "torchx.util.session": "get_session_id_or_create_new get_torchx_session_id",
-    "torchx.util.strings": "normalize_str",
 }
 
 
@@ -91,21 +86,6 @@ def test_the_programs_of_replicas(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "7").read_text()) == {"booth_eval": 0.0}
 
 
-def test_modules_and_entry_points_by_name() -> None:
-    from torchx.util.entrypoints import load, load_group
-    from torchx.util.modules import import_attr, load_module
-
-    assert load_module("json:dumps") is json.dumps
-    assert load_module("no.such.module") is None
-    assert import_attr("json", "dumps", default=None) is json.dumps
-    assert import_attr("no_such_package.module", "x", default=3) == 3
-    assert load("no.such.group", "x", default=1) == 1
-    assert load_group("no.such.group") == {}
-    with pytest.raises(KeyError, match="no entry point x"):
-        load("no.such.group", "x")
-    assert load_group("console_scripts")["pytest"]
-
-
 def test_warnings_about_former_names() -> None:
     from torchx.deprecations import deprecated, deprecated_module
 
@@ -118,15 +98,6 @@ def test_warnings_about_former_names() -> None:
     assert caught[0].filename == __file__
     with pytest.warns(UserWarning, match="the module a.b has moved to a.c"):
         deprecated_module("a.b", "a.c")
-
-
-def test_a_session_id_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchx.util.session import get_session_id_or_create_new, get_torchx_session_id
-
-    monkeypatch.delenv("TORCHX_INTERNAL_SESSION_ID", raising=False)
-    assert get_torchx_session_id() is None
-    made = get_session_id_or_create_new()
-    assert made == get_session_id_or_create_new() == get_torchx_session_id()
 
 
 def test_the_program_as_a_function(capsys: pytest.CaptureFixture[str]) -> None:

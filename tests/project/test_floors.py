@@ -74,7 +74,6 @@ DOORS = {
     "torchx.specs.finder": "torchx.discovery",
     "torchx.specs.file_linter": "torchx.discovery",
     "torchx.util": "torchx.discovery",
-    "torchx.util.colors": "torchx.cli",
     "torchx.workspace.docker_workspace": "torchx.schedulers",
 }
 """Documented names that re-export modules of a higher level, to which they belong."""
