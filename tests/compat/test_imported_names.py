@@ -37,7 +37,7 @@ NAMES = {
     "torchx": "IMAGE",
     "torchx.apps.utils.booth_main": "main",
     "torchx.apps.utils.copy_main": "main",
-    "torchx.cli.main": "get_default_sub_cmds get_sub_cmds main run_main",
+    "torchx.cli.main": "main",
     "torchx.deprecations": "deprecated deprecated_module",
 }
 
@@ -101,42 +101,13 @@ def test_warnings_about_former_names() -> None:
 
 
 def test_the_program_as_a_function(capsys: pytest.CaptureFixture[str]) -> None:
-    import argparse
+    from torchx.cli.main import main
 
-    from torchx.cli.cmd_base import SubCommand
-    from torchx.cli.main import get_sub_cmds, main, run_main
-
-    class Hello(SubCommand):
-        def add_arguments(self, subparser: argparse.ArgumentParser) -> None:
-            subparser.add_argument("--name")
-
-        def run(self, args: argparse.Namespace) -> None:
-            sys.stdout.write(f"hello {args.name}\n")
-
-    commands = {**get_sub_cmds(), "hello": Hello()}
-    assert {"run", "status", "log", "cancel"} <= commands.keys()
-    run_main(commands, ["hello", "--name", "you"])
-    run_main(commands, ["builtins"])
     main(["runopts", "local_cwd"])
-    output = capsys.readouterr().out
-    assert output.startswith("hello you\n")
-    assert "utils.echo" in output
-    assert "log_dir" in output
+    assert "log_dir" in capsys.readouterr().out
     with pytest.raises(SystemExit) as ended:
         main(["status", "nowhere://a/b"])
     assert ended.value.code == 2
-
-
-def test_a_command_as_an_object(capsys: pytest.CaptureFixture[str]) -> None:
-    import argparse
-
-    from torchx.cli.main import get_sub_cmds
-
-    parser = argparse.ArgumentParser()
-    command = get_sub_cmds()["runopts"]
-    command.add_arguments(parser)
-    command.run(parser.parse_args(["local_cwd"]))
-    assert "log_dir" in capsys.readouterr().out
 
 
 def test_the_package_is_a_program() -> None:
