@@ -20,7 +20,7 @@ from torchx.jobs.catalog import catalog, paths_of
 from torchx.jobs.ended import EndedJob
 from torchx.jobs.paths import Home, JobPaths, LogPaths, file_name, user_home
 from torchx.jobs.reconcile import is_supervised, read, reconcile
-from torchx.jobs.record import LARGEST, damaged
+from torchx.jobs.record import LARGEST, damaged, register_secrets
 from torchx.jobs.view import AttemptView, JobView
 from torchx.lazy import lazy_imports
 from torchx.machine import files
@@ -87,6 +87,7 @@ class LocalJobs:
             app = serialize.app_from_dict(view.record.app)
         except (TorchxError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise damaged(self.home.job(app_id).record, "`app` is not an application") from error
+        register_secrets(view.record)
         described = describe_job(view, paths_of(self.home, app_id))
         return replace(described, roles=app.roles, metadata=app.metadata)
 
@@ -95,6 +96,7 @@ class LocalJobs:
         view = self.find(app_id)
         if view is None:
             return None
+        register_secrets(view.record)  # of a job of 0.1.0, which has no file of its secrets
         return describe_job(view, paths_of(self.home, app_id))
 
     def exists(self, app_id: str) -> bool:

@@ -131,6 +131,8 @@ def waits_for_a_run(faults: Faults, patch: Patch, error: StateError) -> bool:
     """Returns True if a sweep waits for the success of a run whose engine fails at times."""
 
     class Engine:
+        backend = "e"
+
         def describe(self, app_id: str) -> object:
             state = AppState.SUCCEEDED if faults.step(error) else AppState.RUNNING
             return SimpleNamespace(
@@ -277,6 +279,8 @@ def reconciliation_behind_a_log(faults: Faults, patch: Patch, folder: Path) -> b
     done = threading.Event()
 
     class Engine:
+        backend = "e"
+
         def reconcile(self, app_id: str) -> None:
             if faults.step(OSError(errno.EMFILE, "too many open files")):
                 done.set()
@@ -298,6 +302,8 @@ def events_of_all_applications(faults: Faults, patch: Patch, folder: Path) -> bo
     last = AppEvent(moment, "ended", "", None, None, "", {})
 
     class Engine:
+        backend = "e"
+
         on_this_machine = True
         records_attempts = False
 
@@ -658,6 +664,8 @@ def test_a_damaged_record_is_not_waited_for_without_end(
     monkeypatch.setattr(runs, "time", faults)
 
     class Engine:
+        backend = "e"
+
         def describe(self, app_id: str) -> object:
             if not is_described:
                 raise StateError("the record is damaged", code="damaged_record")

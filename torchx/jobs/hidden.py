@@ -33,8 +33,8 @@ def keep(backend: str, app_id: str, apps: Iterable[AppDef], parameters: Iterable
     Raises:
         StateError: they cannot be written.
     """
-    named = [*(role.env for app in apps for role in app.roles), *parameters]
-    values = {value for each in named for value in masking.secrets_in_environment(each)}
+    values = set(masking.secrets_in_roles(role for app in apps for role in app.roles))
+    values |= {value for row in parameters for value in masking.secrets_in_environment(row)}
     values |= {value.replace("$$", "$") for value in values}  # without the escapes of macros
     _add(backend, app_id, values)
 
