@@ -16,8 +16,8 @@ from torchx.specs import AppDef
 SH = shutil.which("sh") or "sh"
 
 
-def context(folder: str) -> ScriptContext:
-    return ScriptContext("name", folder, "s", "torchx:t:/f", {})
+def context(folder: str, fallback: str = "") -> ScriptContext:
+    return ScriptContext("name", folder, "s", "torchx:t:/f", {}, fallback)
 
 
 def made(given: AppDef, folder: str = "/f o", **cfg: Any) -> str:
@@ -39,10 +39,16 @@ def run_task(
     retries: int = 0,
     cfg: Mapping[str, Any] | None = None,
     variables: Mapping[str, str] | None = None,
+    disk: str = "",
 ) -> Path:
-    """Runs what a replica runs, as srun would have it started; returns the folder of its first attempt."""
-    write_files(files_of(given, cfg or {}, context(str(tmp_path))), tmp_path)
+    """Runs what a replica runs, as srun would have it started; returns the folder of its first attempt.
+
+    With ``disk``, the nodes do not share `job_dir`, which is this folder.
+    """
+    fallback = str(tmp_path) if disk else ""
+    write_files(files_of(given, cfg or {}, context(str(tmp_path), fallback)), tmp_path)
     env = {"TORCHX_FOLDER": str(tmp_path), "TORCHX_APP_ID": "77", "TORCHX_SLURM_ATTEMPT": "1"}
+    env |= {"TORCHX_NODE_LOGS": disk} if disk else {}
     env |= {"SLURM_PROCID": str(replica), "TORCHX_RETRIES": str(retries), "PATH": path, **(variables or {})}
     subprocess.run([SH, tmp_path / "role-0.sh", "role"], env=env, check=False, timeout=240)
     (found,) = tmp_path.glob("*/*/attempt-1")

@@ -196,12 +196,6 @@ def run_options() -> SlurmOptions:
         "folder for logs and workspaces, shared with all nodes (default: slurm in the state home); if "
         "it is not, output is gathered from it into the state home",
     )
-    opts.add(
-        "node_log_dir",
-        str,
-        "folder on the disk of each node for the output of replicas, e.g. $TMPDIR; it is copied to the "
-        "folder of the job every 5 s and at the end",
-    )
     opts._opts["requeue"] = _Requeue(
         None,
         bool,
@@ -244,15 +238,8 @@ def check_options(cfg: RunOptions) -> None:
     """
     choices = {"gpu_option": GPU_OPTIONS, "workspace_type": WORKSPACE_TYPES, "containers": CONTAINER_TYPES}
     check_choices("slurm", cfg, choices)
-    for name in ("setup", "node_log_dir"):
-        if "\0" in str(cfg.get(name) or ""):
-            raise RunOptionError(name, "of slurm contains a zero byte")
-    if not str(cfg.get("node_log_dir") or "/").startswith(("/", "$")):
-        raise RunOptionError(
-            "node_log_dir",
-            "of slurm must be an absolute path or begin with a variable",
-            hint="e.g. node_log_dir=/scratch or node_log_dir=$TMPDIR",
-        )
+    if "\0" in str(cfg.get("setup") or ""):
+        raise RunOptionError("setup", "of slurm contains a zero byte")
     check_shared("slurm", cfg)
     check_limits(cfg)
     for name, value in sbatch_options(cfg).items():

@@ -92,7 +92,6 @@ def script_of(app: AppDef, cfg: RunOptions, context: ScriptContext) -> str:
         "# arguments and environment of the replicas in role-*.sh, which only the owner can read.",
         f"first={quote(context.folder)}",
         *_fallback_lines(context),
-        *([f"node_logs={quote(str(cfg.get('node_log_dir') or ''))}"] if _folder_files(cfg, context) else []),
         f"roles={len(app.roles)} fail_fast={fail_fast} grace={grace_of(cfg)}",
         f"retries=({retries}) requeue={'no' if cfg.get('requeue') is False else 'yes'}{_memory(app, cfg)}",
         *([_FIRST] if context.fallback else []),
@@ -125,11 +124,9 @@ def _fallback_lines(context: ScriptContext) -> list[str]:
     return [*lines, f"workspaces=({' '.join(map(quote, names))})"]
 
 
-def _folder_files(cfg: RunOptions, context: ScriptContext) -> list[str]:
+def _folder_files(context: ScriptContext) -> list[str]:
     """Returns the files with the functions for output on the disks of nodes, and for a fallback folder."""
-    if context.fallback:
-        return ["gather.sh", "folders.sh"]
-    return ["gather.sh"] if cfg.get("node_log_dir") else []
+    return ["gather.sh", "folders.sh"] if context.fallback else []
 
 
 def _memory(app: AppDef, cfg: RunOptions) -> str:
@@ -145,7 +142,7 @@ def _limit_lines(cfg: RunOptions, context: ScriptContext) -> list[str]:
     limits, folder = limits_of(cfg), cfg.get("checkpoint_dir")
     lines = [f"checkpoints={quote(str(folder))}"] if folder else []
     lines.append(f'. "$first/{NODE_FOLDER}/batch.sh" || exit 73')
-    lines += [f'. "$first/{NODE_FOLDER}/{name}" || exit 73' for name in _folder_files(cfg, context)]
+    lines += [f'. "$first/{NODE_FOLDER}/{name}" || exit 73' for name in _folder_files(context)]
     if not limits.is_empty:
         lines.append(limits.assignments())
         lines.append(f'. "$first/{NODE_FOLDER}/limits.sh" || exit 73')
@@ -171,7 +168,7 @@ def files_of(app: AppDef, cfg: RunOptions, context: ScriptContext) -> dict[str, 
     if not limits_of(cfg).is_empty:
         files[f"{NODE_FOLDER}/limits.sh"] = node_file("limits.sh")
         files[f"{NODE_FOLDER}/notice.sh"] = NOTICE_SCRIPT
-    if names := _folder_files(cfg, context):
+    if names := _folder_files(context):
         files |= {f"{NODE_FOLDER}/{name}": node_file(name) for name in ("gather.py", *names)}
     files |= {f"{NODE_FOLDER}/{name}": text for name, text in job_services.files(app).items()}
     if any(role.max_retries for role in app.roles):
@@ -246,7 +243,7 @@ def _replica_script(number: int, role: Role, app: AppDef, cfg: RunOptions, conte
     lines = [
         "torchx_replica=$SLURM_PROCID torchx_app=$TORCHX_APP_ID torchx_folder=$TORCHX_FOLDER",
         f"torchx_role={quote(folder)} torchx_root={root or quote(root)} torchx_retries=$TORCHX_RETRIES",
-        f"torchx_logs={_node_logs(cfg, context)} torchx_grace={grace_of(cfg)}",
+        f"torchx_logs={_node_logs(context)} torchx_grace={grace_of(cfg)}",
         job_services.replica_variables(number, role, cfg),
         'export TORCHELASTIC_ERROR_FILE="$torchx_folder/$torchx_role/$torchx_replica/error.json"',
         'export PET_LOG_DIR="$torchx_folder/torchelastic/$torchx_role"',
@@ -273,10 +270,9 @@ def _replica_script(number: int, role: Role, app: AppDef, cfg: RunOptions, conte
     return "\n".join(lines) + "\n"
 
 
-def _node_logs(cfg: RunOptions, context: ScriptContext) -> str:
-    """Returns the folder on the disk of a node for the output of a replica, quoted for a shell."""
-    folder = str(cfg.get("node_log_dir") or "")
-    return quote(folder) if folder or not context.fallback else "$TORCHX_NODE_LOGS"
+def _node_logs(context: ScriptContext) -> str:
+    """Returns the folder on the disk of a node for the output of a replica, for a shell."""
+    return "$TORCHX_NODE_LOGS" if context.fallback else "''"
 
 
 def _role_function(

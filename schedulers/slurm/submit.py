@@ -130,7 +130,7 @@ def no_folder(folder: Path, error: OSError) -> StateError:
     """Returns the error for a folder of a job that cannot be created."""
     return StateError(
         f"cannot create the folder of the job: {folder}: {error.strerror}",
-        hint="set -cfg job_dir=… to another folder shared with all nodes; for disks of nodes: node_log_dir=…",
+        hint="set -cfg job_dir=… to another folder shared with all nodes",
     )
 
 

@@ -3,8 +3,8 @@
 #   job_dir     the folder of the option, which may be on a disk of each node
 #   fallback    the folder of the job in the state home, for its files if not all nodes share job_dir
 #   workspaces  the names of the copies of workspaces
-#   node_logs   the folder on the disk of each node for output; empty for one below job_dir, if it is not shared
 
+node_logs=""  # the folder on the disk of each node for output: job_dir, if it is not shared
 advice="; set -cfg job_dir=FOLDER shared with all nodes"
 
 find_folder() {  # sets `first` to the folder that all nodes of the job share, or `problem`
@@ -24,7 +24,7 @@ find_folder() {  # sets `first` to the folder that all nodes of the job share, o
     elif [ -z "$not_own" ] && { [ -n "$not_fallback" ] || ! has_run_in "$fallback"; }; then
         first=$own
     elif [ -z "$not_fallback" ]; then
-        first=$fallback node_logs=${node_logs:-$job_dir}
+        first=$fallback node_logs=$job_dir
         if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && [ -z "$checkpoints" ] && ! has_run_in "$fallback"; then
             notes+="torchx: note: checkpoints of earlier runs are in $own, which is not shared with ${not_own:2}"$'\n'
         fi

@@ -78,13 +78,10 @@ def on_node(root: str, target: str) -> Gathered:
     """Returns the logs of an attempt that begins, on the disk of this node if possible.
 
     Args:
-        root: the folder on the node; variables such as ``$TMPDIR`` are replaced.
+        root: the folder on the node.
         target: the folder of the attempt.
     """
     try:
-        root = os.path.expandvars(root)
-        if not os.path.isabs(root):
-            raise OSError(0, "not the absolute path of a folder", root)
         os.makedirs(root, 0o700, exist_ok=True)
         folder = os.path.join(root, "torchx-" + str(os.getpid()) + "-" + str(time.time()))
         os.mkdir(folder, 0o700)
@@ -104,7 +101,6 @@ def warn(text: str) -> None:
 
 def left_by_killed_agents(job: str, root: str) -> Any:
     """Yields the logs of a job that are left on the disk of this node, after its agents have ended."""
-    root = os.path.expandvars(root)
     try:
         names = sorted(name for name in os.listdir(root) if name.startswith("torchx-"))
     except OSError:

@@ -1,6 +1,5 @@
 # Functions for jobs whose output may be on the disks of nodes until it is gathered; read after batch.sh, whose
-# function gather_logs they replace. The script sets:
-#   node_logs  the folder on the disk of each node
+# function gather_logs they replace. folders.sh sets `node_logs`, the folder on the disk of each node.
 
 list_nodes() {  # sets `nodes`, and `lists` to the list of each part of the job, as Slurm writes it
     local number list

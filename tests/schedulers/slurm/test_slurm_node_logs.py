@@ -1,28 +1,22 @@
-"""The run option `node_log_dir`: output on the disk of a node until it is gathered."""
+"""Output on the disk of a node, in a `job_dir` that the nodes do not share, until it is gathered."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from slurms import output, role, state
 from slurmscripts import run_task
 
-from torchx.errors import UsageError
 from torchx.schedulers.slurm.node import gather
-from torchx.schedulers.slurm.options import check_options
-from torchx.schedulers.slurm.scheduler import SlurmScheduler
-from torchx.scheduling.logs import Stream
-from torchx.specs import AppDef, AppState, Role
+from torchx.specs import AppDef, Role
 
 
 def run(tmp_path: Path, disk: str, program: str) -> Path:
     """Runs a replica with logs on a disk of its node; returns the folder of its attempt."""
     script = Role("r", "", entrypoint="sh", args=["-c", program.replace("$", "$$")])
-    return run_task(AppDef("a", [script]), tmp_path / "job", cfg={"node_log_dir": disk})
+    return run_task(AppDef("a", [script]), tmp_path / "job", disk=disk)
 
 
 def test_output_is_gathered_during_and_after_a_replica(tmp_path: Path) -> None:
@@ -33,7 +27,7 @@ def test_output_is_gathered_during_and_after_a_replica(tmp_path: Path) -> None:
         cat {tmp_path}/disk-0/torchx-*/stdout.log
         seq 20000
     """
-    attempt = run(tmp_path, f"{tmp_path}/disk-$SLURM_PROCID", program)
+    attempt = run(tmp_path, f"{tmp_path}/disk-0", program)
     expected = ["first", "700", "first", "700"]  # the copy of stdout is read before its own output arrives
     lines = (attempt / "stdout.log").read_text().splitlines()
     assert lines[:2] == expected[:2]
@@ -75,7 +69,7 @@ def test_file_of_others_in_folder_does_not_hide_end(
 
 def test_a_program_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     missing = Role("r", "", entrypoint="/nonexistent/program")
-    attempt = run_task(AppDef("a", [missing]), tmp_path / "job", cfg={"node_log_dir": str(tmp_path / "disk")})
+    attempt = run_task(AppDef("a", [missing]), tmp_path / "job", disk=str(tmp_path / "disk"))
     assert "cannot be started" in (attempt / "stderr.log").read_text()
     assert list((tmp_path / "disk").iterdir()) == []
 
@@ -104,25 +98,3 @@ def test_output_of_an_agent_that_was_killed(tmp_path: Path, capfd: pytest.Captur
 def test_output_is_copied_soon_after_a_signal() -> None:
     logs = gather.Gathered("/disk", "/job")
     assert [logs.is_due(logs.at + 1, ending) for ending in (False, True)] == [False, True]
-
-
-def test_a_relative_folder_is_rejected() -> None:
-    with pytest.raises(UsageError, match="`node_log_dir` of slurm must be an absolute path"):
-        check_options({"node_log_dir": "scratch"})
-
-
-@pytest.mark.slurm
-def test_nodes_of_a_cluster(scheduler: SlurmScheduler, tmp_path: Path) -> None:
-    disks = tmp_path / "disks"
-    replicas = role("echo from $$SLURMD_NODENAME; echo error >&2", num_replicas=2)
-    cfg = {"node_log_dir": f"{disks}/$SLURMD_NODENAME", "nodes": "2", "ntasks-per-node": "1"}
-    app_id = scheduler.submit(AppDef("disks", [replicas]), cfg)
-    assert scheduler.wait(app_id, 60)
-    assert state(scheduler, app_id) is AppState.SUCCEEDED
-    nodes = sorted(os.listdir(disks))
-    assert len(nodes) == 2
-    assert sorted(output(scheduler, app_id, stream=Stream.STDOUT).split()[1::2]) == [
-        node.encode() for node in nodes
-    ]
-    assert output(scheduler, app_id, stream=Stream.STDERR) == b"error\n" * 2
-    assert [list((disks / node).iterdir()) for node in nodes] == [[], []]
