@@ -49,7 +49,6 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "torchx.workspace",
         "torchx.tracker",
         "torchx.runtime",
-        "torchx.apps",
         "torchx.distributed",
     ),
     ("torchx.jobs", "torchx.supervisor", "torchx.waiting", "torchx.notifications", "torchx.provenance"),

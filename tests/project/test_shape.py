@@ -108,7 +108,7 @@ def room_in(part: str) -> Callable[[str], str]:
 def room_in_house(module: str) -> str:
     """Returns the part of the project that a module belongs to; documented old names have none."""
     first, *inner = module.split(".")
-    if modules()[module].name == "__init__.py" or not inner or inner[0] in ("compat", "util", "apps"):
+    if modules()[module].name == "__init__.py" or not inner or inner[0] in ("compat", "util"):
         return ""
     if first == "torchx_cli" or inner[0] in ("schedulers", "components"):
         return f"{first}.{inner[0]}" if first == "torchx" else first

@@ -1,1 +1,0 @@
-"""Small programs for the replicas of an application."""
