@@ -48,16 +48,8 @@ def _limited(counts: str) -> str:
     return f'[ -z "${LIMIT}" ] || export {TORCHX_ENDS_AT}=$$(( $$(date +%s) + ${LIMIT} )); {counts}'
 
 
-_FORMER_SHELL = f'[ -z "${RETRIES}" ] || export {TORCHX_ATTEMPT}=$$(( ${RETRIES} + 1 )); exec "$0" "$@"'
-_FORMER_PYTHON = (
-    f"import os, sys; r = os.environ.get('{RETRIES}'); "
-    f"r and os.environ.update({TORCHX_ATTEMPT}=str(int(r) + 1)); os.execvp(sys.argv[1], sys.argv[1:])"
-)
-_FORMER = (
-    f'export {TORCHX_ATTEMPT}=$$(( ${{{RETRIES}:-0}} + 1 )); exec "$0" "$@"',
-    *(text for counts in (_FORMER_SHELL, _FORMER_PYTHON) for text in (counts, _limited(counts))),
-)
-"""In jobs of earlier versions."""
+_FORMER = f'export {TORCHX_ATTEMPT}=$$(( ${{{RETRIES}:-0}} + 1 )); exec "$0" "$@"'
+"""In jobs of version 0.1.0."""
 FAILURES = "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"
 """The pod field with a Job's number of failures of an index."""
 RESTARTS = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
@@ -141,5 +133,5 @@ def own_arguments(args: Sequence[Any]) -> Sequence[Any]:
 
 _OWN = (
     *(text for counts in (_SHELL_COUNTS, _PYTHON_COUNTS) for text in (counts, _limited(counts))),
-    *_FORMER,
+    _FORMER,
 )
