@@ -202,7 +202,7 @@ def submitted(paths: JobPaths) -> JobView:
     """Reads the record of a job; returns its state before its first event.
 
     Raises:
-        FileNotFoundError: there is no record of the job.
+        FileNotFoundError: the job has no record.
         StateError: its record is damaged, or cannot be read.
     """
     record = JobRecord.load(paths.record)
@@ -214,7 +214,7 @@ def load(paths: JobPaths) -> JobView:
     """Reads the state of a job.
 
     Raises:
-        FileNotFoundError: there is no record of the job.
+        FileNotFoundError: the job has no record.
         StateError: its record is damaged, or cannot be read.
     """
     view = submitted(paths)
