@@ -45,10 +45,8 @@ def stall_of(event: Mapping[str, Any]) -> tuple[str, list[int]]:
     Raises:
         KeyError, TypeError, ValueError: it is damaged.
     """
-    single = event.get("r")  # in records of version 0.1
-    ordinals = event.get("rs", [] if single is None else [single])
     message = shape.text(event.get("text", event["msg"]), "msg")
-    return message, [shape.integer(ordinal, "rs") for ordinal in ordinals]
+    return message, [shape.integer(ordinal, "rs") for ordinal in event.get("rs", [])]
 
 
 class StallFolder(NamedTuple):

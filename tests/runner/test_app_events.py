@@ -173,8 +173,8 @@ def test_recorded_stall_is_event_and_damaged_lines_are_not(runner: Runner) -> No
     lines = path.read_text().splitlines()
     at = json.loads(lines[-1])["t"]
     extra = [
-        {"t": at, "e": "stalled", "r": 0, "msg": "no output for 10 min"},
-        {"t": at, "e": "stalled", "r": 7, "msg": "no such replica"},
+        {"t": at, "e": "stalled", "rs": [0], "msg": "no output for 10 min"},
+        {"t": at, "e": "stalled", "rs": [7], "msg": "no such replica"},
         {"t": at, "e": "stalled", "msg": 3},
         {"t": at, "e": "retry", "scope": 1, "r": 0},
         {"t": "late", "e": "cancel"},

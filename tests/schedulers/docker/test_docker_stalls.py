@@ -186,7 +186,7 @@ def test_without_stall_nothing_is_mounted() -> None:
 
 def test_damaged_journals_are_read(tmp_path: Path) -> None:
     folder = stall_folder("of-a-test")._replace(path=tmp_path)
-    sound = {"t": 5.0, "e": "stalled", "msg": "no progress for 2 s", "since": 3.0, "step": 7, "r": 1}
+    sound = {"t": 5.0, "e": "stalled", "msg": "no progress for 2 s", "since": 3.0, "step": 7, "rs": [1]}
     damaged = ["[]", "x", '{"e":"stalled"}', '{"e":"stalled","t":"x","msg":1,"since":[],"step":"a"}']
     folder.journal.write_text("\n".join([*damaged, json.dumps(sound), '{"e":"cancel"}', '{"e":"other"}']))
     folder.journal.chmod(0o600)
