@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -110,3 +111,10 @@ def test_a_workspace_is_copied_among_the_temporary_files(
         info = run.dryrun(AppDef("a", [role("x")]), "memory", workspace=str(tmp_path / "src"))
         assert info.app is not None
         assert (Path(info.app.roles[0].image) / "a.py").read_text() == "a"
+
+
+@pytest.mark.parametrize("module", ["torchx.workspace", "torchx.workspace.api"])
+@pytest.mark.parametrize("name", ["PkgInfo", "WorkspaceBuilder"])
+def test_names_of_older_versions_are_there_with_a_warning(module: str, name: str) -> None:
+    with pytest.warns(DeprecationWarning, match=name):
+        assert getattr(importlib.import_module(module), name).__name__ == name

@@ -15,7 +15,7 @@ __all__ = ["MultiWorkspaceMixin", "WorkspaceMixin", "pin_workspace_images", "wal
 
 def __getattr__(name: str) -> Any:
     # on demand: copying a tree does not need the plugin API
-    if name not in __all__:
+    if name not in (*__all__, "PkgInfo", "WorkspaceBuilder"):
         raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
     from torchx.workspace import api
 

@@ -25,6 +25,17 @@ TORCHX_IGNORE = ".torchxignore"
 TYPE = "workspace_type"
 
 
+def __getattr__(name: str) -> Any:
+    if name not in ("PkgInfo", "WorkspaceBuilder"):
+        raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+    import warnings
+
+    from torchx.workspace import deprecated
+
+    warnings.warn(f"torchx.workspace.{name} is deprecated and unused", DeprecationWarning, stacklevel=2)
+    return getattr(deprecated, name)
+
+
 class WorkspaceMixin(Generic[T]):
     """Adds workspaces to a scheduler that builds them on a dry-run.
 
