@@ -124,7 +124,7 @@ def test_an_attached_run_shows_why_it_waits(machine: fakegpus.FakeGpus, tmp_path
         assert next(lines) == "note: waiting for 2 GPUs: 0 of 4 are free; first in the queue\n"
         (waiting,) = wait_until(lambda: marked(home()), "it waits")
         torchx("queue", "hold", waiting)
-        assert next(lines) == f"waiting: held in the queue; to release it: torchx queue release {waiting}\n"
+        assert next(lines) == f"held in the queue; to release it: torchx queue release {waiting}\n"
         torchx("queue", "release", waiting)
         assert next(lines) == "waiting for 2 GPUs: 0 of 4 are free; first in the queue\n"
         cancel(first)
