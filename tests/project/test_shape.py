@@ -22,7 +22,7 @@ MOST_DECISIONS = 14
 
 LIMITS = {
     "functions with more decisions": 44,
-    "conditional expressions": 2311,
+    "conditional expressions": 2303,
     "nested conditional expressions": 0,
     "fmt: skip": 15,
 }
@@ -37,7 +37,7 @@ KNOTS = {
 }
 """The most files and folders of a part that import each other, directly or not."""
 
-MOST_NODES = 431_100
+MOST_NODES = 430_600
 """The size of the source in syntax nodes, which formatting does not change, without contexts of names."""
 
 DECISIONS = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case)

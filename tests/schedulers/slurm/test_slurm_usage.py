@@ -98,7 +98,7 @@ def test_without_accounting_a_job_is_measured_while_it_runs(
     end = tmp_path / "end"
     role = slurms.role(f"while [ ! -e {end} ]; do sleep 0.1; done", num_replicas=2)
     app_id = scheduler.submit(AppDef("job", [role]), {"job_dir": str(tmp_path)})
-    monkeypatch.setattr(slurm_usage, "account", lambda records: "")
+    monkeypatch.setattr(slurm_usage, "account", lambda records, *flags: "")
     try:
         found = wait_until(lambda: scheduler.usage(app_id), "it is measured")
         assert [each.running for each in found.replicas] == [True]
