@@ -57,6 +57,7 @@ def test_scripts_in_images_are_accepted(folder: Path) -> None:
     for flags in ([], ["--workspace", "."]):
         line = ["-s", "local_docker", *flags, "utils.python", "--image", IMAGE, "--script", "absent.py"]
         done = torchx("run", *line)
+        torchx("delete", "--yes", done.stdout.strip())
         assert "can't open file" in done.stderr
 
 
