@@ -245,6 +245,8 @@ def _shown(flag: str, value: str = "") -> str:
     """Returns a flag of a component in its shortest form; `-j` with the form of its value."""
     if len(flag) == 3:
         flag = flag.removeprefix("-")
+    if flag == "--memMB":
+        value = _megabytes(value) or value
     if flag == "-j" and not re.fullmatch(r"\d+x\d+", value):
         value = "NODESxPROCESSES"
     return f"{flag} {value}".rstrip()
