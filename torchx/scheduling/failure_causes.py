@@ -108,7 +108,7 @@ def printed_cause(exit_code: Optional[int], signal: Optional[str], lines: Sequen
     >>> printed_cause(None, "SIGKILL", ["ModuleNotFoundError: No module named 'x'"])
     ('', '')
     """
-    if signal is not None and signal != "SIGABRT":
+    if signal not in (None, "SIGABRT"):
         return "", ""
     texts = (_PREFIX.sub("", line).strip() for line in without_appendices(_of_failed_rank(lines)))
     plain = [text for text in texts if text][-LAST_LINES:]
@@ -117,15 +117,19 @@ def printed_cause(exit_code: Optional[int], signal: Optional[str], lines: Sequen
         return "preflight", line
     if exit_code in _NOT_RUN:
         return "missing_program", _last(plain, _NOT_FOUND.search)
-    # the last one has ended the program
-    line = _last(plain, _FATAL.search)
-    if not line and exit_code == 2 and _last(plain, _USAGE.search):
-        return "usage_error", _last(plain, _USAGE.search)
-    line = line or _last(plain, _cause_of)
+    usage = "" if _last(plain, _FATAL.search) else _last(plain, _USAGE.search)
+    if exit_code == 2 and usage:
+        return "usage_error", usage
+    line = _line_of(plain)
+    return _cause_of(line) or ("exception" if line else ""), line
+
+
+def _line_of(plain: Sequence[str]) -> str:
+    """Returns the line that names the cause: the last fatal one has ended the program."""
+    line = _last(plain, _FATAL.search) or _last(plain, _cause_of)
     if _cause_of(line) == "nccl_error":  # which a timeout ends with, too
         line = _last(plain, re.compile(_NCCL_TIMEOUT).search) or line
-    line = line or _last(plain, _TERMINATED.search)
-    return _cause_of(line) or ("exception" if line else ""), line
+    return line or _last(plain, _TERMINATED.search)
 
 
 def without_appendices(lines: Iterable[str]) -> List[str]:
