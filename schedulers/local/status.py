@@ -161,7 +161,7 @@ class LocalJobs:
                 unlisted_ids.add(app_id)  # a damaged line, or a scheduler of a plugin: read the record
         for app_id in unlisted_ids:
             if (app := self._unlisted(app_id)) is not None:
-                candidates.append((app.submitted_at.timestamp() if app.submitted_at else 0.0, app_id, app))
+                candidates.append((app.order[0], app_id, app))
         candidates.sort(key=itemgetter(0, 1), reverse=True)
         since = query.since.timestamp() if query.since is not None else None
         for submitted_at, app_id, unlisted in candidates:

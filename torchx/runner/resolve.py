@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from torchx import settings
@@ -270,11 +271,7 @@ def _select(
 
 def _newest(apps: Iterable[ListAppResponse]) -> list[ListAppResponse]:
     """Returns applications, the one last submitted first."""
-
-    def age(app: ListAppResponse) -> tuple[float, str]:
-        return app.submitted_at.timestamp() if app.submitted_at else 0.0, app.app_id
-
-    return sorted(apps, key=age, reverse=True)
+    return sorted(apps, key=attrgetter("order"), reverse=True)
 
 
 def _is_preferred(app: ListAppResponse, prefer: Collection[str]) -> bool:

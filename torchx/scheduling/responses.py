@@ -127,6 +127,13 @@ class ListAppResponse:
         """Returns True if a query selects the application."""
         return query.takes(self.app_id, self.name, self.state.name, self.submitted_at, self.tags)
 
+    @property
+    def order(self) -> tuple[float, str]:
+        """The seconds from 1970 to its submission, 0 if that is unknown, and its id: a key to sort by."""
+        if self.submitted_at is None:
+            return 0.0, self.app_id
+        return self.submitted_at.timestamp(), self.app_id
+
     def __post_init__(self) -> None:
         if self.state is AppState.SUCCEEDED and self.exit_code:
             self.state = AppState.FAILED

@@ -6,6 +6,7 @@ It runs nothing itself. Each run is an application of the scheduler that the swe
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, NoReturn
 
 from torchx.errors import StateError, UsageError
@@ -116,8 +117,7 @@ class SweepScheduler(AnyScheduler):
             beginning = make_unique(query.called).rpartition("-")[0]
             names = [name for name in names if name.startswith(beginning)]
         rows = [row for name in names if (row := self._row(name)) is not None]
-        rows.sort(key=lambda row: (row.submitted_at.timestamp() if row.submitted_at else 0.0, row.app_id))
-        for row in reversed(rows):
+        for row in sorted(rows, key=attrgetter("order"), reverse=True):
             if row.matches(query):
                 yield row
 

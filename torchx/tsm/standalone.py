@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,6 @@ from torchx.tsm.sessions import Names, Session
 
 if TYPE_CHECKING:
     from torchx.runner import Runner
-    from torchx.scheduling.base import ListAppResponse
     from torchx.specs.run_options import RunOptions
 
 LOCAL = ("default", "local")
@@ -152,16 +152,12 @@ class StandaloneSession(Session):
         backends = self._runner.scheduler_backends()
         lines = [app for name in ON_THIS_MACHINE if name in backends for app in self._runner.list(name)]
         mine = [app for app in lines if parse_app_handle(app.app_handle).session_name == self._name]
-        return [app.app_handle for app in sorted(mine, key=_moment)]
+        return [app.app_handle for app in sorted(mine, key=attrgetter("order"))]
 
     def _belongs(self, app_handle: AppHandle) -> None:
         backend, _, app_id = parse_app_handle(app_handle)
         if (backend, app_id) not in self._taken:
             super()._belongs(app_handle)
-
-
-def _moment(app: ListAppResponse) -> float:
-    return app.submitted_at.timestamp() if app.submitted_at is not None else 0.0
 
 
 def _backend(app: AppDef) -> str:

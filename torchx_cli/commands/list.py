@@ -6,6 +6,7 @@ import itertools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -199,11 +200,7 @@ def newest(listings: list[Iterator[ListAppResponse]]) -> Iterator[ListAppRespons
     if len(listings) == 1:
         return listings[0]
 
-    return heapq.merge(*listings, key=_age, reverse=True)
-
-
-def _age(app: ListAppResponse) -> tuple[float, str]:
-    return (app.submitted_at.timestamp() if app.submitted_at is not None else 0.0, app.app_id)
+    return heapq.merge(*listings, key=attrgetter("order"), reverse=True)
 
 
 def gather(
