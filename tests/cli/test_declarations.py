@@ -51,6 +51,19 @@ def test_a_run_stays_attached_where_the_scheduler_declares_it(
     assert [handle.partition(":")[0] for handle in waited] == ["attaching"]
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_run_that_is_not_attached_says_so(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], terminal: bool
+) -> None:
+    """Its exit code is not that of the application; in a script, only the handle is printed."""
+    monkeypatch.setattr("torchx_cli.commands.run.is_terminal", lambda stream: terminal)
+    for flags, noted in (([], terminal), (["-d"], False)):
+        assert main(["run", *flags, "-s", "local_plain", "utils.echo"]) == 0
+        printed = capsys.readouterr()
+        app_id = printed.out.strip().rpartition("/")[2]
+        assert (f"to follow it: torchx attach {app_id}" in printed.err) == noted
+
+
 def test_host_names_are_shown_for_several_machines_only(
     runner: Runner, capsys: pytest.CaptureFixture[str]
 ) -> None:
