@@ -7,7 +7,7 @@ match the same characters in two ways, and lookaheads are short.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from torchx.masking.names import LONGEST, has_patterns, looks_secret, name_set
 
@@ -107,24 +107,13 @@ def mask_text(text: str) -> str:
     >>> mask_text("curl -H 'Authorization: Bearer abc' --api-key xyz")
     "curl -H 'Authorization: Bearer ********' --api-key ********"
     """
-    text = mask_values(text)
+    for value in sorted(_values, key=len, reverse=True):
+        text = text.replace(value, MASK)
     if text in _references:
         return text
     if has_patterns() or (_may_have(_HINTS, text) and _HINT.search(text) is not None):
         text = _Names(text).masked()
     return mask_forms(text)
-
-
-def mask_values(text: str, written: Callable[[str], str] = str) -> str:
-    """Returns a text in which the texts of :func:`add_values` are masked.
-
-    Args:
-        text: the text.
-        written: returns such a text as it would occur in the text, such as in JSON.
-    """
-    for value in sorted(_values, key=len, reverse=True):
-        text = text.replace(written(value), MASK)
-    return text
 
 
 def mask_forms(text: str) -> str:

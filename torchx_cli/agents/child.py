@@ -7,24 +7,11 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
-from io import TextIOWrapper
 
-from torchx.masking.text import mask_values
 from torchx_cli.main import main as run
 
 EXIT_ABANDONED = 143
 """128 + SIGTERM."""
-
-
-class _Answer(TextIOWrapper):
-    """JSON, in which the secrets of applications are masked; a log on a terminal shows them."""
-
-    def write(self, text: str) -> int:
-        return super().write(mask_values(text, _in_json))
-
-
-def _in_json(text: str) -> str:
-    return json.dumps(text)[1:-1]
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -37,7 +24,7 @@ def main(arguments: Sequence[str]) -> None:
     # the answer is alone on its descriptor: programs and libraries that print reach stderr
     answer = os.dup(1)
     os.dup2(2, 1)
-    sys.stdout = _Answer(open(answer, "wb"), encoding="utf-8")  # noqa: SIM115  # kept open
+    sys.stdout = open(answer, "w", encoding="utf-8")  # noqa: SIM115  # kept open
     threading.Thread(target=_end_with, args=(request,), daemon=True).start()
     sys.argv = ["torchx", *argv]  # the command line that is recorded
     sys.exit(run(argv))

@@ -332,7 +332,7 @@ def test_a_start_after_slurms_answer(tmp_path: Path, python: bool) -> None:
 
     assert attempts("PENDING", NOW - 600) == (False, [])
     assert attempts("RUNNING", NOW - 600) == (False, [AppState.RUNNING])
-    assert attempts("REVOKED", NOW - 600)[1] == [AppState.UNKNOWN], "an unknown state is no end"
+    assert attempts("REVOKED", NOW - 600)[1] == [AppState.UNKNOWN], "an unknown state does not end it"
     assert attempts("PENDING", NOW + 10) == (True, [AppState.FAILED])
 
 
