@@ -89,7 +89,8 @@ def torchrun(
     meet = ["--rdzv_backend", rdzv_backend, *(["--rdzv_conf", rdzv_conf] if rdzv_conf else [])]
     rest = ["--rdzv_id", macros.app_id, "--nnodes", nnodes, "--nproc_per_node", str(processes)]
     rest += ["--tee", str(tee), "--role", ""]
-    rest += ["--node_rank", macros.replica_id] if rdzv_backend == "static" else []
+    if rdzv_backend == "static":
+        rest += ["--node_rank", macros.replica_id]
     rest += ["-m", m] if m else [script or ""]
     command = f"torchrun {shlex.join(meet)} --rdzv_endpoint {_endpoint(nodes, rdzv_port)} "
     command += shlex.join([*rest, *script_args])
@@ -223,7 +224,10 @@ def _endpoint(nodes: int, port: int) -> str:
     """
     if nodes == 1:
         return "localhost:0"  # torchrun picks a free port itself
-    number = f"$${{TORCHX_PORT_C10D:={port}}}" if port == RDZV_PORT else str(port)
+    if port == RDZV_PORT:
+        number = f"$${{TORCHX_PORT_C10D:={port}}}"
+    else:
+        number = str(port)
     return f"$${{{macros.rank0_env}:=localhost}}:{number}"
 
 

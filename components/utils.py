@@ -64,7 +64,10 @@ def sh(
         mounts: mounts, as SRC:DST[:ro] or type=bind,src=SRC,dst=DST
         entrypoint: program that receives the arguments unchanged, instead of the shell
     """
-    line = args[0] if len(args) == 1 else shlex.join(args)
+    if len(args) == 1:
+        line = args[0]
+    else:
+        line = shlex.join(args)
     return _app(
         "sh",
         image,

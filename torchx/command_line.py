@@ -309,7 +309,9 @@ class FlagTable:
         return hits[0]
 
     def _unknown(self, name: str, where: str = "") -> ArgumentError:
-        hints = [f"did you mean `{near}`?"] if (near := self._near(name)) else []
+        hints = []
+        if near := self._near(name):
+            hints = [f"did you mean `{near}`?"]
         hint = "   ".join([*hints, *self._hints]) or None
         return ArgumentError(f"unknown flag `{name}`{where}{self._owner}", flag=name, hint=hint, code=UNKNOWN)
 
@@ -337,7 +339,9 @@ def same(arg: str) -> str:
     >>> same("--my-arg"), same("-cn")
     ('--my_arg', '-cn')
     """
-    return "--" + arg[2:].replace("-", "_") if arg.startswith("--") else arg
+    if arg.startswith("--"):
+        return "--" + arg[2:].replace("-", "_")
+    return arg
 
 
 def looks_like_flag(arg: str) -> bool:

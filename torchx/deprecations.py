@@ -20,7 +20,9 @@ def deprecated(*, replacement: str | None = None) -> Callable[[F], F]:
     def decorate(target: F) -> F:
         @functools.wraps(target)
         def call(*args: Any, **kwargs: Any) -> Any:
-            instead = f"; use {replacement}" if replacement else ""
+            instead = ""
+            if replacement:
+                instead = f"; use {replacement}"
             warnings.warn(f"{target.__qualname__} is deprecated{instead}", UserWarning, stacklevel=2)
             return target(*args, **kwargs)
 

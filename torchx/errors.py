@@ -38,7 +38,9 @@ class TorchxError(Exception):
             self.code = code
 
     def __str__(self) -> str:
-        return self.message if self.hint is None else f"{self.message}\n  {self.hint}"
+        if self.hint is None:
+            return self.message
+        return f"{self.message}\n  {self.hint}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # independent of a subclass's arguments, so that an error can be pickled with its facts

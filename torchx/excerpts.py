@@ -58,7 +58,9 @@ def last_lines(chunks: Iterable[LogChunk], count: int, *, names: bool = False) -
     unfinished: dict[tuple[object, ...], _Line] = {}
     for chunk in chunks:
         source = (chunk.role, chunk.replica, chunk.attempt, chunk.stream)
-        before = f"{chunk.role}/{chunk.replica} │ " if names else ""
+        before = ""
+        if names:
+            before = f"{chunk.role}/{chunk.replica} │ "
         first, newline, rest = chunk.data.partition(b"\n")
         line = unfinished.pop(source, None)
         if line is None:

@@ -38,7 +38,9 @@ def result_of(exit_code: int | None, signal: str | None) -> int | None:
         return 128 + Signals[signal].value
     except KeyError:  # a real-time signal without a name of its own
         digits = "".join(c for c in signal if c.isdigit())
-        return 128 + int(digits) if digits else exit_code
+        if digits:
+            return 128 + int(digits)
+        return exit_code
 
 
 def signal_of(exit_code: int | None) -> str | None:

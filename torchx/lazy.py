@@ -134,7 +134,9 @@ class _LazyImports:
             return self._import(name, globals, locals, fromlist or (), level)
         if level or (not fromlist and "." in name):
             raise ImportError(f"write `from package import module` to import `{name}` lazily")
-        return _Package(name) if fromlist else _module(name)
+        if fromlist:
+            return _Package(name)
+        return _module(name)
 
 
 lazy_imports = _LazyImports()

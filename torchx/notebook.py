@@ -151,7 +151,9 @@ class App:
         lines = "\n".join(excerpts.last_lines(chunks, LAST_LINES, names=True))
         self._register_secrets()
         lines = masking.mask_text(lines)
-        log = f"<pre>{html.escape(lines)}</pre>" if lines else ""
+        log = ""
+        if lines:
+            log = f"<pre>{html.escape(lines)}</pre>"
         return f"<div><code>{html.escape(self.handle)}</code>{status}{log}</div>"
 
 
@@ -164,11 +166,9 @@ def status_html(status: AppStatus) -> str:
     """Returns the status of an application as an HTML table."""
     rows = [_row(replica) for replica in status.replicas]
     first = status.first_failure
-    why = (
-        f"{first.role}/{first.replica} failed first: {_result(first.exit_code, first.signal)}"
-        if first
-        else ""
-    )
+    why = ""
+    if first:
+        why = f"{first.role}/{first.replica} failed first: {_result(first.exit_code, first.signal)}"
     heads = ("replica", "state", "time", "result", "attempt")
     state = f'<b style="color:{COLOURS.get(status.state.name, "inherit")}">{status.state.name}</b>'
     return f"<div>{state} {html.escape(why)}</div>{html_table(heads, rows)}"
@@ -192,7 +192,9 @@ def _time(start: datetime | None, end: datetime | None) -> str:
     if start is None:
         return ""
     seconds = ((end or datetime.now(start.tzinfo)) - start).total_seconds()
-    return f"{seconds:.1f} s" if seconds > 0 else ""
+    if seconds > 0:
+        return f"{seconds:.1f} s"
+    return ""
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -204,7 +206,9 @@ def load_ipython_extension(shell: Any) -> None:
 def _shell() -> Any:
     """Returns the shell of IPython; None outside of it."""
     ipython = sys.modules.get("IPython")
-    return None if ipython is None else ipython.get_ipython()
+    if ipython is None:
+        return None
+    return ipython.get_ipython()
 
 
 def _turn_on() -> None:

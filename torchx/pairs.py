@@ -69,7 +69,9 @@ def unquote(value: str) -> str:
     ('a', "'a','b'")
     """
     quoted = _QUOTED.match(value)
-    return value[1:-1] if quoted and quoted.end() == len(value) else value
+    if quoted and quoted.end() == len(value):
+        return value[1:-1]
+    return value
 
 
 def _keys(text: str) -> list[re.Match[str]]:

@@ -60,7 +60,9 @@ def shortened(text: str, most: int) -> str:
     >>> shortened("a long text", 8), shortened("short", 8)
     ('a long..', 'short')
     """
-    return text if len(text) <= most else f"{text[: most - 2]}.."
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 2]}.."
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -99,7 +101,9 @@ def escape_json(text: str) -> str:
 
 def _spelled(found: re.Match[str]) -> str:
     code = ord(found[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}"
 
 
 def memory_size(count: int) -> str:
@@ -109,4 +113,6 @@ def memory_size(count: int) -> str:
     ('300 MiB', '64.0 GiB', '0 MiB')
     """
     mebibytes = count / (1 << 20)
-    return f"{mebibytes:.0f} MiB" if mebibytes < 1000 else f"{mebibytes / 1024:.1f} GiB"
+    if mebibytes < 1000:
+        return f"{mebibytes:.0f} MiB"
+    return f"{mebibytes / 1024:.1f} GiB"

@@ -40,7 +40,9 @@ def nearest(word: str, known: Iterable[str], likeness: float = LEAST) -> str | N
     begun = [name for name in by_lower if len(word) > 2 and name.startswith(word.lower())]
     if not found and len(begun) == 1:
         found = begun
-    return by_lower[found[0]] if found else None
+    if found:
+        return by_lower[found[0]]
+    return None
 
 
 def _begins(name: str, text: str) -> bool:
@@ -68,7 +70,9 @@ def meant_in(hint: str) -> str | None:
     'echo'
     """
     found = _MEANT.match(hint)
-    return found[1] if found else None
+    if found:
+        return found[1]
+    return None
 
 
 def without_password(text: str) -> str:
@@ -77,4 +81,6 @@ def without_password(text: str) -> str:
     >>> without_password("ftp://me:secret@host/src")
     'ftp://me:***@host/src'
     """
-    return re.sub(r"(\w://[^\s/@:]*:)[^\s/@]*@", r"\1***@", text) if "@" in text else text
+    if "@" in text:
+        return re.sub(r"(\w://[^\s/@:]*:)[^\s/@]*@", r"\1***@", text)
+    return text

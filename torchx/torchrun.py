@@ -119,7 +119,9 @@ def rank_of(line: str, roles: Iterable[str]) -> int | None:
     if not line.startswith("["):
         return None
     match = re.match(rf"(?:\[(?:{_names(roles)})({_NUMBER})\]:)(?:\[rank({_NUMBER})\]:)?.", line)
-    return int(match[2] or match[1]) if match else None
+    if match:
+        return int(match[2] or match[1])
+    return None
 
 
 def without_prefix(line: str) -> str:

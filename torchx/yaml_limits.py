@@ -119,7 +119,9 @@ def _dumper() -> Any:
 def _reason(error: Exception) -> str:
     """Returns the reason and the place of an error, one line."""
     mark = getattr(error, "problem_mark", None)
-    where = f"line {mark.line + 1}: " if mark is not None else ""
+    where = ""
+    if mark is not None:
+        where = f"line {mark.line + 1}: "
     problem = getattr(error, "problem", None) or str(error).partition("\n")[0] or "not valid YAML"
     if "maximum nesting depth" in problem:  # newer parsers have a limit of their own, and find it first
         problem = f"nested more than {DEEPEST} levels deep"

@@ -114,7 +114,9 @@ TYPER: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": Fa
 
 def load(name: str) -> TyperCommand | TyperGroup:
     """Imports a command by its name and returns it."""
-    folder = "torchx_cli.commands.tools" if name in TOOLS else "torchx_cli.commands"
+    folder = "torchx_cli.commands"
+    if name in TOOLS:
+        folder = "torchx_cli.commands.tools"
     module = importlib.import_module(f"{folder}.{name}")
     app: typer.Typer | None = getattr(module, "app", None)  # command groups define their own
     if app is None:
@@ -199,7 +201,9 @@ class Torchx(TyperGroup):
             return load(cmd_name)
 
         make = plugin_commands.plugin_commands().get(cmd_name)
-        return make() if make is not None else None
+        if make is not None:
+            return make()
+        return None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the commands from the table, without importing them."""

@@ -73,7 +73,9 @@ def with_role(target: LogTarget, described: DescribeAppResponse) -> LogTarget:
 def short_name(runner: Runner, handle: str) -> str:
     """Returns the app id of sweeps and on the default scheduler, the handle elsewhere."""
     backend, _, app_id = parse_app_handle(handle)
-    return app_id if backend in (runner.default_scheduler, BACKEND) else handle
+    if backend in (runner.default_scheduler, BACKEND):
+        return app_id
+    return handle
 
 
 def identity(handle: str) -> dict[str, str]:

@@ -79,14 +79,20 @@ def _skip_conversion(param: Any) -> None:
         if not isinstance(value, (str, bool, list, tuple)) or value == ():
             if param.required:
                 name = param.metavar or param.human_readable_name
-                last = f"the newest application: {ctx.command_path} @last   " if "HANDLE" in name else ""
+                last = ""
+                if "HANDLE" in name:
+                    last = f"the newest application: {ctx.command_path} @last   "
                 raise UsageError(
                     f"missing {param.param_type_name} '{name}'",
                     hint=f"{last}see: {ctx.command_path} --help",
                     code="missing_argument",
                 )
-            value = () if getattr(param, "multiple", False) or param.nargs == -1 else None
-        return value if param.callback is None else param.callback(ctx, param, value)
+            value = None
+            if getattr(param, "multiple", False) or param.nargs == -1:
+                value = ()
+        if param.callback is None:
+            return value
+        return param.callback(ctx, param, value)
 
     param.process_value = process_value
 

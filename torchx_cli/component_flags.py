@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 def outlines(path: str) -> list[Outline]:
     """Returns the outlines of the components in a file; none if it cannot be read."""
     source = component_source.read_source(os.path.expanduser(path))  # noqa: PTH111  # a string, not a Path
-    return [] if isinstance(source, model.LinterMessage) else list(source_outline.components(source))
+    if isinstance(source, model.LinterMessage):
+        return []
+    return list(source_outline.components(source))
 
 
 def outline_of(name: str) -> Outline | None:
@@ -39,7 +41,9 @@ def flags_of(outline: Outline) -> FlagTable:
 
 
 def _flag(argument: Argument) -> Flag:
-    kind = ast.unparse(argument.annotation) if argument.annotation is not None else ""
+    kind = ""
+    if argument.annotation is not None:
+        kind = ast.unparse(argument.annotation)
     is_bool = kind in ("bool", "bool | None", "Optional[bool]")
     return Flag(argument.name, (f"--{argument.name}",), is_bool=is_bool)
 

@@ -90,9 +90,15 @@ def wait_for(runner: Runner, handle: str, condition: str, end: float | None) -> 
     if condition == STALLED:
         return check_stalled(runner, handle, follow=True)
     if condition in (DONE, "succeeded", "failed", "cancelled"):
-        left = None if end is None else max(0.0, end - time.monotonic())
+        if end is None:
+            left = None
+        else:
+            left = max(0.0, end - time.monotonic())
         status = runner.wait(handle, timeout=left)
-        met = None if status is not None and not status.is_terminal() else _holds(condition, status)
+        if status is not None and not status.is_terminal():
+            met = None
+        else:
+            met = _holds(condition, status)
         return Outcome(handle, status, met)
     return _poll(runner, handle, lambda status: _holds(condition, status), end)
 
@@ -105,7 +111,9 @@ def is_unlimited(condition: str) -> bool:
 def check_stalled(runner: Runner, handle: str, *, follow: bool) -> Outcome:
     """Checks the present events for a stall, or waits for it with ``follow``."""
     met = any(event.kind == STALLED for event in runner.events(handle, follow))
-    return Outcome(handle, runner.status(handle), True) if met else unmet(runner, handle, follow=follow)
+    if met:
+        return Outcome(handle, runner.status(handle), True)
+    return unmet(runner, handle, follow=follow)
 
 
 def unmet(runner: Runner, handle: str, *, follow: bool) -> Outcome:
@@ -149,16 +157,25 @@ def _poll(
     scheduler = runner.scheduler_of(handle)
     recorded = isinstance(scheduler, Reports)
     begun = time.monotonic()
-    pause = FIRST_PAUSE if scheduler.on_this_machine else runner.pause_after(handle, 0.0)
+    if scheduler.on_this_machine:
+        pause = FIRST_PAUSE
+    else:
+        pause = runner.pause_after(handle, 0.0)
     outage, status = Outage(), runner.status(handle)
     while True:
         if status is None or status.is_terminal() or holds(status):
             return Outcome(handle, status, holds(status))
-        left = None if end is None else end - time.monotonic()
+        if end is None:
+            left = None
+        else:
+            left = end - time.monotonic()
         if left is not None and left <= 0:
             return Outcome(handle, status, None)
         time.sleep(pause if left is None else min(pause, left))
-        longest = LONGEST_PAUSE if recorded else runner.pause_after(handle, time.monotonic() - begun)
+        if recorded:
+            longest = LONGEST_PAUSE
+        else:
+            longest = runner.pause_after(handle, time.monotonic() - begun)
         pause = min(1.5 * pause, longest)
         with outage.bridged(), sharing():
             status = runner.status(handle)

@@ -92,7 +92,10 @@ class Environment(NamedTuple):
                     hint=f"set the variable {name}, and give only its name",
                 )
             add_references([text, source])  # neither is secret
-            value = _read("--secret", source[1:]) if equals else _own_variable("--secret", name)
+            if equals:
+                value = _read("--secret", source[1:])
+            else:
+                value = _own_variable("--secret", name)
             yield name, SecretValue(value.removesuffix("\n").removesuffix("\r") if equals else value)
 
 

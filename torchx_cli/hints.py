@@ -102,7 +102,10 @@ def of_flag(command: str, error: ArgumentError, args: Sequence[str]) -> str | No
     value, given = _value_of(flag, args), _value_of("-s", args) or _value_of("--scheduler", args)
     is_own = same(flag) in table.exact
     if is_own or not (other or f"{given} {flag[1:]}" in _SHORT):
-        meant = [same(flag)] if is_own else _component_flags(flag)
+        if is_own:
+            meant = [same(flag)]
+        else:
+            meant = _component_flags(flag)
         hint = _of_component(command, flag, meant, name, table, args)
         if hint:
             return hint
@@ -122,7 +125,9 @@ def _of_component(
     if not name:
         return f"an argument of the component, as in: torchx run {_example(flag, meant[0], args)}"
     own = [_shown(each) for each in meant if each in table.exact]
-    return f"`{own[0]}` is a flag of {name}: put it after {name}" if own else None
+    if own:
+        return f"`{own[0]}` is a flag of {name}: put it after {name}"
+    return None
 
 
 def _example(typed: str, flag: str, args: Sequence[str]) -> str:
@@ -277,7 +282,9 @@ def _run_option(scheduler: str, flag: str, value: str, *, undeclared: bool = Fal
         options = create_scheduler(scheduler, "").run_opts()
         known = frozenset(options._names() if undeclared else dict(options))
         for each in (name, name.replace("-", "_")):
-            option = options.get(each) if each in known else None
+            option = None
+            if each in known:
+                option = options.get(each)
             if option is not None:
                 if option.opt_type is bool and value not in TRUE_TEXTS | FALSE_TEXTS:
                     value = "true"

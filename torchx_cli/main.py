@@ -59,14 +59,19 @@ def _invoke(args: list[str]) -> int:
     try:
         with command.make_context(PROG, list(args)) as ctx:  # consumes the list
             result = command.invoke(ctx)
-        return result if isinstance(result, int) else 0
+        if isinstance(result, int):
+            return result
+        return 0
     except typer.Exit as end:
         return int(end.exit_code)
     except typer.Abort:
         raise KeyboardInterrupt from None
     except click_error as error:
         ctx_of = getattr(error, "ctx", None)
-        path = ctx_of.command_path if ctx_of is not None else PROG
+        if ctx_of is not None:
+            path = ctx_of.command_path
+        else:
+            path = PROG
         message = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
         message = message[:1].lower() + message[1:]
         code = error_output.click_code(error, message)

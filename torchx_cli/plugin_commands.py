@@ -51,7 +51,10 @@ def adapt(name: str, loaded: Any) -> Any:
         return typer.main.get_command(loaded)
     if not hasattr(loaded, "add_arguments") and hasattr(loaded, "make_context"):
         return loaded
-    command = loaded() if isinstance(loaded, type) else loaded
+    if isinstance(loaded, type):
+        command = loaded()
+    else:
+        command = loaded
     if not (hasattr(command, "add_arguments") and hasattr(command, "run")):
         raise PluginError(
             f"plugin command `{name}` is not a command: {loaded!r}",

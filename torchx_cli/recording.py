@@ -60,7 +60,9 @@ class Recording:
                 provenance.give(tree, handle)
         with as_note(notes, "its source is not recorded"):
             if submission is not None:
-                recorded = info.app.metadata.get(settings.COMMAND_LINE) if info.app is not None else None
+                recorded = None
+                if info.app is not None:
+                    recorded = info.app.metadata.get(settings.COMMAND_LINE)
                 line = recorded or attach.command_line()
                 notes += filter(None, [provenance.begin(runner, handle, info, submission, line)])
         note_all(notes)
@@ -111,7 +113,10 @@ def without_values(component: str, argv: Sequence[str]) -> str:
     parts = [component]
     for word in argv:
         if command_line.looks_like_flag(word) and word != "--":
-            name = word.partition("=")[0] if word.startswith("--") else word[:2]
+            if word.startswith("--"):
+                name = word.partition("=")[0]
+            else:
+                name = word[:2]
             parts += [name] if name == word else [name, "…"]
         elif parts[-1].startswith("-") and word != "--":
             parts.append("…")

@@ -120,7 +120,9 @@ def _drift(found: Provenance) -> list[str]:
     """Returns the differences between the recorded Python and the present one."""
     if found.python is None:
         return []
-    program = found.python.executable if found.python.origin == PROGRAM else ""
+    program = ""
+    if found.python.origin == PROGRAM:
+        program = found.python.executable
     deadline = git.Deadline(LONGEST_LISTING)
     try:
         with tempfile.TemporaryDirectory() as folder:

@@ -122,7 +122,9 @@ def _unmasked(data: Any, original: Any) -> Any:
         return {key: _unmasked(value, original.get(key)) for key, value in data.items()}
     if isinstance(data, list) and isinstance(original, list) and len(data) == len(original):
         return [_unmasked(value, before) for value, before in zip(data, original, strict=True)]
-    return original if isinstance(data, str) and MASK in data and original is not None else data
+    if isinstance(data, str) and MASK in data and original is not None:
+        return original
+    return data
 
 
 def _contains(data: Any, text: str) -> bool:

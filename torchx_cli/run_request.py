@@ -231,7 +231,9 @@ def _from_stdin(data: Data) -> RunRequest:
 def _split_arguments(value: str | list[Any]) -> list[str]:
     """Returns the arguments of the component from a shell-quoted string or a list."""
     try:
-        return shlex.split(value) if isinstance(value, str) else [str(item) for item in value]
+        if isinstance(value, str):
+            return shlex.split(value)
+        return [str(item) for item in value]
     except ValueError as error:
         reason = str(error)[:1].lower() + str(error)[1:]
         raise UsageError(f"`component_args_str` cannot be split: {reason} (from --stdin)") from None
@@ -298,7 +300,10 @@ def notifications_of(targets: Sequence[str], kinds: str, config: Config) -> Noti
     setting = None
     if not targets:
         setting = config.get("cli:run", "notify")
-        targets = [] if setting is None else list(filter(None, map(str.strip, setting.value.splitlines())))
+        if setting is None:
+            targets = []
+        else:
+            targets = list(filter(None, map(str.strip, setting.value.splitlines())))
         _hide(targets)
         if kinds and not targets:
             raise UsageError(
@@ -308,12 +313,18 @@ def notifications_of(targets: Sequence[str], kinds: str, config: Config) -> Noti
         targets = ()
     if not targets:
         return None
-    named = None if kinds else config.get("cli:run", "notify_on")
+    if kinds:
+        named = None
+    else:
+        named = config.get("cli:run", "notify_on")
     on = split_list(kinds or (named.value if named is not None else "")) or plan.Notify.on
     try:
         return plan.Notify(targets, on)
     except UsageError as error:
-        place = named if error.facts.get("flag") == "--notify-on" else setting
+        if error.facts.get("flag") == "--notify-on":
+            place = named
+        else:
+            place = setting
         if place is not None:
             error.message += f" (from {place.origin})"
         raise
@@ -389,10 +400,16 @@ def _origin(origin: str, scheduler: str) -> Iterator[None]:
     except UsageError as error:
         more = f"all options: torchx runopts {scheduler}"
         first = (error.hint or "").split("   ")[0]
-        hint = f"{first}   {more}" if first.startswith("did you mean") else more
+        if first.startswith("did you mean"):
+            hint = f"{first}   {more}"
+        else:
+            hint = more
         unknown = error.code == "unknown_run_option"
         if unknown and " " in getattr(error, "cfg_key", ""):  # a part of a value
             hint = "quote a value with `=` after `,` or `;`: -cfg 'NAME=\"VALUE\"'"
-        where = f"for {scheduler} (from {origin})" if unknown else f"(from {origin})"
+        if unknown:
+            where = f"for {scheduler} (from {origin})"
+        else:
+            where = f"(from {origin})"
         error.message, error.hint = f"{error.message} {where}", hint
         raise

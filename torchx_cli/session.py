@@ -121,7 +121,9 @@ def _report_thread_error(failed: ExceptHookArgs) -> None:
     error = failed.exc_value
     if error is None or isinstance(error, SystemExit):
         return
-    name = failed.thread.name if failed.thread is not None else "a thread"
+    name = "a thread"
+    if failed.thread is not None:
+        name = failed.thread.name
     note(f"note: {name} has failed: {str(error).partition(chr(10))[0] or type(error).__name__}")
 
 
@@ -140,4 +142,6 @@ def _show_log(level: str) -> None:
 def session_of(ctx: Context) -> Session:
     """Returns the session of this command line."""
     session = ctx.find_object(Session)
-    return session if session is not None else Session()
+    if session is not None:
+        return session
+    return Session()

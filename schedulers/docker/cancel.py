@@ -290,7 +290,10 @@ def _rename(engine: Engine, container: Container, due: Callable[[Container], str
             taken = error.status == CONFLICT and current.full_name == read_name
         read_name = current.full_name
         # a container that is not ours may have the name
-        container = replace(current, name=f"{container.name}.0") if taken else current
+        if taken:
+            container = replace(current, name=f"{container.name}.0")
+        else:
+            container = current
     return True
 
 
@@ -366,7 +369,10 @@ def delete(engine: Engine, app_id: str) -> None:
     if containers:
         _require_own(containers, "deleted", "docker rm -f")
         cancel(engine, app_id)
-        grace = GRACE if damage_of(containers) else job_of(containers).grace
+        if damage_of(containers):
+            grace = GRACE
+        else:
+            grace = job_of(containers).grace
         _wait_for_end(engine, app_id, time.monotonic() + grace + KILLED_WITHIN)
     remove_all(engine, app_id)
 

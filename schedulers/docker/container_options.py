@@ -259,7 +259,9 @@ class Options(MutableMapping[str, Any]):
         if name == "name":
             return self._name
         value = self._section(name)[_KEYS[name]]
-        return Environment(value) if _KEYS[name] == "Env" else value
+        if _KEYS[name] == "Env":
+            return Environment(value)
+        return value
 
     def __setitem__(self, name: str, value: Any) -> None:
         apply_options(self._body, {name: value}, f"of {self._name}")

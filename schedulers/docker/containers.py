@@ -111,13 +111,17 @@ class Container:
 
     def named(self, mark: str) -> str:
         """Returns its name on the engine if its end had a mark."""
-        ready = marks.ready_since(self.ready_at) if self.ready else ""
+        ready = ""
+        if self.ready:
+            ready = marks.ready_since(self.ready_at)
         return ".".join(filter(None, (self.name, ready, mark)))
 
     def marked(self, mark: str) -> str:
         """Returns its name on the engine with a mark; a mark that this one does not replace stays."""
         replaced = not self.mark or (mark == marks.CANCELLED and marks.is_passing(self.mark))
-        return self.named(mark) if replaced else self.full_name
+        if replaced:
+            return self.named(mark)
+        return self.full_name
 
     @property
     def live(self) -> bool:
@@ -127,7 +131,9 @@ class Container:
     @property
     def refused_cause(self) -> str:
         """The cause because of which its failure is not retried, or an empty text."""
-        return self.mark.removeprefix(marks.REFUSED) if self.mark.startswith(marks.REFUSED) else ""
+        if self.mark.startswith(marks.REFUSED):
+            return self.mark.removeprefix(marks.REFUSED)
+        return ""
 
     @property
     def unready_answer(self) -> str | None:
@@ -262,12 +268,16 @@ def _parsed(plain: Container, inspected: Data, labels: Data) -> Container:
 
 def id_for(label: object, container: str) -> str:
     """Returns the id of a container's application from its label, or a generated one if that is invalid."""
-    return str(label) if is_app_id(label) else f"{DAMAGED}{container[:12]}"
+    if is_app_id(label):
+        return str(label)
+    return f"{DAMAGED}{container[:12]}"
 
 
 def damage_of(containers: Sequence[Container]) -> str:
     """Returns the reason why an application cannot be read, or an empty string."""
-    return containers[0].damage if containers else ""
+    if containers:
+        return containers[0].damage
+    return ""
 
 
 def seconds(text: str | None) -> float | None:
@@ -279,7 +289,9 @@ def seconds(text: str | None) -> float | None:
     if not text or text.startswith("0001-") or not text.isascii():
         return None
     whole, rest = text[:19], text[19:]
-    digits = rest[1:].rstrip("Z").split("+")[0].split("-")[0] if rest.startswith(".") else ""
+    digits = ""
+    if rest.startswith("."):
+        digits = rest[1:].rstrip("Z").split("+")[0].split("-")[0]
     zone = rest[len(digits) + 1 :] if digits else rest
     try:
         moment = datetime.fromisoformat(whole + ("+00:00" if zone in ("Z", "") else zone)).astimezone(
@@ -288,7 +300,9 @@ def seconds(text: str | None) -> float | None:
         timestamp = moment.timestamp() + (float(f"0.{digits}") if digits else 0.0)
     except (ValueError, OverflowError):
         return None
-    return timestamp if 0.0 <= timestamp <= LAST_TIME else None
+    if 0.0 <= timestamp <= LAST_TIME:
+        return timestamp
+    return None
 
 
 def status_in(data: Data, name: str) -> str:
@@ -300,23 +314,31 @@ def status_in(data: Data, name: str) -> str:
 def mapping_in(data: Data, name: str) -> Data:
     """Returns a value if it is a mapping, or else an empty mapping."""
     value = data.get(name)
-    return value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return value
+    return {}
 
 
 def text_in(data: Data, name: str) -> str:
     """Returns a value if it is a string, or else an empty string."""
     value = data.get(name)
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""
 
 
 def _texts(data: Data, name: str) -> tuple[str, ...]:
     value = data.get(name)
-    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
+    if isinstance(value, list):
+        return tuple(one for one in value if isinstance(one, str))
+    return ()
 
 
 def _integer(data: Data, name: str) -> int:
     value = data.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return 0
 
 
 def _exit_code(state: Data) -> int:

@@ -85,7 +85,9 @@ def lease(
             )
         note = "GPUs are allocated from the first one on: it is unknown which are free on a remote engine"
         return reservation.Reservation.of_nothing(), [note] if needs.gpus else []
-    here = reservation.capacity(needs, os.environ) if any(needs) else None
+    here = None
+    if any(needs):
+        here = reservation.capacity(needs, os.environ)
     if here is not None and not here.gpus:  # the engine decides: it may have GPUs that are not visible here
         needs = needs._replace(gpus=0)
     if here is None or not any(needs):

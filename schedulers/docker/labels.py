@@ -98,7 +98,9 @@ def read_job(labels: Data) -> Data:
     text = labels.get(JOB)
     if text is not None and not isinstance(text, str):
         raise DamageError("its label job is not a text")
-    return {} if text is None else _read_job(text)
+    if text is None:
+        return {}
+    return _read_job(text)
 
 
 @lru_cache(maxsize=16)
@@ -191,7 +193,9 @@ def _clean(value: Any, depth: int) -> Any:
     if depth > DEEPEST:
         raise DamageError("one of its labels is nested too deeply")
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode() if not value.isascii() else value
+        if not value.isascii():
+            return value.encode("utf-8", "replace").decode()
+        return value
     if isinstance(value, list):
         return [_clean(one, depth + 1) for one in value]
     if isinstance(value, dict):

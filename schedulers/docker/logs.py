@@ -129,7 +129,10 @@ def _chunks(containers: Iterable[Container], lines: Iterable[Line]) -> Iterator[
 
     def chunk_of(time: bytes, source: Source, data: bytes) -> LogChunk:
         one = by_id[source[0]]
-        stream = Stream.STDERR if source[1] == 2 else Stream.STDOUT
+        if source[1] == 2:
+            stream = Stream.STDERR
+        else:
+            stream = Stream.STDOUT
         return LogChunk(one.role, one.replica, one.attempt, stream, seconds_of(time), data)
 
     return chunks(lines, lambda time: time[:HUNDREDTH] + b"\xff", chunk_of)
@@ -232,7 +235,9 @@ class _Follower:
         """Opens the log of a container after its last line; returns False if the container was removed."""
         frames = self._frames.get(container.id) or Frames(container)
         self._frames[container.id] = frames
-        since = stamp(frames.position.last) if frames.position.last else ""
+        since = ""
+        if frames.position.last:
+            since = stamp(frames.position.last)
         frames.resume()
         with suppress(EngineError):
             parameters = _parameters(self._query, follow=True, since=since)

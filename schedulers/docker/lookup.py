@@ -149,7 +149,9 @@ def owner_of(containers: Sequence[Container]) -> str:
 def _uninspected(entry: Data, damage: str) -> Container:
     """Returns a container from its entry in a listing."""
     names = entry.get("Names")
-    first = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
+    first = ""
+    if isinstance(names, list) and names and isinstance(names[0], str):
+        first = names[0]
     name, _, mark = split_marks(first.lstrip("/"))
     at = entry.get("Created")
     return Container(

@@ -66,7 +66,9 @@ def label_data(data: Data) -> Object:
     roles = [_label_role(role) for role in app["roles"]]
     metadata = readable_by_others(app["metadata"])
     label = {**data, "app": {**app, "metadata": metadata, "roles": roles}, "cfg": cfg}
-    return {**label, "cfg_env": sorted(env)} if isinstance(env, dict) else label
+    if isinstance(env, dict):
+        return {**label, "cfg_env": sorted(env)}
+    return label
 
 
 def _label_role(role: Data) -> Object:
@@ -101,13 +103,18 @@ def spans_of(text: str) -> list[int | str]:
     for match in Template.pattern.finditer(text):
         length += match.start() - at
         at = match.end()
-        name = _DOLLAR if match["escaped"] is not None else match["named"] or match["braced"]
+        if match["escaped"] is not None:
+            name = _DOLLAR
+        else:
+            name = match["named"] or match["braced"]
         if name == _DOLLAR or name in _MACROS:
             spans += [length, name]
             length = 0
         else:
             length += len(match[0])
-    return [*spans, length + len(text) - at] if spans else []
+    if spans:
+        return [*spans, length + len(text) - at]
+    return []
 
 
 def restored(text: str, spans: object, values: Mapping[str, str]) -> str:
@@ -133,7 +140,9 @@ def restored(text: str, spans: object, values: Mapping[str, str]) -> str:
             at += span
         else:
             return text
-    return "".join(pieces) if at == len(text) else text
+    if at == len(text):
+        return "".join(pieces)
+    return text
 
 
 # --- restore the application ---------------------------------------------------------------------
@@ -264,7 +273,9 @@ def forget_absent(engine: str, present: Mapping[str, object]) -> None:
         for path in _folder().glob("*.json"):
             app_id = path.stem
             old = path.lstat().st_mtime < time.time() - OLD
-            data = load(app_id) if old and app_id not in present else None
+            data = None
+            if old and app_id not in present:
+                data = load(app_id)
             if data is not None and data.get("engine") == engine:
                 forget(app_id)
 
@@ -285,5 +296,10 @@ def public_probe(ready: str) -> str:
     ('http:web/health?********', 'cmd:ping ********', 'tcp:web')
     """
     mark = {"http": "?", "cmd": " "}.get(ready.partition(":")[0])
-    head, found, _ = ready.partition(mark) if mark else (ready, "", "")
-    return f"{head}{found}{MASK}" if found else ready
+    if mark:
+        head, found, _ = ready.partition(mark)
+    else:
+        head, found, _ = (ready, "", "")
+    if found:
+        return f"{head}{found}{MASK}"
+    return ready

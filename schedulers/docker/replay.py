@@ -52,7 +52,9 @@ class Progress:
 
     def newest(self, ordinal: int) -> Container | None:
         """Returns the newest container of a replica."""
-        return self.replicas[ordinal][-1] if self.replicas[ordinal] else None
+        if self.replicas[ordinal]:
+            return self.replicas[ordinal][-1]
+        return None
 
     def present(self, ordinal: int) -> Container | None:
         """Returns the newest container of a replica, or None if it was removed."""
@@ -133,7 +135,10 @@ def replay(job: Job, containers: Sequence[Container]) -> Progress:
     retries = [c.retry for c in containers if c.retry]
     retry = max(retries, key=lambda r: sum(r.get("attempts", ())), default={})
     attempts = list(retry.get("attempts", ()))
-    expected = attempts if len(attempts) == len(places) else [1] * len(places)
+    if len(attempts) == len(places):
+        expected = attempts
+    else:
+        expected = [1] * len(places)
     ordinals = {str(n): n for n in range(len(places))}
     used: dict[str | int, int] = {ordinals.get(key, key): n for key, n in retry.get("used", {}).items()}
     progress = Progress(job, replicas, _rules(job, used), carried_out=used, expected=expected)
@@ -154,7 +159,10 @@ def _rules(job: Job, used: Mapping[str | int, int]) -> Gang:
     for role in job.roles:
         ordinals = range(first, first + role.replicas)
         # a replica that the engine restarts has ended permanently if its container has
-        retries = 0 if role.policy == BY_ENGINE else role.max_retries
+        if role.policy == BY_ENGINE:
+            retries = 0
+        else:
+            retries = role.max_retries
         own = RoleRules(role.name, ordinals, retries, role.policy, after=role.after)
         if role.service is not None:
             own = own._replace(service=True, critical=role.service.critical)
@@ -254,7 +262,9 @@ def _give_up_lost(progress: Progress, actions: Sequence[Action]) -> list[Action]
     lost = [n for n in sorted(started) if progress.present(n) is None and progress.gang.wants(n)]
     progress.lost.update(lost)
     # one is enough to end the application
-    return progress.gang.give_up(lost[0]) if lost else []
+    if lost:
+        return progress.gang.give_up(lost[0])
+    return []
 
 
 def _is_pending(container: Container, *, held: bool) -> bool:
@@ -290,7 +300,10 @@ def _collect_pending(progress: Progress, actions: Sequence[Action], unstarted: S
     if progress.end is not None:
         # the end would be withdrawn if one of these were started, so they have to be marked first
         progress.stops.update((n, NOT_STARTED) for n in unstarted if _is_startable(progress, n))
-        progress.end = None if progress.stops else progress.end
+        if progress.stops:
+            progress.end = None
+        else:
+            progress.end = progress.end
 
 
 def _is_startable(progress: Progress, ordinal: int) -> bool:

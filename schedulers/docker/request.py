@@ -169,7 +169,9 @@ def _common_env(
         hosts: the host names of each role.
         has_checkpoints: whether a folder for checkpoints is mounted.
     """
-    addresses = rules.addresses(app, hosts) if len(hosts) > 1 else {}
+    addresses = {}
+    if len(hosts) > 1:
+        addresses = rules.addresses(app, hosts)
     return {**settings.REPLICA_DEFAULTS, **_inherited_env(cfg), **addresses}, {
         settings.TORCHX_RANK0_HOST: container_name(app_id, app.roles[0].name, 0) if app.roles else "",
         settings.TORCHX_ATTEMPT: "1",
@@ -292,7 +294,10 @@ def _mounts(role: Role, mounts: list[Object]) -> Object:
         elif isinstance(mount, VolumeMount):
             mounts.append(_mount("volume", mount.src, mount.dst_path, mount.read_only))
         elif isinstance(mount, TmpfsMount):
-            size = {} if mount.size_mb is None else {"TmpfsOptions": {"SizeBytes": mount.size_mb << 20}}
+            if mount.size_mb is None:
+                size = {}
+            else:
+                size = {"TmpfsOptions": {"SizeBytes": mount.size_mb << 20}}
             mounts.append({"Type": "tmpfs", "Target": mount.dst_path, **size})
         elif isinstance(mount, DeviceMount):
             devices.append(mount)
@@ -334,4 +339,6 @@ def _published(role: Role, replica: int, taken: set[int]) -> Object:
     own = set() if replica else set(ports) - taken
     taken |= own
     bindings = {f"{port}/tcp": [{"HostPort": str(port) if port in own else ""}] for port in ports}
-    return {"PortBindings": bindings} if bindings else {}
+    if bindings:
+        return {"PortBindings": bindings}
+    return {}

@@ -146,7 +146,9 @@ class DockerScheduler(Scheduler["DockerJob"]):
         # before the containers: one that starts meanwhile is in both, not in none
         waiting = {row.app_id: row for row in queue_status.rows(engine.address)}
         rows = [row for row in status.list_apps(engine) if row.app_id not in waiting]
-        return listing.newest_first([*rows, *waiting.values()]) if waiting else rows
+        if waiting:
+            return listing.newest_first([*rows, *waiting.values()])
+        return rows
 
     def reconcile(self, app_id: str) -> None:
         """Starts a supervisor or a keeper for an application that has lost its own on this machine."""

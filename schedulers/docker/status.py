@@ -169,11 +169,15 @@ def _by_boot(container: Container, now: float) -> Container:
 
     Only those that run on this machine change.
     """
-    entry = look_up(container.pid) if container.live and container.pid else None
+    entry = None
+    if container.live and container.pid:
+        entry = look_up(container.pid)
     if entry is None or container.started is None or cgroup_of(container.pid, container.id) is None:
         return container
     started = now - age(entry.process)
-    return replace(container, started=started) if abs(started - container.started) > CLOCK_SET else container
+    if abs(started - container.started) > CLOCK_SET:
+        return replace(container, started=started)
+    return container
 
 
 def describe_all(containers: Sequence[Container], now: float | None = None) -> DescribeAppResponse:
@@ -239,7 +243,9 @@ def _is_stopped(progress: Progress) -> bool:
 def _why_failed(progress: Progress) -> str:
     if progress.gang.expired:
         return progress.job.limits.reached(progress.run)
-    first = progress.end.first_failure if progress.end else None
+    first = None
+    if progress.end:
+        first = progress.end.first_failure
     if first is None:
         return "a replica failed, and its container was removed"
     role, replica = progress.job.members[first]
@@ -265,7 +271,10 @@ def _replica(progress: Progress, ordinal: int, role: RoleFacts, replica: int, ov
     elif ordinal in progress.lost:
         state = AppState.UNKNOWN
     else:
-        state = AppState.CANCELLED if over else AppState.PENDING
+        if over:
+            state = AppState.CANCELLED
+        else:
+            state = AppState.PENDING
     return ReplicaStatus(
         id=replica,
         state=state,
@@ -331,7 +340,9 @@ def _ready_at(c: Container, role: RoleFacts) -> float | None:
         return None
     if not role.service.ready:
         return c.started
-    return None if c.ready_at is None else max(c.ready_at, c.started)
+    if c.ready_at is None:
+        return None
+    return max(c.ready_at, c.started)
 
 
 def _state_of(c: Container) -> AppState:
@@ -340,7 +351,9 @@ def _state_of(c: Container) -> AppState:
     if c.mark in ENDED:
         return AppState.CANCELLED
     succeeded = c.exit_code == 0 and not c.error and not c.was_forced
-    return AppState.SUCCEEDED if succeeded else AppState.FAILED
+    if succeeded:
+        return AppState.SUCCEEDED
+    return AppState.FAILED
 
 
 def _message(c: Container, role: RoleFacts) -> str:
@@ -356,11 +369,15 @@ def _message(c: Container, role: RoleFacts) -> str:
     refused = refusal(c, msg)
     if msg or refused:
         return joined(msg, refused)
-    return _WHY.get(c.mark, "") if c.status not in ("running", "restarting") else ""
+    if c.status not in ("running", "restarting"):
+        return _WHY.get(c.mark, "")
+    return ""
 
 
 def _first_failure(progress: Progress) -> FirstFailure | None:
-    ordinal = progress.end.first_failure if progress.end else None
+    ordinal = None
+    if progress.end:
+        ordinal = progress.end.first_failure
     if ordinal is None:
         return None
     role, replica = progress.job.members[ordinal]
@@ -368,10 +385,13 @@ def _first_failure(progress: Progress) -> FirstFailure | None:
     if newest is None:
         return FirstFailure(role.name, replica, 1, msg="its container was removed", cause=EndCause.REMOVED)
     attempt = _attempt(newest, role, progress.job.limits)
-    attempt = _while_needed(attempt) if ordinal in progress.needed else attempt
+    if ordinal in progress.needed:
+        attempt = _while_needed(attempt)
     return failure_of(role.name, replica, attempt)
 
 
 def _started(c: Container) -> float | None:
     # the engine only keeps the last start of a restarted container
-    return c.created if c.started is not None and c.restarts else c.started
+    if c.started is not None and c.restarts:
+        return c.created
+    return c.started

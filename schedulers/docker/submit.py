@@ -283,14 +283,19 @@ def _explain(name: str, error: EngineError) -> StateError:
         )
     if "port is already allocated" in low or "address already in use" in low:
         port = text.partition("0.0.0.0:")[2].partition(" ")[0]
-        port_name = f"port {port.split(':')[0].rstrip(':')}" if port else "a port that it publishes"
+        port_name = "a port that it publishes"
+        if port:
+            port_name = f"port {port.split(':')[0].rstrip(':')}"
         return StateError(
             f"{name} cannot be started: {port_name} is in use on the engine's machine",
             hint="list the containers and their ports: docker ps",
         )
     if "executable file not found" in low or ("no such file or directory" in low and "exec" in low):
         program = text.partition('exec: "')[2].partition('"')[0]
-        cause = f"no program `{program}` in its image" if program else text
+        if program:
+            cause = f"no program `{program}` in its image"
+        else:
+            cause = text
         return StateError(f"{name} cannot be started: {cause}")
     if "could not select device driver" in low:
         return StateError(

@@ -147,7 +147,10 @@ class Supervisor:
         end = time.monotonic() + pause
         while True:
             left = end - time.monotonic()
-            due = self._stalls.pause() if self._stalls is not None else left
+            if self._stalls is not None:
+                due = self._stalls.pause()
+            else:
+                due = left
             if not wait(min(left, self._sampler.pause(), due)):
                 return False
             if left <= 0 or events.pending:
@@ -194,10 +197,16 @@ class Supervisor:
         """Returns the containers to stop by the mark with the reason."""
         released = [n for n, why in progress.stops.items() if why == NO_LONGER_NEEDED]
         unneeded = {container.id for n in released for container in progress.replicas[n]}
-        general = EXPIRED if progress.gang.expired else STOPPED
+        if progress.gang.expired:
+            general = EXPIRED
+        else:
+            general = STOPPED
         by_mark: dict[str, list[Container]] = {}
         for container in stopped:
-            mark = UNNEEDED if container.id in unneeded else general
+            if container.id in unneeded:
+                mark = UNNEEDED
+            else:
+                mark = general
             by_mark.setdefault(mark, []).append(container)
         return by_mark
 
@@ -366,8 +375,13 @@ class RetryCauses:
         if rules.reads_lines:
             log = read_log(self._engine, container, LogQuery(tail=MOST_LINES))
             lines = lines_of(b"".join(line[2] for line in log))
-        code = None if container.signal else container.exit_code
-        known = EndCause.OUT_OF_MEMORY if container.oom else None
+        if container.signal:
+            code = None
+        else:
+            code = container.exit_code
+        known = None
+        if container.oom:
+            known = EndCause.OUT_OF_MEMORY
         return Failure(code, container.signal, "", lines, known)
 
 

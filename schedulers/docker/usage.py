@@ -68,9 +68,9 @@ def _current(
     order = {name: number for number, name in enumerate(requests)}
     running.sort(key=lambda c: (order.get(c.role, 0), c.replica))
     measured = [found for found in in_parallel(measure, running) if isinstance(found, ReplicaUsage)]
-    return (
-        AppUsage(tuple(measured), "the statistics of the engine", current=("memory",)) if measured else None
-    )
+    if measured:
+        return AppUsage(tuple(measured), "the statistics of the engine", current=("memory",))
+    return None
 
 
 def sample_of(totals: Totals, started: float, now: float) -> Sample:

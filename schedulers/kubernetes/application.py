@@ -73,8 +73,13 @@ def _filled(facts: Facts, role: Data, template: Data, roles: Sequence[Data]) -> 
     # Volcano has a template for each replica, with its id inserted
     main = _main(template)
     hosts = hosts_in_env(roles, _list(main, "env"))
-    replica = 0 if facts.kind == "volcano" or facts.has_runs else None
-    base = split_run(facts.app_id)[0] if facts.has_runs else facts.app_id
+    replica = None
+    if facts.kind == "volcano" or facts.has_runs:
+        replica = 0
+    if facts.has_runs:
+        base = split_run(facts.app_id)[0]
+    else:
+        base = facts.app_id
     filler = MacroFiller(base, replica, FOLDER if unpacked else "", hosts, run=facts.has_runs)
     marks = hidden.get("args") or {}
     result["args"] = [
@@ -94,7 +99,9 @@ def _variable(entry: Data, marks: list[list[int | str]], filler: MacroFiller) ->
     if _at(entry, "valueFrom", "secretKeyRef"):
         return MASK
     path = _at(entry, "valueFrom", "fieldRef").get("fieldPath")
-    return f"{FIELD_PATH}{path}" if path else restored(text_at(entry, "value"), marks, filler)
+    if path:
+        return f"{FIELD_PATH}{path}"
+    return restored(text_at(entry, "value"), marks, filler)
 
 
 def _role(job: Object) -> Object:
@@ -124,8 +131,13 @@ def _main(template: Data) -> Data:
 def _at(data: Any, *path: str) -> Data:
     """Returns the mapping at a path; default: empty."""
     for key in path:
-        data = data.get(key) if isinstance(data, dict) else None
-    return data if isinstance(data, dict) else {}
+        if isinstance(data, dict):
+            data = data.get(key)
+        else:
+            data = None
+    if isinstance(data, dict):
+        return data
+    return {}
 
 
 def _list(data: Any, *path: str) -> list[Any]:
@@ -133,9 +145,13 @@ def _list(data: Any, *path: str) -> list[Any]:
     items = _at(data, *path[:-1]).get(path[-1])
     if not isinstance(items, list):
         return []
-    return items if path[-1] in ("args", "command") else [each for each in items if isinstance(each, dict)]
+    if path[-1] in ("args", "command"):
+        return items
+    return [each for each in items if isinstance(each, dict)]
 
 
 def _number(text: str) -> int:
     number = count_of(text)
-    return -1 if number is None else number
+    if number is None:
+        return -1
+    return number

@@ -106,7 +106,9 @@ def _is_closed(main: Object) -> bool:
 
 def _marked(cluster: Cluster, main: Object, mark: str) -> Object:
     """Returns a patch with a mark, unless the object has it: the first time is that of the end."""
-    return {"metadata": {"annotations": {mark: now(cluster)}}} if mark and not annotation(main, mark) else {}
+    if mark and not annotation(main, mark):
+        return {"metadata": {"annotations": {mark: now(cluster)}}}
+    return {}
 
 
 def _with_restarts(cluster: Cluster, facts: Facts) -> Iterator[Facts]:

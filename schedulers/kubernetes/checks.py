@@ -99,7 +99,9 @@ def _single_retries_notes(app: AppDef, cfg: RunOptions) -> Iterator[str]:
 def _job_notes(app: AppDef, cfg: RunOptions) -> Iterator[str]:
     several = len(app.roles) > 1
     # the kind is decided at submission
-    unless = "" if cfg.get("kind") == JOB else "unless the cluster has JobSets: "
+    unless = "unless the cluster has JobSets: "
+    if cfg.get("kind") == JOB:
+        unless = ""
     gang = is_gang(app, cfg)
     yield from _single_retries_notes(app, cfg)
     if gang and write_record(app, cfg) is None:

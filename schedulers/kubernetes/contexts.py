@@ -79,7 +79,9 @@ class Clusters:
 def text_of(cfg: RunOptions | None, option: str) -> str | None:
     """Returns the value of a text option, or None if it is not set."""
     value = (cfg or {}).get(option)
-    return str(value) if value else None
+    if value:
+        return str(value)
+    return None
 
 
 def remember(app_id: str, cfg: RunOptions) -> None:

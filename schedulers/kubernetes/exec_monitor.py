@@ -156,7 +156,10 @@ def node_trouble(cluster: Cluster, node: str) -> str:
     if ready is None or ready.get("status") == "True":
         return ""
     since = time_of(ready.get("lastTransitionTime"))
-    age = "" if since is None else f" since {span(since, cluster.clock.now())}"
+    if since is None:
+        age = ""
+    else:
+        age = f" since {span(since, cluster.clock.now())}"
     return f"it is not ready{age} ({short(ready.get('message')).rstrip('.')})"
 
 

@@ -141,7 +141,9 @@ def pod_annotations(cfg: RunOptions) -> dict[str, str]:
     {'torchx.pytorch.org/notice': '120'}
     """
     rule = LimitRule.of(cfg)
-    return {NOTICE: str(math.ceil(rule.notice))} if rule.notice else {}
+    if rule.notice:
+        return {NOTICE: str(math.ceil(rule.notice))}
+    return {}
 
 
 def variables(cfg: RunOptions) -> Object:

@@ -289,7 +289,10 @@ class Follower:
             note_outcome(self._cluster, self._facts)
             # the watch of pods may lag behind that of jobs
             facts = gather_app(self._cluster, self._facts.namespace, self._facts.name, events=False)
-        self._known = logs.sources_of(facts, self._query) if facts is not None else []
+        if facts is not None:
+            self._known = logs.sources_of(facts, self._query)
+        else:
+            self._known = []
 
     def _start_readers(self) -> None:
         """Reads new logs, and those that have ended or whose connection is broken once more."""
@@ -314,8 +317,14 @@ class Follower:
         happened, begun = False, time.monotonic()
         while not happened or held:
             try:
-                left = POLL_INTERVAL if end is None else max(0.0, end - time.monotonic())
-                item = self._output.get(timeout=left) if left else self._output.get_nowait()
+                if end is None:
+                    left = POLL_INTERVAL
+                else:
+                    left = max(0.0, end - time.monotonic())
+                if left:
+                    item = self._output.get(timeout=left)
+                else:
+                    item = self._output.get_nowait()
             except queue.Empty:
                 yield sorted(held, key=TIME)
                 held, end = [], None
@@ -324,7 +333,8 @@ class Follower:
             if isinstance(item, tuple):
                 held.append(item)
                 self._heard = time.monotonic()
-                end = end if end is not None else time.monotonic() + BATCH_WINDOW
+                if end is None:
+                    end = time.monotonic() + BATCH_WINDOW
                 continue
             happened = True
             if item is not None:

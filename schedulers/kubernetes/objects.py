@@ -169,7 +169,10 @@ def split_id(app_id: str, namespace: str) -> tuple[str, str]:
     place, colon, name = app_id.rpartition(":")
     place = place if colon else namespace
     if not _ID.fullmatch(name) or not _NAMESPACE.fullmatch(place):
-        shown = app_id if app_id.isprintable() else ascii(app_id)[1:-1]
+        if app_id.isprintable():
+            shown = app_id
+        else:
+            shown = ascii(app_id)[1:-1]
         raise UsageError(
             f"`{shown}` is not a valid application id on Kubernetes",
             hint="the format is NAMESPACE:NAME, e.g. default:train-x7k2m9cd; all applications: torchx list",
@@ -214,10 +217,15 @@ def gather(
     if found is None:
         return None
     path = path_of("v1", "pods", namespace)
-    pods = cluster.items(path, selector(name)) if whole else of_app(cluster, path, name, small=True)
+    if whole:
+        pods = cluster.items(path, selector(name))
+    else:
+        pods = of_app(cluster, path, name, small=True)
     pods = owned_pods([*found.mains, *found.jobs, *found.earlier], pods)
     lost = [pod for pod in pods if events and not_ready(pod)]
-    warnings = events_of(cluster, namespace, name) if events and (lost or waits(found.jobs, pods)) else []
+    warnings = []
+    if events and (lost or waits(found.jobs, pods)):
+        warnings = events_of(cluster, namespace, name)
     return replace(found, pods=pods, events=warnings, nodes=nodes_of(cluster, lost))
 
 

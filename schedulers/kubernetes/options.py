@@ -114,19 +114,25 @@ def check_options(cfg: RunOptions) -> None:
 def strings(cfg: RunOptions, option: str) -> list[str]:
     """Returns the value of a list option; default: empty."""
     value = cfg.get(option)
-    return list(value) if isinstance(value, list) else []
+    if isinstance(value, list):
+        return list(value)
+    return []
 
 
 def pairs(cfg: RunOptions, option: str) -> dict[str, str]:
     """Returns the value of a mapping option; default: empty."""
     value = cfg.get(option)
-    return dict(value) if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return dict(value)
+    return {}
 
 
 def number(cfg: RunOptions, option: str, otherwise: int) -> int:
     """Returns the value of a numeric option, rounded up."""
     value = cfg.get(option)
-    return -int(-value // 1) if isinstance(value, (int, float)) else otherwise
+    if isinstance(value, (int, float)):
+        return -int(-value // 1)
+    return otherwise
 
 
 def tolerations(cfg: RunOptions) -> list[Object]:
@@ -145,15 +151,23 @@ def tolerations(cfg: RunOptions) -> list[Object]:
 
 def _toleration(text: str) -> Object:
     parts = re.split("[:=]", text)
-    effect = parts.pop() if len(parts) > 1 and parts[-1] in _EFFECTS else None
+    effect = None
+    if len(parts) > 1 and parts[-1] in _EFFECTS:
+        effect = parts.pop()
     if not parts[0] or len(parts) > (1 if parts[0] == "*" else 2):
         raise RunOptionError(
             "tolerations",
             f"of kubernetes has `{text}`, which is not a taint",
             hint="e.g. nvidia.com/gpu, spot:NoSchedule or team:a:NoSchedule",
         )
-    toleration: Object = {} if parts[0] == "*" else {"key": parts[0]}
-    toleration |= {"operator": "Equal", "value": parts[1]} if len(parts) > 1 else {"operator": "Exists"}
+    if parts[0] == "*":
+        toleration: Object = {}
+    else:
+        toleration = {"key": parts[0]}
+    if len(parts) > 1:
+        toleration |= {"operator": "Equal", "value": parts[1]}
+    else:
+        toleration |= {"operator": "Exists"}
     return toleration | ({"effect": effect} if effect else {})
 
 

@@ -137,7 +137,10 @@ def _new_notes(cluster: Cluster, facts: Facts, main: Object) -> dict[str, str]:
         return {}
     due = job.ending or spec(main).get("suspend") or is_ended_by_us(main)
     pods = owned_pods([main], facts.pods)
-    by_hand = set() if due else taken.deleted_by_hand(main, pods)
+    if due:
+        by_hand = set()
+    else:
+        by_hand = taken.deleted_by_hand(main, pods)
     completed = indexes(job.details.get("completedIndexes"))  # their pods may be deleted
     new = {}
     for pod in pods:

@@ -104,7 +104,9 @@ def write_record(app: AppDef, cfg: RunOptions) -> str | None:
         packer = zlib.compressobj(wbits=31)
         packed = packer.compress(text.encode()) + packer.flush()
         text = _PACKED + base64.b64encode(packed).decode()
-    return text if len(text) <= MAX_LENGTH else None
+    if len(text) <= MAX_LENGTH:
+        return text
+    return None
 
 
 def read_record(text: str) -> Object:

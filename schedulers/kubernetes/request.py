@@ -103,7 +103,9 @@ def kind_of(app: AppDef, cfg: RunOptions, has_jobset: bool = False) -> str:
     )
     by_cause = any(cfg.get(option) is not None for option in ("retry_on", "no_retry_on"))
     by_torchx_alone = by_torchx(cfg) or has_services(app)
-    return JOBSET if has_jobset and whole and not (by_cause or by_torchx_alone) else JOB
+    if has_jobset and whole and not (by_cause or by_torchx_alone):
+        return JOBSET
+    return JOB
 
 
 def to_request(
@@ -190,7 +192,9 @@ def with_images(request: KubernetesJob, images: Mapping[str, str]) -> Kubernetes
             return {k: changed(v, "image" if is_image and k == "value" else k) for k, v in value.items()}
         if isinstance(value, list):
             return [changed(v, key) for v in value]
-        return images.get(value, value) if key == "image" and isinstance(value, str) else value
+        if key == "image" and isinstance(value, str):
+            return images.get(value, value)
+        return value
 
     return replace(request, manifests=changed(request.manifests))
 
@@ -243,7 +247,9 @@ def dump(manifests: Iterable[Data]) -> str:
 
     def text(dumper: Dumper, value: str) -> yaml.ScalarNode:
         # PyYAML quotes a string that a block cannot hold
-        style: str | None = "|" if "\n" in value and _BREAKS.isdisjoint(value) else '"'
+        style: str | None = '"'
+        if "\n" in value and _BREAKS.isdisjoint(value):
+            style = "|"
         if _PLAIN.fullmatch(value) and value.lower() not in _NO_TEXT:
             style = None
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)

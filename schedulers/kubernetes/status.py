@@ -67,7 +67,9 @@ def describe_app(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
 def glance(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
     """Returns the status of an application without its roles, or None if it is unknown."""
     facts = find(clusters, app_id)
-    return None if facts is None else _described(clusters.of(app_id), facts)
+    if facts is None:
+        return None
+    return _described(clusters.of(app_id), facts)
 
 
 def _described(cluster: Cluster, facts: Facts) -> DescribeAppResponse:
@@ -89,7 +91,9 @@ def outline(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
 def describe_native(clusters: Clusters, app_id: str) -> list[Object] | None:
     """Returns the cluster's objects of an application, or None if it is unknown."""
     facts = find(clusters, app_id, whole=True)
-    return None if facts is None else [*facts.mains, *facts.pods]
+    if facts is None:
+        return None
+    return [*facts.mains, *facts.pods]
 
 
 def list_apps(clusters: Clusters, cfg: RunOptions | None) -> list[ListAppResponse]:
@@ -101,7 +105,10 @@ def list_apps(clusters: Clusters, cfg: RunOptions | None) -> list[ListAppRespons
     """
     cluster = clusters.select(cfg or {}, quick=not is_sharing())
     namespace = text_of(cfg, "namespace")
-    namespaces = [namespace] if namespace else list(dict.fromkeys(("default", cluster.namespace)))
+    if namespace:
+        namespaces = [namespace]
+    else:
+        namespaces = list(dict.fromkeys(("default", cluster.namespace)))
     return newest_first(
         row_of(cluster.clock.here(each), is_own=owner.is_own(facts.owner))
         for facts in gather_namespaces(cluster, namespaces)
@@ -116,7 +123,10 @@ def _listed(cluster: Cluster, facts: Facts, now: float) -> Iterator[DescribeAppR
         return
     # the status of a Job does not name the indexes that run
     over = is_terminal(job_facts("job", facts.mains[0]).state)
-    whole = facts if over else replace(facts, pods=pods_of(cluster, facts), partial=False)
+    if over:
+        whole = facts
+    else:
+        whole = replace(facts, pods=pods_of(cluster, facts), partial=False)
     yield from describe_runs(whole, range(view.count_of_runs(facts.mains[0])), now)
 
 
@@ -158,8 +168,13 @@ def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppRe
     response_cfg = dict(facts.cfg)
     used = used_retries(facts) if is_gang(facts) else {}
     jobs = [runs.as_finished(facts, main, job_facts(facts.kind, main)) for main in facts.mains]
-    services = service_view.ServiceView(facts) if has_order(facts) else None
-    seen = jobs if services is None else services.jobs(jobs)
+    services = None
+    if has_order(facts):
+        services = service_view.ServiceView(facts)
+    if services is None:
+        seen = jobs
+    else:
+        seen = services.jobs(jobs)
     noted = outcome_of(facts.mains)
     replicas = Replicas(facts, members_of(facts), now, noted, causes.never_retried(facts))
     state, msg = _current_state(facts, seen, replicas, now)
@@ -181,8 +196,13 @@ def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppRe
     roles = _by_role(statuses)
     if services is not None:
         services.ready(roles)
-    counting = statuses if services is None else services.counting(statuses)
-    first = noted.failure if state is AppState.FAILED else None
+    if services is None:
+        counting = statuses
+    else:
+        counting = services.counting(statuses)
+    first = None
+    if state is AppState.FAILED:
+        first = noted.failure
     if first is None and (failed or state is AppState.FAILED):
         first = reasons.first_failure(seen, counting, replicas.unproven)
     if first is not None and noted.failure is None:
@@ -248,7 +268,10 @@ def describe_safely(facts: Facts, now: float) -> DescribeAppResponse:
     if not facts.damage:
         return response
     # with the state of its objects if these are valid
-    why = facts.damage if facts.malformed else f"{facts.damage}; its {facts.kind} is {response.state.name}"
+    if facts.malformed:
+        why = facts.damage
+    else:
+        why = f"{facts.damage}; its {facts.kind} is {response.state.name}"
     return replace(response, state=AppState.UNKNOWN, msg=short(why), first_failure=None)
 
 
@@ -284,7 +307,9 @@ def _state(
         return AppState.SUCCEEDED, ""
     if not is_open and (AppState.CANCELLED in states or _is_marked(facts, CANCELLED)):
         running = running or any(job.details.get("terminating") for job in jobs)
-        return (AppState.RUNNING, "it is being cancelled") if running else (AppState.CANCELLED, "cancelled")
+        if running:
+            return (AppState.RUNNING, "it is being cancelled")
+        return (AppState.CANCELLED, "cancelled")
     if _is_marked(facts, HELD):
         return _state_of_held(facts, now)
     return _state_of_open(facts, jobs, replicas.started, running)
@@ -347,7 +372,9 @@ def _job_of(jobs: list[JobFacts], member: Member) -> JobFacts:
 def _with_refusal(facts: Facts, replicas: Replicas, first: FirstFailure) -> FirstFailure:
     """Returns the first failure with the reason why it was not retried, if it has one."""
     member = next((m for m in replicas.members if (m.role, m.replica) == (first.role, first.replica)), None)
-    pod = replicas.newest_pod(member) if member is not None else None
+    pod = None
+    if member is not None:
+        pod = replicas.newest_pod(member)
     if member is None or pod is None or first.attempt >= member.max_attempts:
         return first
     refused = causes.refusal(causes.rules_of(facts.cfg), pod)
@@ -357,7 +384,9 @@ def _with_refusal(facts: Facts, replicas: Replicas, first: FirstFailure) -> Firs
 def _restart_text(restart: Restart, *, late: bool) -> str:
     """Returns the message of a restart that is due; if it is late, no process carries it out."""
     numbers = set(restart.attempts.values())
-    following = f"attempt {numbers.pop() + 1}" if len(numbers) == 1 else "the next attempt"
+    following = "the next attempt"
+    if len(numbers) == 1:
+        following = f"attempt {numbers.pop() + 1}"
     return f"{restart.why}; {following} {'is late: `torchx wait` starts it' if late else 'follows'}"
 
 
@@ -366,7 +395,9 @@ def _restarts(facts: Facts) -> int:
     if is_gang(facts):
         return max(attempt_of(main) for main in facts.mains) - 1
     if facts.kind == "job":
-        return -1 if any(role.get("max_retries") for role in facts.roles) else 0
+        if any(role.get("max_retries") for role in facts.roles):
+            return -1
+        return 0
     status = facts.mains[0].get("status") or {}
     return int(status.get("restarts") or status.get("retryCount") or 0)
 

@@ -107,7 +107,9 @@ def _without_gang(
     cluster: Cluster, info: AppDryRunInfo[KubernetesJob], app: AppDef, request: KubernetesJob
 ) -> KubernetesJob:
     """Returns the request with retries that the cluster carries out, if the caller may not restart all."""
-    missing = rights.missing_right(cluster, request.namespace) if request.is_gang else ""
+    missing = ""
+    if request.is_gang:
+        missing = rights.missing_right(cluster, request.namespace)
     if missing and has_services(app):
         service_checks.reject_without_right(missing, request.namespace)
     if not missing:
@@ -144,7 +146,9 @@ def submit(cluster: Cluster, request: KubernetesJob, *, validate: bool = True) -
     if validate:
         for manifest in manifests:
             _create(cluster, manifest, {"dryRun": "All"})
-    held = _hold(mains, now(cluster)) if len(mains) > 1 else []
+    held = []
+    if len(mains) > 1:
+        held = _hold(mains, now(cluster))
     tried: list[Object] = []
     try:
         made: list[Object] = []
@@ -361,7 +365,9 @@ def require_queue(cluster: Cluster, namespace: str, mains: Iterable[Object]) -> 
             return  # the caller may not list queues; Kueue may still admit the job
         raise
     if queue not in names:
-        every = f"its queues: {', '.join(sorted(names))}" if names else "the namespace has no queues"
+        every = "the namespace has no queues"
+        if names:
+            every = f"its queues: {', '.join(sorted(names))}"
         raise UsageError(
             f"namespace `{namespace}` has no queue `{queue}`: the job would wait forever",
             hint=did_you_mean(queue, names, f"{every}   kubectl get localqueues -n {namespace}"),
@@ -370,6 +376,8 @@ def require_queue(cluster: Cluster, namespace: str, mains: Iterable[Object]) -> 
 
 def _queues(cluster: Cluster, group: Object, namespace: str) -> list[str]:
     preferred = group.get("preferredVersion")
-    version = preferred.get("groupVersion") if isinstance(preferred, dict) else None
+    version = None
+    if isinstance(preferred, dict):
+        version = preferred.get("groupVersion")
     path = path_of(str(version or f"{GROUP}/v1beta1"), "localqueues", namespace)
     return [str(each["metadata"]["name"]) for each in cluster.items(path)]

@@ -64,20 +64,27 @@ def usage(clusters: Clusters, app_id: str) -> AppUsage | None:
     measured = []
     for member in members_of(facts):
         mine = pods.get(member.key, [])
-        sample = sample_of(metrics.get(mine[-1]["metadata"]["name"], {})) if mine and live(mine[-1]) else None
+        sample = None
+        if mine and live(mine[-1]):
+            sample = sample_of(metrics.get(mine[-1]["metadata"]["name"], {}))
         if sample is not None:
             attempt, requested = number_of(mine[-1], len(mine) - 1), requests.get(member.role, Requested())
             measured.append(
                 ReplicaUsage(member.role, member.replica, attempt, sample, (sample,), True, requested)
             )
-    return AppUsage(tuple(measured), "the metrics API", current=("cpu", "memory")) if measured else None
+    if measured:
+        return AppUsage(tuple(measured), "the metrics API", current=("cpu", "memory"))
+    return None
 
 
 def _metrics(clusters: Clusters, app_id: str) -> dict[str, Data]:
     """Returns the measurements of pods by their names; empty without a metrics API."""
     cluster = clusters.of(app_id)
     namespace, name = split_id(app_id, cluster.namespace)
-    query = selector("") if is_sharing() else pod_selector(name, split_run(name)[1])
+    if is_sharing():
+        query = selector("")
+    else:
+        query = pod_selector(name, split_run(name)[1])
     found: list[Any] = []
     for place in dict.fromkeys((namespace, *(() if ":" in app_id else ("default",)))):
         path = path_of("metrics.k8s.io/v1beta1", "pods", place)
@@ -117,7 +124,9 @@ def sample_of(metrics: Data) -> Sample | None:
 
 def _dicts(values: object) -> list[Data]:
     """Returns the dictionaries among values of the cluster."""
-    return [each for each in values if isinstance(each, dict)] if isinstance(values, Iterable) else []
+    if isinstance(values, Iterable):
+        return [each for each in values if isinstance(each, dict)]
+    return []
 
 
 def quantity(text: object) -> float | None:
@@ -132,4 +141,6 @@ def quantity(text: object) -> float | None:
         value = float(number)
     except ValueError:
         return None
-    return None if factor is None or not 0 <= value < 1e30 else value * factor
+    if factor is None or not 0 <= value < 1e30:
+        return None
+    return value * factor

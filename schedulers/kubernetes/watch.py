@@ -146,7 +146,8 @@ class Mirror:
             self._version = ""
             raise ClusterError(str(thing.get("message")), status=code if code == GONE else 504)
         metadata = thing.get("metadata")
-        metadata = metadata if isinstance(metadata, dict) else {}
+        if not isinstance(metadata, dict):
+            metadata = {}
         self._version = str(metadata.get("resourceVersion") or self._version)
         if kind == "BOOKMARK" or shaped(thing) is None:
             return
@@ -258,7 +259,10 @@ def _wait(cluster: Cluster, facts: Facts, timeout: float | None) -> bool:
             if current is None or is_terminal(describe(current, cluster.clock.now()).state):
                 note_outcome(cluster, current or facts)
                 return True
-            pause = POLL_INTERVAL if reconcile_objects(cluster, current) else RETRY_AFTER
+            if reconcile_objects(cluster, current):
+                pause = POLL_INTERVAL
+            else:
+                pause = RETRY_AFTER
             left = min(end - time.monotonic(), pause)
             if left <= 0:
                 return False

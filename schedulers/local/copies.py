@@ -34,7 +34,9 @@ def fill(
     for snapshot in {snapshot.folder: snapshot for snapshot in request.workspaces.values()}.values():
         place = folder / Path(snapshot.folder).relative_to(final)
         tree = snapshot.tree.refreshed(limit_mb)
-        image = scan_unfiltered(snapshot.below) if snapshot.below else None
+        image = None
+        if snapshot.below:
+            image = scan_unfiltered(snapshot.below)
         size = tree.size + (image.size if image is not None else 0)
         if size >= LARGE_MB * MB:
             report(f"copying the workspace, {mb(size)}")

@@ -29,7 +29,9 @@ def diagnose() -> Iterator[Finding]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     yield Finding("machine", Verdict.GOOD, f"{os.cpu_count()} CPUs, {memory:,.0f} GB of memory")
     gpus = [gpu.name for gpu in visible_gpus(os.environ)]
-    message = f"{len(gpus)} available: {', '.join(gpus)}" if gpus else "none available"
+    message = "none available"
+    if gpus:
+        message = f"{len(gpus)} available: {', '.join(gpus)}"
     yield Finding("GPUs", Verdict.GOOD if gpus else Verdict.ABSENT, message)
 
 

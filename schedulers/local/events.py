@@ -83,7 +83,9 @@ class _Converter:
 
     def _start(self, data: Data) -> list[AppEvent]:
         ordinal, attempt = self._attempt(data)
-        pid = attempt.process.pid if attempt.process is not None else None
+        pid = None
+        if attempt.process is not None:
+            pid = attempt.process.pid
         details: Object = {"pid": pid}
         is_service = self._is_service(ordinal)
         if is_service:
@@ -108,7 +110,10 @@ class _Converter:
         ordinal, attempt = self._attempt(data)
         self._ready.ended(ordinal, succeeded=attempt.state == "SUCCEEDED")
         memory = attempt.peak_memory
-        cpu = None if attempt.usage is None else attempt.usage.cpu
+        if attempt.usage is None:
+            cpu = None
+        else:
+            cpu = attempt.usage.cpu
         if memory is not None:
             self._peak = max(self._peak or (0, 0, 0), (memory, ordinal, attempt.number))
         code, signal = attempt.exit_code, attempt.signal
@@ -161,8 +166,14 @@ class _Converter:
         if view.exit_code is not None:
             details["exit_code"] = view.exit_code
         failed = view.failed_attempt
-        first = "" if failed is None else f"{failed[0].role}/{failed[0].id} failed first"
-        why = "" if view.msg.upper() == view.state else view.msg
+        if failed is None:
+            first = ""
+        else:
+            first = f"{failed[0].role}/{failed[0].id} failed first"
+        if view.msg.upper() == view.state:
+            why = ""
+        else:
+            why = view.msg
         message = joined(view.state, why or first)
         return [*events, self._event(data, "ended", message=message, details=details)]
 
@@ -181,8 +192,14 @@ class _Converter:
         message: str = "",
         details: Data | None = None,
     ) -> AppEvent:
-        replica = None if ordinal is None else self._view.replicas[ordinal]
-        role, number = ("", None) if replica is None else (replica.role, replica.id)
+        if ordinal is None:
+            replica = None
+        else:
+            replica = self._view.replicas[ordinal]
+        if replica is None:
+            role, number = ("", None)
+        else:
+            role, number = (replica.role, replica.id)
         return AppEvent(_time(data["t"]), kind, role, number, attempt, message, details or {})
 
 

@@ -87,7 +87,9 @@ def process_of(view: JobView, role: str, replica: int) -> tuple[Process, Mapping
     app_id, handle = view.record.app_id, view.record.handle
     require_replicas(app_id, known, role, [replica])
     attempts = next(each.attempts for each in view.replicas if (each.role, each.id) == (role, replica))
-    process = attempts[-1].process if attempts and attempts[-1].ended_at is None else None
+    process = None
+    if attempts and attempts[-1].ended_at is None:
+        process = attempts[-1].process
     if view.has_ended or process is None:
         raise not_running(app_id, role, replica)
     env = enter.environment_of(process.pid)

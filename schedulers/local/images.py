@@ -177,4 +177,6 @@ class LocalDirectoryImageProvider(ImageProvider):
     def get_entrypoint(self, img_root: str, role: Role) -> str:
         """Returns the program in the image, or its name for a search of PATH if the image lacks it."""
         program = Path(img_root, role.entrypoint)
-        return str(program) if os.sep in role.entrypoint or program.exists() else role.entrypoint
+        if os.sep in role.entrypoint or program.exists():
+            return str(program)
+        return role.entrypoint

@@ -77,10 +77,15 @@ def dry_run(
     app_id = make_unique(app.name)
     provider = provider_of(cfg)
     hosts = {role.name: ",".join(["localhost"] * role.num_replicas) for role in app.roles}
-    addresses = rules.host_variables(hosts) if len(hosts) > 1 and knows_hosts else {}
+    addresses = {}
+    if len(hosts) > 1 and knows_hosts:
+        addresses = rules.host_variables(hosts)
     option = cfg.get("log_dir")
     # absolute: the supervisor has another working directory
-    log_dir = expanded(str(option)).absolute() if option else Home(user_home()).logs
+    if option:
+        log_dir = expanded(str(option)).absolute()
+    else:
+        log_dir = Home(user_home()).logs
     logs = LogPaths(log_dir / session / app_id)
     request = PopenRequest(app_id, str(logs.folder))
     notes: list[str] = []
@@ -141,7 +146,10 @@ def _env(role: Role, replica: int, handle: str, folder: str, elastic: str) -> di
 def _path(param: ReplicaParam, cfg: RunOptions, extra_paths: Sequence[str]) -> str:
     path = [p for p in (param.env.get("PATH", os.environ.get("PATH", os.defpath)),) if p]
     cwd = [param.cwd] if param.cwd else []
-    path = cwd + path if cfg.get("prepend_cwd") else path + cwd
+    if cfg.get("prepend_cwd"):
+        path = cwd + path
+    else:
+        path = path + cwd
     return os.pathsep.join([*path, *extra_paths])
 
 
@@ -178,5 +186,7 @@ def _workspaces(request: PopenRequest) -> list[str]:
 
 
 def _some(paths: list[str]) -> str:
-    more = f", and {len(paths) - 8:,} more" if len(paths) > 8 else ""
+    more = ""
+    if len(paths) > 8:
+        more = f", and {len(paths) - 8:,} more"
     return ", ".join(sorted(paths)[:8]) + more

@@ -107,7 +107,9 @@ def find_program(program: str, replica: ReplicaParam) -> str | None:
     """Returns the path at which a replica finds a program, or None."""
     if os.sep in program:
         path = Path(replica.cwd or "", program)
-        return str(path) if path.is_file() and os.access(path, os.X_OK) else None
+        if path.is_file() and os.access(path, os.X_OK):
+            return str(path)
+        return None
     return shutil.which(program, path=replica.env.get("PATH") or os.defpath)
 
 
@@ -117,4 +119,6 @@ def _why_not(program: str, replica: ReplicaParam) -> str:
     path = Path(replica.cwd or "", program)
     if not path.exists():
         return f"{path} does not exist"
-    return f"{path} is a folder" if path.is_dir() else f"{path} is not executable (chmod +x)"
+    if path.is_dir():
+        return f"{path} is a folder"
+    return f"{path} is not executable (chmod +x)"

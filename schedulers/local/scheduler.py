@@ -206,7 +206,9 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         """Returns the measurements that the supervisor of a job recorded."""
         jobs = self._jobs
         view = jobs.find(app_id)
-        return None if view is None else job_usage.read_usage(view, jobs.home.job(app_id))
+        if view is None:
+            return None
+        return job_usage.read_usage(view, jobs.home.job(app_id))
 
     def provenance_folder(self, app_id: str) -> Path | None:
         """Returns the folder for the source of a job, within that of its record."""

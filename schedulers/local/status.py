@@ -121,7 +121,9 @@ class LocalJobs:
     def provenance_folder(self, app_id: str) -> Path | None:
         """Returns the folder for the source of a job, None without such a job."""
         paths = paths_of(self.home, app_id)
-        return paths.provenance if paths.folder.is_dir() else None
+        if paths.folder.is_dir():
+            return paths.provenance
+        return None
 
     def reconcile(self, app_id: str) -> JobView | None:
         """Returns a job or None; finalizes it first if its supervisor is dead.
@@ -140,7 +142,9 @@ class LocalJobs:
             view = read_view(paths_of(self.home, app_id))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return view if view.record.scheduler == self.scheduler else None
+        if view.record.scheduler == self.scheduler:
+            return view
+        return None
 
     def select(self, query: AppQuery = EVERY) -> Iterator[ListAppResponse]:
         """Yields the recorded jobs that match a query, newest first; parses ended ones lazily."""
@@ -163,7 +167,9 @@ class LocalJobs:
             if (app := self._unlisted(app_id)) is not None:
                 candidates.append((app.order[0], app_id, app))
         candidates.sort(key=itemgetter(0, 1), reverse=True)
-        since = query.since.timestamp() if query.since is not None else None
+        since = None
+        if query.since is not None:
+            since = query.since.timestamp()
         for submitted_at, app_id, unlisted in candidates:
             if since is not None and submitted_at < since:
                 return
@@ -258,7 +264,10 @@ def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
     roles = {
         each.name: RoleStatus(each.name, [], None if each.service is None else 0) for each in record.roles
     }
-    unstarted = AppState.CANCELLED if view.has_ended else AppState.PENDING
+    if view.has_ended:
+        unstarted = AppState.CANCELLED
+    else:
+        unstarted = AppState.PENDING
     step = view.clock_step
     for replica in view.replicas:
         attempts = [_attempt(attempt, step) for attempt in replica.attempts]
@@ -280,7 +289,10 @@ def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
             )
         )
     first = _first_failure(view)
-    error = NONE if first is None else roles[first.role].replicas[first.replica].structured_error_msg
+    if first is None:
+        error = NONE
+    else:
+        error = roles[first.role].replicas[first.replica].structured_error_msg
     return DescribeAppResponse(
         app_id=record.app_id,
         state=AppState[view.state],
@@ -306,7 +318,9 @@ def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
 
 def _waiting(view: JobView, paths: JobPaths) -> str:
     """Returns the reason why a job has not started; empty for one that has a supervisor."""
-    return "" if view.supervisor is not None or view.has_ended else reasons.reason(view, paths)
+    if view.supervisor is not None or view.has_ended:
+        return ""
+    return reasons.reason(view, paths)
 
 
 def _cause_of(view: JobView) -> EndCause | None:

@@ -77,7 +77,10 @@ def schedule(
     submitted_at = datetime.now().timestamp()
     with ExitStack() as held:
         reservation, ticket, notes = _reserve(app, request, cfg, submitted_at)
-        descriptors = [] if reservation is None else [*held.enter_context(reservation).descriptors]
+        if reservation is None:
+            descriptors = []
+        else:
+            descriptors = [*held.enter_context(reservation).descriptors]
         names = {name for role in app.roles for name in role.port_map}
         if names and ticket is None:  # else they are leased when it starts
             ports = held.enter_context(machine_ports.PortLeases(names))
@@ -185,10 +188,15 @@ def _role_record(role: Role, request: PopenRequest) -> RoleRecord:
     params = request.role_params[role.name]
     snapshot = request.workspaces.get(role.name)
     # variables that all replicas share are stored once
-    shared = dict(set.intersection(*(set(p.env.items()) for p in params))) if params else {}
+    shared = {}
+    if params:
+        shared = dict(set.intersection(*(set(p.env.items()) for p in params)))
     replicas = [ReplicaRecord(p.args, {k: v for k, v in p.env.items() if k not in shared}) for p in params]
     cwd = params[0].cwd if params else None
-    service, after = rules.of_role(role) if {SERVICE, AFTER} & role.metadata.keys() else (None, ())
+    if {SERVICE, AFTER} & role.metadata.keys():
+        service, after = rules.of_role(role)
+    else:
+        service, after = (None, ())
     return RoleRecord(
         role.name,
         replicas,

@@ -84,7 +84,9 @@ def run_child(
     finally:
         guard.close()
         ends.close()
-    return code if code >= 0 else 128 - code
+    if code >= 0:
+        return code
+    return 128 - code
 
 
 class _Guard:

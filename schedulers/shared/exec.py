@@ -66,12 +66,18 @@ class Caller:
             self.source = None
         kept = self.kept
         if kept is not None:
-            self.kept = kept + data if len(kept) < MOST_KEPT else None
+            if len(kept) < MOST_KEPT:
+                self.kept = kept + data
+            else:
+                self.kept = None
         return data
 
     def show(self, data: bytes, *, error: bool = False) -> None:
         """Writes output of the program."""
         if data:
-            output = self._streams.stderr if error else self._streams.stdout
+            if error:
+                output = self._streams.stderr
+            else:
+                output = self._streams.stdout
             output.write(data)
             output.flush()

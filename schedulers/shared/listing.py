@@ -28,7 +28,9 @@ def row_of(
     """
     first = status.first_failure
     if status.state is not AppState.FAILED or exit_code is None:
-        failed = first if status.state is AppState.FAILED else None
+        failed = None
+        if status.state is AppState.FAILED:
+            failed = first
         exit_code = code_of(status.state, status.cause, failed)
     return ListAppResponse(
         app_id=status.app_id,

@@ -51,7 +51,9 @@ def line_filter(
         found = finder(query.regex)
         tests.append(lambda line: found(text_of(line[2].removesuffix(b"\n"))))
     if len(tests) < 2:
-        return tests[0] if tests else None
+        if tests:
+            return tests[0]
+        return None
     return lambda line: all(test(line) for test in tests)
 
 
@@ -61,8 +63,13 @@ def select(
     tail: int | None = None,
 ) -> Iterator[tuple[T, K, bytes]]:
     """Returns the lines that a filter keeps, or the last of them."""
-    kept = lines if keep is None else filter(keep, lines)
-    return kept if tail is None else iter(deque(kept, maxlen=tail))
+    if keep is None:
+        kept = lines
+    else:
+        kept = filter(keep, lines)
+    if tail is None:
+        return kept
+    return iter(deque(kept, maxlen=tail))
 
 
 def merged(
@@ -128,7 +135,9 @@ _Placed = tuple[Any, int, int, tuple[Any, Any, bytes]]
 
 def _last(lines: list[_Placed], tail: int) -> list[_Placed]:
     lines.sort(key=itemgetter(0, 1, 2))
-    return lines[-tail:] if tail else []
+    if tail:
+        return lines[-tail:]
+    return []
 
 
 def _spool(path: Path, lines: Iterable[tuple[Any, Any, bytes]]) -> None:
@@ -201,7 +210,10 @@ class Position(Generic[T]):
         time, source, data = line
         continues = bool(self._begun) and (time, source) == (self.last, self._source)
         if not continues:
-            self._same = self._same + 1 if time == self.last else 1
+            if time == self.last:
+                self._same = self._same + 1
+            else:
+                self._same = 1
         self.last, self._source = time, source
         if data.endswith(b"\n") or not continues:
             self._begun = bytearray()
@@ -230,5 +242,7 @@ class Position(Generic[T]):
         self._skip -= 1
         if not self._skip and self._begun and data.startswith(self._begun):
             rest = data[len(self._begun) :]
-            return (time, source, rest) if rest else None
+            if rest:
+                return (time, source, rest)
+            return None
         return None

@@ -114,7 +114,9 @@ def provide_checkpoint_dir(cfg: RunOptions) -> str:
 
 def progress_of(info: AppDryRunInfo[Any]) -> Callable[[str], None]:
     """Returns the function that reports the progress of a submission; with ``quiet``, it reports nothing."""
-    return (lambda line: None) if info.cfg.get("quiet") else info.on_progress
+    if info.cfg.get("quiet"):
+        return lambda line: None
+    return info.on_progress
 
 
 NUMBERS = ("grace_period", "retry_backoff", "workspace_limit_mb", "image_limit_mb")

@@ -18,7 +18,9 @@ def user_name() -> str:
     It comes from the effective user id, not from variables such as ``USER``, which `sudo` and containers
     set differently.
     """
-    return _name_of(os.geteuid()) if hasattr(os, "geteuid") else getpass.getuser()
+    if hasattr(os, "geteuid"):
+        return _name_of(os.geteuid())
+    return getpass.getuser()
 
 
 @cache

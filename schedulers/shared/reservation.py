@@ -39,9 +39,13 @@ class Needs(NamedTuple):
         >>> str(Needs(4)), str(Needs(1, 2, 3 << 30))
         ('4 GPUs', '1 GPU, 2 CPUs, 3.0 GiB of memory')
         """
-        parts = [f"{self.gpus} GPU{'s' * (self.gpus != 1)}"] if self.gpus else []
-        parts += [f"{self.cpus} CPU{'s' * (self.cpus != 1)}"] if self.cpus else []
-        parts += [f"{self.memory / (1 << 30):,.1f} GiB of memory"] if self.memory else []
+        parts = []
+        if self.gpus:
+            parts = [f"{self.gpus} GPU{'s' * (self.gpus != 1)}"]
+        if self.cpus:
+            parts += [f"{self.cpus} CPU{'s' * (self.cpus != 1)}"]
+        if self.memory:
+            parts += [f"{self.memory / (1 << 30):,.1f} GiB of memory"]
         return ", ".join(parts)
 
 
@@ -125,7 +129,10 @@ class Capacity(NamedTuple):
 
     def shortage(self, needs: Needs) -> str:
         """Returns the first resource that is not free in the needed amount, with numbers; empty if none."""
-        used = names_in_use() if self.cpus or self.memory else set()
+        if self.cpus or self.memory:
+            used = names_in_use()
+        else:
+            used = set()
         cpus, memory = (
             len([name for name in names if name not in used]) for names in (self.cpus, self.memory)
         )
@@ -144,11 +151,15 @@ class Capacity(NamedTuple):
         """Returns the users of the GPUs that are not free, for a hint; empty if all are free."""
         users: dict[str, list[str]] = {}
         for use in self.gpus:
-            without_lease = "a container, or a job without a lease" if use.gpu in self.elsewhere else ""
+            without_lease = ""
+            if use.gpu in self.elsewhere:
+                without_lease = "a container, or a job without a lease"
             if reason := use.reason or without_lease:
                 users.setdefault(reason, []).append(use.gpu.name)
         shown = [f"GPU {', '.join(names)}: {reason}" for reason, names in users.items()]
-        more = [f"and {len(shown) - REASONS} more"] if len(shown) > REASONS else []
+        more = []
+        if len(shown) > REASONS:
+            more = [f"and {len(shown) - REASONS} more"]
         return "; ".join(shown[:REASONS] + more)
 
 

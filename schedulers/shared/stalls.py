@@ -36,7 +36,9 @@ class StallHistory(NamedTuple):
     @property
     def message(self) -> str:
         """The message about a running application; empty while it makes progress."""
-        return "" if self.since is None else stalled_for(self.since, self.step, time.time())
+        if self.since is None:
+            return ""
+        return stalled_for(self.since, self.step, time.time())
 
 
 def stall_of(event: Mapping[str, Any]) -> tuple[str, list[int]]:
@@ -84,7 +86,10 @@ class StallFolder(NamedTuple):
                         at = shape.timestamp(event["t"], "t")
                         since = shape.timestamp(event["since"], "since")
                         number = event.get("step")
-                        step = None if number is None else shape.integer(number, "step")
+                        if number is None:
+                            step = None
+                        else:
+                            step = shape.integer(number, "step")
                         reports.append(StallReport(at, *stall_of(event)))
                     elif event["e"] == PROGRESS:
                         since = step = None

@@ -136,4 +136,6 @@ def check_nodes(header: str) -> None:
 def _most_tasks() -> int:
     """Returns the maximum of tasks on one node in the cluster's configuration."""
     match = _MAX_TASKS.search(client.answer(["scontrol", "show", "config"]))
-    return int(match[1]) if match else TASKS_PER_NODE
+    if match:
+        return int(match[1])
+    return TASKS_PER_NODE

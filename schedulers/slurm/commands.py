@@ -146,7 +146,9 @@ def _output(process: subprocess.Popen[str], argv: Sequence[str], text: str | Non
             hint="use a login node of the cluster, or set SLURM_CONF",
         )
     if _UNREACHABLE.search(output):
-        service = "accounting database" if argv[0] in _DATABASE_PROGRAMS else "controller"
+        service = "controller"
+        if argv[0] in _DATABASE_PROGRAMS:
+            service = "accounting database"
         raise NoAnswerError(
             f"the Slurm {service} does not answer ({error_line(output)})",
             output=output,
@@ -189,7 +191,9 @@ def error_line(output: str) -> str:
     """
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()] or lines
-    return re.sub(r"^(\w+: )?(error: )?", "", errors[-1]) if errors else ""
+    if errors:
+        return re.sub(r"^(\w+: )?(error: )?", "", errors[-1])
+    return ""
 
 
 def full_error(output: str) -> str:
@@ -255,7 +259,9 @@ def options_of(program: str) -> frozenset[str]:
 def version() -> tuple[int, int] | None:
     """Returns the installed release of Slurm, e.g. ``(22, 5)``, or None if unknown."""
     match = re.search(r"(\d+)\.(\d+)", answer(["squeue", "--version"]))
-    return (int(match[1]), int(match[2])) if match else None
+    if match:
+        return (int(match[1]), int(match[2]))
+    return None
 
 
 def require_slurm(program: str) -> None:
@@ -296,7 +302,9 @@ def refusing_addresses() -> str:
 
 def _configuration() -> str:
     path = os.environ.get("SLURM_CONF") or next((p for p in _CONFIG_FILES if Path(p).exists()), "")
-    return Path(path).read_text(encoding="utf-8", errors="replace") if path else ""
+    if path:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    return ""
 
 
 def _controllers(text: str) -> Iterator[tuple[str, int]]:

@@ -53,7 +53,9 @@ def _requeue(app: AppDef, cfg: RunOptions) -> str:
     if requeue is None:
         limits = limits_of(cfg)
         requeue = limits.requeues > 0 or limits.by_slurm or any(role.max_retries > 0 for role in app.roles)
-    return "#SBATCH --requeue" if requeue else "#SBATCH --no-requeue"
+    if requeue:
+        return "#SBATCH --requeue"
+    return "#SBATCH --no-requeue"
 
 
 def role_options(role: Role, cfg: RunOptions) -> dict[str, CfgVal]:
@@ -145,7 +147,9 @@ def first_number(value: CfgVal, otherwise: int = 1) -> int:
     (3, 2, 7)
     """
     match = re.match(r"[1-9][0-9]{0,8}", str(value))
-    return int(match[0]) if match else otherwise
+    if match:
+        return int(match[0])
+    return otherwise
 
 
 def _metadata_options(role: Role) -> dict[str, CfgVal]:
@@ -161,7 +165,10 @@ def _metadata_options(role: Role) -> dict[str, CfgVal]:
                 hint=did_you_mean(key, ("constraint", "partition", "gres", "exclusive", "nodelist", "qos")),
             )
         if value is not None and value is not False:
-            options[key] = value if isinstance(value, (int, float)) else str(value)
+            if isinstance(value, (int, float)):
+                options[key] = value
+            else:
+                options[key] = str(value)
     return options
 
 
@@ -180,7 +187,10 @@ def container_options(cfg: RunOptions) -> dict[str, CfgVal]:
 
 def srun_options(role: Role, cfg: RunOptions, group: int | None) -> str:
     """Returns the srun options of a role's step, quoted for a shell."""
-    options: dict[str, CfgVal] = {} if group is None else {"het-group": group}
+    if group is None:
+        options: dict[str, CfgVal] = {}
+    else:
+        options = {"het-group": group}
     options["ntasks"] = role.num_replicas
     requested = _requested(role, cfg)
     cpus = requested.get("cpus-per-task")
@@ -227,7 +237,10 @@ def apptainer_command(role: Role, cfg: RunOptions, root: str) -> str:
         return ""
     gpus = ["--nv"] if role.resource.gpu > 0 else []
     binds = [f"--bind {text}" for text in (*([root] if root else []), *map(quote, _binds(role)))]
-    image = role.image if is_image_file(role.image) else f"docker://{role.image}"
+    if is_image_file(role.image):
+        image = role.image
+    else:
+        image = f"docker://{role.image}"
     return " ".join(["apptainer exec", *gpus, '--bind "$folder"', *binds, quote(image)]) + " "
 
 
@@ -247,7 +260,9 @@ def plugin_image_name(image: str) -> str:
     ['ghcr.io#a/b:1', 'pytorch/pytorch:2.9', '/images/a.sqsh']
     """
     registry = re.match(r"(?:[\w-]+(?:\.[\w.-]+|:\d+)[\w.:-]*|localhost)/", image)
-    return image.replace("/", "#", 1) if registry else image
+    if registry:
+        return image.replace("/", "#", 1)
+    return image
 
 
 def in_containers(cfg: RunOptions) -> bool:

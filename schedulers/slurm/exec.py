@@ -72,7 +72,10 @@ def execute(
         options.append("--input=none")
     argv = [*step_on_node(job, role, replica), *options, "sh", "-c", _START]
     gate = _Gate(str(argument["mark"]).encode(), streams.stdout if streams.terminal else streams.stderr)
-    errors = _Messages(streams.stderr) if streams.terminal else _Messages(gate)
+    if streams.terminal:
+        errors = _Messages(streams.stderr)
+    else:
+        errors = _Messages(gate)
     through = Streams(
         gate if streams.terminal else streams.stdout, errors, streams.stdin, streams.terminal, streams.size
     )
@@ -107,7 +110,9 @@ def require_running(app_id: str, role: str, replica: int) -> SlurmJob:
 def step_on_node(job: SlurmJob, role: str, replica: int) -> list[str]:
     """Returns the srun command, with options, for one task on the node of a running replica."""
     number = [each["name"] for each in job.record.app["roles"]].index(role)
-    group = [f"--het-group={number}"] if len(job.queue) > 1 else []
+    group = []
+    if len(job.queue) > 1:
+        group = [f"--het-group={number}"]
     return [
         "srun",
         "--overlap",

@@ -70,7 +70,10 @@ class _RawSource(_Source):
                 status = (self.folder / name).stat()
             except FileNotFoundError:
                 continue
-            begin = self.position if stream == STDOUT else self.stderr_position
+            if stream == STDOUT:
+                begin = self.position
+            else:
+                begin = self.stderr_position
             for at in range(begin, status.st_size, LONGEST_LINE):
                 length = min(LONGEST_LINE, status.st_size - at)
                 pieces.append(
@@ -173,7 +176,9 @@ class SlurmLog:
             fresh = self._new(wanted)
             # pieces added while reading wait for the next round: a file already read may have an earlier line
             ready = held + ([piece for piece in fresh if piece.ns <= moment] if alive else fresh)
-            held = [piece for piece in fresh if piece.ns > moment] if alive else []
+            held = []
+            if alive:
+                held = [piece for piece in fresh if piece.ns > moment]
             for piece in sorted(ready, key=_age):
                 yield from self._add(lines, piece)
             if alive:

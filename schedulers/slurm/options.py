@@ -256,7 +256,8 @@ def sbatch_options(cfg: RunOptions) -> dict[str, CfgVal]:
     options = dict(_lines(cfg.get("sbatch")))
     for name, value in cfg.items():
         if name in SBATCH or (name not in _own_options() and value is not None):
-            value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+            if isinstance(value, str):
+                value = {"true": True, "false": False}.get(value, value)
             if value is False:
                 options.pop(name, None)
             elif value is not None and value != "":

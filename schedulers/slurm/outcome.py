@@ -94,8 +94,14 @@ def outcome_of(
     if queue and all(part.state in _QUEUED for part in queue):
         return _with_damage(_waiting_outcome(queue, record), record)
     paths = record.paths if record is not None else None
-    over = None if paths is None else read_script_end(paths)
-    saved = None if queue or paths is None else _read_outcome(paths)
+    if paths is None:
+        over = None
+    else:
+        over = read_script_end(paths)
+    if queue or paths is None:
+        saved = None
+    else:
+        saved = _read_outcome(paths)
     if saved is not None:
         return saved
     if facts := queue or account:
@@ -147,7 +153,9 @@ def _check_folder(outcome: Outcome, record: SlurmRecord, part: JobFacts) -> Outc
         exited = part.reason == "NonZeroExitCode" and path_exists(paths.folder) and not attempts_of(paths)
     else:
         exited = outcome.exit_code == NO_FOLDER
-    return replace(outcome, msg=why_no_folder(record.folders, part.nodes)) if exited else outcome
+    if exited:
+        return replace(outcome, msg=why_no_folder(record.folders, part.nodes))
+    return outcome
 
 
 def outcome_without_slurm(record: SlurmRecord) -> Outcome:
@@ -236,7 +244,9 @@ def _outcome_of_facts(
         return Outcome(state, msg, "", first.submitted, first.started, over.at, over.code, over.proved)
     if not any(part.state in _RUNNING for part in live):
         return Outcome(AppState.UNKNOWN, _why_unknown(live), "", first.submitted, first.started)
-    held = "suspended" if first.state in ("SUSPENDED", "STOPPED") else ""
+    held = ""
+    if first.state in ("SUSPENDED", "STOPPED"):
+        held = "suspended"
     return Outcome(AppState.RUNNING, held, first.state, first.submitted, first.started)
 
 
@@ -291,7 +301,9 @@ def _word_of_end(states: Sequence[str], over: ScriptEnd | None, cancelled: bool)
     if "CANCELLED" not in states:
         return "COMPLETED"
     # torchx did not cancel it, and the script has failed by itself
-    return "FAILED" if over is not None and not cancelled else "CANCELLED"
+    if over is not None and not cancelled:
+        return "FAILED"
+    return "CANCELLED"
 
 
 def _was_cancelled(paths: SlurmPaths, over: ScriptEnd | None) -> bool:
@@ -336,7 +348,9 @@ def _read_outcome(paths: SlurmPaths) -> Outcome | None:
     )
     code = outcome.exit_code is None or type(outcome.exit_code) is int
     valid = texts and times and code and is_terminal(outcome.state)
-    return replace(outcome, msg=clean(outcome.msg)) if valid else None
+    if valid:
+        return replace(outcome, msg=clean(outcome.msg))
+    return None
 
 
 def is_time(value: Any) -> bool:

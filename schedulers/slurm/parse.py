@@ -86,7 +86,9 @@ def key_of(job_id: int, task: int | None) -> str:
     >>> key_of(7, None), key_of(7, 3)
     ('7', '7_3')
     """
-    return str(job_id) if task is None else f"{job_id}_{task}"
+    if task is None:
+        return str(job_id)
+    return f"{job_id}_{task}"
 
 
 _KEY = re.compile(r"([0-9]{1,18})(?:_([0-9]{1,9}))?", re.ASCII)
@@ -124,12 +126,16 @@ def _number(value: str) -> int | None:
         number = int(value)
     except (ValueError, OverflowError):
         return None
-    return number if abs(number) < 1 << 63 else None
+    if abs(number) < 1 << 63:
+        return number
+    return None
 
 
 def _time(value: str) -> float | None:
     number = _number(value)
-    return float(number) if number is not None and 0 < number < 1 << 33 else None
+    if number is not None and 0 < number < 1 << 33:
+        return float(number)
+    return None
 
 
 def _text(value: str) -> str:
@@ -162,7 +168,9 @@ _BASE = ENDED | {"PENDING", "RUNNING", "SUSPENDED"}
 
 def _reason(value: str) -> str:
     text = _text(value).strip("()")
-    return "" if text == "None" else text
+    if text == "None":
+        return ""
+    return text
 
 
 def _records(text: str, between: str) -> Iterator[tuple[_Ids, list[str]]]:
@@ -183,7 +191,9 @@ def _records(text: str, between: str) -> Iterator[tuple[_Ids, list[str]]]:
             left = FIELDS - 1 - count if between != "|" else 0
     for record in records:
         cells = [cell[:LONGEST_TEXT] for cell in "\n".join(record).split(between, FIELDS - 1)]
-        ids = _ids(cells[0], cells[1]) if len(cells) == FIELDS else None
+        ids = None
+        if len(cells) == FIELDS:
+            ids = _ids(cells[0], cells[1])
         if ids is not None:
             yield ids, cells[2:]
 
@@ -265,7 +275,9 @@ def _ids(text: str, own: str) -> _Ids | None:
     match = re.fullmatch(r"([0-9]{1,18})(?:\+([0-9]{1,9})|_([0-9]{1,9}))?", text.strip())
     if match is None:
         return None
-    own_id = int(own) if own.isdecimal() and own.isascii() and len(own) <= 18 else 0
+    own_id = 0
+    if own.isdecimal() and own.isascii() and len(own) <= 18:
+        own_id = int(own)
     return _Ids(int(match[1]), int(match[2] or 0), int(match[3]) if match[3] else None, own_id)
 
 

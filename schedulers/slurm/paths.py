@@ -122,7 +122,9 @@ class SlurmPaths:
         if self.earlier is None:
             return attempts
         before = _attempts_in(self.earlier / role_folder(role) / str(replica))
-        shift = max(before[-1][0] + 1 - attempts[0][0], 0) if before and attempts else 0
+        shift = 0
+        if before and attempts:
+            shift = max(before[-1][0] + 1 - attempts[0][0], 0)
         return before + [(number + shift, path) for number, path in attempts]
 
 
@@ -158,7 +160,9 @@ def distrust_reason(folder: str | os.PathLike[str], token: str) -> str:
         return "it is not a folder"
     if status.st_uid != os.geteuid():
         return "it belongs to another user"
-    return "other users may write to it" if status.st_mode & 0o022 else ""
+    if status.st_mode & 0o022:
+        return "other users may write to it"
+    return ""
 
 
 def _is_named_after(name: str, token: str) -> bool:
@@ -227,7 +231,9 @@ def folder_of(folder: Path, job_id: int) -> Path:
         job_id: the id of the job.
     """
     first = (read_own(SlurmPaths(folder).id) or b"").strip()
-    return folder if first in (b"", str(job_id).encode()) else folder.with_name(f"{folder.name}-{job_id}")
+    if first in (b"", str(job_id).encode()):
+        return folder
+    return folder.with_name(f"{folder.name}-{job_id}")
 
 
 def task_folder(folder: Path, task: int) -> Path:

@@ -86,14 +86,18 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
             raise
         queue = []
     except client.NoAnswerError:
-        saved = None if record is None else outcome_of(record, ())
+        if record is None:
+            saved = None
+        else:
+            saved = outcome_of(record, ())
         if record is None or (saved is None and not by_files):
             raise
         return SlurmJob(app_id, record, (), saved or outcome_without_slurm(record))
     own = [part for part in queue if not is_foreign(part.user)]
     if record is None or not token:  # the id may now belong to a newer job, submitted elsewhere
         marked = _find_by_mark(own, records)
-        record = marked if marked is not None and token in ("", marked.token) else record
+        if marked is not None and token in ("", marked.token):
+            record = marked
     if record is None:
         if "_" in key and not any(token_of(part.comment) for part in queue) and queue:
             check_not_part(app_id)
@@ -104,7 +108,10 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
         account = ACCOUNTS.about(record.full_id) or ()
         outcome = outcome_off_queue(record, account, queue)
     newest = records.find(key) if token else None
-    shown = number if newest is None or newest.token == record.token else f"{number}@{record.token}"
+    if newest is None or newest.token == record.token:
+        shown = number
+    else:
+        shown = f"{number}@{record.token}"
     return SlurmJob(shown, record, mine, outcome, bool(queue) and not mine)
 
 
@@ -119,7 +126,9 @@ def require_own(job: SlurmJob, verb: str) -> None:
         OwnershipError: it belongs to another user.
     """
     number = job.record.key
-    hint = f"an operator of the cluster can end it: scancel {number}" if verb != "read" else None
+    hint = None
+    if verb != "read":
+        hint = f"an operator of the cluster can end it: scancel {number}"
     owner.require_own(f"job {number}", job.owner, verb, hint)
 
 
@@ -127,7 +136,9 @@ def find_record(app_id: str) -> SlurmRecord | None:
     """Returns the record of a job, or None."""
     number, _, token = app_id.partition("@")
     key = parse_key(number)
-    return Records().find(key, token) if key else None
+    if key:
+        return Records().find(key, token)
+    return None
 
 
 def _find_by_mark(queue: Iterable[JobFacts], records: Records) -> SlurmRecord | None:

@@ -121,7 +121,10 @@ def why_no_folder(folders: Sequence[Path], nodes: str) -> str:
     """
     node = next(hosts_of(nodes), "its node")
     which = " nor ".join(str(folder.parent.parent) for folder in folders)
-    one = f"neither {which} is" if len(folders) > 1 else f"{which} is not"
+    if len(folders) > 1:
+        one = f"neither {which} is"
+    else:
+        one = f"{which} is not"
     return f"{one} shared with {node}; set -cfg job_dir=FOLDER shared with all nodes"
 
 
@@ -131,7 +134,9 @@ def full_disk(folder: Path) -> str:
         room = os.statvfs(folder)
     except OSError:
         return ""
-    return "" if room.f_bavail or not room.f_blocks else f"the disk of {folder} is full"
+    if room.f_bavail or not room.f_blocks:
+        return ""
+    return f"the disk of {folder} is full"
 
 
 def why_it_failed(state: str, part: JobFacts) -> str:

@@ -42,7 +42,9 @@ _FILE = re.compile(r"([0-9]{1,18})(?:_([0-9]{1,9}))?-([a-z0-9]{1,64})\.json")
 
 def own_token(token: str, task: int | None) -> str:
     """Returns the name by which a deleted job is remembered: its token, with the index of its task."""
-    return token if task is None else f"{token}_{task}"
+    if task is None:
+        return token
+    return f"{token}_{task}"
 
 
 @dataclass(frozen=True)
@@ -84,13 +86,17 @@ class SlurmRecord:
     @property
     def paths(self) -> SlurmPaths:
         """The files of the job, in the folder that its nodes share; it may change until its last run."""
-        fallback = Path(self.fallback) if self.fallback else None
+        fallback = None
+        if self.fallback:
+            fallback = Path(self.fallback)
         return SlurmPaths.of(Path(self.folder) if self.folder else NO_FOLDER, fallback)
 
     @property
     def current_folder(self) -> str:
         """The folder of :attr:`paths` as text, which is made in a fraction of the time."""
-        return str(self.paths.folder) if self.fallback else self.folder or str(NO_FOLDER)
+        if self.fallback:
+            return str(self.paths.folder)
+        return self.folder or str(NO_FOLDER)
 
     @property
     def folders(self) -> list[Path]:
@@ -281,10 +287,16 @@ def _validated(data: Data) -> SlurmRecord:
     known: Object = {}
     value: Any
     for name, kinds in _TYPES.items():
-        value = data[name] if name in data else _OPTIONAL.get(name)
+        if name in data:
+            value = data[name]
+        else:
+            value = _OPTIONAL.get(name)
         if type(value) not in kinds:
             raise ValueError(f"`{name}` is {'missing' if name not in data else 'of the wrong type'}")
-        known[name] = clean(value) if kinds is _TEXT else value
+        if kinds is _TEXT:
+            known[name] = clean(value)
+        else:
+            known[name] = value
     if not 0 <= known["submitted_at"] < LATEST or known["job_id"] < 0:
         raise ValueError("`submitted_at` or `job_id` is out of range")
     task = data.get("task")

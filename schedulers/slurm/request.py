@@ -114,7 +114,9 @@ def context_of(
     readable = make_unique(app.name).rpartition("-")[0][:LONGEST_NAME].strip("-.")
     name = f"{readable or 'app'}-{token}"
     folder, other = base_folder(cfg) / "jobs" / name, fallback_folder(cfg)
-    fallback = other / "jobs" / name if other is not None else None
+    fallback = None
+    if other is not None:
+        fallback = other / "jobs" / name
     mark = str(Mark(token, folder, fallback))
     roots = {role: copy.folder for role, copy in copies.items()}
     return ScriptContext(name, str(folder), session, mark, roots, str(fallback or ""))

@@ -67,7 +67,9 @@ class ScriptContext:
         root = self.roots.get(role, "")
         base = self.folder.rpartition("/jobs/")[0]
         if not root or not self.fallback or not root.startswith(f"{base}/"):
-            return quote(root) if root else ""
+            if root:
+                return quote(root)
+            return ""
         return f'"$TORCHX_JOB_DIR"/{quote(root.removeprefix(f"{base}/"))}'
 
 
@@ -82,7 +84,9 @@ def script_of(app: AppDef, cfg: RunOptions, context: ScriptContext) -> str:
     """
     whole = (role.max_retries if role.retry_policy is RetryPolicy.APPLICATION else 0 for role in app.roles)
     retries = " ".join(map(str, whole))
-    fail_fast = "yes" if cfg.get("fail_fast", True) else "no"
+    fail_fast = "no"
+    if cfg.get("fail_fast", True):
+        fail_fast = "yes"
     lines = [
         "#!/bin/bash",
         *directives(app, cfg, context.name, context.mark),
@@ -126,7 +130,9 @@ def _fallback_lines(context: ScriptContext) -> list[str]:
 
 def _folder_files(context: ScriptContext) -> list[str]:
     """Returns the files with the functions for output on the disks of nodes, and for a fallback folder."""
-    return ["gather.sh", "folders.sh"] if context.fallback else []
+    if context.fallback:
+        return ["gather.sh", "folders.sh"]
+    return []
 
 
 def _memory(app: AppDef, cfg: RunOptions) -> str:
@@ -134,13 +140,17 @@ def _memory(app: AppDef, cfg: RunOptions) -> str:
     if not any(role.max_retries for role in app.roles):
         return ""
     refused = RetryRules.of(cfg).refused_by(Failure(None, "SIGKILL", known="out_of_memory"))
-    return " memory=never" if refused else ""
+    if refused:
+        return " memory=never"
+    return ""
 
 
 def _limit_lines(cfg: RunOptions, context: ScriptContext) -> list[str]:
     """Returns the lines that read the functions, and set the limits of the job."""
     limits, folder = limits_of(cfg), cfg.get("checkpoint_dir")
-    lines = [f"checkpoints={quote(str(folder))}"] if folder else []
+    lines = []
+    if folder:
+        lines = [f"checkpoints={quote(str(folder))}"]
     lines.append(f'. "$first/{NODE_FOLDER}/batch.sh" || exit 73')
     lines += [f'. "$first/{NODE_FOLDER}/{name}" || exit 73' for name in _folder_files(context)]
     if not limits.is_empty:
@@ -152,7 +162,9 @@ def _limit_lines(cfg: RunOptions, context: ScriptContext) -> list[str]:
 def _service_lines(app: AppDef) -> list[str]:
     """Returns the lines that set the services and the order of starts, and read their functions."""
     line = job_services.assignments(app)
-    return [line, f'. "$first/{NODE_FOLDER}/services.sh" || exit 73'] if line else []
+    if line:
+        return [line, f'. "$first/{NODE_FOLDER}/services.sh" || exit 73']
+    return []
 
 
 def files_of(app: AppDef, cfg: RunOptions, context: ScriptContext) -> dict[str, str]:
@@ -195,7 +207,10 @@ def script_by_hand(script: str, files: Mapping[str, str]) -> str:
         script: the script for sbatch.
         files: the files that it reads.
     """
-    begin = f"\n{_FIRST}\n" if f"\n{_FIRST}\n" in script else f"\n{_GUARD}\n"
+    if f"\n{_FIRST}\n" in script:
+        begin = f"\n{_FIRST}\n"
+    else:
+        begin = f"\n{_GUARD}\n"
     before, guard, after = script.partition(begin)
     section = "\n".join(["# --- the files of the job ---", *packed(files)])
     return f"{before}\n\n{node_file('unpack.sh')}{guard}{after}\n{section}\n"
@@ -264,7 +279,9 @@ def _replica_script(number: int, role: Role, app: AppDef, cfg: RunOptions, conte
     arguments = with_checks([filled.entrypoint, *filled.args], role, cfg, SHARED_FILE)
     require_passable(role.name, arguments, filled.env)
     variables = [f"{name}={quote(value)}" for name, value in filled.env.items()]
-    setup = [f'bash "$torchx_folder/{SETUP_FILE}"'] if cfg.get("setup") else []
+    setup = []
+    if cfg.get("setup"):
+        setup = [f'bash "$torchx_folder/{SETUP_FILE}"']
     lines.append("set -- " + " \\\n  ".join([*variables, "--", *setup, *map(quote, arguments)]))
     lines.append(f'. "$torchx_folder/{NODE_FOLDER}/replica.sh"')
     return "\n".join(lines) + "\n"
@@ -272,17 +289,27 @@ def _replica_script(number: int, role: Role, app: AppDef, cfg: RunOptions, conte
 
 def _node_logs(context: ScriptContext) -> str:
     """Returns the folder on the disk of a node for the output of a replica, for a shell."""
-    return "$TORCHX_NODE_LOGS" if context.fallback else "''"
+    if context.fallback:
+        return "$TORCHX_NODE_LOGS"
+    return "''"
 
 
 def _role_function(
     number: int, role: Role, app: AppDef, cfg: RunOptions, context: ScriptContext
 ) -> Iterator[str]:
     """Yields the function that runs a role."""
-    replica_retries = role.max_retries if role.retry_policy is RetryPolicy.REPLICA else 0
-    role_retries = role.max_retries if role.retry_policy is RetryPolicy.ROLE else 0
-    again = f"again {number} {role_retries} " if role_retries else ""
-    step = f"service_step {number}" if SERVICE in role.metadata else "step"
+    replica_retries = 0
+    if role.retry_policy is RetryPolicy.REPLICA:
+        replica_retries = role.max_retries
+    role_retries = 0
+    if role.retry_policy is RetryPolicy.ROLE:
+        role_retries = role.max_retries
+    again = ""
+    if role_retries:
+        again = f"again {number} {role_retries} "
+    step = "step"
+    if SERVICE in role.metadata:
+        step = f"service_step {number}"
     yield f"role_{number}() {{  # {role.num_replicas} x {_printable(role.name)}"
     yield f"    TORCHX_RETRIES={replica_retries} {again}{step} \\"
     yield f"        {srun_options(role, cfg, number if len(app.roles) > 1 else None)} \\"

@@ -38,7 +38,9 @@ def stacks(
     argument = arguments(handle, replicas, ranks, native)
     parts = []
     for part in running:
-        group = [f"--het-group={part.part}"] if len(job.queue) > 1 else []
+        group = []
+        if len(job.queue) > 1:
+            group = [f"--het-group={part.part}"]
         nodes = max(1, len(list(hosts_of(part.nodes))))
         step = [
             "--overlap",

@@ -66,7 +66,9 @@ def describe_app(app_id: str) -> DescribeAppResponse | None:
 def glance(app_id: str) -> DescribeAppResponse | None:
     """Returns the status of a job without its roles, or None if it is unknown."""
     job = _find(app_id)
-    return None if job is None else _describe_job(job)
+    if job is None:
+        return None
+    return _describe_job(job)
 
 
 def _describe_job(job: SlurmJob) -> DescribeAppResponse:
@@ -76,20 +78,26 @@ def _describe_job(job: SlurmJob) -> DescribeAppResponse:
 def describe_native(app_id: str) -> list[JobFacts] | None:
     """Returns the facts of squeue on each part of a job, or None if it is unknown."""
     job = _find(app_id)
-    return None if job is None else list(job.queue)
+    if job is None:
+        return None
+    return list(job.queue)
 
 
 def provenance_folder(app_id: str) -> Path | None:
     """Returns the folder for the source of a job, None without a folder of the job."""
     record = find_record(app_id)
-    folders = record.folders if record is not None else []
+    folders = []
+    if record is not None:
+        folders = record.folders
     return next((SlurmPaths(folder).provenance for folder in folders if folder.is_dir()), None)
 
 
 def recorded(app_id: str) -> str:
     """Returns the handle of a job with a record, without a query; empty without one."""
     record = find_record(app_id)
-    return "" if record is None or record.damage else make_app_handle("slurm", record.session, app_id)
+    if record is None or record.damage:
+        return ""
+    return make_app_handle("slurm", record.session, app_id)
 
 
 def exists(app_id: str) -> bool:
@@ -127,13 +135,18 @@ def describe(
             _replica(record, paths, outcome, role, replica, rule is not None)
             for replica in range(role.get("num_replicas", 1))
         ]
-        ready = None if rule is None else _find_ready(paths.ready(number), replicas)
+        if rule is None:
+            ready = None
+        else:
+            ready = _find_ready(paths.ready(number), replicas)
         roles.append(RoleStatus(role["name"], replicas, ready))
         if rule is not None and not rule.critical:
             optional.add(role["name"])
     _name_hosts(roles, queue)
     needed = [role for role in roles if role.role not in optional]
-    first = _first_failure(needed) if outcome.state is AppState.FAILED else None
+    first = None
+    if outcome.state is AppState.FAILED:
+        first = _first_failure(needed)
     msg = outcome.msg
     unexplained = outcome.state is AppState.FAILED and not msg
     if first is None and (unexplained or outcome.state is AppState.UNKNOWN):
@@ -146,7 +159,10 @@ def describe(
         reasons = [r.attempts[-1].msg for role in needed for r in role.replicas if r.attempts]
         msg = next((reason for reason in reasons if reason.startswith(msg)), msg)
     begun, last = _span(roles)
-    error = NONE if first is None else _error_file(paths, first.role, first.replica)
+    if first is None:
+        error = NONE
+    else:
+        error = _error_file(paths, first.role, first.replica)
     expired, cause = _limit_message(record, outcome)
     return DescribeAppResponse(
         app_id=app_id,
@@ -179,7 +195,10 @@ def listed(record: SlurmRecord, app_id: str, outcome: Outcome, *, is_own: bool =
     else:
         status = _without_replicas(record, app_id, outcome)
     handle = f"slurm://{record.session}/{app_id}"
-    code = None if status.cause is EndCause.TIME_LIMIT else outcome.exit_code or None
+    if status.cause is EndCause.TIME_LIMIT:
+        code = None
+    else:
+        code = outcome.exit_code or None
     return row_of(status, exit_code=code, is_own=is_own, app_handle=handle)
 
 
@@ -207,7 +226,9 @@ def _start(outcome: Outcome, record: SlurmRecord, begun: float | None = None) ->
     started = begun or outcome.started_at
     if begun and run_of(record.paths) == 1:  # the clock of a node may be behind
         started = max(begun, outcome.started_at or 0.0)
-    return None if started is None else max(started, record.submitted_at)
+    if started is None:
+        return None
+    return max(started, record.submitted_at)
 
 
 def _end(outcome: Outcome, record: SlurmRecord, last: float | None = None) -> float | None:
@@ -230,7 +251,10 @@ def _replica(
         paths.attempts(name, replica), outcome, service=service, retries=retries, cfg=record.cfg
     )
     waits = outcome.state is AppState.RUNNING and job_services.waits_for_others(role)
-    unstarted = AppState.PENDING if waits else outcome.state
+    if waits:
+        unstarted = AppState.PENDING
+    else:
+        unstarted = outcome.state
     if attempts:
         state, host = attempts[-1][0].state, attempts[-1][1]
         again = attempts_of(paths) > attempts[-1][0].number
@@ -238,7 +262,10 @@ def _replica(
             state, host = unstarted, ""  # requeued, or about to restart
     else:  # not started, or not yet reported by its node
         unneeded = outcome.state is AppState.FAILED or (service and is_terminal(outcome.state))
-        state = AppState.CANCELLED if unneeded else unstarted
+        if unneeded:
+            state = AppState.CANCELLED
+        else:
+            state = unstarted
         host = ""
     return ReplicaStatus(
         id=replica,
@@ -285,7 +312,9 @@ def _limit_message(record: SlurmRecord, outcome: Outcome) -> tuple[str, EndCause
         rule = job_limits.rule_of(record.cfg)
     except ValueError:
         return "", cause
-    return (rule.reached(run_of(paths)), EndCause.TIME_LIMIT) if rule.limit else ("", cause)
+    if rule.limit:
+        return (rule.reached(run_of(paths)), EndCause.TIME_LIMIT)
+    return ("", cause)
 
 
 def _first_failure(roles: Sequence[RoleStatus]) -> FirstFailure | None:
@@ -310,7 +339,9 @@ def _name_hosts(roles: Sequence[RoleStatus], queue: Sequence[JobFacts]) -> None:
     """Sets missing host names of replicas if their role has only one node."""
     for number, role in enumerate(roles):
         part = next((part for part in queue if part.part == number and part.nodes), None)
-        hosts = list(hosts_of(part.nodes)) if part is not None else []
+        hosts = []
+        if part is not None:
+            hosts = list(hosts_of(part.nodes))
         for replica in role.replicas:
             if not replica.hostname and len(hosts) == 1:
                 replica.hostname = replica.hostaddr = hosts[0]

@@ -231,7 +231,9 @@ def _without_memory(script: str) -> str:
 
 def _memory_unconfigured(script: str) -> bool:
     partition = re.search(r"^#SBATCH --partition=(\S+)$", _header(script), re.MULTILINE)
-    more = [f"--partition={partition[1]}"] if partition else []
+    more = []
+    if partition:
+        more = [f"--partition={partition[1]}"]
     output = client.answer(["sinfo", "--noheader", "--format=%m", *more])
     sizes = [int(number) for number in re.findall(r"\d+", output)]
     return bool(sizes) and max(sizes) <= NO_MEMORY

@@ -71,7 +71,10 @@ def usage(app_id: str) -> AppUsage | None:
         return None
     if not attempts_of(record.paths) and path_exists(record.paths.folder):
         return None  # it has not started: sacct takes most of the time of a status
-    output = (_ACCOUNTS.about(record.key) or "") if is_sharing() else steps_of([record])
+    if is_sharing():
+        output = _ACCOUNTS.about(record.key) or ""
+    else:
+        output = steps_of([record])
     name, own_id = _job_in(output, record)
     if name not in (*_NO_NAME, record.job_name) and _record_of_queue(app_id) is None:
         return None  # it is about a newer job with this id, unless only its name was changed
@@ -97,7 +100,9 @@ def _usage_of_nodes(record: SlurmRecord) -> AppUsage | None:
 def _record_of_queue(app_id: str) -> SlurmRecord | None:
     """Returns the record of a job as found by its mark in the queue; None if another job has its id."""
     job = find(app_id)
-    return None if job is None or job.lost else job.record
+    if job is None or job.lost:
+        return None
+    return job.record
 
 
 def _job_in(output: str, record: SlurmRecord) -> tuple[str, str]:
@@ -120,7 +125,10 @@ def usage_of(record: SlurmRecord, steps: Iterable[Step]) -> AppUsage | None:
             continue
         role = app.roles[step.part]
         attempts[step.part] += 1
-        cpu = None if step.cpu is None else step.cpu / max(step.seconds, 1.0) / max(step.replicas, 1)
+        if step.cpu is None:
+            cpu = None
+        else:
+            cpu = step.cpu / max(step.seconds, 1.0) / max(step.replicas, 1)
         if step.memory is None and cpu is None:
             continue
         sample = Sample(time.time(), step.seconds, cpu, step.memory)
@@ -132,7 +140,9 @@ def usage_of(record: SlurmRecord, steps: Iterable[Step]) -> AppUsage | None:
                 role.name, step.largest, attempts[step.part], sample, samples, step.running, requested
             )
         )
-    return AppUsage(tuple(measured), "the accounting of Slurm") if measured else None
+    if measured:
+        return AppUsage(tuple(measured), "the accounting of Slurm")
+    return None
 
 
 def steps_of(records: Sequence[SlurmRecord]) -> str:
@@ -154,14 +164,18 @@ def lines_by_job(output: str) -> dict[str, str]:
 
 def _running() -> list[JobFacts]:
     """Returns the running jobs of this user, if parts of this process share answers; else none."""
-    jobs = (ANSWERS.about(ALL) or {}) if is_sharing() else {}
+    jobs = {}
+    if is_sharing():
+        jobs = ANSWERS.about(ALL) or {}
     return [part for parts in jobs.values() for part in parts if part.state == "RUNNING" and not part.part]
 
 
 def _read_accounts(keys: Collection[str]) -> dict[str, str]:
     records = {part.key: minimal_record(part, "", [], False) for part in _running()}
     records.update(Records().of(keys))
-    return lines_by_job(steps_of([*records.values()])) if records else {}
+    if records:
+        return lines_by_job(steps_of([*records.values()]))
+    return {}
 
 
 def _read_nodes(ids: Collection[str]) -> dict[str, str]:
@@ -186,7 +200,10 @@ def _with_nodes(own_id: str, steps: list[Step], seconds: float | None = None) ->
     for line in (_NODES.about(own_id) or "").splitlines():
         name, cpu, memory, largest, replicas = (*line.split("|"), *[""] * 5)[:5]
         match = _STEP.fullmatch(name)
-        key = (int(match["part"] or 0), int(match["step"])) if match else (0, -1)
+        if match:
+            key = (int(match["part"] or 0), int(match["step"]))
+        else:
+            key = (0, -1)
         step = known.get(key)
         if match and seconds is not None:
             step = Step(*key, True, seconds, None, None, 0, 1)

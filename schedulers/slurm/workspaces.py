@@ -47,13 +47,17 @@ class WorkspaceCopy(NamedTuple):
 def base_folder(cfg: RunOptions) -> Path:
     """Returns the folder shared with all nodes: ``job_dir``, or ``slurm`` in the state home."""
     job_dir = cfg.get("job_dir")
-    return expanded(str(job_dir)).absolute() if job_dir else user_home() / "slurm"
+    if job_dir:
+        return expanded(str(job_dir)).absolute()
+    return user_home() / "slurm"
 
 
 def fallback_folder(cfg: RunOptions) -> Path | None:
     """Returns the folder for a job whose nodes do not share its ``job_dir``; None if that is the same."""
     default = user_home() / "slurm"
-    return None if base_folder(cfg).resolve() == default.resolve() else default
+    if base_folder(cfg).resolve() == default.resolve():
+        return None
+    return default
 
 
 def _plan_copy(cfg: RunOptions, tree: Tree) -> WorkspaceCopy:

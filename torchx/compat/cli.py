@@ -16,7 +16,9 @@ _CODES = {"GREEN": "32", "BLUE": "34", "GRAY": "2", "ORANGE": "38:2:238:76:44", 
 
 def colour(name: str) -> str:
     """Returns the control sequence of a colour; empty unless stdout shows colours."""
-    return f"\033[{_CODES[name]}m" if has_colour(sys.stdout) else ""
+    if has_colour(sys.stdout):
+        return f"\033[{_CODES[name]}m"
+    return ""
 
 
 def main(argv: Sequence[str] | None = None) -> None:

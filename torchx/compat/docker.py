@@ -49,7 +49,9 @@ class DockerScheduler(Engine):
     @classmethod
     def __subclasshook__(cls, other: type) -> Any:
         """Makes the built-in scheduler an instance of this class."""
-        return issubclass(other, Engine) if cls is DockerScheduler else NotImplemented
+        if cls is DockerScheduler:
+            return issubclass(other, Engine)
+        return NotImplemented
 
     def _validate(self, app: AppDef, scheduler: str, cfg: RunOptions = NO_OPTIONS) -> None:
         """Rejects an application that this engine cannot run, unless a derived class makes the request."""
@@ -73,7 +75,9 @@ class DockerScheduler(Engine):
     def _get_app_state(self, container: Any) -> AppState:
         """Returns the state of a container of the package `docker`."""
         if container.status == "exited":
-            return AppState.FAILED if container.attrs["State"]["ExitCode"] else AppState.SUCCEEDED
+            if container.attrs["State"]["ExitCode"]:
+                return AppState.FAILED
+            return AppState.SUCCEEDED
         return CONTAINER_STATES.get(container.status, AppState.UNKNOWN)
 
 
@@ -87,4 +91,6 @@ def has_docker() -> bool:
 
 def to_str(text: str | bytes) -> str:
     """Returns a text that may be bytes."""
-    return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    if isinstance(text, bytes):
+        return text.decode("utf-8", "replace")
+    return text

@@ -32,7 +32,10 @@ class ModuleComponentsFinder(ComponentsFinder):
     """
 
     def __init__(self, module: str | ModuleType, group: str = "") -> None:
-        name = module if isinstance(module, str) else module.__name__
+        if isinstance(module, str):
+            name = module
+        else:
+            name = module.__name__
         self._source = ComponentSource(group, name, f"module {name}")
 
     def find(self, validators: Validators | None = None) -> list[Component]:

@@ -90,7 +90,9 @@ class LocalScheduler(Engine):
     @classmethod
     def __subclasshook__(cls, other: type) -> Any:
         """Makes the built-in schedulers instances of this class."""
-        return issubclass(other, Engine) if cls is LocalScheduler else NotImplemented
+        if cls is LocalScheduler:
+            return issubclass(other, Engine)
+        return NotImplemented
 
     def _to_popen_request(self, app: AppDef, cfg: RunOptions) -> PopenRequest:
         """Returns the processes of an application; ignores options that this scheduler does not have."""

@@ -69,7 +69,10 @@ def method_of_engine(scheduler: object, optional: Callable[Concatenate[Any, P], 
     """
     methods = (vars(base).get(optional.__name__) for base in type(scheduler).__mro__)
     method = next((method for method in methods if method is not None), None)
-    bound: Callable[P, T] | None = None if method is None else method.__get__(scheduler)
+    if method is None:
+        bound: Callable[P, T] | None = None
+    else:
+        bound = method.__get__(scheduler)
     return bound
 
 

@@ -42,7 +42,10 @@ def dump(
     for place, name in enumerate(
         schedulers if schedulers is not None else torchx_schedulers.get_scheduler_factories()
     ):
-        lines = [f"[{name}]"] if place == 0 else ["", f"[{name}]"]
+        if place == 0:
+            lines = [f"[{name}]"]
+        else:
+            lines = ["", f"[{name}]"]
         try:
             opts = _opts_of(name)
         except PluginError as error:

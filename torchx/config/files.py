@@ -59,7 +59,9 @@ def find_files(dirs: Iterable[FilePath] | None = None) -> Found:
         files = (expanded(folder).absolute() / CONFIG_FILE for folder in dirs)
         return Found(tuple(dict.fromkeys(file for file in files if file.is_file())))
     home = os.environ.get("HOME")
-    home_file = Path(home).absolute() / CONFIG_FILE if home else None
+    home_file = None
+    if home:
+        home_file = Path(home).absolute() / CONFIG_FILE
     search = _Search()
     for place in _project_places(home_file):
         if search.takes(place):

@@ -49,7 +49,9 @@ def shown_path(path: Path) -> str:
     home = os.environ.get("HOME", "")
     if home and path.is_relative_to(home) and not here.is_relative_to(path.parent):
         return str(Path("~") / path.relative_to(home))
-    return os.path.relpath(path, here) if here.is_relative_to(path.parent) else str(path)
+    if here.is_relative_to(path.parent):
+        return os.path.relpath(path, here)
+    return str(path)
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,10 @@ def read_config(path: Path, content: bytes | None = None) -> ConfigFile:
         ConfigError: the file cannot be read, or a line is invalid.
     """
     try:
-        data = read_file(path, LARGEST, own=False, follow=True) if content is None else content
+        if content is None:
+            data = read_file(path, LARGEST, own=False, follow=True)
+        else:
+            data = content
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{shown_path(path)}: is not UTF-8 text (byte {error.start})") from None
@@ -207,7 +212,9 @@ class _Reader:
     def shared(self, section: str) -> Settings:
         """Returns the settings of `[DEFAULT]` for a section, except its own keys and unresolvable ones."""
         settings: Settings = {}
-        own = self.sections[section] if section != DEFAULT else {}
+        own = {}
+        if section != DEFAULT:
+            own = self.sections[section]
         for key, (number, _) in self.sections.get(DEFAULT, {}).items():
             if key in own:
                 continue
@@ -241,7 +248,9 @@ class _Reader:
             elif rest.startswith("(") and ")s" in rest:
                 name, _, rest = rest[1:].partition(")s")
                 if name not in keys or name in (key, *within):
-                    why = "does not exist" if name not in keys else "refers to itself"
+                    why = "refers to itself"
+                    if name not in keys:
+                        why = "does not exist"
                     raise self.fail(number, f"`%({name})s` {why}", "write %% for a percent sign")
                 out += self._expand(section, name, (key, *within))
             else:

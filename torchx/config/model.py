@@ -125,7 +125,9 @@ class Config:
         return (name for name in file.sections if split_profile(name)[0] in (None, self.profile))
 
     def _layers(self, section: str, defaults: bool = False) -> list[Settings]:
-        names = [f"{PROFILE}:{self.profile}:{section}"] if self.profile is not None else []
+        names = []
+        if self.profile is not None:
+            names = [f"{PROFILE}:{self.profile}:{section}"]
         layers = [dict(file.sections.get(n, {})) for n in names for file in self.files]
         for file in self.files:
             shared = file.shared.get(section, {}) if defaults else {}
@@ -214,7 +216,9 @@ def _check_profile(config: Config) -> None:
     profiles = {split_profile(name)[0] for file in config.files for name in file.sections}
     if config.profile not in profiles:
         known = sorted(p for p in profiles if p)
-        names = "profiles: " + ", ".join(known) if known else "no file has a section [profile:NAME:SECTION]"
+        names = "no file has a section [profile:NAME:SECTION]"
+        if known:
+            names = "profiles: " + ", ".join(known)
         raise ConfigError(
             f"unknown profile `{config.profile}` (from --profile)",
             hint=did_you_mean(config.profile, known, names),
@@ -285,7 +289,9 @@ def _is_command(file: ConfigFile, heading: str, command: str) -> bool:
 def _meant(name: str, known: Iterable[str]) -> str | None:
     """Returns the name that a heading misspells; None for `slurm_gpu`, which may be that of a plugin."""
     close = nearest(name, known)
-    return close if close and difflib.SequenceMatcher(None, name, close).ratio() >= SIMILAR else None
+    if close and difflib.SequenceMatcher(None, name, close).ratio() >= SIMILAR:
+        return close
+    return None
 
 
 def _misspelled(file: ConfigFile, heading: str, section: str, close: str) -> ConfigError:

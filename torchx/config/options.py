@@ -108,4 +108,6 @@ def article(noun: str) -> str:
     >>> article("int"), article("str")
     ('an', 'a')
     """
-    return "an" if noun[:1].lower() in "aeiou" else "a"
+    if noun[:1].lower() in "aeiou":
+        return "an"
+    return "a"

@@ -24,7 +24,9 @@ def located_component(setting: Setting) -> str:
     path, _, function = setting.value.rpartition(":")
     file = _file(path, setting.origin.path)
     there = file is None or file == expanded(path).resolve()
-    return setting.value if there else f"{file}:{function}"
+    if there:
+        return setting.value
+    return f"{file}:{function}"
 
 
 def component_settings(config: Config, name: str) -> Settings:
@@ -52,7 +54,9 @@ def _file(path: str, config_file: Path | None) -> Path | None:
     if not path.endswith(".py") and os.sep not in path:
         return None
     file = _place(path, config_file, Path.is_file)
-    return file.resolve() if file.is_file() else None
+    if file.is_file():
+        return file.resolve()
+    return None
 
 
 def _place(path: str, config_file: Path | None, exists: Callable[[Path], bool]) -> Path:

@@ -81,7 +81,9 @@ def approved_content(file: Path) -> bytes | None:
         data = read_file(file, LARGEST, own=False, follow=True)
     except OSError:
         return None
-    return data if _line(file, data) in known else None
+    if _line(file, data) in known:
+        return data
+    return None
 
 
 def approve(file: Path) -> Path:

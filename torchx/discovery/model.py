@@ -52,8 +52,13 @@ class LinterMessage:
     path: str = ""
 
     def __str__(self) -> str:
-        where = f"{shown(self.path)}:{self.line}:{self.char} " if self.path else f"{self.line}:{self.char} "
-        return f"{where}{self.name}: {self.description}" if self.name else f"{where}{self.description}"
+        if self.path:
+            where = f"{shown(self.path)}:{self.line}:{self.char} "
+        else:
+            where = f"{self.line}:{self.char} "
+        if self.name:
+            return f"{where}{self.name}: {self.description}"
+        return f"{where}{self.description}"
 
 
 class LintReport(NamedTuple):
@@ -113,7 +118,9 @@ class Parameter:
         """Whether a call needs it."""
         if self.kind == VARARGS or self.default is not REQUIRED:
             return False
-        return any(f.required for f in self.fields) if self.fields else True
+        if self.fields:
+            return any(f.required for f in self.fields)
+        return True
 
     @property
     def type_name(self) -> str:
@@ -123,7 +130,9 @@ class Parameter:
     @property
     def help(self) -> str:
         """Its description in the docstring, on one line; may be empty."""
-        return self.docs.of(self.name) if self.docs else ""
+        if self.docs:
+            return self.docs.of(self.name)
+        return ""
 
     def leaves(self) -> Iterator[Parameter]:
         """Yields the parameters with a flag of their own: itself, or the fields of a dataclass."""

@@ -59,7 +59,9 @@ def local_device() -> torch.device:
     """
     import torch
 
-    return local_cuda_device() if torch.cuda.is_available() else torch.device("cpu")
+    if torch.cuda.is_available():
+        return local_cuda_device()
+    return torch.device("cpu")
 
 
 def local_cuda_device() -> torch.device:
@@ -97,8 +99,13 @@ def init_pg(backend: str = "auto", **kwargs: Any) -> torch.device:
     import torch.distributed as dist
 
     if backend == "auto":
-        backend = "nccl" if torch.cuda.is_available() else "gloo"
-    device = local_cuda_device() if backend == "nccl" else local_device()
+        backend = "gloo"
+        if torch.cuda.is_available():
+            backend = "nccl"
+    if backend == "nccl":
+        device = local_cuda_device()
+    else:
+        device = local_device()
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if not dist.is_initialized():

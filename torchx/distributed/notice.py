@@ -37,8 +37,14 @@ class Notice:
         self._interval = INTERVAL
         with contextlib.suppress(ValueError):
             seconds = float(notice) if notice else 0.0
-            self._at = float(ends_at) - seconds if ends_at and notice else None
-            self._interval = min(INTERVAL, seconds / 10) if notice else INTERVAL
+            if ends_at and notice:
+                self._at = float(ends_at) - seconds
+            else:
+                self._at = None
+            if notice:
+                self._interval = min(INTERVAL, seconds / 10)
+            else:
+                self._interval = INTERVAL
         self._signalled = self._agreed = False
         self._steps, self._left, self._since = 1, 1, time.monotonic()
         self._handle("SIGTERM", f"SIG{name or 'USR1'}")
@@ -74,7 +80,9 @@ class Notice:
         torch: Any = sys.modules["torch"]
         now = time.monotonic()
         step = (now - self._since) / self._steps
-        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+        device = "cpu"
+        if dist.get_backend() == "nccl":
+            device = "cuda"
         values = torch.tensor([float(self._ends()), step], dtype=torch.float64, device=device)
         dist.all_reduce(values, op=dist.ReduceOp.MAX)
         ends, slowest = values.tolist()

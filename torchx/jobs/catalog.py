@@ -44,7 +44,9 @@ def catalog(home: Home) -> Catalog:
         found = _load(home)
         newest = max((stamp[0] for stamp in signature if stamp is not None), default=0)
         # a change right after the reading may have the same time as the one before it
-        _read = (home, signature, found) if newest < now - TIME_RESOLUTION * 1e9 else None
+        _read = None
+        if newest < now - TIME_RESOLUTION * 1e9:
+            _read = (home, signature, found)
         return found
 
 

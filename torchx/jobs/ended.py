@@ -136,7 +136,10 @@ def submitted_at(line: bytes) -> float:
         value = float(line[at : line.index(b",", at)])
     except ValueError:
         return 0.0
-    return value if 0.0 <= value <= shape.LATEST else 0.0  # as shape.timestamp; called for each line
+    # as shape.timestamp; called for each line
+    if 0.0 <= value <= shape.LATEST:
+        return value
+    return 0.0
 
 
 _ENDED_JOB = partial(
@@ -201,7 +204,9 @@ def write_success(view: JobView, logs: LogPaths) -> None:
     roles: dict[str, list[Object]] = {}
     for replica in view.replicas:
         folder = logs.replica(replica.role, replica.id)
-        last = replica.attempts[-1] if replica.attempts else None
+        last = None
+        if replica.attempts:
+            last = replica.attempts[-1]
         roles.setdefault(replica.role, []).append(
             {
                 "replica_id": replica.id,

@@ -152,4 +152,6 @@ def parse_event(line: bytes) -> Object | None:
         event = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return event if isinstance(event, dict) and isinstance(event.get("e"), str) else None
+    if isinstance(event, dict) and isinstance(event.get("e"), str):
+        return event
+    return None

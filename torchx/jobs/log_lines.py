@@ -40,8 +40,14 @@ class Span:
 
     def __init__(self, query: LogQuery) -> None:
         self._query = query
-        self._since = None if query.since is None else query.since.timestamp() * 1e9
-        self._until = None if query.until is None else query.until.timestamp() * 1e9
+        if query.since is None:
+            self._since = None
+        else:
+            self._since = query.since.timestamp() * 1e9
+        if query.until is None:
+            self._until = None
+        else:
+            self._until = query.until.timestamp() * 1e9
         self._unfinished: dict[Source, bool] = {}  # whether the unfinished line is selected
 
     def includes(self, piece: Piece) -> bool:
@@ -55,9 +61,15 @@ class Span:
         inside = self.includes(piece)
         source = source_of(piece)
         wanted = self._unfinished.pop(source, inside)
-        end = len(data) if wanted == inside else data.find(b"\n") + 1 or len(data)
+        if wanted == inside:
+            end = len(data)
+        else:
+            end = data.find(b"\n") + 1 or len(data)
         if piece.is_partial and not data.endswith(b"\n"):
-            self._unfinished[source] = inside if end < len(data) else wanted
+            if end < len(data):
+                self._unfinished[source] = inside
+            else:
+                self._unfinished[source] = wanted
         return (data[:end] if wanted else b"") + (data[end:] if inside else b"")
 
     def takes(self, piece: Piece) -> bool:
@@ -124,7 +136,10 @@ class TailStart:
             source = source_of(piece)
             line, ended, data = (data + self._later.pop(source, b"")).partition(b"\n")
             # a very long line is not counted: that reads more than needed
-            self._later[source] = line + ended if len(line) < LONGEST_LINE else b""
+            if len(line) < LONGEST_LINE:
+                self._later[source] = line + ended
+            else:
+                self._later[source] = b""
             data = matching(data, self._pattern)
         self._missing -= data.count(b"\n")
         return self._missing <= 0
@@ -211,7 +226,10 @@ class Lines:
         self._parts: dict[Source, tuple[int, bytes]] = {}
         self._attempts: dict[int, int] = {}  # the current attempt of each replica
         self._matched: dict[Source, bool] = {}  # whether the unfinished line is shown
-        self._tail = None if query.tail is None else _Tail(query.tail)
+        if query.tail is None:
+            self._tail = None
+        else:
+            self._tail = _Tail(query.tail)
         self._cut_off: set[Source] = set()  # sources of unfinished lines whose start was dropped
 
     def add(self, piece: Piece, data: bytes, member: Member) -> Iterator[LogChunk]:
@@ -281,7 +299,9 @@ class Lines:
                 self._matched[source] = shown
         if data and not data.endswith(b"\n"):
             self._matched[source] = bool(matching(data.rpartition(b"\n")[2], pattern))
-        return begin + matching(data, pattern) if data else begin
+        if data:
+            return begin + matching(data, pattern)
+        return begin
 
 
 def first_at(descriptor: int, ns: int) -> int:

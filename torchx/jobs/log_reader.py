@@ -112,7 +112,10 @@ class JobLog:
             if query.tail is not None:
                 position = self._tail_position(descriptor, position, query, span, wanted)
             self._from_begin = position == 0
-            self._unfinished = Unfinished(descriptor, position, BLOCK) if position else None
+            if position:
+                self._unfinished = Unfinished(descriptor, position, BLOCK)
+            else:
+                self._unfinished = None
             while True:
                 alive = self._lives()
                 data = os.pread(descriptor, BLOCK, position)

@@ -216,4 +216,6 @@ class LogPaths:
     def attempt(self, role: str, replica: int, attempt: int, current: int) -> Path:
         """Returns the log folder of an attempt, given the number of the current attempt."""
         folder = self.replica(role, replica)
-        return folder if attempt >= current else folder / f"attempt-{attempt}"
+        if attempt >= current:
+            return folder
+        return folder / f"attempt-{attempt}"

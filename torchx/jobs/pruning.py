@@ -76,9 +76,13 @@ def _remove_ended(home: Home, paths: JobPaths, dryrun: bool) -> int | None:
     """Removes a job and returns the freed bytes, or None if it is running or does not exist."""
     try:
         view = load(paths)
-        held = lock.acquire(paths.lock) if view.has_ended or not lock.is_held(paths.lock) else None
+        held = None
+        if view.has_ended or not lock.is_held(paths.lock):
+            held = lock.acquire(paths.lock)
     except (FileNotFoundError, NotADirectoryError):
-        return _remove_unreadable(home, paths, dryrun) if os.path.lexists(paths.folder) else None
+        if os.path.lexists(paths.folder):
+            return _remove_unreadable(home, paths, dryrun)
+        return None
     except (StateError, OSError):
         return _remove_unreadable(home, paths, dryrun)
     if held is None:
@@ -89,7 +93,10 @@ def _remove_ended(home: Home, paths: JobPaths, dryrun: bool) -> int | None:
     try:
         freed = size(paths.folder)
         logs = Path(view.record.log_dir)
-        freed += 0 if why_not_removable(logs) else size(logs)
+        if why_not_removable(logs):
+            freed += 0
+        else:
+            freed += size(logs)
         if not dryrun:
             remove_job(paths, logs)
         return freed
@@ -170,7 +177,9 @@ def why_not_removable(logs: Path) -> str:
         return "is not a folder"
     if status.st_uid != os.geteuid():
         return "belongs to another user"
-    return "" if _is_log_tree(logs) else "has none of the files of a job"
+    if _is_log_tree(logs):
+        return ""
+    return "has none of the files of a job"
 
 
 def _is_log_tree(folder: Path) -> bool:
@@ -231,7 +240,9 @@ def _logs_of(paths: JobPaths) -> Path | None:
         logs = Path(JobRecord.load(paths.record).log_dir)
     except (OSError, StateError):
         return None
-    return logs if logs.is_dir() and not why_not_removable(logs) else None
+    if logs.is_dir() and not why_not_removable(logs):
+        return logs
+    return None
 
 
 def _unused_images(home: Home, removed: set[str]) -> Iterator[Path]:

@@ -86,7 +86,9 @@ def _load(paths: JobPaths) -> JobView:
     view = load(paths)
     newest = max(s.st_ctime for s in stats)
     # a change right after the reading may have the same time as the one before it
-    _last = (files_read, view) if newest < time.time() - TIME_RESOLUTION else None
+    _last = None
+    if newest < time.time() - TIME_RESOLUTION:
+        _last = (files_read, view)
     return view
 
 

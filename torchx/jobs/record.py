@@ -170,7 +170,9 @@ def register_secrets(record: JobRecord) -> None:
     """Registers the secrets of a job, to be masked in excerpts of its log; a description lacks them."""
     roles = record.app.get("roles")
     for role in roles if isinstance(roles, list) else ():
-        env = role.get("env") if isinstance(role, dict) else None
+        env = None
+        if isinstance(role, dict):
+            env = role.get("env")
         if not isinstance(env, dict):
             continue
         declared = {name for name, value in env.items() if value == masking.MASK}

@@ -39,7 +39,10 @@ def finalize_orphaned_job(
     """
     # before they are ended: afterwards their environments cannot be read
     starts = _fold_unrecorded_starts(view)
-    left = set() if _is_rebooted(view) else end_remaining(view, descendants)
+    if _is_rebooted(view):
+        left = set()
+    else:
+        left = end_remaining(view, descendants)
     clock = Clock(view.seen_at, view.clock_step)
     events = starts + _fold_end(view, left, clock.now())
     with contextlib.suppress(OSError):  # a full or read-only disk: the next call repeats this
@@ -67,7 +70,10 @@ def _is_rebooted(view: JobView) -> bool:
 
 def _fold_unrecorded_starts(view: JobView) -> list[Object]:
     """Applies the starts of processes without a recorded pid, and returns their events."""
-    events = [] if _is_rebooted(view) else _unrecorded_starts(view)
+    if _is_rebooted(view):
+        events = []
+    else:
+        events = _unrecorded_starts(view)
     for event in events:
         event["t"] = view.seen_at
         fold(view, event)
@@ -101,7 +107,9 @@ def _fold_end(view: JobView, left: set[Process], now: float) -> list[Object]:
     if left:
         why += f"; {describe_survivors(left)}"
     state = "CANCELLED" if view.cancelling else "FAILED"
-    first = (_failed_first(view) or lost) if state == "FAILED" else None
+    first = None
+    if state == "FAILED":
+        first = _failed_first(view) or lost
     events.append({"e": "end", "state": state, "msg": why, "first": first, "cause": cause})
     for event in events:
         event["t"] = now
@@ -201,7 +209,9 @@ def _remaining(view: JobView) -> set[Process]:
 def _marked(view: JobView) -> set[Process]:
     """Returns the processes with a mark of the job."""
     # a process older than the job does not belong to it, whatever its environment
-    since = view.supervisor.start if view.supervisor is not None else 0
+    since = 0
+    if view.supervisor is not None:
+        since = view.supervisor.start
     marked = process_marks.marked(settings.TORCHX_JOB_ID, view.record.handle)
     marked += process_marks.limit_marked(process_marks.mark_of(view.record.app_id))
     return {process for process in marked if process.start >= since}
@@ -214,7 +224,9 @@ def _failed_first(view: JobView) -> tuple[int, int] | None:
         for ordinal, replica in enumerate(view.replicas)
         if replica.attempts and replica.attempts[-1].state == "FAILED"
     ]
-    return min(failed)[1:] if failed else None
+    if failed:
+        return min(failed)[1:]
+    return None
 
 
 def _self_and_ancestors() -> set[Process]:

@@ -38,7 +38,9 @@ def text(value: Any, name: str) -> str:
         TypeError: it is not a string.
     """
     string = _typed(value, name, str, "a string")
-    return string if string.isascii() else string.encode("utf-8", "replace").decode("utf-8")
+    if string.isascii():
+        return string
+    return string.encode("utf-8", "replace").decode("utf-8")
 
 
 def handle_text(value: Any, name: str) -> str:
@@ -132,7 +134,9 @@ def exit_code(value: Any, name: str) -> int | None:
         TypeError: it is not an integer.
         ValueError: it is out of range.
     """
-    return None if value is None else integer(value, name, -(1 << 31), (1 << 32) - 1)
+    if value is None:
+        return None
+    return integer(value, name, -(1 << 31), (1 << 32) - 1)
 
 
 def signal_name(value: Any, name: str) -> str | None:
@@ -182,7 +186,9 @@ def flag(value: Any, name: str) -> bool:
 
 def or_none(check: Check, value: Any, name: str) -> Any:
     """Returns a checked value, or None."""
-    return None if value is None else check(value, name)
+    if value is None:
+        return None
+    return check(value, name)
 
 
 def list_of(check: Check, value: Any, name: str) -> list[Any]:
@@ -213,6 +219,9 @@ def object_of(
         ValueError: a field is invalid.
     """
     data = mapping(value, name)
-    may_lack = kind._field_defaults if optional is None else optional
+    if optional is None:
+        may_lack = kind._field_defaults
+    else:
+        may_lack = optional
     present = {field: each for field, each in checks.items() if field in data or field not in may_lack}
     return kind(**{field: each(data[field], field) for field, each in present.items()})

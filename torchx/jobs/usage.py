@@ -90,11 +90,15 @@ def encode(row: Row) -> bytes:
 
 
 def _float(value: float | None) -> float:
-    return math.nan if value is None else value
+    if value is None:
+        return math.nan
+    return value
 
 
 def _kib(value: int | None) -> int:
-    return _UNKNOWN if value is None else min(value >> 10, _UNKNOWN - 1)
+    if value is None:
+        return _UNKNOWN
+    return min(value >> 10, _UNKNOWN - 1)
 
 
 def decode(data: bytes, replicas: int) -> Iterator[Row]:
@@ -115,8 +119,14 @@ def decode(data: bytes, replicas: int) -> Iterator[Row]:
         if any(value < 0 or value > _LARGEST_VALUE for value in values):
             continue
         cpu, gpu, output, read, write = (None if value != value else value for value in values)
-        memory = None if memory == _UNKNOWN else memory << 10
-        gpu_memory = None if gpu_memory == _UNKNOWN else gpu_memory << 10
+        if memory == _UNKNOWN:
+            memory = None
+        else:
+            memory = memory << 10
+        if gpu_memory == _UNKNOWN:
+            gpu_memory = None
+        else:
+            gpu_memory = gpu_memory << 10
         yield Row(replica, attempt, Sample(time, span, cpu, memory, gpu, gpu_memory, output, read, write))
 
 
@@ -205,7 +215,9 @@ def usage_from(
             requested = requests.get(role, Requested())
             measured.append(ReplicaUsage(role, replica, number, total, tuple(known), running, requested))
     interval = min((r.latest.span for r in measured if r.latest is not None), default=None)
-    return AppUsage(tuple(measured), source, interval) if measured else None
+    if measured:
+        return AppUsage(tuple(measured), source, interval)
+    return None
 
 
 def _requests(app: Data) -> dict[str, Requested]:
@@ -213,7 +225,9 @@ def _requests(app: Data) -> dict[str, Requested]:
     roles = app.get("roles")
     found = {}
     for role in roles if isinstance(roles, list) else ():
-        resource = role.get("resource") if isinstance(role, dict) else None
+        resource = None
+        if isinstance(role, dict):
+            resource = role.get("resource")
         if isinstance(resource, dict) and isinstance(role.get("name"), str):
             found[role["name"]] = Requested.of(*map(resource.get, ("cpu", "memMB", "gpu")))
     return found

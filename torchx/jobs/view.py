@@ -74,7 +74,9 @@ class AttemptView:
             return "RUNNING"
         if self.stopped:
             return "CANCELLED"
-        return "SUCCEEDED" if self.exit_code == 0 and not self.needed else "FAILED"
+        if self.exit_code == 0 and not self.needed:
+            return "SUCCEEDED"
+        return "FAILED"
 
     @property
     def reason(self) -> str:
@@ -82,7 +84,9 @@ class AttemptView:
         if self.signal != "SIGKILL":
             return self.msg
         peak, reason = self.peak_memory, self.msg or KILLED
-        return f"{reason}; peak memory {memory_size(peak)}" if peak else reason
+        if peak:
+            return f"{reason}; peak memory {memory_size(peak)}"
+        return reason
 
     @property
     def peak_memory(self) -> int | None:
@@ -92,7 +96,9 @@ class AttemptView:
         """
         if self.usage is not None:
             return self.usage.memory
-        return self.peak_kib * 1024 if self.peak_kib else None
+        if self.peak_kib:
+            return self.peak_kib * 1024
+        return None
 
 
 @dataclass
@@ -116,7 +122,9 @@ class ReplicaView:
     @property
     def current(self) -> int:
         """The number of the current attempt, or 0 before the first."""
-        return self.attempts[-1].number if self.attempts else 0
+        if self.attempts:
+            return self.attempts[-1].number
+        return 0
 
 
 @dataclass
@@ -175,7 +183,9 @@ class JobView:
         The times of a job are those of its own clock; this makes them times of the system clock of now, so
         that durations until now are right.
         """
-        return 0.0 if self.has_ended else processes.clock_step(self.boot_id, self.booted_at)
+        if self.has_ended:
+            return 0.0
+        return processes.clock_step(self.boot_id, self.booted_at)
 
     @property
     def exit_code(self) -> int | None:
@@ -185,8 +195,14 @@ class JobView:
         if self.state == "FAILED" and self.cause is EndCause.TIME_LIMIT:
             return TIMED_OUT
         failed = self.failed_attempt
-        result = None if failed is None else result_of(failed[1].exit_code, failed[1].signal)
-        return 1 if result == 0 else result  # 0: a service that ended while it was needed
+        if failed is None:
+            result = None
+        else:
+            result = result_of(failed[1].exit_code, failed[1].signal)
+        # 0: a service that ended while it was needed
+        if result == 0:
+            return 1
+        return result
 
     @property
     def failed_attempt(self) -> tuple[ReplicaView, AttemptView] | None:
@@ -289,7 +305,10 @@ def _exit(view: JobView, event: Object, at: float) -> None:
     )
     stopped, msg = shape.text(event.get("stopped", ""), "stopped"), shape.text(event.get("msg", ""), "msg")
     peak = event.get("peak_kib")
-    attempt.peak_kib = None if peak is None else shape.integer(peak, "peak_kib")
+    if peak is None:
+        attempt.peak_kib = None
+    else:
+        attempt.peak_kib = shape.integer(peak, "peak_kib")
     attempt.usage = _usage(event.get("usage"), at)
     attempt.ended_at, attempt.exit_code, attempt.signal = at, code, signal
     attempt.stopped, attempt.msg, attempt.needed = stopped, msg, event.get("needed") is True
@@ -336,7 +355,10 @@ def _stalled(view: JobView, event: Object, at: float) -> None:
     if event.get("r") is not None:
         _replica(view, event)
     step = event.get("step")
-    step = None if step is None else shape.integer(step, "step")
+    if step is None:
+        step = None
+    else:
+        step = shape.integer(step, "step")
     view.stalled = shape.timestamp(event.get("since", at), "since"), step
 
 

@@ -28,8 +28,12 @@ def main(arguments: list[str]) -> None:
         nvml: Any = pynvml
         nvml.nvmlInit()
     except Exception:  # not installed, or no driver: each version has errors of its own
-        more = [] if query == "-L" else ["--format=csv,noheader,nounits"]
-        more += [f"--loop={max(round(loop), 1)}"] if loop else []
+        if query == "-L":
+            more = []
+        else:
+            more = ["--format=csv,noheader,nounits"]
+        if loop:
+            more += [f"--loop={max(round(loop), 1)}"]
         os.execvp("nvidia-smi", ["nvidia-smi", query, *more])  # noqa: S606
     name, _, columns = query.partition("=")
     answers: dict[str, Callable[[Any, int, list[str]], Iterator[str]]] = {
@@ -101,7 +105,9 @@ def _id(nvml: Any, device: Any) -> str:
 
 
 def _text(value: str | bytes) -> str:
-    return value if isinstance(value, str) else value.decode("utf-8", "replace")
+    if isinstance(value, str):
+        return value
+    return value.decode("utf-8", "replace")
 
 
 def _value(nvml: Any, get: Callable[[Any], Any], of: Any) -> Any:

@@ -113,7 +113,9 @@ class GpuUse(NamedTuple):
     def reason(self) -> str:
         """Why it is not free; empty if it is."""
         if self.holder is not None:
-            pid = f" (pid {self.holder.pid})" if self.holder.pid else ""
+            pid = ""
+            if self.holder.pid:
+                pid = f" (pid {self.holder.pid})"
             what = self.holder.app or f"a process{pid}"
             return f"{what} of {user_name(self.holder.uid)}"
         if not self.computing:
@@ -158,7 +160,9 @@ def visible_gpus(env: Mapping[str, str]) -> list[Gpu]:
     if visible is not None and not visible.strip(", "):
         return []
     gpus = all_gpus(env)
-    return gpus if visible is None else select(gpus, visible)
+    if visible is None:
+        return gpus
+    return select(gpus, visible)
 
 
 def select(gpus: Sequence[Gpu], visible: str) -> list[Gpu]:
@@ -260,7 +264,11 @@ def parse_computing(table: str) -> dict[str, list[Computing]]:
         fields = [field.strip() for field in line.split(",", 2)]
         if len(fields) == 3 and fields[1].isdecimal():
             path = fields[2]
-            name = path if path.startswith("[") else path.rpartition("/")[2]  # such as [Not Found]
+            # such as [Not Found]
+            if path.startswith("["):
+                name = path
+            else:
+                name = path.rpartition("/")[2]
             program = "".join(c if c.isprintable() else "?" for c in name)[:64]
             if program not in _IGNORED:
                 found.setdefault(fields[0], []).append(Computing(int(fields[1]), program))

@@ -254,7 +254,9 @@ def _credentials(connection: socket.socket) -> Holder:
 def _started(pid: int) -> float | None:
     """Returns the time at which a process was started, seconds since the epoch."""
     entry = processes.look_up(pid)
-    return None if entry is None else time.time() - processes.age(entry.process)
+    if entry is None:
+        return None
+    return time.time() - processes.age(entry.process)
 
 
 def _answer(connection: socket.socket) -> tuple[str, float | None]:

@@ -26,13 +26,17 @@ def usable_cpus() -> float:
     if not hasattr(os, "sched_getaffinity"):  # not Linux
         return os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0))
-    return allowed if limit is None else min(allowed, limit)
+    if limit is None:
+        return allowed
+    return min(allowed, limit)
 
 
 def usable_memory() -> int:
     """Returns the memory that this process may use, in bytes, within the limits of its control groups."""
     limit = cgroups.own_limits().memory
-    return _memory() if limit is None else min(limit, _memory())
+    if limit is None:
+        return _memory()
+    return min(limit, _memory())
 
 
 def cpu_names() -> list[str]:

@@ -30,9 +30,15 @@ def wait_for(names: Iterable[str], timeout: float | None = None) -> bool:
         False if it timed out.
     """
     with Watch(names) as watch:
-        end = None if timeout is None else time.monotonic() + timeout
+        if timeout is None:
+            end = None
+        else:
+            end = time.monotonic() + timeout
         while not watch.ended():
-            left = None if end is None else end - time.monotonic()
+            if end is None:
+                left = None
+            else:
+                left = end - time.monotonic()
             if left is not None and left <= 0:
                 return False
             watch.wait(left)
@@ -98,7 +104,10 @@ class Watch:
             timeout: maximum seconds to wait; None for no limit.
         """
         if self._without:
-            timeout = CHECK_INTERVAL if timeout is None else min(timeout, CHECK_INTERVAL)
+            if timeout is None:
+                timeout = CHECK_INTERVAL
+            else:
+                timeout = min(timeout, CHECK_INTERVAL)
         poll = select.poll()
         poll.register(self._poll, select.POLLIN)
         poll.poll(None if timeout is None else min(timeout, 1e6) * 1000)

@@ -70,11 +70,16 @@ def cgroup_of(pid: int, name: str) -> Cgroup | None:
         controllers, _, path = rest.partition(":")
         if name in path and not path.startswith("/.."):  # those are outside of our namespace
             for controller in controllers.split(","):
-                folders[controller] = f"{ROOT}/{controller}{path}" if controller else f"{ROOT}{path}"
+                if controller:
+                    folders[controller] = f"{ROOT}/{controller}{path}"
+                else:
+                    folders[controller] = f"{ROOT}{path}"
     if "memory" in folders:  # a mixed system, whose groups of version 2 have no controllers
         folders.pop("", None)
     group = Cgroup(folders)
-    return group if folders and group.read() is not None else None
+    if folders and group.read() is not None:
+        return group
+    return None
 
 
 class Limits(NamedTuple):
@@ -126,7 +131,9 @@ def _processors(folder: str) -> list[float]:
 
 def _number(path: str) -> int | None:
     text = read_proc(path).strip()
-    return int(text) if text.isdigit() else None
+    if text.isdigit():
+        return int(text)
+    return None
 
 
 def _named(path: str, name: bytes) -> int | None:

@@ -55,7 +55,9 @@ def start_of(pid: int) -> int:
         with open("/proc/" + str(pid) + "/stat", "rb") as file:
             stat = file.read()
         fields = stat[stat.rindex(b")") + 2 :].split()
-        return -1 if fields[0] in (b"Z", b"X") else int(fields[19])
+        if fields[0] in (b"Z", b"X"):
+            return -1
+        return int(fields[19])
     except (OSError, ValueError, IndexError):
         return -1
 
@@ -78,7 +80,9 @@ def find(job: str, replica: str) -> Any:
         order = (-int(attempt) if attempt.isdigit() else 0, start)
         if best is None or order < best[0]:
             best = (order, int(name), env)
-    return None if best is None else best[1:]
+    if best is None:
+        return None
+    return best[1:]
 
 
 def program_of(command: Any, env: Any) -> str:
@@ -105,7 +109,9 @@ def in_namespaces(pid: int, command: Any) -> Any:
             pass
     if "--mount" not in options:
         return command
-    preserve = ["--preserve-credentials"] if "--user" in options else []
+    preserve = []
+    if "--user" in options:
+        preserve = ["--preserve-credentials"]
     return (
         ["nsenter", "--target", str(pid)]
         + options
@@ -168,7 +174,9 @@ def wait(child: int) -> int:
         if received.si_signo == signal.SIGCHLD:
             pid, status = os.waitpid(child, os.WNOHANG)
             if pid:
-                return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+                if os.WIFSIGNALED(status):
+                    return 128 + os.WTERMSIG(status)
+                return os.WEXITSTATUS(status)
         elif received.si_signo == END:
             os.kill(child, signal.SIGKILL)
         elif received.si_code == FROM_KERNEL:

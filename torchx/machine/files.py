@@ -50,7 +50,9 @@ def state_home_path() -> Path:
     if not (path or user.startswith("/")):
         raise StateError(f"HOME is `{user}`, which is not an absolute path", hint=OTHER_HOME)
     try:
-        return Path(path).expanduser().absolute() if path else Path.home() / DEFAULT_HOME
+        if path:
+            return Path(path).expanduser().absolute()
+        return Path.home() / DEFAULT_HOME
     except RuntimeError as error:  # no HOME, and a user without an entry in the password file
         raise StateError("no home folder is known for this user", hint=OTHER_HOME) from error
 

@@ -72,7 +72,10 @@ class Kills:
 
     def __init__(self, root: Path = ROOT) -> None:
         self._counter = find_counter(root)
-        self._counted = self._counter.read() or 0 if self._counter else 0
+        if self._counter:
+            self._counted = self._counter.read() or 0
+        else:
+            self._counted = 0
 
     def reason(self, usage: struct_rusage | None) -> Reason:
         """Returns the reason of one SIGKILL that has just ended a process, as far as the kernel shows it.
@@ -88,7 +91,9 @@ class Kills:
         if count <= self._counted:
             return Reason(OTHER)
         self._counted += 1  # each is the reason of one process
-        where = "" if self._counter.group else ", on this machine"
+        where = ", on this machine"
+        if self._counter.group:
+            where = ""
         return Reason(OUT_OF_MEMORY + where, EndCause.OUT_OF_MEMORY)
 
 

@@ -14,7 +14,10 @@ def main(port: str) -> int:
     Args:
         port: its number, or the variable with its number.
     """
-    text = port if port.isdigit() else os.environ.get(port, "")
+    if port.isdigit():
+        text = port
+    else:
+        text = os.environ.get(port, "")
     if not text.isdigit():
         sys.stderr.write("the replica has no port " + port + "\n")
         return 1

@@ -32,7 +32,9 @@ def variable_of(name: str) -> str:
     >>> variable_of("c10d"), variable_of("TORCHX_PORT_C10D")
     ('TORCHX_PORT_C10D', 'TORCHX_PORT_C10D')
     """
-    return name if name.startswith(PREFIX) else port_variable(name)
+    if name.startswith(PREFIX):
+        return name
+    return port_variable(name)
 
 
 def resolve_port(text: str, env: Mapping[str, str], replica: str) -> int:
@@ -53,6 +55,8 @@ def resolve_port(text: str, env: Mapping[str, str], replica: str) -> int:
     value = env.get(variable_of(text), "")
     if not value.isdecimal():
         names = sorted(name.removeprefix(PREFIX).lower() for name in env if name.startswith(PREFIX))
-        known = f"its ports: {', '.join(names)}" if names else "it has no named ports; give a number"
+        known = "it has no named ports; give a number"
+        if names:
+            known = f"its ports: {', '.join(names)}"
         raise StateError(f"{replica} has no port `{text}`", hint=known)
     return int(value)

@@ -118,7 +118,10 @@ def find(job: str) -> list[dict[str, Any]]:
         rank = env.get("RANK", "")
         process["replica"] = env.get("TORCHX_REPLICA", "")
         process["attempt"] = env.get("TORCHX_ATTEMPT", "")
-        process["rank"] = int(rank) if rank.isdigit() and len(rank) < 10 else None
+        if rank.isdigit() and len(rank) < 10:
+            process["rank"] = int(rank)
+        else:
+            process["rank"] = None
         found.append(process)
     for process in table.values():
         del process["env"]
@@ -184,12 +187,21 @@ def describe(process: dict[str, Any], spy: str, native: bool) -> None:
         process["note"] = "not a Python program"
     entry = look_up(pid)
     process["found"] = entry is not None and entry["start"] == process["start"]
-    state = entry["state"] if entry is not None else process["state"]
+    if entry is not None:
+        state = entry["state"]
+    else:
+        state = process["state"]
     process["state"] = STATES.get(state, "sleeping")
-    process["wait"] = "" if state in "Tt" else wait_of(pid, pid)
+    if state in "Tt":
+        process["wait"] = ""
+    else:
+        process["wait"] = wait_of(pid, pid)
     for thread in process["threads"]:
         tid = thread.pop("tid")
-        thread["wait"] = "" if state in "Tt" or not tid else wait_of(pid, tid)
+        if state in "Tt" or not tid:
+            thread["wait"] = ""
+        else:
+            thread["wait"] = wait_of(pid, tid)
 
 
 def may_read(pid: int) -> bool:
@@ -225,7 +237,9 @@ def wait_of(pid: int, tid: int) -> str:
                 return name
         return OTHER_CALLS.get(machine, {}).get(number, f"system call {number}")
     channel = read(f"/proc/{pid}/task/{tid}/wchan").decode("ascii", "replace")
-    return "" if channel in ("", "0") else channel
+    if channel in ("", "0"):
+        return ""
+    return channel
 
 
 # --- py-spy --------------------------------------------------------------------------------------

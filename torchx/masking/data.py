@@ -70,13 +70,17 @@ def _masked(data: Any, known: _Known) -> Any:
         items = _masked_items(data, known)
         if isinstance(data, list):
             return items
-        return data._make(items) if hasattr(data, "_make") else tuple(items)
+        if hasattr(data, "_make"):
+            return data._make(items)
+        return tuple(items)
     if is_dataclass(data) and not isinstance(data, type):
         masked = copy.copy(data)
         for field in fields(data):  # field names are fixed by code, and do not indicate secrets
             object.__setattr__(masked, field.name, _masked(getattr(data, field.name), known))
         return masked
-    return _masked_text(data, known) if isinstance(data, str) else data
+    if isinstance(data, str):
+        return _masked_text(data, known)
+    return data
 
 
 def mask_arguments(arguments: Sequence[str]) -> list[str]:
@@ -175,7 +179,9 @@ def _masked_items(data: Sequence[Any], known: _Known) -> list[Any]:
 
 
 def _masked_key(key: Any) -> Any:
-    return mask_text(key) if isinstance(key, str) and "://" in key else key
+    if isinstance(key, str) and "://" in key:
+        return mask_text(key)
+    return key
 
 
 def _masked_value(key: Any, value: Any, pair: bool, known: _Known) -> Any:

@@ -124,7 +124,9 @@ def mask_forms(text: str) -> str:
         text = _PRIVATE.sub(rf"\1{MASK}", text)
     if _may_have(("bearer",), text):
         text = _BEARER.sub(_without_token, text)
-    return _TOKENS.sub(_without_token, text) if any(part in text for part in _TOKEN_PARTS) else text
+    if any(part in text for part in _TOKEN_PARTS):
+        return _TOKENS.sub(_without_token, text)
+    return text
 
 
 def _may_have(parts: Sequence[str], text: str) -> bool:
@@ -161,7 +163,10 @@ class _Names:
 
     def masked(self) -> str:
         text, at = self._text, 0
-        find = _NAME.search if has_patterns() else _HINT.search
+        if has_patterns():
+            find = _NAME.search
+        else:
+            find = _HINT.search
         while (found := find(text, at)) is not None:
             begin = found.start()
             while begin > at and (text[begin - 1].isalnum() or text[begin - 1] in "_.-"):
@@ -189,7 +194,9 @@ class _Names:
             enclosed = opening if closing is None else ""
             return self._value(separator.end(), enclosed, header=name.lower().strip("-") in _HEADERS)
         if name.startswith("-"):
-            in_list = _NEXT_ITEM.match(text, after) if closing is not None else None
+            in_list = None
+            if closing is not None:
+                in_list = _NEXT_ITEM.match(text, after)
             if value := in_list or _SPACE.match(text, after):
                 return self._value(value.end(), "", flag=True)
         return end
@@ -283,4 +290,6 @@ def _backslashes_before(text: str, at: int) -> int:
 
 def _end_of_line(text: str, at: int) -> int:
     end = text.find("\n", at)
-    return len(text) if end < 0 else end
+    if end < 0:
+        return len(text)
+    return end

@@ -60,7 +60,9 @@ def deliver(target: str, payload: Data) -> Result:
         payload: its content.
     """
     try:
-        return _run(command_of(target), payload) if target.startswith(COMMAND) else _post(target, payload)
+        if target.startswith(COMMAND):
+            return _run(command_of(target), payload)
+        return _post(target, payload)
     except Exception as error:  # a defect must not end the other deliveries
         return Result(UNKNOWN, f"unexpected {type(error).__name__}")
 
@@ -92,7 +94,10 @@ def _run(command: list[str], payload: Data) -> Result:
         return Result(FAILED, f"it did not end within {COMMAND_WITHIN:.0f} s")
     if code == 0:
         return Result(DELIVERED)
-    how = f"exit {code}" if code > 0 else f"signal {-code}"
+    if code > 0:
+        how = f"exit {code}"
+    else:
+        how = f"signal {-code}"
     return Result(RETRY if code == TRY_AGAIN else FAILED, how)
 
 
@@ -197,7 +202,9 @@ def _send(url: str, payload: Data, progress: _Progress) -> Result:
         return _refused(error.code)
     except (OSError, http.client.HTTPException, ValueError) as error:
         why = _reason(error)
-        return Result(UNKNOWN, f"{why} after it was sent") if progress.sent else Result(RETRY, why)
+        if progress.sent:
+            return Result(UNKNOWN, f"{why} after it was sent")
+        return Result(RETRY, why)
 
 
 def _refused(code: int) -> Result:
@@ -210,7 +217,10 @@ def _refused(code: int) -> Result:
 
 def _reason(error: Exception) -> str:
     """Returns the reason of an error, without the URL."""
-    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(error, urllib.error.URLError):
+        cause = error.reason
+    else:
+        cause = error
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"the certificate is not valid: {cause.verify_message}"
     if isinstance(cause, TimeoutError):

@@ -64,7 +64,10 @@ def make(
     if not message and first_failure is not None:
         message = f"{first_failure['role']}/{first_failure['replica']} failed first"
     message = one_line(mask_text(message))[:LONGEST_MESSAGE]
-    code = "" if not exit_code else f" (exit code {exit_code})"
+    if not exit_code:
+        code = ""
+    else:
+        code = f" (exit code {exit_code})"
     submitted, started, ended = map(_iso, times)
     return {
         "text": f"{app} {state}{code}" + (f": {message}" if message else ""),
@@ -82,4 +85,6 @@ def make(
 
 
 def _iso(at: float | None) -> str | None:
-    return None if at is None else datetime.fromtimestamp(at, timezone.utc).isoformat()
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at, timezone.utc).isoformat()

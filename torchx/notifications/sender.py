@@ -146,7 +146,9 @@ class Sender:
             result = Result(FAILED, f"{result.message}; gave up")
         with contextlib.suppress(OSError):  # if it is lost, it is not known whether this try succeeded
             self._store.add(number, kind, result.step, result.message)
-        return time.monotonic() + pause if result.step == RETRY else None
+        if result.step == RETRY:
+            return time.monotonic() + pause
+        return None
 
 
 def main(argv: list[str]) -> None:
@@ -165,8 +167,12 @@ def main(argv: list[str]) -> None:
     restart = partial(restart_later, MODULE, [*argv[:2], str(held)], [held])
     with contextlib.suppress(OSError, TorchxError):  # the job was removed
         view = load(paths)
-        stalls = [e for e in read_events(paths.events) if e["e"] == "stalled"] if event == STALL else []
-        message = str(stalls[-1].get("msg", "")) if stalls else ""
+        stalls = []
+        if event == STALL:
+            stalls = [e for e in read_events(paths.events) if e["e"] == "stalled"]
+        message = ""
+        if stalls:
+            message = str(stalls[-1].get("msg", ""))
         Sender(store, event, payload_of_job(view, message), restart).run()
 
 

@@ -59,7 +59,10 @@ def due_kind(on: Collection[str], event: str, state: str) -> str | None:
     >>> due_kind(["failure", "stall"], "end", "SUCCEEDED"), due_kind(["stall"], "stall", "RUNNING")
     (None, 'stall')
     """
-    kinds: tuple[str, ...] = (STALL,) if event == STALL else (END, "failure")
+    if event == STALL:
+        kinds: tuple[str, ...] = (STALL,)
+    else:
+        kinds = (END, "failure")
     if state != "FAILED":
         kinds = kinds[:1]
     return next((kind for kind in kinds if kind in on), None)
@@ -241,5 +244,8 @@ class Store:
         state, message = step.step, step.message
         if state == SENDING:
             alive = self.is_sending(STALL if kind == STALL else END)
-            state, message = (RETRY, "being sent") if alive else (UNKNOWN, INTERRUPTED)
+            if alive:
+                state, message = (RETRY, "being sent")
+            else:
+                state, message = (UNKNOWN, INTERRUPTED)
         return Delivery(shown(target), kind, state, at, step.tries, message)

@@ -87,7 +87,9 @@ class PluginRegistry:
 
     def info(self, plugin_type: PluginType | None = None) -> dict[PluginType, Plugins] | Plugins:
         """Returns the plugins of one type by name, or of all types by type."""
-        return {t: self.get(t) for t in PluginType} if plugin_type is None else self.get(plugin_type)
+        if plugin_type is None:
+            return {t: self.get(t) for t in PluginType}
+        return self.get(plugin_type)
 
     @property
     def errors(self) -> list[RegistrationError]:
@@ -96,7 +98,9 @@ class PluginRegistry:
 
     def load_errors(self, plugin_type: PluginType | None = None) -> list[RegistrationError]:
         """Returns the errors of the plugins of one type, or of all types."""
-        return self.errors if plugin_type is None else list(self._of(plugin_type).errors)
+        if plugin_type is None:
+            return self.errors
+        return list(self._of(plugin_type).errors)
 
     def to_dict(self) -> dict[str, list[Object]]:
         """Returns the report as plain data: for each type its plugins, and the errors of modules."""
@@ -217,6 +221,9 @@ def _section(title: str, rows: list[Object]) -> str:
     lines = [f"{title}:"]
     for row in rows:
         for i, (key, value) in enumerate(row.items()):
-            text = f"[{', '.join(value)}]" if isinstance(value, list) else value
+            if isinstance(value, list):
+                text = f"[{', '.join(value)}]"
+            else:
+                text = value
             lines.append(f"  {'-' if i == 0 else ' '} {key}: {text}")
     return "\n".join(lines)

@@ -43,7 +43,9 @@ def installed_plugins() -> list[Installed]:
     found: list[Installed] = []
     for plugin_type in PluginType:
         kind = str(plugin_type)
-        entries = entry_points(plugin_type.value) if plugins._sources & ENTRY_POINTS else []
+        entries = []
+        if plugins._sources & ENTRY_POINTS:
+            entries = entry_points(plugin_type.value)
         found += [_entry(kind, entry) for entry in entries]
         names = {(entry.name, entry.value.partition(":")[0]) for entry in entries}
         rows = plugins.to_dict()[kind]
@@ -71,7 +73,9 @@ def installed_plugins() -> list[Installed]:
 
 def _entry(kind: str, entry: EntryPoint) -> Installed:
     dist = entry.dist
-    origin = f"{dist.name} {dist.version}" if dist is not None else "an entry point"
+    origin = "an entry point"
+    if dist is not None:
+        origin = f"{dist.name} {dist.version}"
     error = ""
     try:
         entry.load()

@@ -55,4 +55,6 @@ def _make(fn: Callable[..., Any], fraction: float) -> Any:
     kinds = {p.kind for p in inspect.signature(fn).parameters.values()}
     if kinds & {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}:
         return fn(fraction)
-    return fn() if fraction == WHOLE else take_part(fn(), fraction)
+    if fraction == WHOLE:
+        return fn()
+    return take_part(fn(), fraction)

@@ -145,7 +145,10 @@ class WorkingTree:
         for path in changed:
             # after `git rm --cached`, the file may be left, untracked or ignored
             gone = path not in index
-            found[path] = File(path, DELETED) if gone else self._compare(path, before.get(path), chosen)
+            if gone:
+                found[path] = File(path, DELETED)
+            else:
+                found[path] = self._compare(path, before.get(path), chosen)
         for path in flagged:
             if path not in found and path not in self.submodules:
                 found[path] = self._compare(path, index[path], chosen)
@@ -169,7 +172,10 @@ class WorkingTree:
         before, changed = self._changed()
         for path in changed:
             found = self._files.read(path)
-            now = None if found is None else (found.mode, found.name)
+            if found is None:
+                now = None
+            else:
+                now = (found.mode, found.name)
             if before.get(path) != now:
                 return True
         return False
@@ -304,7 +310,9 @@ class WorkingTree:
         except OSError as error:
             return File(path, change or MODIFIED, omitted=f"it cannot be read: {error.strerror}")
         if found is None:
-            return None if known is None or change == UNTRACKED else File(path, DELETED)
+            if known is None or change == UNTRACKED:
+                return None
+            return File(path, DELETED)
         if known == (found.mode, found.name):
             return None
         self.latest[path] = found.changed_at
@@ -323,7 +331,10 @@ class WorkingTree:
             why = chosen.reason_against_content(path, found.content)
         if why or found.content is None:
             return file._replace(omitted=why)
-        digest = found.digest if self._store is None else self._store.keep(found.content)
+        if self._store is None:
+            digest = found.digest
+        else:
+            digest = self._store.keep(found.content)
         return file._replace(digest=digest)
 
     def _is_in_lfs(self, known: Known, digest: str) -> bool:

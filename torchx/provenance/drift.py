@@ -24,7 +24,9 @@ def differences(then: Python, now: Python) -> Iterator[str]:
     ]
     if packages:
         more = ", ..." if len(packages) > MOST_NAMED else ""
-        count = f"{len(packages):,} packages differ" if len(packages) > 1 else "one package differs"
+        count = "one package differs"
+        if len(packages) > 1:
+            count = f"{len(packages):,} packages differ"
         yield f"{count}: {', '.join(packages[:MOST_NAMED])}{more}"
     for name, editable in then.editable.items():
         present = now.editable.get(name)

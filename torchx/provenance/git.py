@@ -188,7 +188,10 @@ class Git:
             (folder / "info" / "exclude").write_bytes(excluded)
         for shared in Path(repository.git_dir).glob("sharedindex.*"):  # the other half of a split index
             (folder / shared.name).symlink_to(shared)
-        self._options = ["-c", f"core.excludesFile={ignored}"] if ignored else []
+        if ignored:
+            self._options = ["-c", f"core.excludesFile={ignored}"]
+        else:
+            self._options = []
         self._env = {
             **_ENVIRONMENT,
             "GIT_DIR": str(folder),

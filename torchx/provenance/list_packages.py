@@ -39,12 +39,16 @@ def editable_folder(found: metadata.Distribution) -> str:
     if text:
         data = json.loads(text)
         in_place = data.get("dir_info", {}).get("editable")
-        return unquote(urlparse(data["url"]).path) if in_place else ""
+        if in_place:
+            return unquote(urlparse(data["url"]).path)
+        return ""
     path = getattr(found, "_path", None)
     if path is None or not str(path).endswith(".egg-info"):
         return ""
     folder = Path(str(path)).parent
-    return "" if folder.name in ("site-packages", "dist-packages") else str(folder)
+    if folder.name in ("site-packages", "dist-packages"):
+        return ""
+    return str(folder)
 
 
 if __name__ == "__main__":

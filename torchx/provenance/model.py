@@ -211,7 +211,9 @@ def _plain(value: Any) -> Any:
         value = value._asdict()
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
 
 
 def _path(value: Any, name: str) -> str:
@@ -235,7 +237,9 @@ def _one_of(values: Sequence[Any]) -> shape.Check:
 
 
 def _origin(value: Any, name: str) -> str:
-    return PROGRAM if value == PROGRAM else LAUNCHER
+    if value == PROGRAM:
+        return PROGRAM
+    return LAUNCHER
 
 
 def _mapping_of(check: shape.Check) -> shape.Check:

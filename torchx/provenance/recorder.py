@@ -87,7 +87,9 @@ def complete(store: Store, begun: Provenance, *, home: str, program: str) -> Pro
 
 
 def _changed_since(paths: list[str], live: bool) -> str:
-    count = f"{len(paths):,} files were" if len(paths) > 1 else "one file was"
+    count = "one file was"
+    if len(paths) > 1:
+        count = f"{len(paths):,} files were"
     names = ", ".join(paths[:3]) + (", ..." if len(paths) > 3 else "")
     also = ", where the program runs" if live else ""
     return f"{count} changed between the submission and the recording{also}: {names}"

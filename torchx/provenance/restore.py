@@ -39,7 +39,9 @@ def restore(provenance: Provenance, store: Store, folder: Path) -> list[str]:
     if provenance.recording:
         raise StateError("the source is still being recorded", hint="try again in a few seconds")
     if source is None:
-        reason = provenance.notes[0] if provenance.notes else "it was submitted by an older version"
+        reason = "it was submitted by an older version"
+        if provenance.notes:
+            reason = provenance.notes[0]
         raise StateError(f"no source is recorded: {reason}")
     try:
         files.make_folder(folder, exist_ok=False)
@@ -92,7 +94,9 @@ def _check_out(source: Source, folder: Path) -> list[str]:
 def _objects_at(top: str) -> str:
     """Returns the objects of the repository that is now at a path; empty without one."""
     repository = repositories.at_root(top)
-    return "" if repository is None else repository.objects
+    if repository is None:
+        return ""
+    return repository.objects
 
 
 def _objects_with(commit: str, places: list[str], folder: Path, deadline: Deadline) -> str | None:
@@ -145,9 +149,14 @@ def _apply(source: Source, store: Store, folder: Path) -> list[str]:
 def _from_lfs(source: Source, file: File) -> Path | None:
     """Returns the file in Git LFS with the content of a file, None if it is not on this machine."""
     holders = [each for each in source.submodules if file.path.startswith(f"{each.path}/")]
-    objects = max(holders, key=lambda each: len(each.path)).objects if holders else source.objects
+    if holders:
+        objects = max(holders, key=lambda each: len(each.path)).objects
+    else:
+        objects = source.objects
     path = Path(objects).parent / "lfs" / "objects" / file.digest[:2] / file.digest[2:4] / file.digest
-    return path if path.is_file() and path.stat().st_size == file.size else None
+    if path.is_file() and path.stat().st_size == file.size:
+        return path
+    return None
 
 
 def _write(folder: Path, file: File, content: bytes | Path) -> None:

@@ -45,7 +45,9 @@ class Selection:
             tracked: git knows it, so that only the built-in list counts.
         """
         if tracked:
-            return LISTED if any(map(is_built_in, path.split("/"))) else ""
+            if any(map(is_built_in, path.split("/"))):
+                return LISTED
+            return ""
         if self.note:
             return self.note
         if path.startswith(self._venvs):
@@ -53,12 +55,16 @@ class Selection:
         why = self._state(path, is_dir=False)[0]
         if why in (BUILT_IN, PRIVATE):
             return LISTED
-        return f"excluded by {why}" if why is not None else ""
+        if why is not None:
+            return f"excluded by {why}"
+        return ""
 
     def reason_against_content(self, path: str, content: bytes) -> str:
         """Returns the reason why the content of a file is not kept, or an empty string."""
         private = maybe_key(path) and not self._rules.names_key(path) and holds_private_key(content)
-        return PRIVATE_KEY if private else ""
+        if private:
+            return PRIVATE_KEY
+        return ""
 
     def _state(self, path: str, *, is_dir: bool) -> tuple[str | None, State]:
         known = self._folders.get(path) if is_dir else None

@@ -188,4 +188,6 @@ def remote_of(facts: Mapping[str, str], branch: str) -> str:
 def _reason(error: Exception) -> str:
     if isinstance(error, StateError):
         return error.message
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error)

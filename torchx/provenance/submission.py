@@ -51,7 +51,10 @@ def look() -> Submission:
     except OSError as error:  # removed
         return Submission("", time.time(), notes=(f"the working directory is unknown: {error.strerror}",))
     repository = repositories.find(directory)
-    head = Head() if repository is None else repositories.head(repository)
+    if repository is None:
+        head = Head()
+    else:
+        head = repositories.head(repository)
     return Submission(directory, time.time(), repository, head)
 
 
@@ -59,4 +62,6 @@ def small_facts(submission: Submission) -> dict[str, str]:
     """Returns the metadata with the commit and the branch, which travel with an application to its engine."""
     source = submission.inherited or submission.head
     text = f"{source.commit or ''} {source.branch}".strip()
-    return {settings.SOURCE: text[:LONGEST_FACTS]} if source.commit else {}
+    if source.commit:
+        return {settings.SOURCE: text[:LONGEST_FACTS]}
+    return {}

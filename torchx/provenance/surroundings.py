@@ -68,11 +68,15 @@ def python_of(program: str) -> str:
             first = opened.read(512).split(b"\n")[0]
     except (OSError, ValueError):
         return ""
-    words = os.fsdecode(first[2:]).split() if first.startswith(b"#!") else []
+    words = []
+    if first.startswith(b"#!"):
+        words = os.fsdecode(first[2:]).split()
     if len(words) == 2 and words[0].endswith("/env"):
         words = [shutil.which(words[1]) or ""]
     known = words and words[0].rpartition("/")[2].rstrip("0123456789.") in ("python", "pypy")
-    return words[0] if known else ""
+    if known:
+        return words[0]
+    return ""
 
 
 def _listed(python: str, deadline: Deadline) -> dict[str, dict[str, str]]:

@@ -66,7 +66,10 @@ class TreeFiles:
                 return self._found(LINK, [target], len(target), status)
             if not stat.S_ISREG(status.st_mode):
                 return None
-            mode = EXECUTABLE if status.st_mode & 0o100 else PLAIN
+            if status.st_mode & 0o100:
+                mode = EXECUTABLE
+            else:
+                mode = PLAIN
             with open(files.open_file(full, own=False), "rb") as opened:
                 if status.st_size <= LARGEST_FILE:
                     content = opened.read(LARGEST_FILE + 1)
@@ -86,12 +89,17 @@ class TreeFiles:
         for piece in pieces:
             digest.update(piece)
             name.update(piece)
-        content = pieces[0] if isinstance(pieces, list) else None
+        content = None
+        if isinstance(pieces, list):
+            content = pieces[0]
         changed_at = max(status.st_mtime, status.st_ctime)
         return Found(mode, size, content, name.hexdigest(), digest.hexdigest(), changed_at)
 
     def _begin_name(self, size: int) -> hashlib._Hash:
-        name = hashlib.sha256() if self._sha256 else hashlib.sha1(usedforsecurity=False)
+        if self._sha256:
+            name = hashlib.sha256()
+        else:
+            name = hashlib.sha1(usedforsecurity=False)
         name.update(b"blob %d\0" % size)
         return name
 

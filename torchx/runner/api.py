@@ -274,7 +274,9 @@ class Runner:
             cfg: the scheduler's run options, if it needs some to connect.
         """
         engine = self.scheduler(scheduler)
-        resolved = engine.run_opts().resolve(cfg) if cfg else None
+        resolved = None
+        if cfg:
+            resolved = engine.run_opts().resolve(cfg)
         if isinstance(engine, Selects):
             found: Iterable[ListAppResponse] = engine.select(query)
         else:
@@ -320,7 +322,10 @@ class Runner:
             StateError: something cannot be removed.
         """
         engine = self.scheduler(scheduler)
-        prune = engine.prune if isinstance(engine, Prunes) else _deleting(engine)
+        if isinstance(engine, Prunes):
+            prune = engine.prune
+        else:
+            prune = _deleting(engine)
         for pruned in prune(app_ids, dryrun=dryrun):
             if pruned.app_id and not dryrun:
                 handle = make_app_handle(scheduler, self._name, pruned.app_id)
@@ -449,7 +454,9 @@ class Runner:
         if once:
             app = runner_once.marked(app, once)
         info = self.dryrun(app, scheduler, cfg, workspace, parent_run_id)
-        return info if dryrun else self._schedule_recorded(info)
+        if dryrun:
+            return info
+        return self._schedule_recorded(info)
 
     def _schedule_recorded(self, info: AnyDryRunInfo) -> str:
         """Submits a request, and begins the record of its source."""
@@ -476,7 +483,10 @@ class Runner:
         :meth:`schedule`.
         """
         runner_prepare.check_kinds(app)
-        masked = None if workspace is None else without_password(str(workspace))
+        if workspace is None:
+            masked = None
+        else:
+            masked = without_password(str(workspace))
         with self._event("dryrun", scheduler, app=app, cfg=cfg, workspace=masked):
             engine = self.scheduler(scheduler)
             ready = runner_prepare.prepare(app, scheduler, self._name, parent_run_id, self.load_config)
@@ -535,7 +545,10 @@ class Runner:
 
     def _schedule(self, scheduler: str, dryrun_info: AnyDryRunInfo) -> str:
         engine = self.scheduler(scheduler)
-        plan = None if engine.sends_notifications else dryrun_info.notify
+        if engine.sends_notifications:
+            plan = None
+        else:
+            plan = dryrun_info.notify
         if plan is not None:
             notifications.check(plan, scheduler, stalls=bool(dryrun_info.cfg.get("stall")))
         if dryrun_info.app is not None:
@@ -551,7 +564,9 @@ class Runner:
         if dryrun_info.app is not None:
             with as_note(dryrun_info.notes, "its secrets are not masked in quoted output"):
                 hidden.keep(scheduler, app_id, [dryrun_info.app])
-        lost = "no notifications are sent" if plan is not None else "torchx wait starts its retries"
+        lost = "torchx wait starts its retries"
+        if plan is not None:
+            lost = "no notifications are sent"
         with as_note(dryrun_info.notes, lost):
             watched = isinstance(engine, NeedsWatcher) and engine.needs_watcher(dryrun_info)
             if plan is not None or watched:
@@ -589,7 +604,9 @@ class Runner:
         if isinstance(engine, BuildsImages):
             engine.build_planned_images(info)
         for role, done in zip(ready.roles, info.app.roles, strict=True):
-            still = done.workspace.projects if done.workspace else {}
+            still = {}
+            if done.workspace:
+                still = done.workspace.projects
             role.image, role.workspace = done.image, specs_workspace.Workspace(dict(still)) if still else None
         return ready
 
@@ -652,7 +669,9 @@ class Runner:
     def status(self, app_handle: str) -> AppStatus | None:
         """Returns the status of an application, None if it is unknown."""
         described = self.description(app_handle, brief=True)
-        return None if described is None else status_of(described)
+        if described is None:
+            return None
+        return status_of(described)
 
     def usage(self, app_handle: str) -> AppUsage | None:
         """Returns the measurements of an application, None if there are none.
@@ -661,7 +680,9 @@ class Runner:
             StateError: the engine cannot be queried.
         """
         scheduler, app_id = self._of(app_handle)
-        return scheduler.usage(app_id) if isinstance(scheduler, Measures) else None
+        if isinstance(scheduler, Measures):
+            return scheduler.usage(app_id)
+        return None
 
     def stacks(
         self,
@@ -703,11 +724,17 @@ class Runner:
         """
         scheduler, app_id = self._of(app_handle)
         interval = min(_FIRST_LOOK, wait_interval)
-        end = None if timeout is None else time.monotonic() + timeout
+        if timeout is None:
+            end = None
+        else:
+            end = time.monotonic() + timeout
         with self._event("wait", scheduler.backend, app_id):
             while True:
                 status = self.status(app_handle)
-                left = None if end is None else end - time.monotonic()
+                if end is None:
+                    left = None
+                else:
+                    left = end - time.monotonic()
                 if status is None or status.is_terminal() or (left is not None and left <= 0):
                     return status
                 if not isinstance(scheduler, Waits):
@@ -759,7 +786,9 @@ class Runner:
         except StateError:  # without a state home there are no notifications
             return []
         status = self.status(app_handle)
-        return [] if status is None else notifications.left(self, app_handle, status.state)
+        if status is None:
+            return []
+        return notifications.left(self, app_handle, status.state)
 
     def provenance(self, app_handle: str) -> Provenance | None:
         """Returns the source, the Python and the machine that an application was submitted from.
@@ -771,7 +800,10 @@ class Runner:
             StateError: the record cannot be read.
         """
         folder = self._provenance_folder(app_handle)
-        found = None if folder is None else store.Store(folder).read()
+        if folder is None:
+            found = None
+        else:
+            found = store.Store(folder).read()
         return found or provenance.from_metadata(self.description(app_handle))
 
     def source_diff(self, app_handle: str) -> bytes | None:
@@ -781,7 +813,9 @@ class Runner:
             StateError: it cannot be read.
         """
         folder = self._provenance_folder(app_handle)
-        return None if folder is None else store.Store(folder).diff()
+        if folder is None:
+            return None
+        return store.Store(folder).diff()
 
     def source_file(self, app_handle: str, file: File) -> bytes:
         """Returns the recorded content of a changed or untracked file of :meth:`provenance`.
@@ -847,11 +881,9 @@ class Runner:
         if (known := self._apps.get(app_handle)) is not None:
             return copy.deepcopy(known)
         found = self.description(app_handle)
-        return (
-            None
-            if found is None
-            else specs_app.AppDef(found.name or found.app_id, found.roles, found.metadata)
-        )
+        if found is None:
+            return None
+        return specs_app.AppDef(found.name or found.app_id, found.roles, found.metadata)
 
     def list(self, scheduler: str, cfg: RunOptions | None = None) -> AppList:
         """Returns the applications that a scheduler knows, newest first.

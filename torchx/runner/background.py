@@ -66,7 +66,10 @@ def findings() -> list[Finding]:
 
 
 def _finding(module: str, members: list[Background]) -> Finding:
-    count = "1 process" if len(members) == 1 else f"{len(members)} processes"
+    if len(members) == 1:
+        count = "1 process"
+    else:
+        count = f"{len(members)} processes"
     memory = memory_size(sum(process.memory for process in members))
     subjects = sorted({process.subject for process in members if process.subject})
     names = ", ".join(subjects[:MOST_NAMES])
@@ -81,7 +84,9 @@ def _purpose(module: str) -> str:
     """Returns the first line of a module's documentation, without importing it; empty if it is not found."""
     try:
         spec = find_spec(module)
-        source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
+        source = ""
+        if spec and spec.origin:
+            source = Path(spec.origin).read_text(encoding="utf-8")
         documentation = ast.get_docstring(ast.parse(source)) or ""
     except (OSError, ImportError, SyntaxError, ValueError):  # of another version
         return ""

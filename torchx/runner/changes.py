@@ -70,7 +70,10 @@ def _peak(measure: Callable[[], AppUsage | None], at: datetime) -> Iterator[AppE
         usage = measure()
     except (TorchxError, OSError):
         return  # the end is known without it
-    largest = None if usage is None or "memory" in usage.current else usage.largest
+    if usage is None or "memory" in usage.current:
+        largest = None
+    else:
+        largest = usage.largest
     if largest is not None and (memory := largest.total.memory) is not None:
         source = (largest.role, largest.replica, largest.attempt)
         yield AppEvent(at, "measured", *source, f"peak memory {memory_size(memory)}", {"memory": memory})
@@ -107,10 +110,15 @@ class _Clock:
             details: its details.
         """
         details = details or {}
-        at = recorded.astimezone() if recorded is not None else None
+        at = None
+        if recorded is not None:
+            at = recorded.astimezone()
         if at is None:
             now = datetime.now(timezone.utc).astimezone()
-            first = (now, "observed") if self.observing else (earliest, "unknown")
+            if self.observing:
+                first = (now, "observed")
+            else:
+                first = (earliest, "unknown")
             key = (kind, *source, message if kind == "waiting" else "")
             at, how = self._times.setdefault(key, first)
             details = {**details, "time": how}
@@ -121,7 +129,10 @@ def _events(described: DescribeAppResponse, clock: _Clock) -> list[AppEvent]:
     """Returns all events that a description proves, in order of time."""
     state = described.state
     since = described.submitted_at or described.started_at or described.ended_at
-    begin = since.astimezone() if since is not None else datetime.now(timezone.utc).astimezone()
+    if since is not None:
+        begin = since.astimezone()
+    else:
+        begin = datetime.now(timezone.utc).astimezone()
     first = clock.event("submitted", described.submitted_at, begin, details={"name": described.name})
     events = [first]
     if state in _WAITING and described.msg:
@@ -154,7 +165,9 @@ def _events(described: DescribeAppResponse, clock: _Clock) -> list[AppEvent]:
         events.sort(key=_BY_TIME)
     if is_terminal(state):
         last = max(events, key=_BY_TIME).time
-        at = max(described.ended_at.astimezone(), last) if described.ended_at is not None else None
+        at = None
+        if described.ended_at is not None:
+            at = max(described.ended_at.astimezone(), last)
         if state is AppState.CANCELLED:
             events.append(clock.event("cancelled", at, last))
         events.append(clock.event("ended", at, last, message=_message(described), details=_result(described)))
@@ -184,7 +197,9 @@ def _why_again(attempts: Sequence[AttemptStatus]) -> str:
     causes = {attempt.cause for attempt in attempts}
     if EndCause.PREEMPTED in causes:
         return "preemption"
-    return "loss of a node" if EndCause.NODE_LOST in causes else "time limit"
+    if EndCause.NODE_LOST in causes:
+        return "loss of a node"
+    return "time limit"
 
 
 def _requeues(described: DescribeAppResponse) -> int:
@@ -230,7 +245,10 @@ def _of_replica(replica: ReplicaStatus, begin: datetime, clock: _Clock) -> Itera
 
 
 def _end_of(attempt: AttemptStatus) -> tuple[str, Object]:
-    code = "" if attempt.exit_code is None else f"exit {attempt.exit_code}"
+    if attempt.exit_code is None:
+        code = ""
+    else:
+        code = f"exit {attempt.exit_code}"
     values = {"exit_code": attempt.exit_code, "signal": attempt.signal, "reason": attempt.msg or None}
     details = {"state": attempt.state.name, **{k: v for k, v in values.items() if v is not None}}
     return joined(attempt.signal or code, attempt.msg), details

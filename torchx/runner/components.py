@@ -25,7 +25,10 @@ def build(name: str, args: list[str] | Data, defaults: Mapping[str, str] | None)
         UsageError: the component is unknown, or the arguments are invalid.
     """
     component = find_component(name)
-    argv, named = ([], args) if isinstance(args, Mapping) else (args, None)
+    if isinstance(args, Mapping):
+        argv, named = ([], args)
+    else:
+        argv, named = (args, None)
     arguments = parse_arguments(
         component,
         argv,

@@ -72,8 +72,13 @@ class Evidence:
         if self.rank is None:
             return ""
         local = f"local rank {self.rank.local_rank} of {self.replica}"
-        on = f" on {self.rank.host}" if self.rank.host not in ("", "localhost") else ""
-        how = f"killed by {self.rank.signal}" if self.rank.signal else f"exit {self.rank.exit_code}"
+        on = ""
+        if self.rank.host not in ("", "localhost"):
+            on = f" on {self.rank.host}"
+        if self.rank.signal:
+            how = f"killed by {self.rank.signal}"
+        else:
+            how = f"exit {self.rank.exit_code}"
         if self.rank.rank is None:
             return f"{local}{on} failed first: {how}"
         return f"rank {self.rank.rank} ({local}{on}) failed first: {how}"
@@ -112,9 +117,14 @@ def evidence_of(runner: Runner, handle: str, status: AppStatus, count: int) -> E
         advice = NOT_COPIED
     elif rank is not None and cause.name == "exit_code" and not rank.error_file:
         advice = RECORD
-    stack = torchrun.fatal_stack(found.lines) if signal_of(first.result) in ABORTED else []
+    stack = []
+    if signal_of(first.result) in ABORTED:
+        stack = torchrun.fatal_stack(found.lines)
     printed = without_appendices(found.lines) or found.lines
-    lines = printed[-count:] if cause.line or not stack else stack[: LINES_OF_STACK * count]
+    if cause.line or not stack:
+        lines = printed[-count:]
+    else:
+        lines = stack[: LINES_OF_STACK * count]
     return dataclasses.replace(found, lines=lines, advice=advice, cause=cause)
 
 
@@ -127,7 +137,10 @@ def failure_data(runner: Runner, handle: str, status: AppStatus) -> Object | Non
     if first is None:
         return None
     found = evidence_of(runner, handle, status, 1)
-    rank = None if found.rank is None else found.rank.rank
+    if found.rank is None:
+        rank = None
+    else:
+        rank = found.rank.rank
     causes = {"msg": first.msg or found.cause.line, "cause": found.cause.name}
     return {**vars(first), "result": first.result, "rank": rank, **causes}
 
@@ -190,7 +203,9 @@ def start_problem(lines: Iterable[str], here: bool) -> str:
                 return f"{path} is a program for other machines, or a script without #!/bin/sh or the like"
             if here:
                 defect = defect_of_script(Path(path))
-                return f"{path} {defect}" if defect else ""
+                if defect:
+                    return f"{path} {defect}"
+                return ""
             if "exec" in line and "found" not in line:
                 return (
                     f"if {path} exists there, the interpreter in its first line (#!) does not, "
@@ -209,7 +224,9 @@ def _silent(failures: list[torchrun.RankFailure], lines: list[str]) -> str:
         wanted = re.compile(torchrun.lines_of_ranks([rank], []))
         if not printed_cause(1, None, list(filter(wanted.search, lines)))[0]:
             silent.append(rank)
-    return f"rank {silent[0]} printed no error; it may be the one that hung" if len(silent) == 1 else ""
+    if len(silent) == 1:
+        return f"rank {silent[0]} printed no error; it may be the one that hung"
+    return ""
 
 
 class _Finder:
@@ -234,7 +251,10 @@ class _Finder:
         lines = excerpts.last_lines(self._chunks(role, number), torchrun.TAIL)
         error = error_file_lines(self._status.structured_error_msg, self._count)
         # a replica that was ended as it was stalled: its ranks did not fail, they were ended with it
-        failures = [] if self._first.cause is EndCause.STALLED else torchrun.failures_of(lines)
+        if self._first.cause is EndCause.STALLED:
+            failures = []
+        else:
+            failures = torchrun.failures_of(lines)
         if not failures:
             if self._first.result in NOT_STARTED:
                 cause = start_problem([*lines[-self._count :], self._first.msg], bool(self._status.log_dir))
@@ -248,7 +268,9 @@ class _Finder:
             error = error_file_lines(oldest.text(), self._count)
         of_rank = self._lines_of(number, failure, lines if number == self._first.replica else [])
         line = printed_cause(failure.exit_code, failure.signal, of_rank)[1]
-        advice = _silent(failures, lines) if _TIMEOUT.search(line) else ""
+        advice = ""
+        if _TIMEOUT.search(line):
+            advice = _silent(failures, lines)
         return Evidence(f"{role}/{number}", failure, error, of_rank, advice)
 
     def _chunks(self, role: str, number: int, regex: str | None = None) -> list[LogChunk]:
@@ -293,7 +315,9 @@ class _Finder:
         ]
         folder = LogPaths(Path(self._status.log_dir)).torchelastic(first.role)
         files = torchrun.error_files(folder, since=min(started, default=0.0))
-        return files[0] if files else None
+        if files:
+            return files[0]
+        return None
 
     def _writer_of(
         self, file: torchrun.ErrorFileOfRank, failures: list[torchrun.RankFailure]

@@ -198,7 +198,9 @@ def submit(runner: Host, info: AnyDryRunInfo, schedule: Callable[[], str]) -> st
             entry = _read(path)
             handle = _existing(runner, info.scheduler, info.app.name, name, entry)
             if handle:
-                known = entry if entry is not None and entry.has_key(key) else None
+                known = None
+                if entry is not None and entry.has_key(key):
+                    known = entry
                 _check(runner, known, handle, parts, key, name)
                 if known is None or known.handle != handle:
                     _write(path, replace(known or _Entry.of(parts, key), handle=handle))
@@ -269,11 +271,16 @@ def _write(path: Path, entry: _Entry) -> None:
 def _existing(runner: Host, scheduler: str, called: str, name: str, entry: _Entry | None) -> str:
     """Returns the handle of the application of a name of submissions, or an empty string."""
     if entry is not None and entry.handle:
-        return entry.handle if runner.exists(entry.handle) else ""
+        if runner.exists(entry.handle):
+            return entry.handle
+        return ""
     if entry is None and runner.scheduler(scheduler).cheap_to_list:  # its records are here too
         return ""
     # a killed process has not recorded the handle, or another machine has submitted it
-    since = None if entry is None else datetime.fromisoformat(entry.at) - SKEW
+    if entry is None:
+        since = None
+    else:
+        since = datetime.fromisoformat(entry.at) - SKEW
     for app in runner.select(scheduler, AppQuery(called=called, since=since)):
         if app.is_own and app.name == called:
             described = runner.description(app.app_handle)
@@ -292,11 +299,17 @@ def _check(runner: Host, entry: _Entry | None, handle: str, parts: Data, key: by
         changed = entry.changes(parts, key)
     else:  # it was submitted from another machine, or by an older version
         described = runner.description(handle)
-        changed = [] if described is None else _recorded_differences(handle, described, parts, key)
+        if described is None:
+            changed = []
+        else:
+            changed = _recorded_differences(handle, described, parts, key)
     if changed:
         first, more = changed[0], f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         values = ("absent" if value is None else f"`{value}`" for value in first[1:])
-        before, now = ("set", "set to another value") if first.before == first.now else values
+        if first.before == first.now:
+            before, now = ("set", "set to another value")
+        else:
+            before, now = values
         raise UsageError(
             f"the name `{name}` belongs to {handle}, which was submitted with other arguments: "
             f"{first.part} was {before}, now {now}{more}",
@@ -318,7 +331,10 @@ def _recorded_differences(
 
 def _note(runner: Host, info: AnyDryRunInfo, name: str, handle: str) -> None:
     status = runner.status(handle)
-    state = "" if status is None else f" and is {status.state.name}"
+    if status is None:
+        state = ""
+    else:
+        state = f" and is {status.state.name}"
     info.notes.append(
         f"nothing was submitted: {parse_app_handle(handle).app_id} has the name `{name}`{state}"
     )

@@ -60,7 +60,9 @@ def check_kinds(app: object) -> None:
         UsageError: it is not an ``AppDef``, or its roles are not ``Role`` objects.
     """
     if not isinstance(app, AppDef):
-        hint = "a component is run by its name with run_component" if isinstance(app, str) else None
+        hint = None
+        if isinstance(app, str):
+            hint = "a component is run by its name with run_component"
         raise UsageError(f"an application is an AppDef, got {app!r}", hint=hint)
     roles: list[object] = [*app.roles]
     for role in roles:
@@ -106,7 +108,9 @@ def _check_types(role: Role, where: str) -> None:
     for field, types, expected in _TYPES:
         value = getattr(role, field)
         if not isinstance(value, types):
-            hint = f"e.g. [{value!r}]" if field == "args" and isinstance(value, str) else None
+            hint = None
+            if field == "args" and isinstance(value, str):
+                hint = f"e.g. [{value!r}]"
             raise UsageError(f"{where} has {field}={value!r}, expected {expected}", hint=hint)
 
 

@@ -58,9 +58,13 @@ def begin(
         if folder is None:
             return ""  # deleted meanwhile
         near = isinstance(runner.scheduler_of(handle), KeepsProvenance)
-        roles = info.app.roles if info.app is not None else []
+        roles = []
+        if info.app is not None:
+            roles = info.app.roles
         live = near and not any(role.workspace for role in roles)
-        program = _program(roles[0].entrypoint, roles[0].env) if near and roles else ""
+        program = ""
+        if near and roles:
+            program = _program(roles[0].entrypoint, roles[0].env)
         pid = launch.start(folder, submission, command_line, home, program, live=live)
     except TorchxError as error:
         return f"its source is not recorded: {error.message}"
@@ -77,7 +81,9 @@ def _program(entrypoint: str, env: dict[str, str]) -> str:
         [env.get("PATH") or os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
     )
     found = shutil.which(entrypoint, path=path)
-    return "" if found is None else str(Path(found).absolute())
+    if found is None:
+        return ""
+    return str(Path(found).absolute())
 
 
 def from_metadata(described: DescribeAppResponse | None) -> Provenance | None:
@@ -86,7 +92,9 @@ def from_metadata(described: DescribeAppResponse | None) -> Provenance | None:
     commit, _, branch = text.partition(" ") if isinstance(text, str) else ("", "", "")
     if described is None or not is_commit(commit):
         return None
-    at = described.submitted_at.timestamp() if described.submitted_at is not None else 0.0
+    at = 0.0
+    if described.submitted_at is not None:
+        at = described.submitted_at.timestamp()
     return Provenance(at, source=Source("", commit, mask_text(branch)), notes=(ELSEWHERE,))
 
 

@@ -103,7 +103,9 @@ class Feed:
         if isinstance(self._scheduler, Reports):
             source = iter(self._scheduler.app_events(app_id))
         else:
-            peak = partial(self._scheduler.usage, app_id) if isinstance(self._scheduler, Measures) else None
+            peak = None
+            if isinstance(self._scheduler, Measures):
+                peak = partial(self._scheduler.usage, app_id)
             source = changes(self._describe, peak)
         known = self._read
         for event in source:
@@ -284,5 +286,8 @@ def _follow(feeds: dict[str, Feed], query: EventQuery, search: _Search | None = 
             del feeds[handle]
         if over or (search is None and not feeds):
             return
-        pause = FIRST_PAUSE if events else min(2 * pause, LONGEST_PAUSE)
+        if events:
+            pause = FIRST_PAUSE
+        else:
+            pause = min(2 * pause, LONGEST_PAUSE)
         time.sleep(pause)

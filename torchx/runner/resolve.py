@@ -113,7 +113,9 @@ def resolve(
         PartOfJobException: the text is a part of an application, such as one of its roles.
     """
     if "/" in text:
-        parsed = parse_app_handle(text) if "://" in text else None
+        parsed = None
+        if "://" in text:
+            parsed = parse_app_handle(text)
         target = target_of(runner, text)
         if target is not None and target.role is None:
             return target.handle
@@ -180,8 +182,13 @@ def target_of(runner: Host, text: str) -> LogTarget | None:
         return None
     handle = parts.handle_of(sweep.app_id, match[2])
     with suppress(*EXPECTED):  # its engine does not answer
-        handle = handle if handle and runner.exists(handle) else ""
-    return parse_log_target(f"{handle}{match[3] or ''}") if handle else None
+        if handle and runner.exists(handle):
+            handle = handle
+        else:
+            handle = ""
+    if handle:
+        return parse_log_target(f"{handle}{match[3] or ''}")
+    return None
 
 
 def _reject_part(runner: Host, text: str, target: LogTarget | None) -> None:
@@ -230,7 +237,9 @@ def _unreachable(silent: Mapping[str, Exception], known: str) -> UnreachableErro
     """Returns an error with the schedulers that have not answered, and the reason of the first."""
     name, reason = next(iter(silent.items()))
     why = (reason.message if isinstance(reason, TorchxError) else str(reason)).strip().partition("\n")[0]
-    others = f"; {', '.join(list(silent)[1:])} did not answer either" if len(silent) > 1 else ""
+    others = ""
+    if len(silent) > 1:
+        others = f"; {', '.join(list(silent)[1:])} did not answer either"
     kind = UnreachableError
     if any(isinstance(each, LateError) for each in silent.values()):
         kind = LateError
@@ -245,7 +254,9 @@ def _whole_id(runner: Host, backend: str, app_id: str) -> str:
     """Returns the id that a scheduler reports for an application, or the given one."""
     handle = make_app_handle(backend, SESSION, app_id)
     status = survey([backend], lambda _: runner.description(handle, brief=True))[backend]
-    return app_id if status is None or isinstance(status, Exception) else status.app_id
+    if status is None or isinstance(status, Exception):
+        return app_id
+    return status.app_id
 
 
 def _select(
@@ -301,7 +312,9 @@ def _only(text: str, matching: list[ListAppResponse]) -> str:
         return matching[0].app_handle
     matching = _newest(matching)
     listed = ", ".join(f"{app.app_id} ({app.state.name})" for app in matching[:_LISTED])
-    more = f" and {len(matching) - _LISTED} more" if len(matching) > _LISTED else ""
+    more = ""
+    if len(matching) > _LISTED:
+        more = f" and {len(matching) - _LISTED} more"
     name = shlex.quote(matching[0].name or text)
     raise StateError(
         f"`{text}` matches {len(matching)} applications: {listed}{more}",

@@ -58,8 +58,14 @@ def _scripts(app: AppDef, engine: AnyScheduler) -> Iterator[tuple[Role, str, lis
 
 def _folders(role: Role, engine: AnyScheduler) -> list[str]:
     """Returns the folders of this machine that have the files of a role; empty if others may have them."""
-    sent = role.workspace.projects if role.workspace is not None else {}
+    sent = {}
+    if role.workspace is not None:
+        sent = role.workspace.projects
     if not sent:
-        return [".", role.image] if engine.workspaces_on_request else []
+        if engine.workspaces_on_request:
+            return [".", role.image]
+        return []
     whole = [source for source, target in sent.items() if not target and Path(source).is_dir()]
-    return whole if len(sent) == 1 and not isinstance(engine, BuildsImages) else []
+    if len(sent) == 1 and not isinstance(engine, BuildsImages):
+        return whole
+    return []

@@ -180,8 +180,13 @@ def sweep(
     at_once: int | None,
 ) -> str:
     """Submits a sweep and returns its handle; see :meth:`torchx.runner.Runner.sweep`."""
-    named = component_args if isinstance(component_args, Mapping) else None
-    argv = [] if isinstance(component_args, Mapping) else list(component_args)
+    named = None
+    if isinstance(component_args, Mapping):
+        named = component_args
+    if isinstance(component_args, Mapping):
+        argv = []
+    else:
+        argv = list(component_args)
     rows = of_data(parameters)
     runs = applications(component, rows, argv, named=named, section=runner._component_defaults.get(component))
     submitted, _ = submit_sweep(

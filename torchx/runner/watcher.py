@@ -90,7 +90,10 @@ def _notify_of_stalls(store: Store, handle: str) -> None:
 
 def _watch_stalls(store: Store, handle: str) -> None:
     with api.get_runner(parse_app_handle(handle).session_name) as runner:
-        interval = NEARBY if runner.scheduler_of(handle).on_this_machine else REMOTE
+        if runner.scheduler_of(handle).on_this_machine:
+            interval = NEARBY
+        else:
+            interval = REMOTE
         while store.folder.exists():
             with suppress(TorchxError, OSError):
                 described = runner.description(handle, brief=True)
@@ -117,7 +120,9 @@ def _wait(store: Store, handle: str) -> DescribeAppResponse | None:
                 runner.status(handle)
                 outage.over()
                 status = runner.wait(handle)
-                return None if status is None else runner.description(handle)
+                if status is None:
+                    return None
+                return runner.description(handle)
             except (StateError, OSError):
                 if outage.is_too_long() or not store.folder.exists():
                     raise
@@ -137,9 +142,10 @@ def payload_of(handle: str, ended: DescribeAppResponse, message: str = "") -> Ob
     """
     masking.add_values(masking.secrets_in_roles(ended.roles))
     first = ended.first_failure
-    where = (
-        None if first is None else {"role": first.role, "replica": first.replica, "attempt": first.attempt}
-    )
+    if first is None:
+        where = None
+    else:
+        where = {"role": first.role, "replica": first.replica, "attempt": first.attempt}
     return payload.make(
         name=ended.name or ended.app_id,
         handle=handle,

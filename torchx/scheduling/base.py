@@ -172,7 +172,10 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         """Returns the run options of this scheduler, including those of its workspaces."""
         if self._opts is None:
             opts = self._run_opts()
-            self._opts = opts | self.workspace_opts() if isinstance(self, BuildsWorkspaces) else opts
+            if isinstance(self, BuildsWorkspaces):
+                self._opts = opts | self.workspace_opts()
+            else:
+                self._opts = opts
         return self._opts
 
     def _run_opts(self) -> run_options.runopts:

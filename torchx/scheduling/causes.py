@@ -139,9 +139,14 @@ def _of_state(state: AppState, msg: str, reasons: Sequence[str], known: EndCause
         found = _reported(reasons, None)
         if found is not None and found.name in ("image", "missing_program", "not_started"):
             return found
-        evidence = reasons[-1] if reasons else f"it is {state.name}"
+        if reasons:
+            evidence = reasons[-1]
+        else:
+            evidence = f"it is {state.name}"
         return Cause("waiting", "engine", evidence.removeprefix("waiting "))
-    name = state.name.lower() if state.name.lower() in ADVICE else "unknown"
+    name = "unknown"
+    if state.name.lower() in ADVICE:
+        name = state.name.lower()
     evidence = "" if msg == name else msg
     return Cause(name, "engine", evidence or _PLAIN.get(name, f"it is {state.name}"))
 
@@ -150,7 +155,9 @@ def _known_of_failure(first: FirstFailure | None, msg: str, known: EndCause | No
     """Returns the known cause of the first failure, else that of the application; None if none is known."""
     if first is not None and first.cause is not None:
         return _known(first.cause, first.msg or msg, first)
-    return None if known is None else _known(known, msg, first)
+    if known is None:
+        return None
+    return _known(known, msg, first)
 
 
 def _known(cause: EndCause, reason: str, first: FirstFailure | None) -> Cause:
@@ -194,4 +201,6 @@ def _exit_status(first: FirstFailure | None, reasons: Sequence[str]) -> Cause:
 def _how(first: FirstFailure | None) -> str:
     if first is None or (first.exit_code is None and not first.signal):
         return ""
-    return f"killed by {first.signal}" if first.signal else f"exit code {first.exit_code}"
+    if first.signal:
+        return f"killed by {first.signal}"
+    return f"exit code {first.exit_code}"

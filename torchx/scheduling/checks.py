@@ -238,11 +238,10 @@ def require_replicas(
     known = replicas[role]
     for replica in requested:
         if known and replica not in known:
-            valid = (
-                f"replicas are {min(known)} to {max(known)}"
-                if len(known) > 1
-                else f"only replica is {known[0]}"
-            )
+            if len(known) > 1:
+                valid = f"replicas are {min(known)} to {max(known)}"
+            else:
+                valid = f"only replica is {known[0]}"
             raise StateError(
                 f"{app} has no replica {role}/{replica}; its {valid}",
                 code="unknown_replica",

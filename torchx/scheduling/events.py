@@ -76,7 +76,10 @@ class Readiness:
 
     def __init__(self, replicas: int) -> None:
         self._missing = set(range(replicas))
-        self.message = f"all {replicas} replicas" if replicas > 1 else ""
+        if replicas > 1:
+            self.message = f"all {replicas} replicas"
+        else:
+            self.message = ""
 
     def started(self, ordinal: int) -> bool:
         """Handles the start of a replica; returns True if it was the last missing one.

@@ -117,7 +117,10 @@ def printed_cause(exit_code: Optional[int], signal: Optional[str], lines: Sequen
         return "preflight", line
     if exit_code in _NOT_RUN:
         return "missing_program", _last(plain, _NOT_FOUND.search)
-    usage = "" if _last(plain, _FATAL.search) else _last(plain, _USAGE.search)
+    if _last(plain, _FATAL.search):
+        usage = ""
+    else:
+        usage = _last(plain, _USAGE.search)
     if exit_code == 2 and usage:
         return "usage_error", usage
     line = _line_of(plain)

@@ -43,5 +43,8 @@ class Finding:
     @classmethod
     def of_error(cls, what: str, error: TorchxError) -> Finding:
         """Returns the finding that something cannot be used; ABSENT if it does not exist here."""
-        verdict = Verdict.ABSENT if isinstance(error, AbsentError) else Verdict.WRONG
+        if isinstance(error, AbsentError):
+            verdict = Verdict.ABSENT
+        else:
+            verdict = Verdict.WRONG
         return cls(what, verdict, error.message, error.hint or "")

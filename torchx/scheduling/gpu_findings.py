@@ -32,9 +32,14 @@ def diagnose(env: Mapping[str, str]) -> list[Finding]:
     for gpu in found:
         wrong = defects(gpu, least=0)
         reasons = [use.reason for use in instances.get(gpu["uuid"], ()) if use.reason]
-        state = f"in use by {'; '.join(reasons)}" if reasons else "free"
+        state = "free"
+        if reasons:
+            state = f"in use by {'; '.join(reasons)}"
         memory = f"{gpu.get('memory.used')} of {gpu.get('memory.total')} MiB in use"
-        text = "; ".join(wrong) if wrong else f"{gpu['uuid']}, {memory}, {state}"
+        if wrong:
+            text = "; ".join(wrong)
+        else:
+            text = f"{gpu['uuid']}, {memory}, {state}"
         verdict = Verdict.WRONG if wrong else Verdict.GOOD
         findings.append(Finding(f"GPU {gpu['index']}", verdict, text, REMEDY if wrong else ""))
     return findings or [Finding("GPUs", Verdict.ABSENT, "the driver has no GPU")]

@@ -86,7 +86,9 @@ class LimitRule(NamedTuple):
         ['no requeue after `node`: local_cwd reports no such end']
         """
         ignored = [cause for cause in self.requeue if cause != TIME_LIMIT]
-        return [f"no requeue after `{'`, `'.join(ignored)}`: {engine} reports no such end"] if ignored else []
+        if ignored:
+            return [f"no requeue after `{'`, `'.join(ignored)}`: {engine} reports no such end"]
+        return []
 
     def variables(self, run: int, ends_at: float | None) -> dict[str, str]:
         """Returns the environment variables of a replica.
@@ -111,7 +113,9 @@ class LimitRule(NamedTuple):
         >>> LimitRule(5400.0).reached(1), LimitRule(60.0, requeue={"time-limit": 2}).reached(3)
         ('time limit reached: 1h30m', 'time limit reached: 1m; all 2 requeues are used')
         """
-        used = f"; all {self.requeues} requeues are used" if 0 < self.requeues < run else ""
+        used = ""
+        if 0 < self.requeues < run:
+            used = f"; all {self.requeues} requeues are used"
         return f"{REACHED}: {exact(self.limit or 0.0)}{used}"
 
 
@@ -142,7 +146,9 @@ def _notice(value: Any, limit: float | None) -> tuple[float, str]:
     if value is None:
         return 0.0, LimitRule().signal
     match = _NOTICE.fullmatch(str(value))
-    seconds = parse_duration(match["time"]) if match is not None else None
+    seconds = None
+    if match is not None:
+        seconds = parse_duration(match["time"])
     if match is None or not seconds:
         raise RunOptionError(
             "notice", f"is `{value}`, expected a duration and a signal such as 5m or 5m:USR1"
@@ -168,7 +174,10 @@ def _requeue(value: Any) -> dict[str, int | None]:
             raise RunOptionError(
                 "requeue_on", f"is `{value}`, expected a list such as time-limit:20,preempted,node"
             )
-        causes[cause] = MOST_REQUEUES if cause == TIME_LIMIT else None
+        if cause == TIME_LIMIT:
+            causes[cause] = MOST_REQUEUES
+        else:
+            causes[cause] = None
         if colon:
             causes[cause] = int(number)
     return causes

@@ -95,7 +95,9 @@ def whole_characters(data: bytes) -> int:
             break
         if byte >= 0xC0:  # the first byte of a character determines its length
             needed = 2 + (byte >= 0xE0) + (byte >= 0xF0)
-            return len(data) - back if needed > back else len(data)
+            if needed > back:
+                return len(data) - back
+            return len(data)
     return len(data)
 
 

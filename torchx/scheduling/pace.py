@@ -28,7 +28,9 @@ _since: ContextVar[float | None] = ContextVar("since", default=None)
 
 def deadline(timeout: float | None) -> float:
     """Returns the time on the monotonic clock at which a timeout ends; infinity without one."""
-    return math.inf if timeout is None else time.monotonic() + timeout
+    if timeout is None:
+        return math.inf
+    return time.monotonic() + timeout
 
 
 def pause_after(waited: float, *, nearby: bool = False, first: float = FIRST) -> float:
@@ -44,7 +46,9 @@ def pause_after(waited: float, *, nearby: bool = False, first: float = FIRST) ->
     >>> pause_after(3600.0, nearby=True)
     0.5
     """
-    return NEARBY if nearby else min(first + waited / 2, LONGEST)
+    if nearby:
+        return NEARBY
+    return min(first + waited / 2, LONGEST)
 
 
 @contextmanager

@@ -87,9 +87,14 @@ def _check(text: str) -> Object:
         if size:
             return {"kind": kind, "least": float(size[1]) * _UNITS[size[2].lower()]}
         if not colon:
-            return {"kind": kind, "least": LEAST_SPACE} if kind == "disk" else {"kind": kind}
+            if kind == "disk":
+                return {"kind": kind, "least": LEAST_SPACE}
+            return {"kind": kind}
     elif kind == "collective":
-        limit = parse_duration(rest) if colon else COLLECTIVE_LIMIT
+        if colon:
+            limit = parse_duration(rest)
+        else:
+            limit = COLLECTIVE_LIMIT
         if limit:
             return {"kind": kind, "limit": limit}
     raise RunOptionError(OPTION, f"has `{text}`, {EXPECTED}")
@@ -118,7 +123,9 @@ def with_checks(
         "meet": meet,
         "port": PORT,
     }
-    python = command[0] if _PYTHON.fullmatch(PurePosixPath(command[0]).name) else "python3"
+    python = "python3"
+    if _PYTHON.fullmatch(PurePosixPath(command[0]).name):
+        python = command[0]
     return [python, "-c", _text_here() if here else _text(), json.dumps(request), "--", *command]
 
 

@@ -134,7 +134,9 @@ def defects(gpu: Object, least: float | None = None) -> list[str]:
 
 def number(text: str | None) -> int | None:
     """Returns a whole number, or None for values such as `[N/A]`."""
-    return int(text) if text is not None and text.isdigit() else None
+    if text is not None and text.isdigit():
+        return int(text)
+    return None
 
 
 def bus_of(gpu: Object) -> str:

@@ -142,7 +142,10 @@ def check_command(_: Object, check: Object) -> None:
     except OSError as error:
         raise CheckFailedError(f"`{command[0]}` cannot be started: {error.strerror}") from None
     if code:
-        how = f"exit code {code}" if code > 0 else f"signal {-code}"
+        if code > 0:
+            how = f"exit code {code}"
+        else:
+            how = f"signal {-code}"
         raise CheckFailedError(f"`{command[0]}` ended with {how}")
 
 

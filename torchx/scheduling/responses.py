@@ -175,9 +175,13 @@ def _cell(value: object) -> str:
 
 def epoch_seconds(at: datetime | None) -> float | None:
     """Returns a time in seconds since the epoch."""
-    return None if at is None else at.timestamp()
+    if at is None:
+        return None
+    return at.timestamp()
 
 
 def local_time(seconds: float | None) -> datetime | None:
     """Returns seconds since the epoch as a time in the zone of this machine."""
-    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc).astimezone()
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, timezone.utc).astimezone()

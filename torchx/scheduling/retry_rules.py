@@ -76,7 +76,9 @@ class Failure(NamedTuple):
         if self.known:
             return self.known, self.msg
         name, evidence = reported_cause([self.msg] if self.msg else [], self.exit_code)
-        return (name, evidence) if name else printed_cause(self.exit_code, self.signal, self.lines)
+        if name:
+            return (name, evidence)
+        return printed_cause(self.exit_code, self.signal, self.lines)
 
 
 class RetryRules(NamedTuple):
@@ -144,8 +146,11 @@ def refusal_by(rule: str, failure: Failure) -> str:
         code = failure.exit_code
         how = failure.signal or ("its end" if code is None else f"exit code {code}")
         return f"not retried: {how} is not in retry_on"
-    evidence = failure.cause()[1] if not rule.startswith("log:") else ""
-    evidence = evidence if len(evidence) <= _LONGEST else evidence[: _LONGEST - 2] + ".."
+    evidence = ""
+    if not rule.startswith("log:"):
+        evidence = failure.cause()[1]
+    if len(evidence) > _LONGEST:
+        evidence = evidence[: _LONGEST - 2] + ".."
     return f"not retried: {rule}" + (f" ({evidence})" if evidence and evidence != failure.msg else "")
 
 
@@ -173,7 +178,9 @@ def split_rules(text: str) -> List[str]:
     """
     head, mark, pattern = text.partition("log:")
     rules = [rule.strip() for rule in head.split(",") if rule.strip()]
-    return [*rules, mark + pattern] if mark else rules
+    if mark:
+        return [*rules, mark + pattern]
+    return rules
 
 
 def _invalid(rule: str) -> str:
@@ -183,7 +190,9 @@ def _invalid(rule: str) -> str:
             re.compile(rule[4:])
         except re.error as error:
             return f"whose pattern is invalid: {error}"
-        return "" if rule[4:] else "which has no pattern"
+        if rule[4:]:
+            return ""
+        return "which has no pattern"
     if rule in (ALL, NONE) or _codes(rule) is not None or _cause_name(rule) in CAUSES:
         return ""
     return (
@@ -205,8 +214,13 @@ def _codes(rule: str) -> Optional[range]:
     match = re.match(r"([0-9]{1,3})(?:-([0-9]{1,3}))?$", rule)
     if match:
         first, last = int(match.group(1)), int(match.group(2) or match.group(1))
-        return range(first, last + 1) if 1 <= first <= last <= 255 else None
-    name = rule if rule.startswith("SIG") else "SIG" + rule
+        if 1 <= first <= last <= 255:
+            return range(first, last + 1)
+        return None
+    if rule.startswith("SIG"):
+        name = rule
+    else:
+        name = "SIG" + rule
     if name in signals.Signals.__members__:
         number = 128 + int(signals.Signals[name])
         return range(number, number + 1)
@@ -244,7 +258,9 @@ def matches(rule: str, failure: Failure) -> bool:
     code = failure.exit_code
     if failure.signal:
         known = failure.signal in signals.Signals.__members__
-        code = 128 + int(signals.Signals[failure.signal]) if known else None
+        code = None
+        if known:
+            code = 128 + int(signals.Signals[failure.signal])
     return code in codes
 
 

@@ -84,5 +84,8 @@ def answer(stdout: bytes, stderr: bytes, code: int, role: str = "", replica: int
         return parse_stacks(stdout.decode("utf-8", "replace"), role, replica)
     except ValueError as error:
         lines = stderr.decode("utf-8", "replace").strip().splitlines()
-        reason = lines[-1] if lines else f"exit {code}, {error}"
+        if lines:
+            reason = lines[-1]
+        else:
+            reason = f"exit {code}, {error}"
         raise StateError(f"the stacks cannot be taken: {reason}") from None

@@ -39,7 +39,10 @@ class Frame(NamedTuple):
     @property
     def text(self) -> str:
         """``function file:line``."""
-        where = f"{self.short or self.file}:{self.line}" if self.line else self.short or self.file
+        if self.line:
+            where = f"{self.short or self.file}:{self.line}"
+        else:
+            where = self.short or self.file
         return f"{self.function} {where}".rstrip()
 
 
@@ -106,8 +109,12 @@ class ProcessStack:
     def signature(self) -> tuple[Any, ...]:
         """Equal for processes whose stacks are equal."""
         stacks = sorted((thread.name == "MainThread", thread.shown) for thread in self.threads)
-        waits = self.wait.partition(" of ")[0] if not self.threads else ""
-        stopped = self.state if self.state in ("stopped", "traced") else ""
+        waits = ""
+        if not self.threads:
+            waits = self.wait.partition(" of ")[0]
+        stopped = ""
+        if self.state in ("stopped", "traced"):
+            stopped = self.state
         return self.kind, self.program if not self.threads else "", waits, stopped, tuple(stacks)
 
 

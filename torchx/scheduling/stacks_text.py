@@ -43,11 +43,18 @@ def _group(group: Group, width: int) -> list[str]:
         count += " identical"
     elif others and first.note:
         count += " unread"
-    pids = f"pid {first.pid}" if not others else f"pids {first.pid}, ..."
+    if not others:
+        pids = f"pid {first.pid}"
+    else:
+        pids = f"pids {first.pid}, ..."
     lines = [f"{title(group.processes)}  ({'' if group.of == 1 else count + ', '}{pids}, {_doing(first)})"]
     if first.note:
         lines.append(f"    {one_line(first.note)}")
-    found = first.threads[:1] if first.kind == LAUNCHER else first.threads  # the others only manage processes
+    # the others only manage processes
+    if first.kind == LAUNCHER:
+        found = first.threads[:1]
+    else:
+        found = first.threads
     alike: dict[object, list[ThreadStack]] = {}
     for thread in found:
         key = (thread.name == "MainThread", _family(thread.name), thread.shown)
@@ -70,7 +77,9 @@ def _thread(thread: ThreadStack, count: int, named: bool, width: int) -> list[st
     if named and thread.wait:
         facts.append(f"in {thread.wait}")
     more = f" and {count - 1} more" if count > 1 else ""
-    head = f"{thread.name or 'thread'}{more}: " if named else ""
+    head = ""
+    if named:
+        head = f"{thread.name or 'thread'}{more}: "
     first, *others = _frames(thread.shown)
     items = [head + first, *(f"<- {frame}" for frame in others)]
     if facts:
@@ -116,4 +125,6 @@ def title(processes: Iterable[ProcessStack]) -> str:
         for process in processes:
             roles.setdefault(process.role, set()).add(process.replica)
         names = " ".join(one_line(f"{role}/{ranges(ids)}") for role, ids in roles.items())
-    return f"{noun[len(processes) > 1]} of {names}" if noun else names
+    if noun:
+        return f"{noun[len(processes) > 1]} of {names}"
+    return names

@@ -80,7 +80,9 @@ def parse_duration(text: str, unit: str = "s") -> float | None:
     if not re.fullmatch(rf"(\d+(\.\d+)?\s*({_UNIT})\s*)+", text):
         return None
     total = sum(float(n) * _UNITS[name] for n, name in re.findall(r"([\d.]+)\s*(\w)", text))
-    return total if total <= LONGEST else None
+    if total <= LONGEST:
+        return total
+    return None
 
 
 def brief(seconds: float) -> str:

@@ -54,7 +54,9 @@ def merged(samples: Sequence[Sample]) -> Sample:
         known = [(value, span) for value, span in zip(values, spans, strict=True) if value is not None]
         total = sum(span for _, span in known)
         if not total:
-            return sum(value for value, _ in known) / len(known) if known else None
+            if known:
+                return sum(value for value, _ in known) / len(known)
+            return None
         return sum(value * span for value, span in known) / total
 
     return Sample(
@@ -99,7 +101,10 @@ class Requested(NamedTuple):
         Requested(cpu=2, memory=1073741824, gpu=None)
         """
         known = [v if isinstance(v, (int, float)) and 0 < v < 1 << 53 else None for v in (cpu, mem_mb, gpu)]
-        memory = None if known[1] is None else int(known[1]) << 20
+        if known[1] is None:
+            memory = None
+        else:
+            memory = int(known[1]) << 20
         return cls(known[0], memory, None if known[2] is None else int(known[2]))
 
 
@@ -132,7 +137,9 @@ class ReplicaUsage(NamedTuple):
     @property
     def latest(self) -> Sample | None:
         """The last sample of a running replica; None if it has ended or has no samples yet."""
-        return self.samples[-1] if self.running and self.samples else None
+        if self.running and self.samples:
+            return self.samples[-1]
+        return None
 
     def to_json(self, samples: bool = False) -> Object:
         """Returns plain data for ``json``; with the samples if requested."""
@@ -178,7 +185,9 @@ class AppUsage(NamedTuple):
     @property
     def total(self) -> Sample | None:
         """The mean replica over all time, and the memory of the largest; None without measurements."""
-        return merged([replica.total for replica in self.replicas]) if self.replicas else None
+        if self.replicas:
+            return merged([replica.total for replica in self.replicas])
+        return None
 
     @property
     def peak_memory(self) -> int | None:

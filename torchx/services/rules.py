@@ -121,7 +121,9 @@ def _cycle(after: Mapping[str, list[str]]) -> list[str]:
 
 def of_role(role: Role) -> tuple[Object | None, tuple[str, ...]]:
     """Returns the rule of a service as metadata, None for an ordinary role, and the roles before it."""
-    rule = ServiceRule.of(role.metadata[SERVICE]).plain() if SERVICE in role.metadata else None
+    rule = None
+    if SERVICE in role.metadata:
+        rule = ServiceRule.of(role.metadata[SERVICE]).plain()
     return rule, tuple(after_of(role))
 
 

@@ -217,7 +217,9 @@ def resolve_overrides(role: Role) -> Role:
 
 def _computed(lazy: Any) -> Any:
     value = lazy() if callable(lazy) else lazy
-    return _await(value) if isinstance(value, Awaitable) else value
+    if isinstance(value, Awaitable):
+        return _await(value)
+    return value
 
 
 def plain(data: Any) -> Any:
@@ -232,7 +234,9 @@ def plain(data: Any) -> Any:
     'a'
     """
     if isinstance(data, str):
-        return data if isinstance(data, SecretValue) else str.__str__(data)
+        if isinstance(data, SecretValue):
+            return data
+        return str.__str__(data)
     if type(data) in (list, tuple):
         return type(data)(map(plain, data))
     if type(data) is dict:
@@ -257,7 +261,10 @@ def _await(awaitable: Awaitable[Any]) -> Any:
 
 def lay_over(workspace: str | Workspace, roles: Sequence[Role]) -> None:
     """Sets a workspace for the first role, and for roles of the same image without their own."""
-    given = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
+    if isinstance(workspace, str):
+        given = Workspace.from_str(workspace)
+    else:
+        given = workspace
     for role in roles:
         if role is roles[0] or (role.image == roles[0].image and not role.workspace):
             role.workspace = Workspace(dict(given.projects))

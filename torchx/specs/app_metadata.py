@@ -109,7 +109,9 @@ def check_tags(tags: Mapping[str, str]) -> None:
                 hint="at most 63 letters, digits and _ . / -, e.g. --tag sweep=lr",
             )
         if not _is_value(value):
-            hint = "one tag at a time: --tag a=1 --tag b=2" if "," in value else None
+            hint = None
+            if "," in value:
+                hint = "one tag at a time: --tag a=1 --tag b=2"
             most = f"at most {LONGEST_VALUE} characters, without comma and line end"
             raise UsageError(f"the value of tag `{name}` is invalid: {most}", hint=hint)
 
@@ -145,17 +147,28 @@ def valid_tags(tags: object) -> dict[str, str]:
 
 def note_of(metadata: object) -> str:
     """Returns the note in the metadata of an application; empty without one."""
-    note = metadata.get(NOTE) if isinstance(metadata, Mapping) else None
-    return note[:LONGEST_NOTE] if isinstance(note, str) else ""
+    note = None
+    if isinstance(metadata, Mapping):
+        note = metadata.get(NOTE)
+    if isinstance(note, str):
+        return note[:LONGEST_NOTE]
+    return ""
 
 
 def own_entries(metadata: object) -> dict[str, str]:
     """Returns the tags, the note and the id as a run, for answers without other metadata."""
     note = note_of(metadata)
     entries = {f"{TAG}{name}": value for name, value in tags_of(metadata).items()}
-    run = metadata.get(RUN) if isinstance(metadata, Mapping) else None
-    entries |= {RUN: run} if isinstance(run, str) else {}
-    return {**entries, NOTE: note} if note else entries
+    run = None
+    if isinstance(metadata, Mapping):
+        run = metadata.get(RUN)
+    if isinstance(run, str):
+        entries |= {RUN: run}
+    else:
+        entries |= {}
+    if note:
+        return {**entries, NOTE: note}
+    return entries
 
 
 def has_tags(tags: Mapping[str, str], wanted: Iterable[tuple[str, str | None]]) -> bool:

@@ -60,7 +60,9 @@ class UnknownSchedulerException(UsageError):
 
     def __init__(self, scheduler_backend: str, known: Iterable[str] = ()) -> None:
         names = list(known)
-        every = f"all schedulers: {', '.join(names)}" if names else None
+        every = None
+        if names:
+            every = f"all schedulers: {', '.join(names)}"
         meant = next(
             (name for name, others in OTHER_NAMES.items() if scheduler_backend in others.split()), ""
         )
@@ -195,7 +197,10 @@ def parse_numbers(text: str, where: str, noun: str = "rank") -> tuple[int, ...]:
     wanted: dict[int, None] = {}
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part, re.ASCII)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if match:
+            first, last = (int(match[1]), int(match[2] or match[1]))
+        else:
+            first, last = (1, 0)
         if not first <= last < first + MOST_REPLICAS:
             raise UsageError(f"`{part}` in {where} is not a {noun}", hint=f"{noun}s read 0,1,3-5")
         wanted.update(dict.fromkeys(range(first, last + 1)))

@@ -136,7 +136,9 @@ def _merged(key: str, old: Any, new: Any, resolve: bool) -> Any:
         (apply_overlay if resolve else add_overlay)(merged, new)
         return merged
     if isinstance(old, list | tuple) and isinstance(new, tuple):
-        return _done(new) if resolve else copy.deepcopy(new)
+        if resolve:
+            return _done(new)
+        return copy.deepcopy(new)
     if isinstance(old, list | tuple) and isinstance(new, list):
         # a noted tuple, which will replace, with more to append: still a tuple
         return type(old)([*copy.deepcopy(old), *(_done(new) if resolve else copy.deepcopy(new))])
@@ -179,5 +181,8 @@ def _joined(key: str, on: str, old: Any, new: Any, resolve: bool) -> list[Any]:
             if resolve and operator_of(written)[0]:
                 apply_overlay(same[0], {written: value})
             else:
-                same[0][written] = _done(value) if resolve else copy.deepcopy(value)
+                if resolve:
+                    same[0][written] = _done(value)
+                else:
+                    same[0][written] = copy.deepcopy(value)
     return joined

@@ -104,7 +104,9 @@ def get_overlay(target: AppDef | Role, namespace: str, kind: str, *, flat_fallba
         raise OverlayError(f"the metadata `{namespace}` of `{target.name}` is {noted!r}, not a mapping")
     found = noted.get(kind)
     if found is None:
-        found = noted if flat_fallback and _BY_KIND not in noted else {}
+        found = {}
+        if flat_fallback and _BY_KIND not in noted:
+            found = noted
     return copy.deepcopy(dict(found))
 
 

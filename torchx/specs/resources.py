@@ -41,7 +41,9 @@ class Resource:
     def get_resource_name(self) -> str | None:
         """Returns the name this resource was registered under, or None."""
         name = self.tags.get(resource_tags.RESOURCE_NAME)
-        return None if name is None else str(name)
+        if name is None:
+            return None
+        return str(name)
 
     @staticmethod
     def copy(original: Resource, **capabilities: Any) -> Resource:

@@ -59,7 +59,9 @@ def get_type_name(tp: Any) -> str:
         return f"{origin.__name__}[{', '.join(get_type_name(a) for a in args)}]"
     if tp is type(None):
         return "None"
-    return tp.__name__ if isinstance(tp, type) else str(tp)
+    if isinstance(tp, type):
+        return tp.__name__
+    return str(tp)
 
 
 @dataclass
@@ -174,7 +176,9 @@ class runopts:
     def canonical_key(self, name: str) -> str:
         """Returns the name under which an option was added: ``some_name`` for ``someName``."""
         snake = camel_to_snake(name)
-        return snake if name not in self._opts and snake in self._opts else name
+        if name not in self._opts and snake in self._opts:
+            return snake
+        return name
 
     def resolve(self, cfg: RunOptions) -> OptionValues:
         """Checks options and fills in defaults, also for None values; returns a new mapping.
@@ -305,15 +309,22 @@ class runopts:
             return {str(k): str(v) for k, v in value.items()}
         if isinstance(value, str):
             try:
-                return [value] if opt.is_type_list_of_str else opt.cast_to_type(value)
+                if opt.is_type_list_of_str:
+                    return [value]
+                return opt.cast_to_type(value)
             except ValueError as e:
                 raise self._wrong_type(key, value, cfg) from e
         return self._checked(key, value, cfg)
 
     def _wrong_type(self, key: str, value: CfgVal, cfg: RunOptions) -> InvalidRunConfigException:
         opt = self._opts[key]
-        shown = f'"{value}"' if isinstance(value, str) else f"{value!r} ({type(value).__name__})"
-        hint = "true or false" if opt.opt_type is bool else None
+        if isinstance(value, str):
+            shown = f'"{value}"'
+        else:
+            shown = f"{value!r} ({type(value).__name__})"
+        hint = None
+        if opt.opt_type is bool:
+            hint = "true or false"
         if opt.is_type_dict_of_str:
             hint = f"e.g. -cfg {key}=name:value,other:value"
         return InvalidRunConfigException(
@@ -325,7 +336,9 @@ class runopts:
         return self._opts
 
     def _unknown(self, name: str, cfg: Data) -> InvalidRunConfigException:
-        options = f"all options: {', '.join(self._opts)}" if self._opts else "no options"
+        options = "no options"
+        if self._opts:
+            options = f"all options: {', '.join(self._opts)}"
         hint = did_you_mean(name, self._names(), options)
         return InvalidRunConfigException(
             f"unknown run option `{name}`", name, cfg, hint=hint, code="unknown_run_option"

@@ -153,7 +153,9 @@ def code_of(state: AppState, cause: EndCause | None, first: FirstFailure | None)
     causes = (cause, None if first is None else first.cause)
     if state is AppState.FAILED and EndCause.TIME_LIMIT in causes:
         return TIMED_OUT
-    return None if first is None else first.result
+    if first is None:
+        return None
+    return first.result
 
 
 @dataclass
@@ -195,7 +197,9 @@ class ReplicaStatus:
 
     @property
     def _current(self) -> AttemptStatus:
-        return self.attempts[-1] if self.attempts else AttemptStatus(1, self.state)
+        if self.attempts:
+            return self.attempts[-1]
+        return AttemptStatus(1, self.state)
 
     @property
     def attempt(self) -> int:
@@ -282,7 +286,10 @@ def proven(state: AppState, msg: str, roles: Sequence[RoleStatus]) -> tuple[AppS
     if failed:
         ended = first.signal or first.exit_code
         state = AppState.FAILED
-        how = "failed" if ended is None else f"ended with {ended}"
+        if ended is None:
+            how = "failed"
+        else:
+            how = f"ended with {ended}"
     elif all(replica.state is AppState.CANCELLED for replica in doubtful):
         state, how = AppState.CANCELLED, "was cancelled"
     else:

@@ -54,7 +54,9 @@ class ErrorFile:
             return ErrorFile._of(data["message"], data.get("errorCode"), data.get("timestamp"))
         inner = data["message"]
         extra = inner.get("extraInfo")
-        time = extra.get("timestamp") if isinstance(extra, dict) else None
+        time = None
+        if isinstance(extra, dict):
+            time = extra.get("timestamp")
         return ErrorFile._of(inner.get("message", ""), inner.get("errorCode"), time)
 
     @staticmethod
@@ -109,7 +111,9 @@ def _replica(replica: ReplicaStatus, first: bool) -> str:
     text = replica.structured_error_msg
     if text == NONE:
         silent = is_terminal(replica.state) and replica.state is not AppState.SUCCEEDED
-        return f"{head} (no reply file)" if silent else head
+        if silent:
+            return f"{head} (no reply file)"
+        return head
     error = ErrorFile.read(text)
     if error is None:
         return f"{head}\n{text}"
@@ -170,7 +174,10 @@ def _attempt_json(attempt: AttemptStatus) -> Object:
 
 
 def _times_json(started_at: datetime | None, ended_at: datetime | None) -> Object:
-    duration = None if started_at is None or ended_at is None else ended_at - started_at
+    if started_at is None or ended_at is None:
+        duration = None
+    else:
+        duration = ended_at - started_at
     return {
         "started_at": iso(started_at),
         "ended_at": iso(ended_at),
@@ -180,4 +187,6 @@ def _times_json(started_at: datetime | None, ended_at: datetime | None) -> Objec
 
 def iso(time: datetime | None) -> str | None:
     """Returns a time in JSON output."""
-    return None if time is None else time.isoformat()
+    if time is None:
+        return None
+    return time.isoformat()

@@ -183,7 +183,9 @@ def _without_none(tp: Any) -> Any:
     if get_origin(tp) not in (Union, UnionType):
         return tp
     rest = [arg for arg in get_args(tp) if arg is not NoneType]
-    return rest[0] if len(rest) == 1 else tp
+    if len(rest) == 1:
+        return rest[0]
+    return tp
 
 
 def _takes_none(cls: type, field: Field[Any]) -> bool:
@@ -224,7 +226,9 @@ def _group(cfg: RunOptions, names: tuple[str, ...]) -> OptionValues:
 
 
 def _default(field: Field[Any]) -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()
+    if field.default_factory is MISSING:
+        return field.default
+    return field.default_factory()
 
 
 def _field_docs(cls: type) -> dict[str, str]:

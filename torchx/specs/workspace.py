@@ -107,7 +107,10 @@ def _all_but(outdir: Path) -> Callable[[str, list[str]], list[str]]:
 
 
 def _from_yaml(text: str) -> Workspace:
-    short = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+    if len(text) <= LONGEST_SHOWN:
+        short = text
+    else:
+        short = f"{text[:LONGEST_SHOWN]}..."
     data = yaml_limits.load_yaml(text, source=f"workspace `{short}`")
     if isinstance(data, str):
         return Workspace({data: ""})

@@ -77,7 +77,9 @@ def supervise(paths: JobPaths, ready: int) -> None:
 
 def _process(pid: int) -> Process:
     entry = processes.look_up(pid)
-    return entry.process if entry is not None else Process(pid, 0)
+    if entry is not None:
+        return entry.process
+    return Process(pid, 0)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,10 @@ def of_job(
         now: returns the time of its clock.
     """
     rule = rule_of(record.cfg)
-    sources = None if rule is None else Sources(LogPaths(Path(record.log_dir)), replicas)
+    if rule is None:
+        sources = None
+    else:
+        sources = Sources(LogPaths(Path(record.log_dir)), replicas)
     argv = python_command(REPORTER, [record.handle, record.log_dir, str(sources.port if sources else 0)])
     names = [replicas.label(ordinal) for ordinal in range(len(replicas))]
 
@@ -98,7 +101,9 @@ class Sources:
         """Returns the variables of a replica."""
         role, _, _ = self._replicas.label(ordinal).rpartition("/")
         folder = self._logs.flight_recorder / file_name(role)
-        found = {nccl_ras.VARIABLE: f"localhost:{self.port}"} if self.port else {}
+        found = {}
+        if self.port:
+            found = {nccl_ras.VARIABLE: f"localhost:{self.port}"}
         with suppress(OSError):
             files.make_folder(folder)
             found |= flight_recorder.variables(folder)

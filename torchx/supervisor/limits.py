@@ -90,12 +90,17 @@ class Limits:
     def pause(self) -> float | None:
         """Returns the seconds until the notice or the limit, None without one."""
         wait = self._clock.pause(time.monotonic())
-        return wait if wait is None or not self._unreached else min(wait, self._pause)
+        if wait is None or not self._unreached:
+            return wait
+        return min(wait, self._pause)
 
     def due_actions(self) -> list[Action]:
         """Sends the notice if it is due; returns the actions that the limit requires if that is due."""
         now = time.monotonic()
-        due = "" if self._gang.cancelled or self._gang.over else self._clock.due(now)
+        if self._gang.cancelled or self._gang.over:
+            due = ""
+        else:
+            due = self._clock.due(now)
         if due == NOTICE:
             self._gang.notice()
             self._unreached = {running.process for running in self._replicas.by_pid.values()}
@@ -123,7 +128,10 @@ class Limits:
         new = [process for group in found.values() for process in group if process not in self._notified]
         self._notified.update(new)
         sent = sum(processes.send(process, number) for process in new)
-        self._pause = min(2 * self._pause, LONGEST_PAUSE) if self._unreached <= found.keys() else AGAIN_AFTER
+        if self._unreached <= found.keys():
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        else:
+            self._pause = AGAIN_AFTER
         self._again_at = time.monotonic() + self._pause
         if again and not sent:
             return
@@ -142,7 +150,9 @@ class Limits:
     @property
     def message(self) -> str:
         """The message about the end of the job by the time limit, or an empty text."""
-        return self._rule.reached(self._gang.run) if self._gang.expired else ""
+        if self._gang.expired:
+            return self._rule.reached(self._gang.run)
+        return ""
 
     @property
     def cause(self) -> EndCause | None:
@@ -247,12 +257,16 @@ class RunClock:
             return None
         if self._rule.notice and not self._done:
             return NOTICE, ends_at - self._rule.notice
-        return None if LIMIT in self._done else (LIMIT, ends_at)
+        if LIMIT in self._done:
+            return None
+        return (LIMIT, ends_at)
 
     def pause(self, now: float) -> float | None:
         """Returns the seconds until something is due; None if nothing will be."""
         following = self._next()
-        return None if following is None else max(following[1] - now, 0.0)
+        if following is None:
+            return None
+        return max(following[1] - now, 0.0)
 
     def due(self, now: float) -> str:
         """Returns :data:`NOTICE` or :data:`LIMIT` if it is due, or an empty text.

@@ -124,7 +124,9 @@ class Supervisor:
             self._replicas.finish(running)
         self._replicas.index.close()
         self._stalls.close()
-        first = self._failed if self._end.state == "FAILED" else None
+        first = None
+        if self._end.state == "FAILED":
+            first = self._failed
         why = self._start_error or self._limits.message
         why = why or (self._cancelled_why if self._end.state == "CANCELLED" else "")
         message = ending.message(why, self._replicas.lost, self._replicas.lost_why, self._unendable)
@@ -153,7 +155,10 @@ class Supervisor:
         now = time.monotonic()
         due = [n for n, at in self._due.items() if at <= now][:STARTS_AT_A_TIME]
         restarted = [self._replicas.label(n) for n in due if self._replicas.attempt(n)]
-        strays = ending.started_for(self._record.handle, restarted) if restarted else set()
+        if restarted:
+            strays = ending.started_for(self._record.handle, restarted)
+        else:
+            strays = set()
         if strays:
             self._end_all(strays)
             return
@@ -198,7 +203,10 @@ class Supervisor:
 
     def _handle_stalls(self) -> None:
         """Reports stalls; ends the stalled replicas as failed ones, or the job, if that is requested."""
-        due = None if self._gang.cancelled or self._end is not None else self._stalls.due_action()
+        if self._gang.cancelled or self._end is not None:
+            due = None
+        else:
+            due = self._stalls.due_action()
         if due is not None and due.name == "cancel":
             self._cancelled_why = f"cancelled, as it was {due.why}"
             self._cancelled_cause = EndCause.STALLED
@@ -215,7 +223,9 @@ class Supervisor:
     @property
     def _grace(self) -> float:
         """Seconds until a process that is ended gets KILL."""
-        return 0.0 if self._killing else self._record.grace
+        if self._killing:
+            return 0.0
+        return self._record.grace
 
     def _end_all(self, targets: set[Process]) -> None:
         new = targets - self._ending.keys()
@@ -353,4 +363,6 @@ class Supervisor:
             waits.append(PARTIAL_AFTER)
         if self._end is not None:
             waits.append(CHECK_INTERVAL)
-        return max(min(waits), 0.0) if waits else None
+        if waits:
+            return max(min(waits), 0.0)
+        return None

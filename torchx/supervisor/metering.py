@@ -57,7 +57,10 @@ class Meter:
         # a process that ends between its parent and this pass may take its counts with it
         use.cpu = max(use.cpu, before.cpu)
         use.read, use.write = most(use.read, before.read), most(use.write, before.write)
-        output = None if received is None else (received - self.received) / span
+        if received is None:
+            output = None
+        else:
+            output = (received - self.received) / span
         self.before, self.seen_at, self.received = use, now, received or 0
         return Sample(
             now,

@@ -98,7 +98,9 @@ class Gang:
 
     def begin(self) -> list[Action]:
         """Returns the first actions, which start all replicas."""
-        return [self._start(self._all)] if len(self._all) else [self._end("SUCCEEDED")]
+        if len(self._all):
+            return [self._start(self._all)]
+        return [self._end("SUCCEEDED")]
 
     def started(self, replica: int) -> None:
         """Handles the start of a replica."""
@@ -275,7 +277,9 @@ class Gang:
             return []
         free = self._order.free()
         self._waiting.update(free)
-        actions: list[Action] = [Start(tuple(free))] if free else []
+        actions: list[Action] = []
+        if free:
+            actions = [Start(tuple(free))]
         pending = {n for restart in self._restarts for n in restart.members}
         stopping = self.cancelled or self._lost or self.expired
         if stopping or not self._order.release(self._running, self._waiting, pending):
@@ -299,7 +303,9 @@ class Gang:
     def _result(self) -> str:
         if self._lost or (self.first_failure is not None and not self.cancelled):
             return "FAILED"
-        return "CANCELLED" if self.cancelled else "SUCCEEDED"
+        if self.cancelled:
+            return "CANCELLED"
+        return "SUCCEEDED"
 
     def _end(self, state: str) -> End:
         self._over = True
@@ -312,7 +318,9 @@ class Gang:
 
     def _stop(self, replicas: Sequence[int], why: str) -> list[Action]:
         running = tuple(n for n in replicas if n in self._running)
-        return [Stop(running, why)] if running else []
+        if running:
+            return [Stop(running, why)]
+        return []
 
     def _drop_starts(self) -> None:
         self._waiting.clear()

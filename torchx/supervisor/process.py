@@ -59,7 +59,10 @@ def python_command(
     flags = [*(("-I", "-S") if isolated else ()), "-X", f"utf8={sys.flags.utf8_mode}"]
     # the folder of this package comes last, so that it hides no standard module
     root = str(Path(torchx.__file__).resolve().parent.parent)
-    code = BOOTSTRAP if isolated else f"import sys; sys.path.remove(''); {BOOTSTRAP}"
+    if isolated:
+        code = BOOTSTRAP
+    else:
+        code = f"import sys; sys.path.remove(''); {BOOTSTRAP}"
     code = code.format(module=module)
     if delay:
         code = f"import time; time.sleep({delay}); {code}"
@@ -107,7 +110,9 @@ def start(
         )
     except OSError as error:
         os.close(reader)
-        file = f"{error.filename}: " if error.filename else ""
+        file = ""
+        if error.filename:
+            file = f"{error.filename}: "
         raise StateError(f"the supervisor cannot be started: {file}{error.strerror}") from error
     finally:
         os.close(writer)

@@ -316,7 +316,9 @@ def decode_status(status: int) -> tuple[int | None, str | None]:
 
 def shell_code(error: Exception) -> int:
     """Returns a shell's exit code for a program that cannot be started: 127 if not found, otherwise 126."""
-    return 127 if isinstance(error, FileNotFoundError) else 126
+    if isinstance(error, FileNotFoundError):
+        return 127
+    return 126
 
 
 def describe_start_error(error: OSError | ValueError) -> str:
@@ -331,5 +333,7 @@ def describe_start_error(error: OSError | ValueError) -> str:
         return str(error)
     reason = error.strerror or str(error)
     more = {errno.EAGAIN: ": too many processes (ulimit -u)", errno.EMFILE: " (ulimit -n)"}
-    file = f"{error.filename}: " if isinstance(error.filename, str) else ""
+    file = ""
+    if isinstance(error.filename, str):
+        file = f"{error.filename}: "
     return f"{file}{reason}{more.get(error.errno or 0, '')}"

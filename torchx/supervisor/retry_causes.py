@@ -36,13 +36,18 @@ class RetryCauses:
         """
         if not self._gang.may_retry(running.ordinal):
             return COUNTED
-        lines = lines_of(_tail(running.output.folder / "combined.log")) if self._rules.reads_lines else []
+        lines = []
+        if self._rules.reads_lines:
+            lines = lines_of(_tail(running.output.folder / "combined.log"))
         known = str(facts.get("msg") or "")
         failure = Failure(facts.get("code"), facts.get("signal"), known, lines, facts.get("cause"))
         refusal = self._rules.refusal(failure)
         if not refusal:
             return COUNTED
-        facts["msg"] = f"{known}; {refusal}" if known else refusal
+        if known:
+            facts["msg"] = f"{known}; {refusal}"
+        else:
+            facts["msg"] = refusal
         return NEVER
 
 

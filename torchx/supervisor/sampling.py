@@ -174,7 +174,9 @@ class Sampler:
             usage: the resources that its main process used; None if it cannot be ended.
         """
         attempt = self._attempts.pop(running.process.pid, None)
-        return {} if attempt is None else {"usage": attempt.total(self._clock.now(), usage)}
+        if attempt is None:
+            return {}
+        return {"usage": attempt.total(self._clock.now(), usage)}
 
     def adopted(self, pid: int, usage: resource.struct_rusage) -> None:
         """Counts the CPU time of an ended process that the supervisor had adopted."""
@@ -184,7 +186,9 @@ class Sampler:
 
     def pause(self) -> float | None:
         """Returns the seconds until the next pass, or None if no replica is running."""
-        return None if self._next is None or not self._attempts else self._next - time.monotonic()
+        if self._next is None or not self._attempts:
+            return None
+        return self._next - time.monotonic()
 
     def sample_if_due(self) -> None:
         """Makes a pass if it is due."""
@@ -208,7 +212,9 @@ class Sampler:
     def _sample(self) -> None:
         self._sampled = True
         now = self._clock.now()
-        gpus = self._monitor.read() if self._monitor is not None else None
+        gpus = None
+        if self._monitor is not None:
+            gpus = self._monitor.read()
         entries = {entry.process.pid: entry for entry in table(zombies=True)}
         self._owners = self._find_owners(entries)
         uses: dict[int, Use] = {}
@@ -246,7 +252,9 @@ class Sampler:
         """Returns the attempt of an adopted process, from the last pass or by its environment."""
         known = self._owners.get(entry.process.pid)
         if known is not None:
-            return known if known.running.process.pid in self._attempts else None
+            if known.running.process.pid in self._attempts:
+                return known
+            return None
         env = environment_of(entry.process)
         if _mark(settings.TORCHX_JOB_ID, self._handle) not in env:
             return None
@@ -284,4 +292,6 @@ def _storage(pid: int) -> tuple[int | None, int | None]:
 
 
 def _sum(one: int | None, other: int | None) -> int | None:
-    return one if other is None else (one or 0) + other
+    if other is None:
+        return one
+    return (one or 0) + other

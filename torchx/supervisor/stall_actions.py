@@ -70,7 +70,10 @@ class Stalls:
         self._again = False  # whether a further stall began while the report about one was written
         self._waiting: tuple[Stall, float] | None = None  # a stall whose action waits for the report
         self._restarted: dict[int, Reason] = {}
-        self.watch = None if rule is None else StallWatch(rule, heartbeats, len(names))
+        if rule is None:
+            self.watch = None
+        else:
+            self.watch = StallWatch(rule, heartbeats, len(names))
 
     def started(self, ordinal: int, since: float | None = None) -> None:
         """Handles the start of an attempt; see :meth:`StallWatch.started`."""
@@ -86,7 +89,9 @@ class Stalls:
     @property
     def reporter(self) -> int | None:
         """The pid of the process that writes the report, which the caller reaps."""
-        return None if self._reporter is None else self._reporter.pid
+        if self._reporter is None:
+            return None
+        return self._reporter.pid
 
     def reaped(self, pid: int, status: int) -> bool:
         """Handles the end of a child; returns True if it was a reporter.
@@ -123,9 +128,10 @@ class Stalls:
             self._waiting = None
         if stall is not None:
             self._record(stall)
-            self._waiting = (
-                (stall, time.monotonic() + REPORT_WITHIN) if self._rule.action != "report" else None
-            )
+            if self._rule.action != "report":
+                self._waiting = (stall, time.monotonic() + REPORT_WITHIN)
+            else:
+                self._waiting = None
         if self._waiting is None or (self._reporter is not None and time.monotonic() < self._waiting[1]):
             return None
         stall, self._waiting = self._waiting[0], None
@@ -141,9 +147,13 @@ class Stalls:
     def _record(self, stall: Stall) -> None:
         """Records a stall, sends the notification, and starts the report."""
         names = [self._names[ordinal] for ordinal in stall.replicas]
-        lacks = "progress" if self._rule is not None and self._rule.progress else "output"
+        lacks = "output"
+        if self._rule is not None and self._rule.progress:
+            lacks = "progress"
         text = describe(stall, lacks)
-        others = f" and {len(names) - 1} more" if names[1:] else ""
+        others = ""
+        if names[1:]:
+            others = f" and {len(names) - 1} more"
         self._note(
             "stalled",
             rs=stall.replicas[:MOST_NAMED],

@@ -188,5 +188,8 @@ def describe(stall: Stall, lacks: str) -> str:
     >>> describe(Stall((1,), 600.0, 4183), "output")
     'no output for 10 min (step 4,183)'
     """
-    step = "" if stall.step is None else f" (step {stall.step:,})"
+    if stall.step is None:
+        step = ""
+    else:
+        step = f" (step {stall.step:,})"
     return f"no {lacks} for {brief(stall.seconds)}{step}"

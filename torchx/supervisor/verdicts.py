@@ -40,7 +40,10 @@ def facts_of_end(
         reason = Reason(describe_survivors({running.process}))
     else:
         code, signal_name = decode_status(status)
-        facts = {"code": code} if signal_name is None else {"signal": signal_name}
+        if signal_name is None:
+            facts = {"code": code}
+        else:
+            facts = {"signal": signal_name}
         if signal_name == "SIGKILL" and not stopped:
             reason = kill_reason()
     if stopped:
@@ -85,4 +88,6 @@ class Verdicts:
             facts: its exit code, its signal, and the reason that is known.
             expected: it has succeeded, or was ended by the supervisor.
         """
-        return COUNTED if expected or self._causes is None else self._causes.verdict(running, facts)
+        if expected or self._causes is None:
+            return COUNTED
+        return self._causes.verdict(running, facts)

@@ -26,7 +26,10 @@ def split(text: str) -> After:
         UsageError: it does not name an application.
     """
     name, colon, condition = text.rpartition(":")
-    found = [name, condition] if colon and condition in CONDITIONS else [text, OK]
+    if colon and condition in CONDITIONS:
+        found = [name, condition]
+    else:
+        found = [text, OK]
     if not found[0]:
         raise UsageError(f"--after takes APP[:ok|any|failed], got `{text}`", code="invalid_value")
     return found
@@ -53,7 +56,9 @@ def waiting(after: Sequence[After], met: Collection[int]) -> str:
     """
     left = [each for number, each in enumerate(after) if number not in met]
     parts = [f"{parse_app_handle(handle).app_id} {_EXPECTED.get(how, how)}" for handle, how in left]
-    return f"waiting for {', '.join(parts)}" if parts else ""
+    if parts:
+        return f"waiting for {', '.join(parts)}"
+    return ""
 
 
 def unmet(handle: str, condition: str, state: str) -> str:

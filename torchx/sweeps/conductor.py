@@ -288,7 +288,10 @@ class Conductor:
                 self._has_ended(-1 - number, ended)
             elif ended is not None:
                 self._append(runs.end_entry(number, ended))
-            event = None if self._events.empty() else self._events.get()
+            if self._events.empty():
+                event = None
+            else:
+                event = self._events.get()
 
     def _finish(self) -> bool:
         """Records the end of the sweep, unless something was added; returns True if it has ended."""

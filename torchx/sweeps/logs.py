@@ -91,7 +91,10 @@ def _log_of(
             chunks = merged(engine, run.app_id, described.roles, query)
     alone = sum(role.num_replicas for role in described.roles) <= 1
     for chunk in chunks:
-        role = f"{run.number}" if alone else f"{run.number}.{chunk.role}"
+        if alone:
+            role = f"{run.number}"
+        else:
+            role = f"{run.number}.{chunk.role}"
         yield replace(chunk, role=role)
 
 

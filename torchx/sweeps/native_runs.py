@@ -39,7 +39,9 @@ def others_of(header: Header, met: Iterable[int]) -> list[tuple[str, str]] | Non
         if backend == header.scheduler:
             found.append((app_id, condition))
             continue
-        sweep = view.find(paths_of(app_id)) if backend == BACKEND else None
+        sweep = None
+        if backend == BACKEND:
+            sweep = view.find(paths_of(app_id))
         if sweep is None or not sweep.header.native or sweep.header.scheduler != header.scheduler:
             return None
         progress = sweep.progress
@@ -116,7 +118,9 @@ class NativeRuns:
         if trouble:
             self._fail(self.progress.unsent, trouble)
         for numbers in self._groups():
-            behind = [*self.progress.ids.values()] if self.progress.limit(self.header.at_once) else []
+            behind = []
+            if self.progress.limit(self.header.at_once):
+                behind = [*self.progress.ids.values()]
             if behind and self._engine.rejects_many(self._many("", numbers[:1], behind)):
                 return False
             key = f"{self.header.sweep}-s{self.progress.sent + 1}"
@@ -227,7 +231,10 @@ class NativeRuns:
                 entries += self._lost(number, described)
             elif is_started(described.state) and self.progress.states[number - 1] == PENDING:
                 begun = described.started_at
-                at = time.time() if begun is None else begun.timestamp()
+                if begun is None:
+                    at = time.time()
+                else:
+                    at = begun.timestamp()
                 entries.append({"e": "begin", "n": number, "id": app_id, "t": at})
         if ended:
             entries += self._ends(ended)
@@ -247,7 +254,9 @@ class NativeRuns:
         """Returns the end of a run that the engine no longer knows."""
         if time.time() - self.progress.begun.get(number, 0.0) < GRACE:
             return []
-        message = described.msg if described is not None else "its scheduler no longer knows it"
+        message = "its scheduler no longer knows it"
+        if described is not None:
+            message = described.msg
         return [{"e": "end", "n": number, "s": "FAILED", "t": time.time(), "m": message}]
 
     def _note_all_met(self) -> None:
@@ -280,7 +289,9 @@ class NativeRuns:
         described = runs.glance(self._engine_of(backend), app_id)
         if described is None:
             return AppState.UNKNOWN.name
-        return described.state.name if is_terminal(described.state) else None
+        if is_terminal(described.state):
+            return described.state.name
+        return None
 
     def _finish(self) -> None:
         """Records the end of the sweep if all runs have ended, and nothing was added."""

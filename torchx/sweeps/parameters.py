@@ -144,7 +144,9 @@ def arguments_of(argv: Sequence[str], row: Row, number: int) -> list[str]:
 
 def with_number(text: str, number: int) -> str:
     """Returns a text with the number of a run in the place of ``{run}``; ``${run}`` belongs to a shell."""
-    return _RUN.sub(str(number), text) if "{run}" in text else text
+    if "{run}" in text:
+        return _RUN.sub(str(number), text)
+    return text
 
 
 def key_of(row: Mapping[str, str]) -> str:
@@ -162,7 +164,9 @@ def _canonical(value: str) -> str:
     except ValueError:
         return value
     # a whole number beyond the precision of floats keeps its digits
-    return repr(number) if abs(number) < 2**53 else value.strip()
+    if abs(number) < 2**53:
+        return repr(number)
+    return value.strip()
 
 
 def _values(name: str, text: str) -> list[str]:
@@ -182,7 +186,10 @@ def _values(name: str, text: str) -> list[str]:
                 hint=f"list the values, as in --each {name}=0.1,0.2,0.5",
                 code="invalid_value",
             )
-        found += [part] if match is None else _numbers(name, part, *match.groups())
+        if match is None:
+            found += [part]
+        else:
+            found += _numbers(name, part, *match.groups())
     return found
 
 
@@ -198,7 +205,9 @@ def _numbers(name: str, text: str, first: str, last: str, step: str | None) -> l
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else str(value)
+    if value is None:
+        return ""
+    return str(value)
 
 
 def _read(path: str) -> list[Row]:
@@ -212,7 +221,9 @@ def _read(path: str) -> list[Row]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{where} is not a CSV file: {error}", code="invalid_value") from None
     lines = [line for line in lines if any(cell.strip() for cell in line)]
-    names = [name.strip() for name in lines[0]] if lines else []
+    names = []
+    if lines:
+        names = [name.strip() for name in lines[0]]
     if len(lines) < 2:
         raise UsageError(f"{where} needs a line of names and a line for each run", code="invalid_value")
     for name in names:

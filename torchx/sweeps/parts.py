@@ -49,7 +49,9 @@ def handle_of(app_id: str, run: str) -> str:
         StateError: the sweep does not exist, or its files are damaged.
     """
     sweep = view.require(paths_of(app_id), app_id)
-    chosen = sweep.numbered(int(run)) if run.isdecimal() else None
+    chosen = None
+    if run.isdecimal():
+        chosen = sweep.numbered(int(run))
     if chosen is None or not chosen.app_id:
         return ""
     return make_app_handle(sweep.header.scheduler, sweep.header.session, chosen.app_id)
@@ -71,11 +73,15 @@ def part_error(app_id: str, run: str = "") -> TorchxError:
         return PartOfJobException(
             f"{app_id} is a sweep, expected one of its runs", hint=f"the first one: {app_id}/1   {all_runs}"
         )
-    chosen = sweep.numbered(int(run)) if run.isdecimal() else None
+    chosen = None
+    if run.isdecimal():
+        chosen = sweep.numbered(int(run))
     if chosen is None:
         return StateError(f"{app_id} has no run {run}: it has {len(sweep.runs)} runs", hint=all_runs)
     if chosen.started is None:
-        reason = f": {chosen.message}" if chosen.message else ""
+        reason = ""
+        if chosen.message:
+            reason = f": {chosen.message}"
         error = NotStartedError(
             f"run {run} of {app_id} has not started: it is {chosen.state}{reason}",
             hint=all_runs,

@@ -92,7 +92,9 @@ def sweep_of_run(app_id: str) -> tuple[str, int]:
     (('train-b4zt1k8s', 12), ('', 0))
     """
     match = _RUN.fullmatch(app_id)
-    return (match[1], int(match[2])) if match else ("", 0)
+    if match:
+        return (match[1], int(match[2]))
+    return ("", 0)
 
 
 def wake(paths: SweepPaths) -> None:

@@ -67,7 +67,9 @@ class Progress:
 
     def limit(self, planned: int) -> int:
         """Returns the maximum number of runs at the same time: the planned one, unless it was changed."""
-        return planned if self.at_once is None else self.at_once
+        if self.at_once is None:
+            return planned
+        return self.at_once
 
     def counts(self) -> dict[str, int]:
         """Returns the number of runs in each state, without states that no run has."""

@@ -50,19 +50,34 @@ class Run:
         """
         if entry["e"] in ("begin", "queue"):
             self.app_id = str(entry["id"])
-            self.started = shape.timestamp(entry["t"], "t") if entry["e"] == "begin" else None
+            if entry["e"] == "begin":
+                self.started = shape.timestamp(entry["t"], "t")
+            else:
+                self.started = None
             self.ended = self.code = self.memory = self.cpu = self.gpu = None
             self.message = ""
         else:
             begun = entry.get("b")
-            self.started = None if begun is None else shape.timestamp(begun, "b")
+            if begun is None:
+                self.started = None
+            else:
+                self.started = shape.timestamp(begun, "b")
             self.ended = shape.timestamp(entry["t"], "t")
             self.code = shape.exit_code(entry.get("c"), "c")
             self.message = shape.text(entry.get("m", ""), "m")
             memory, cpu, gpu = entry.get("u") or (None, None, None)
-            self.memory = None if memory is None else shape.integer(memory, "u")
-            self.cpu = None if cpu is None else shape.number(cpu, "u", 1e9)
-            self.gpu = None if gpu is None else shape.number(gpu, "u", 1e9)
+            if memory is None:
+                self.memory = None
+            else:
+                self.memory = shape.integer(memory, "u")
+            if cpu is None:
+                self.cpu = None
+            else:
+                self.cpu = shape.number(cpu, "u", 1e9)
+            if gpu is None:
+                self.gpu = None
+            else:
+                self.gpu = shape.number(gpu, "u", 1e9)
 
 
 class Runs(Sequence[Run]):
@@ -119,7 +134,9 @@ class Runs(Sequence[Run]):
         Raises:
             StateError: its line in the plan is damaged.
         """
-        return self._read(number) if number in self._lines else None
+        if number in self._lines:
+            return self._read(number)
+        return None
 
     def in_state(self, state: str) -> Iterator[Run]:
         """Yields the runs in a state, in order.

@@ -94,7 +94,9 @@ def read(paths: SweepPaths, start: int) -> Iterator[Request]:
             continue
         if isinstance(request, dict):
             runs, to = request.get("runs"), request.get("to")
-            numbers = [n for n in runs if isinstance(n, int)] if isinstance(runs, list) else []
+            numbers = []
+            if isinstance(runs, list):
+                numbers = [n for n in runs if isinstance(n, int)]
             yield Request(
                 request.get("r"), position, numbers, to if isinstance(to, int) and to >= 0 else None
             )

@@ -62,7 +62,9 @@ class Result:
     def duration(self) -> float | None:
         """The seconds from the start to the end; None if it has not ended or never started."""
         run = self.run
-        return None if run.started is None or run.ended is None else run.ended - run.started
+        if run.started is None or run.ended is None:
+            return None
+        return run.ended - run.started
 
 
 def succeeded(found: Iterable[Result]) -> list[Result]:

@@ -93,7 +93,10 @@ def glance(engine: AnyScheduler, app_id: str) -> DescribeAppResponse | None:
     Raises:
         TorchxError: the engine does not answer.
     """
-    query = engine.glance if isinstance(engine, Glances) else engine.describe
+    if isinstance(engine, Glances):
+        query = engine.glance
+    else:
+        query = engine.describe
     described = query(app_id)
     if described is not None and described.needs_reconcile:
         engine.reconcile(app_id)
@@ -177,7 +180,9 @@ def measured(engine: AnyScheduler, app_id: str) -> Usage:
 def usage_of(usage: AppUsage) -> Usage:
     """Returns the measurements of a run from those of its application."""
     total = usage.total
-    return UNMEASURED if total is None else (total.memory, total.cpu, total.gpu)
+    if total is None:
+        return UNMEASURED
+    return (total.memory, total.cpu, total.gpu)
 
 
 def end_entry(number: int, end: Ended) -> Object:
@@ -204,5 +209,8 @@ def ended(described: DescribeAppResponse) -> Ended:
 
 def message_of(error: Exception) -> str:
     """Returns the message of an error, with secrets masked."""
-    text = error.message if isinstance(error, TorchxError) else str(error)
+    if isinstance(error, TorchxError):
+        text = error.message
+    else:
+        text = str(error)
     return mask_text(text)[:LONGEST_MESSAGE]

@@ -56,7 +56,9 @@ class SweepScheduler(AnyScheduler):
         self._other_of = engine_of
 
     def _engine_of(self, name: str) -> AnyScheduler:
-        return self if name == BACKEND else self._other_of(name)
+        if name == BACKEND:
+            return self
+        return self._other_of(name)
 
     def _submit_dryrun(self, app: AppDef, cfg: RunOptions) -> AnyDryRunInfo:
         self._reject()
@@ -84,12 +86,16 @@ class SweepScheduler(AnyScheduler):
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of a sweep with its runs, or None."""
         found = view.find(paths_of(app_id))
-        return None if found is None else _described(found)
+        if found is None:
+            return None
+        return _described(found)
 
     def summary(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of a sweep without its runs, or None."""
         found = view.find(paths_of(app_id))
-        return None if found is None else _described(found, runs=False)
+        if found is None:
+            return None
+        return _described(found, runs=False)
 
     def sweep(self, app_id: str) -> Sweep:
         """Returns a sweep with its runs.
@@ -126,7 +132,10 @@ class SweepScheduler(AnyScheduler):
             found = view.find(paths_of(name))
         except StateError as error:
             # without a conductor it counts as ended, so that it can be deleted
-            ended = None if locks.is_held(paths_of(name).lock) else local_time(0.0)
+            if locks.is_held(paths_of(name).lock):
+                ended = None
+            else:
+                ended = local_time(0.0)
             return ListAppResponse(name, AppState.UNKNOWN, ended_at=ended, msg=error.message)
         if found is None:
             return None
@@ -226,7 +235,9 @@ class SweepScheduler(AnyScheduler):
     def provenance_folder(self, app_id: str) -> Path | None:
         """Returns the folder for the source of a sweep."""
         paths = paths_of(app_id)
-        return paths.provenance if paths.folder.is_dir() else None
+        if paths.folder.is_dir():
+            return paths.provenance
+        return None
 
 
 def _described(found: Sweep, *, runs: bool = True) -> DescribeAppResponse:

@@ -77,7 +77,9 @@ class Request:
         """Returns the scheduler of a name."""
         if name == BACKEND:
             return sweep_scheduler.SweepScheduler(self.session, self.engine)
-        return create_scheduler(name, self.session) if self.engine_of is None else self.engine_of(name)
+        if self.engine_of is None:
+            return create_scheduler(name, self.session)
+        return self.engine_of(name)
 
 
 class Submitted(NamedTuple):
@@ -124,8 +126,14 @@ def submit(request: Request) -> Submitted:
     state_home()
     try:
         with _index(digest) as index:
-            earlier = None if request.fresh else _find(index, digest)
-            header = _header(request, digest) if earlier is None else earlier.header
+            if request.fresh:
+                earlier = None
+            else:
+                earlier = _find(index, digest)
+            if earlier is None:
+                header = _header(request, digest)
+            else:
+                header = earlier.header
             rows, apps = zip(*request.runs, strict=True)
             hidden.keep(BACKEND, header.sweep, apps, rows)
             if earlier is not None:
@@ -170,7 +178,9 @@ def _find(index: Path, digest: str) -> Sweep | None:
         found = view.find(paths_of(name))
     except (OSError, ValueError):
         return None
-    return found if found is not None and found.header.identity == digest else None
+    if found is not None and found.header.identity == digest:
+        return found
+    return None
 
 
 def _header(request: Request, digest: str) -> Header:
@@ -251,8 +261,12 @@ def _extend(request: Request, earlier: Sweep) -> Submitted:
             again.append(run.number)
         added += 1
         lines.append(run_line(numbers[-1], row, header.template, app_data(app)))
-    position = paths.journal.stat().st_size if paths.journal.exists() else 0
-    messages: list[Object] = [{"r": "again", "runs": again}] if again else []
+    position = 0
+    if paths.journal.exists():
+        position = paths.journal.stat().st_size
+    messages: list[Object] = []
+    if again:
+        messages = [{"r": "again", "runs": again}]
     at_once = earlier.progress.limit(header.at_once)
     if request.at_once is not None and request.at_once != at_once:
         at_once = request.at_once
@@ -287,7 +301,9 @@ def again(sweep: Sweep, numbers: Sequence[int]) -> int:
         StateError: the request cannot be written, or the conductor cannot be started.
     """
     paths = paths_of(sweep.header.sweep)
-    position = paths.journal.stat().st_size if paths.journal.exists() else 0
+    position = 0
+    if paths.journal.exists():
+        position = paths.journal.stat().st_size
     requests.send(paths, sweep.header.scheduler, {"r": "again", "runs": [*numbers]})
     _await_begin(sweep)
     return position

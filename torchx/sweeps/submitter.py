@@ -37,7 +37,9 @@ def run(paths: SweepPaths, held: int) -> None:
     session = read_header(paths).session
 
     def engine_of(name: str) -> AnyScheduler:
-        return sweeps if name == BACKEND else schedulers.create_scheduler(name, session)
+        if name == BACKEND:
+            return sweeps
+        return schedulers.create_scheduler(name, session)
 
     sweeps = SweepScheduler(session, engine_of)
 

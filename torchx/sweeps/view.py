@@ -55,10 +55,14 @@ class Sweep:
         if not self.has_ended:
             if self.blocked:
                 return AppState.SUBMITTED
-            return AppState.PENDING if set(counts) == {"PENDING"} else AppState.RUNNING
+            if set(counts) == {"PENDING"}:
+                return AppState.PENDING
+            return AppState.RUNNING
         if counts.get("FAILED"):
             return AppState.FAILED
-        return AppState.CANCELLED if counts.get("CANCELLED") else AppState.SUCCEEDED
+        if counts.get("CANCELLED"):
+            return AppState.CANCELLED
+        return AppState.SUCCEEDED
 
     @property
     def blocked(self) -> str:
@@ -76,7 +80,9 @@ class Sweep:
         Raises:
             StateError: the plan is damaged.
         """
-        return self.runs.numbered(number) if isinstance(self.runs, Runs) else None
+        if isinstance(self.runs, Runs):
+            return self.runs.numbered(number)
+        return None
 
     def in_state(self, state: str) -> Iterator[Run]:
         """Yields the runs in a state, in order.
@@ -105,7 +111,9 @@ class Sweep:
 
 def failure_of(run: Run | None) -> FirstFailure | None:
     """Returns a failed run as a replica."""
-    return None if run is None else FirstFailure(str(run.number), 0, 1, run.code, None, run.message)
+    if run is None:
+        return None
+    return FirstFailure(str(run.number), 0, 1, run.code, None, run.message)
 
 
 NAMES = {"PENDING": "waiting"}
@@ -179,7 +187,9 @@ def of_application(described: DescribeAppResponse, scheduler: str, session: str)
         session: the session part of its handle.
     """
     end = ended(described)
-    state = described.state.name if described.state.name in STATES else "PENDING"
+    state = "PENDING"
+    if described.state.name in STATES:
+        state = described.state.name
     _, run = planned(str(described.metadata.get(settings.RUN))) or (None, Run(1))
     facts = (described.app_id, end.started, end.ended, end.code, end.message)
     run = Run(run.number, run.parameters, state, *facts)
@@ -204,10 +214,15 @@ def planned(app_id: str) -> tuple[Sweep, Run] | None:
     sweep, number = sweep_of_run(app_id)
     try:
         found = find(paths_of(sweep)) if sweep else None
-        run = None if found is None else found.numbered(number)
+        if found is None:
+            run = None
+        else:
+            run = found.numbered(number)
     except StateError:
         return None
-    return None if found is None or run is None else (found, run)
+    if found is None or run is None:
+        return None
+    return (found, run)
 
 
 def require(paths: SweepPaths, app_id: str) -> Sweep:

@@ -55,22 +55,30 @@ def _change(event: str, args: tuple[Any, ...]) -> str:
     if event == "open":
         path, _, flags = args
         changes = isinstance(flags, int) and flags & _WRITES and not isinstance(path, int)
-        return f"open {os.fsdecode(path)}" if changes and not _is_ignored(path) else ""
+        if changes and not _is_ignored(path):
+            return f"open {os.fsdecode(path)}"
+        return ""
     if event in _FILES:
-        return "" if _is_ignored(args[0]) else f"{event} {args[0]!r}"
+        if _is_ignored(args[0]):
+            return ""
+        return f"{event} {args[0]!r}"
     if event in _SIGNALS:
-        return f"{event} {args[:2]!r}" if args[1] else ""
+        if args[1]:
+            return f"{event} {args[:2]!r}"
+        return ""
     if event == "http.client.send":
-        head = bytes(args[1][:200]) if isinstance(args[1], (bytes, bytearray)) else b""
+        head = b""
+        if isinstance(args[1], (bytes, bytearray)):
+            head = bytes(args[1][:200])
         line = head.partition(b"\r\n")[0]
-        return (
-            line.decode("latin-1")
-            if line.endswith(b" HTTP/1.1") and not line.startswith(_SAFE_METHODS)
-            else ""
-        )
+        if line.endswith(b" HTTP/1.1") and not line.startswith(_SAFE_METHODS):
+            return line.decode("latin-1")
+        return ""
     return ""
 
 
 def _is_ignored(path: object) -> bool:
-    text = os.fsdecode(path) if isinstance(path, (str, bytes, os.PathLike)) else ""
+    text = ""
+    if isinstance(path, (str, bytes, os.PathLike)):
+        text = os.fsdecode(path)
     return any(part in text for part in _IGNORED)

@@ -40,7 +40,9 @@ from torchx.testing.retries import RetryConformance
 def describe_state(factory: Callable[[], AnyScheduler], app_id: str) -> str:
     """Returns the name of an application's state; called in another process."""
     status = factory().describe(app_id)
-    return "not known" if status is None else status.state.name
+    if status is None:
+        return "not known"
+    return status.state.name
 
 
 def cancel(factory: Callable[[], AnyScheduler], app_id: str) -> None:
@@ -139,7 +141,9 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         def ended() -> bool:
             status = scheduler.describe(app_id)
             seen.update({status.state} if status is not None else ())
-            return bool(seen) and is_terminal(status.state) if status is not None else False
+            if status is not None:
+                return bool(seen) and is_terminal(status.state)
+            return False
 
         self.until(ended, f"{app_id} has ended")
         assert AppState.FAILED in seen

@@ -208,7 +208,8 @@ class FieldConformance(Harness):
         unique = re.search("<<([^>]+)>>", text)
         for part in re.split(r"[^\w.-]", unique[1]) if unique else ():
             # one part of the id is unique, others such as a namespace are not
-            text = text.replace(part, "ID") if len(part) > len(app.name) else text
+            if len(part) > len(app.name):
+                text = text.replace(part, "ID")
         return text
 
     # --- fields that every scheduler honours -----------------------------------------------------

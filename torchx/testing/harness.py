@@ -205,7 +205,9 @@ class Harness:
             status = self._described(scheduler, app_id)
             ended_otherwise = is_terminal(status.state) and status.state not in states
             assert not ended_otherwise, f"{app_id} is {status.state}: {status.msg}"
-            return status if status.state in states else None
+            if status.state in states:
+                return status
+            return None
 
         return self.until(reached, f"{app_id} is {' or '.join(map(str, states))}")
 
@@ -215,7 +217,9 @@ class Harness:
         def ended() -> DescribeAppResponse | None:
             scheduler.reconcile(app_id)
             status = self._described(scheduler, app_id)
-            return status if is_terminal(status.state) else None
+            if is_terminal(status.state):
+                return status
+            return None
 
         return self.until(ended, f"{app_id} has ended")
 
@@ -257,7 +261,9 @@ class Harness:
 
         They belong to its replicas, and unknown values are None.
         """
-        usage = scheduler.usage(app_id) if isinstance(scheduler, Measures) else None
+        usage = None
+        if isinstance(scheduler, Measures):
+            usage = scheduler.usage(app_id)
         if usage is None:
             return
         status = scheduler.describe(app_id)

@@ -55,7 +55,9 @@ class ManyConformance(Harness):
 
         def ended() -> list[AppState] | None:
             states = self.states(many, ids)
-            return states if all(map(is_terminal, states)) else None
+            if all(map(is_terminal, states)):
+                return states
+            return None
 
         return self.until(ended, f"{', '.join(ids)} have ended")
 

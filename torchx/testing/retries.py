@@ -137,7 +137,10 @@ class RetryConformance(Harness):
         server, client = self.role("exec sleep 600", name="server"), self.role("exit 6", name="client")
         app_id = self.submit(scheduler, self.app(server, client))
         with ThreadPoolExecutor(1) as pool:
-            follow = self._attached if by == "run --log" else self._follower
+            if by == "run --log":
+                follow = self._attached
+            else:
+                follow = self._follower
             reading = pool.submit(follow, scheduler, app_id)
             try:
                 reading.result(self.patience)

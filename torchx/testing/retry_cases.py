@@ -30,7 +30,9 @@ LEAST = int(os.environ.get("TORCHX_RETRY_CASES", "0"))
 
 def case_of(seed: int) -> Case:
     """Returns a case by its number."""
-    return make_case(seed) if seed < ORDERED else shuffled_case(seed)
+    if seed < ORDERED:
+        return make_case(seed)
+    return shuffled_case(seed)
 
 
 def sample(count: int) -> list[int]:
@@ -147,7 +149,10 @@ def expected(outcome: Outcome) -> Object:
 def described(status: DescribeAppResponse) -> Object:
     """Returns the same values of a status."""
     first = status.first_failure
-    failed = None if first is None else (first.role, first.replica, first.attempt, first.exit_code)
+    if first is None:
+        failed = None
+    else:
+        failed = (first.role, first.replica, first.attempt, first.exit_code)
     assert (failed is None) == (status.state is AppState.SUCCEEDED), f"{status.state}: {status.msg}"
     attempts = {f"{r.role}/{r.id}": r.attempts[-1].number for r in status.replicas if r.attempts}
     return {"failed": failed, "attempts": attempts}

@@ -120,7 +120,9 @@ def script(outcome: Outcome, key: Key, folder: str, pause: float) -> str:
     last = outcome.attempts[key]
     if outcome.first is None and last not in outcome.failed[key]:
         ends.append(f"{last}) exit 0;;")
-    begin = f': > {shlex.quote(folder)}/{key[0]}-{key[1]}-"$TORCHX_ATTEMPT"; ' if folder else ""
+    begin = ""
+    if folder:
+        begin = f': > {shlex.quote(folder)}/{key[0]}-{key[1]}-"$TORCHX_ATTEMPT"; '
     return f'{begin}case "$TORCHX_ATTEMPT" in {" ".join(ends)} *) {BLOCKS};; esac'
 
 

@@ -73,7 +73,9 @@ class ServiceConformance(Harness):
     def trainer(self, script: str, *, waits: bool = True, **settings: Any) -> Role:
         """Returns an ordinary role, which starts after the service."""
         role = self.role(script, name="trainer", **settings)
-        return after(role, ["server"]) if waits else role
+        if waits:
+            return after(role, ["server"])
+        return role
 
     def beginning(self, scheduler: AnyScheduler, app_id: str) -> tuple[DescribeAppResponse, set[AppState]]:
         """Waits for the end of an application; returns its status, and all states of its trainer."""
@@ -83,7 +85,9 @@ class ServiceConformance(Harness):
             scheduler.reconcile(app_id)
             status = self._described(scheduler, app_id)
             seen.add(AppState(replica_of(status, "trainer").state))
-            return status if is_terminal(status.state) else None
+            if is_terminal(status.state):
+                return status
+            return None
 
         return self.until(ended, f"{app_id} has ended"), seen
 
@@ -131,10 +135,16 @@ class ServiceConformance(Harness):
         ids = {end: self.submit(scheduler, app) for end, app in apps.items()}
         for end, app_id in ids.items():
             status = self.until_ended(scheduler, app_id)
-            expected = AppState.SUCCEEDED if end == "exit 0" else AppState.FAILED
+            if end == "exit 0":
+                expected = AppState.SUCCEEDED
+            else:
+                expected = AppState.FAILED
             assert status.state is expected, f"{end}: {status.state}: {status.msg}"
             first = status.first_failure
-            found = None if first is None else (first.role, first.result)
+            if first is None:
+                found = None
+            else:
+                found = (first.role, first.result)
             assert found == (None if end == "exit 0" else ("trainer", RESULTS[end])), end
             assert states_of(status) == {"server": {AppState.CANCELLED}, "trainer": {expected}}, end
             self.check_readiness(status, ready=not early)

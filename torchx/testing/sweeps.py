@@ -56,7 +56,9 @@ class SweepConformance(ManyConformance):
             sweeps.reconcile(app_id)
             status = sweeps.glance(app_id)
             assert status is not None
-            return status.state if is_terminal(status.state) else None
+            if is_terminal(status.state):
+                return status.state
+            return None
 
         return self.until(ended, f"{app_id} has ended")
 

@@ -65,8 +65,13 @@ def build_trackers(
     """
     for name, config in configured.items():
         reference = (factories or {}).get(name) or (name if ":" in name else "")
-        make = _loaded(name, reference) if reference else _factory(name)
-        hint = f"its configuration is `{config}`" if config else "it has no configuration"
+        if reference:
+            make = _loaded(name, reference)
+        else:
+            make = _factory(name)
+        hint = "it has no configuration"
+        if config:
+            hint = f"its configuration is `{config}`"
         with foreign(f"the tracker `{name}` cannot be created", hint):
             try:
                 tracker = make(config)

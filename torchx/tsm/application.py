@@ -167,7 +167,10 @@ class Role(specs.Role):
                 hint=f"write Container(image={container!r})",
             )
         self.container = container
-        self.image = "" if container.image == MISSING else container.image
+        if container.image == MISSING:
+            self.image = ""
+        else:
+            self.image = container.image
         self.resource, self.port_map = container.resources, container.port_map
         return self
 

@@ -136,7 +136,9 @@ class ElasticRole(Role):
         return f"$${{{macros.rank0_env}:=localhost}}:$${{{variable}:={RDZV_PORT}}}"
 
     def _ports(self) -> dict[str, int]:
-        return {self.port_name: RDZV_PORT, **self.port_map} if self.meets else self.port_map
+        if self.meets:
+            return {self.port_name: RDZV_PORT, **self.port_map}
+        return self.port_map
 
     def _notes(self) -> Object:
         return {"requires": {"torchrun": "pip install torch"}, **self.metadata}
@@ -156,7 +158,10 @@ class ElasticRole(Role):
         """
         given = str(self.launch_kwargs.get("nnodes", self.num_replicas))
         match = _NODES.fullmatch(given)
-        lowest, highest = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if match:
+            lowest, highest = (int(match[1]), int(match[2] or match[1]))
+        else:
+            lowest, highest = (0, 0)
         if not 1 <= lowest <= highest:
             raise UsageError(f'role `{self.name}`: nnodes is N or MIN:MAX, such as 4 or 2:4; got "{given}"')
         if not lowest <= self.num_replicas <= highest:

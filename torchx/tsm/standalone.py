@@ -72,7 +72,10 @@ class StandaloneSession(Session):
     def _dryrun(self, app: AppDef, scheduler: str, cfg: RunOptions) -> AnyDryRunInfo:
         if not isinstance(app, AppDef):
             raise UsageError(f"a session runs an Application, or any AppDef; got {app!r}")
-        backend = _backend(app) if scheduler in LOCAL else scheduler
+        if scheduler in LOCAL:
+            backend = _backend(app)
+        else:
+            backend = scheduler
         ready = copy.copy(app)
         ready.roles = [_ready(role, backend, scheduler) for role in app.roles]
         _check(ready, backend)
@@ -117,7 +120,9 @@ class StandaloneSession(Session):
         """Returns an application as its scheduler describes it, None if it does not know it."""
         self._belongs(app_handle)
         found = self._runner.describe(app_handle)
-        return None if found is None else Application.read_back(found)
+        if found is None:
+            return None
+        return Application.read_back(found)
 
     def list(self) -> dict[AppHandle, Application]:
         """Returns the applications of this session by handle, the oldest first."""
@@ -144,7 +149,10 @@ class StandaloneSession(Session):
     ) -> Iterable[str]:
         """Returns the log lines of one replica, each with its line end."""
         self._belongs(app_handle)
-        follow = until is None if should_tail is None else should_tail
+        if should_tail is None:
+            follow = until is None
+        else:
+            follow = should_tail
         return self._runner.log_lines(app_handle, role_name, k, regex, since, until, follow)
 
     def _on_record(self) -> Iterable[AppHandle]:
@@ -163,7 +171,9 @@ class StandaloneSession(Session):
 def _backend(app: AppDef) -> str:
     """Returns the scheduler of this machine that suits the images of an application."""
     here = any(_IMAGE_HERE.fullmatch(role.image) or Path(role.image or "/-").is_dir() for role in app.roles)
-    return DIR if here else CWD
+    if here:
+        return DIR
+    return CWD
 
 
 def _ready(role: specs.Role, backend: str, requested: str) -> specs.Role:
@@ -184,7 +194,10 @@ def _ready(role: specs.Role, backend: str, requested: str) -> specs.Role:
 
 def _starts_itself(role: Role, backend: str) -> bool:
     """Returns True if a script is executable on this machine."""
-    folder = expanded(role.image) if backend == DIR else Path.cwd()
+    if backend == DIR:
+        folder = expanded(role.image)
+    else:
+        folder = Path.cwd()
     if os.sep in role.entrypoint:
         return os.access(folder / role.entrypoint, os.X_OK)
     path = os.pathsep.join([str(folder), role.env.get("PATH", os.environ.get("PATH", os.defpath))])
@@ -206,7 +219,10 @@ def _check(app: AppDef, backend: str) -> None:
             )
     for number, role in enumerate(elastic):
         if backend in ON_THIS_MACHINE:
-            role.port_name = f"c10d-{number}" if number else role.port_name
+            if number:
+                role.port_name = f"c10d-{number}"
+            else:
+                role.port_name = role.port_name
         elif role is not app.roles[0]:
             raise UsageError(
                 f"the nodes of role `{role.name}` meet at replica 0 of the first role, "

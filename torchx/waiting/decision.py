@@ -24,7 +24,9 @@ def decide_now(waiters: Collection[Waiter], blocked: Collection[str] = ()) -> li
     if limits:  # also those that no waiting job could use count
         held = holders(names)
     else:
-        held = holders(in_use) if any(w.limit is not None for w in waiters) else {}
+        held = {}
+        if any(w.limit is not None for w in waiters):
+            held = holders(in_use)
     until = {name: holder.ends for name, holder in held.items() if holder.ends is not None}
     uids = {waiter.uid for waiter in waiters}
     return decide(

@@ -107,7 +107,9 @@ class Keeper:
         """Adds, updates or ends a job."""
         self._unclaimed.discard(name)
         paths = JobPaths(self._home.jobs / name)
-        lock = self._own[name].lock if name in self._own else None
+        lock = None
+        if name in self._own:
+            lock = self._own[name].lock
         try:
             if lock is None:
                 lock = self._claim(paths)
@@ -321,9 +323,15 @@ class Keeper:
             poll.register(descriptor, select.POLLIN)
         for link in (*self._peers.values(), *self._clients.values()):
             poll.register(link.connection.fileno(), select.POLLIN)
-        end = None if pause is None else time.monotonic() + pause
+        if pause is None:
+            end = None
+        else:
+            end = time.monotonic() + pause
         while True:
-            left = None if end is None else max(0.0, end - time.monotonic()) * 1000
+            if end is None:
+                left = None
+            else:
+                left = max(0.0, end - time.monotonic()) * 1000
             ready = [descriptor for descriptor, _ in poll.poll(left)]
             # holders answer connections, which is not a reason to decide again
             if ready != [watch.fileno()] or watch.ended():

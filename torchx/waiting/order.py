@@ -72,7 +72,9 @@ class Waiter(NamedTuple):
     @property
     def gpus(self) -> int:
         """The number of GPUs that it needs."""
-        return self.wanted[0].amount if self.wanted else 0
+        if self.wanted:
+            return self.wanted[0].amount
+        return 0
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -180,7 +182,9 @@ def _natural(name: str) -> tuple[int, str]:
 def _usable(waiter: Waiter) -> frozenset[str]:
     """Returns the names of all leases that a job could take."""
     sets = [wanted.names for wanted in waiter.wanted if wanted.amount]
-    return sets[0] if len(sets) == 1 else frozenset().union(*sets)
+    if len(sets) == 1:
+        return sets[0]
+    return frozenset().union(*sets)
 
 
 def _earliest(waiter: Waiter, free: Collection[str], ends: Mapping[str, float]) -> float:
@@ -249,5 +253,8 @@ def ordinal(number: int) -> str:
     """
     if number <= 3:
         return ("first", "second", "third")[number - 1]
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    if number % 100 in (11, 12, 13):
+        ending = "th"
+    else:
+        ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"

@@ -57,7 +57,9 @@ def parse(text: str) -> dict[str, Quota]:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+    if text is not None and text.isascii() and text.isdigit():
+        return int(text)
+    return None
 
 
 def usage(held: Mapping[str, Holder]) -> dict[int, Quota]:

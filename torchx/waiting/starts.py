@@ -95,7 +95,9 @@ def start(paths: JobPaths, ticket: Ticket, names: Sequence[str], lock: int) -> l
                 for role in record.roles:
                     role.env.update({name: port for name, port in leased.env.items() if name not in role.env})
             record.save(paths.record)
-        cwd = ticket.cwd if Path(ticket.cwd).is_dir() else "/"
+        cwd = "/"
+        if Path(ticket.cwd).is_dir():
+            cwd = ticket.cwd
         log = paths.supervisor_log
         with limits.of_user():
             process.start(module, arguments, log, descriptors, env=env, cwd=cwd, umask=ticket.umask)

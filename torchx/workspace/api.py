@@ -156,7 +156,9 @@ def walk_workspace(fs: Any, path: str, ignore_name: str = TORCHX_IGNORE) -> Walk
     """
     root = fs._strip_protocol(path).rstrip("/")
     ignore = f"{root}/{ignore_name}"
-    text = fs.cat_file(ignore).decode() if fs.exists(ignore) else ""
+    text = ""
+    if fs.exists(ignore):
+        text = fs.cat_file(ignore).decode()
     rules = Rules(parse(text, ignore_name), unfiltered=True)
 
     def below(folder: str, inside: str, state: State) -> Walk:

@@ -87,5 +87,8 @@ class TmpDirWorkspaceMixin(DirWorkspaceMixin):
 
 
 def _copy(workspace: str | specs_workspace.Workspace, folder: Path, cfg: RunOptions) -> None:
-    parsed = specs_workspace.Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
+    if isinstance(workspace, str):
+        parsed = specs_workspace.Workspace.from_str(workspace)
+    else:
+        parsed = workspace
     tree.scan(parsed, options.limit_of(cfg)).write_to(folder, into_existing=folder.exists())

@@ -33,7 +33,9 @@ def clean(pattern: str, *, includes: bool) -> str:
     >>> clean("./a//b/", includes=False), clean("/a/../b", includes=True)
     ('a/b', 'b')
     """
-    shortest = posixpath.normpath(pattern) if pattern else ""
+    shortest = ""
+    if pattern:
+        shortest = posixpath.normpath(pattern)
     if shortest.startswith("/"):
         shortest = shortest.lstrip("/") or "/"
     if includes and shortest in ("", "/"):
@@ -55,7 +57,9 @@ def regex(pattern: str) -> str:
         # plain text after the first **: any path that ends with the text
         suffix = pattern[2:]
         ending = f"(?s:.*){re.escape(suffix)}"
-        return f"(?:{ending}|{re.escape(suffix[1:])})" if suffix.startswith("/") else ending
+        if suffix.startswith("/"):
+            return f"(?:{ending}|{re.escape(suffix[1:])})"
+        return ending
     if re.fullmatch(r"[^*?\[\]\\]*(?:\*\*)?", pattern):
         return re.escape(pattern.removesuffix("**")) + ("(?s:.*)" if pattern.endswith("**") else "")
     # a | outside of [] separates an expression for the start of a path from one for its end

@@ -96,13 +96,18 @@ def parse(text: str, source: str) -> list[Rule]:
     if len(text) > LARGEST:
         raise UsageError(f"{source} has {len(text):,} characters, more than the maximum of {LARGEST:,}")
     rules = []
-    space = docker_patterns.SPACE if source == DOCKER else None
+    space = None
+    if source == DOCKER:
+        space = docker_patterns.SPACE
     for number, raw in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         line = raw.strip(space)
         if raw.startswith("#") or not line:
             continue
         includes = line.startswith("!")
-        pattern = line[1:].strip(space) if includes else line
+        if includes:
+            pattern = line[1:].strip(space)
+        else:
+            pattern = line
         try:
             rule = _rule(pattern, line, source, includes=includes)
             re.compile(rule.pattern, _FLAGS)
@@ -260,7 +265,10 @@ class Rules:
             The source of the rule that excludes it, or None if it is included; and its state.
         """
         hidden = above.hidden or (not self._unfiltered and is_built_in(name))
-        listed = PRIVATE if name in KEYS or name.endswith(_KEY_ENDS) else BUILT_IN
+        if name in KEYS or name.endswith(_KEY_ENDS):
+            listed = PRIVATE
+        else:
+            listed = BUILT_IN
         if not self._runs:
             return (listed if hidden else None), State(hidden, ())
         why: str | None = None
@@ -270,7 +278,10 @@ class Rules:
             docker = index < self._docker
             if index == self._docker and is_dir and why is not None:
                 closed = closed or self._closes(path)
-            subject = path + "\0" if is_dir and not docker else path
+            if is_dir and not docker:
+                subject = path + "\0"
+            else:
+                subject = path
             if run.names_built_in and hidden and run.matches(subject):
                 hidden = False
             closed_to_run = above.closed and docker and run.includes

@@ -23,4 +23,6 @@ def add_limit(opts: runopts) -> None:
 def limit_of(cfg: RunOptions) -> int | None:
     """Returns the maximum size of a workspace in MB, or None for no limit."""
     limit = cfg.get(LIMIT_NAME)
-    return limit if isinstance(limit, int) else None
+    if isinstance(limit, int):
+        return limit
+    return None

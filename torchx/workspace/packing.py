@@ -61,7 +61,10 @@ def pack(
     form = {"format": tarfile.GNU_FORMAT, "encoding": "utf-8", "errors": "surrogateescape"}
     with tarfile.open(fileobj=fileobj, mode="w|", **form) as tar:  # type: ignore[call-overload]
         for entry in entries:
-            content = pieces(entry) if entry.kind == "file" else iter(())
+            if entry.kind == "file":
+                content = pieces(entry)
+            else:
+                content = iter(())
             try:
                 first = next(content, b"")
             except VanishedError:

@@ -88,7 +88,10 @@ class Folder:
             is_dir = stat.S_ISDIR(os.stat(root).st_mode)  # noqa: PTH116  # a str, like all paths of a walk
         except OSError as error:
             raise missing(name, error) from None
-        self._root, self._single = (root, "") if is_dir else os.path.split(root)
+        if is_dir:
+            self._root, self._single = (root, "")
+        else:
+            self._root, self._single = os.path.split(root)
         self._homes = _state_homes()
         self._unfiltered = unfiltered
         self.set_id: list[str] = []
@@ -157,7 +160,10 @@ class Folder:
 
     def _folder(self, at: _Below, rules: Rules, waiting: list[_Below]) -> Iterator[Entry]:
         """Yields a folder and its files, and adds its subfolders to ``waiting``."""
-        folder = self.local(at.path) if at.path else self._root
+        if at.path:
+            folder = self.local(at.path)
+        else:
+            folder = self._root
         try:
             with os.scandir(folder) as opened:
                 listed = list(opened)
@@ -263,7 +269,9 @@ def set_id_notes(paths: list[str]) -> list[str]:
     """
     if not paths:
         return []
-    more = f" and {len(paths) - 1:,} more lose their" if len(paths) > 1 else " loses its"
+    more = " loses its"
+    if len(paths) > 1:
+        more = f" and {len(paths) - 1:,} more lose their"
     return [f"{min(paths)}{more} set-user-id or set-group-id bit"]
 
 

@@ -150,7 +150,9 @@ class Remote:
 
     def _at(self, path: str) -> str:
         root = self._root.rstrip("/")
-        return f"{root}/{path}" if root or self._root else path
+        if root or self._root:
+            return f"{root}/{path}"
+        return path
 
     @contextmanager
     def _errors(self, path: str) -> Iterator[None]:
@@ -203,7 +205,9 @@ def _protocol(url: str) -> str:
 def _package(url: str, error: ImportError) -> str:
     """Returns how to install the package that an address needs."""
     package = registry.known_implementations.get(_protocol(url), {}).get("class", "").partition(".")[0]
-    return f"pip install {package}" if package not in ("", "fsspec") else _first_line(error)
+    if package not in ("", "fsspec"):
+        return f"pip install {package}"
+    return _first_line(error)
 
 
 def _first_line(error: BaseException) -> str:

@@ -26,7 +26,10 @@ class Sizes:
     def __init__(self, name: str, limit_mb: int | None) -> None:
         self._name = name
         self._limit_mb = limit_mb
-        self._limit = float("inf") if limit_mb is None else limit_mb * MB
+        if limit_mb is None:
+            self._limit = float("inf")
+        else:
+            self._limit = limit_mb * MB
         self._by_folder: Counter[str] = Counter()
         self._total = 0
         self._files = 0
@@ -85,7 +88,10 @@ def left_out(name: str, files: int, size: int, left: Mapping[str, Sequence[str]]
     parts = [f"{len(left[file]):,} by {file}" for file in FILES if left.get(file)]
     for why in (PRIVATE, BUILT_IN):
         if paths := sorted(left.get(why, ())):
-            kind = why.removesuffix("s") if len(paths) == 1 else why
+            if len(paths) == 1:
+                kind = why.removesuffix("s")
+            else:
+                kind = why
             parts.append(f"{len(paths):,} {kind} ({', '.join(paths[:3])}{', ...' if len(paths) > 3 else ''})")
     return f"workspace `{name}`: {counted(files)}, {mb(size)}; left out: {', '.join(parts)}"
 

@@ -109,7 +109,9 @@ class Tree:
     def refreshed(self, limit_mb: int | None = LIMIT_MB) -> Tree:
         """Scans the workspace again, unless it is held or was scanned less than :data:`FRESH` seconds ago."""
         fresh = time.monotonic() - self._scanned_at < FRESH
-        return self if fresh or self._held else scan(self._workspace, limit_mb)
+        if fresh or self._held:
+            return self
+        return scan(self._workspace, limit_mb)
 
     def hold(self) -> None:
         """Keeps all files in memory as they are now, unless they exceed :data:`LARGEST_HELD` together."""
@@ -132,7 +134,9 @@ class Tree:
             read = []
             for entry in self.entries:
                 try:
-                    content = self._hash(entry) if entry.kind == "file" else b""
+                    content = b""
+                    if entry.kind == "file":
+                        content = self._hash(entry)
                 except VanishedError:
                     continue
                 total.update(_head(entry) + content)
@@ -167,7 +171,9 @@ class Tree:
             return
         left = entry.size
         known = self._hashes.get(entry.path)
-        content = hashlib.sha256() if known is not None else None
+        content = None
+        if known is not None:
+            content = hashlib.sha256()
         try:
             for piece in project.pieces(path, entry.size):
                 left -= len(piece)
@@ -199,7 +205,9 @@ class Tree:
     def find(self, path: str) -> Entry | None:
         """Returns the entry at a path, or None."""
         known = self._where.get(path)
-        return None if known is None else known[0]
+        if known is None:
+            return None
+        return known[0]
 
     def write_tar(self, fileobj: Writable, *, below: str = "") -> None:
         """Writes the tree as a reproducible tar archive: sorted, with a fixed time, owned by root.
@@ -348,6 +356,8 @@ def _add_parents(where: Sources) -> None:
 
 
 def _head(entry: Entry) -> bytes:
-    executable = "x" if entry.kind == "file" and entry.mode & 0o100 else "-"
+    executable = "-"
+    if entry.kind == "file" and entry.mode & 0o100:
+        executable = "x"
     path, target = os.fsencode(entry.path), os.fsencode(entry.target)
     return f"{entry.kind} {executable} {entry.size} {len(path)} {len(target)}\n".encode() + path + target

@@ -114,7 +114,10 @@ def changed_arguments(
     for text in texts:
         name, equals, after = text.lstrip("-").partition("=")
         value = after if equals else None
-        flag = f"-{name}" if len(name) == 1 and f"-{name}" in table.exact else f"--{name}"
+        if len(name) == 1 and f"-{name}" in table.exact:
+            flag = f"-{name}"
+        else:
+            flag = f"--{name}"
         if same(flag) not in table.exact and _count(rest, flag):
             rest = _with_value(rest, flag, value)
             continue
@@ -191,7 +194,10 @@ def merged(recorded: AppDef, before: AppDef, after: AppDef) -> AppDef:
         else:
             role.env = {**role.env, **common}
             roles.append(role)
-    name = recorded.name if after.name == before.name else after.name
+    if after.name == before.name:
+        name = recorded.name
+    else:
+        name = after.name
     return AppDef(name, roles, _merged_keys(recorded.metadata, before.metadata, after.metadata))
 
 
@@ -202,7 +208,9 @@ def _common_variables(olds: Mapping[str, Role], bases: Mapping[str, Role]) -> di
         for name, old in olds.items()
         if name in bases
     ]
-    return dict(set.intersection(*added)) if added else {}
+    if added:
+        return dict(set.intersection(*added))
+    return {}
 
 
 def _merged_role(recorded: Role, before: Role, after: Role) -> Role:

@@ -51,14 +51,16 @@ class RecordedCommand(NamedTuple):
             return self.component
         located = os.path.join(self.directory, os.path.expanduser(path))  # noqa: PTH111, PTH118
         # as it was given, if that is the same file here
-        return (
-            self.component if os.path.realpath(path) == os.path.realpath(located) else f"{located}:{function}"
-        )
+        if os.path.realpath(path) == os.path.realpath(located):
+            return self.component
+        return f"{located}:{function}"
 
     def metadata(self) -> dict[str, str]:
         """Returns the entries of metadata with this command line."""
         flags = [part for hit in self.flags for part in spelled(hit)]
-        end = ["--"] if not self.component and self.argv else []
+        end = []
+        if not self.component and self.argv:
+            end = ["--"]
         words = [self.component] if self.component else []
         line = shlex.join(["torchx", *self.start, *flags, *end, *words, *self.argv])
         names = f"torchx run {recording.without_values(self.component, self.argv)}"
@@ -117,10 +119,14 @@ def recorded_command(metadata: Mapping[str, object], provenance: Provenance | No
     if provenance is not None:
         line, directory = line or provenance.command_line, provenance.directory
     run_id = metadata.get(settings.RUN)
-    planned = view.planned(str(run_id)) if run_id else None
+    planned = None
+    if run_id:
+        planned = view.planned(str(run_id))
     if planned is not None:
         line = line or (planned[0].header.template.get("metadata") or {}).get(settings.COMMAND_LINE)
-    command = parse(line, directory) if isinstance(line, str) and line else None
+    command = None
+    if isinstance(line, str) and line:
+        command = parse(line, directory)
     if command is None or planned is None:
         return command
     argv = parameters.arguments_of(command.argv, planned[1].parameters, planned[1].number)

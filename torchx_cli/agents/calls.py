@@ -109,7 +109,9 @@ def _item(text: str) -> Any:
 
 def _short(text: str) -> str:
     line = mask_text(plain_line(text))
-    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 2]}.."
+    if len(line) <= LONGEST_LINE:
+        return line
+    return f"{line[: LONGEST_LINE - 2]}.."
 
 
 class Ended(NamedTuple):

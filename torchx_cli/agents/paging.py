@@ -63,7 +63,9 @@ def page(data: Any, cursor: str = "") -> Any:
         }
         for path, shown, of in more
     ]
-    return {"result": cut, "more": places} if cut != data or cursor else data
+    if cut != data or cursor:
+        return {"result": cut, "more": places}
+    return data
 
 
 def shortened(data: Any, most: int = LARGEST) -> Any:
@@ -85,7 +87,10 @@ def _resolve(data: Any, cursor: str) -> tuple[str, int, Any]:
     try:
         begin = int(number)
         for key in path.split("/")[1:]:
-            data = data[int(key)] if isinstance(data, list) else data[_decoded(key)]
+            if isinstance(data, list):
+                data = data[int(key)]
+            else:
+                data = data[_decoded(key)]
         if begin < 0:
             raise ValueError(begin)
         if isinstance(data, dict):
@@ -113,7 +118,10 @@ def _cut(data: Any, most: int = LARGEST) -> tuple[Any, list[tuple[str, int, int]
         lengths.setdefault(path, len(value))
         share = 1 - (excess + 200) / size(value)
         kept = min(len(value) - 1, max(1, int(len(value) * share)))
-        holder[key] = dict(list(value.items())[:kept]) if isinstance(value, dict) else value[:kept]
+        if isinstance(value, dict):
+            holder[key] = dict(list(value.items())[:kept])
+        else:
+            holder[key] = value[:kept]
     left = {path: len(holder[key]) for path, holder, key in _walk("", root, "") if path in lengths}
     return root[""], [(path, shown, lengths[path]) for path, shown in left.items()]
 

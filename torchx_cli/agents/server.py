@@ -120,7 +120,10 @@ async def answer(name: str, tool: Tool, arguments: Data) -> tuple[Any, bool]:
     output = reader.data.decode("utf-8", "replace")
     data: Any
     try:
-        data = {"text": output.strip()} if tool.kind == "text" and not ended.code else json.loads(output)
+        if tool.kind == "text" and not ended.code:
+            data = {"text": output.strip()}
+        else:
+            data = json.loads(output)
     except ValueError:
         return _failure(ended), True
     if ended.code and _is_error(data):
@@ -129,7 +132,9 @@ async def answer(name: str, tool: Tool, arguments: Data) -> tuple[Any, bool]:
     is_list = isinstance(data, list)  # the applications that `wait` has waited for
     if ended.code == TIMED_OUT and is_list and any(each["exit_code"] is None for each in data):
         return {"result": paged, "next": "not yet: call this tool again with the same arguments"}, False
-    notes = [_line(line) for line in ended.errors.splitlines()] if tool.group == "run" else []
+    notes = []
+    if tool.group == "run":
+        notes = [_line(line) for line in ended.errors.splitlines()]
     if notes:
         return {**paged, "notes": notes}, False
     return paged, False

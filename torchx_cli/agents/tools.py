@@ -221,9 +221,13 @@ def parameters(tool: Tool) -> dict[str, Parameter]:
 
 def _parameter(declared: Any) -> Parameter:
     flags = [flag for flag in declared.opts if flag.startswith("--")] or declared.opts
-    flag = flags[0] if declared.param_type_name == "option" else ""
+    flag = ""
+    if declared.param_type_name == "option":
+        flag = flags[0]
     several = bool(getattr(declared, "multiple", False)) or declared.nargs == -1
-    kind = "boolean" if getattr(declared, "is_flag", False) else "string"
+    kind = "string"
+    if getattr(declared, "is_flag", False):
+        kind = "boolean"
     kind = _KINDS.get(declared.metavar, "array" if several else kind)
     name = flag.lstrip("-").replace("-", "_") or declared.name
     name = _NAMES.get(name, name)
@@ -289,18 +293,25 @@ def command_line(name: str, tool: Tool, arguments: Data) -> list[str]:
 def _texts(name: str, parameter: Parameter, value: Any) -> list[str]:
     """Returns the value of an argument as texts."""
     kinds, expected = _TAKES[parameter.kind]
-    items = value if isinstance(value, list) else [value]
+    if isinstance(value, list):
+        items = value
+    else:
+        items = [value]
     is_simple = all(isinstance(item, (str, int, float)) and not isinstance(item, bool) for item in items)
     if not isinstance(value, kinds) or not (is_simple or parameter.kind in ("boolean", "object")):
         raise UsageError(f"`{parameter.name}` of `{name}` takes {expected}, got {value!r}")
     if parameter.kind == "object":
         return [f"{key}={_text(item)}" for key, item in value.items()]
-    return [] if parameter.kind == "boolean" else [str(item) for item in items]
+    if parameter.kind == "boolean":
+        return []
+    return [str(item) for item in items]
 
 
 def _text(value: Any) -> str:
     """Returns a value as on a command line: a text, or JSON."""
-    return value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value)
 
 
 _TAKES: dict[str, tuple[Any, str]] = {

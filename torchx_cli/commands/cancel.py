@@ -123,4 +123,6 @@ def wait_for_end(runner: Runner, handle: str, app_id: str) -> AppState | None:
         patience.cancel()
     if status is not None:
         print_stderr(last_line(app_id, status, sys.stderr))
-    return None if status is None else status.state
+    if status is None:
+        return None
+    return status.state

@@ -185,7 +185,9 @@ def _rows(data: Object, described: DescribeAppResponse, usage: AppUsage | None) 
 
 def _role_rows(role: Object, app_id: str) -> list[tuple[str, str]]:
     resource = role["resource"]
-    retries = f"{role['max_retries']} ({role['retry_policy']})" if role["max_retries"] else ""
+    retries = ""
+    if role["max_retries"]:
+        retries = f"{role['max_retries']} ({role['retry_policy']})"
     requested = ", ".join(f"{key} {resource[key]}" for key in ("cpu", "gpu", "memMB") if resource[key] > 0)
     rows = [
         ("command", shlex.join([role["entrypoint"], *role["args"]])),

@@ -51,12 +51,17 @@ def diff_(
     with session.runner() as runner:
         a, b = Side.of(runner, first), Side.of(runner, second)
         sections = compare((a, b), runner, session.valid_config)
-        found = _source_diff(a, b, runner) if source else None
+        found = None
+        if source:
+            found = _source_diff(a, b, runner)
     equal = all(section.is_equal is not False for section in sections)
     if form != "text":
         data = {"a": summary(a), "b": summary(b), "equal": equal}
         data["sections"] = [section.as_data() for section in sections]
-        data["source_diff"] = None if found is None else found._asdict()
+        if found is None:
+            data["source_diff"] = None
+        else:
+            data["source_diff"] = found._asdict()
         emit(data, form, hide=True)
     else:
         say("\n".join(lines_of(a, b, sections, sys.stdout)), hide=True)

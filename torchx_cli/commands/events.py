@@ -84,7 +84,9 @@ def events_(
     end = optional_time("--until", until)
     limited = tail is None and begin is None and not handle and form == "text"
     with session_of(ctx).runner() as runner:
-        full = runner.resolve_handle(handle) if handle else None
+        full = None
+        if handle:
+            full = runner.resolve_handle(handle)
         last = LIMIT if limited else tail
         shown = 0
         for event in runner.events(full, follow, scheduler=scheduler, since=begin, until=end, tail=last):
@@ -118,9 +120,15 @@ def as_data(event: AppEvent) -> Object:
 
 
 def _line(event: AppEvent, *, named: bool) -> str:
-    app = [one_line(parse_app_handle(event.app_handle).app_id)] if named else []
-    source = [f"{event.role}/{event.replica}"] if event.replica is not None else []
-    attempt = [f"attempt {event.attempt}"] if event.attempt is not None and event.attempt > 1 else []
+    app = []
+    if named:
+        app = [one_line(parse_app_handle(event.app_handle).app_id)]
+    source = []
+    if event.replica is not None:
+        source = [f"{event.role}/{event.replica}"]
+    attempt = []
+    if event.attempt is not None and event.attempt > 1:
+        attempt = [f"attempt {event.attempt}"]
     unsure = {"unknown": "(time unknown)", "observed": "(time observed)"}.get(
         str(event.details.get("time", "")), ""
     )

@@ -55,7 +55,8 @@ def exec_(
     The default is the first role and replica. On a terminal the program gets a terminal too, unless the
     command runs in the background of a shell.
     """
-    command = command[1:] if command[0] == "--" else command
+    if command[0] == "--":
+        command = command[1:]
     if not command:
         raise UsageError("no program given, e.g. torchx exec @last nvidia-smi", code="missing_argument")
     may_read = not sys.stdin.isatty() or _in_foreground()
@@ -64,7 +65,9 @@ def exec_(
         parsed = target_of(runner, target)
         handle, described = find(runner, parsed.handle, outline=True, prefer=ACTIVE)
         role, replica = requested_replica(parsed, described)
-        source = sys.stdin.fileno() if terminal or (stdin and may_read) else None
+        source = None
+        if terminal or (stdin and may_read):
+            source = sys.stdin.fileno()
         streams = Streams(sys.stdout.buffer, sys.stderr.buffer, source, terminal, _size)
         with _raw(terminal):
             return runner.execute(handle, role, replica, command, streams)

@@ -188,7 +188,9 @@ def _spare_columns(applications: list[ListAppResponse]) -> list[str]:
     """Returns the columns that a narrow window drops first; names last, unless the ids begin with them."""
     redundant = all(app.app_id.startswith(app.name) for app in applications)
     spare = ["TIME", "SCHEDULER", "STARTED", "EXIT"]
-    return ["NAME", *spare] if redundant else [*spare, "NAME"]
+    if redundant:
+        return ["NAME", *spare]
+    return [*spare, "NAME"]
 
 
 ALL_USERS = "all_users"
@@ -268,7 +270,9 @@ def configured(runner: Runner, session: Session, quiet: bool) -> str:
     """Returns the scheduler in `[cli:list]`; empty if none is set, or it is not installed."""
     setting = session.valid_config.section("cli:list").get("scheduler")
     if setting is None or setting.value in runner.listed_backends():
-        return setting.value if setting is not None else ""
+        if setting is not None:
+            return setting.value
+        return ""
     if not quiet:
         note(f"note: {setting.origin}: the scheduler `{setting.value}` is not installed; it is ignored")
     return ""
@@ -297,7 +301,10 @@ def _row(app: ListAppResponse, chosen: Sequence[str] = DEFAULT, runner: Runner |
     """Returns the cells of an application; the runner reads its measurements, if they are chosen."""
     started = app.started_at or app.submitted_at
     lasted = span(app.started_at, app.ended_at, over=is_terminal(app.state))
-    code = "-" if app.exit_code is None else str(app.exit_code)
+    if app.exit_code is None:
+        code = "-"
+    else:
+        code = str(app.exit_code)
     cells: dict[str, str | tuple[str, str]] = {
         "app": app.app_id,
         "name": app.name,

@@ -90,7 +90,9 @@ def log_(
     if form == "yaml":
         raise ArgumentError("-o takes text or json, got `yaml`", flag="-o", given=form)
     query = make_query(regex, since, until, lines, streams, follow or tail)
-    ranks = parse_numbers(rank, "--rank") if rank else None
+    ranks = None
+    if rank:
+        ranks = parse_numbers(rank, "--rank")
     with session_of(ctx).runner() as runner:
         parsed = target_of(runner, target)
         handle, described = _find(runner, parsed.handle, outline=True, follow=query.follow)
@@ -205,7 +207,9 @@ def of_target(query: LogQuery, target: LogTarget, described: DescribeAppResponse
     """
     target = with_role(target, described)
     if target.role is None:
-        chosen = shown.select(show, counts_of(described)) if show else {}
+        chosen = {}
+        if show:
+            chosen = shown.select(show, counts_of(described))
         return dataclasses.replace(query, replicas=chosen)
     if show:
         raise UsageError("--show cannot be combined with HANDLE/ROLE", code="conflicting_flags")

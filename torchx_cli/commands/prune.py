@@ -60,7 +60,9 @@ def prune_(
     workspace images that no container uses. Running applications are never affected.
     """
     form = output_format(output, json)
-    age = seconds("--older-than", older_than or DEFAULT_AGE) if older_than or not keep else 0.0
+    age = 0.0
+    if older_than or not keep:
+        age = seconds("--older-than", older_than or DEFAULT_AGE)
     kept = count("--keep", keep) or 0
     query = AppQuery(states=states_of(state))
     with session_of(ctx).runner() as runner:
@@ -198,8 +200,11 @@ class Pruning:
         if self.dryrun:
             for item in self.leftovers.values():
                 say(f"{item.path}  {size(item.bytes)}")
-        parts = [counted(len(self.removed), "application")] if self.removed else []
-        parts += [counted(len(self.leftovers), "leftover")] if self.leftovers else []
+        parts = []
+        if self.removed:
+            parts = [counted(len(self.removed), "application")]
+        if self.leftovers:
+            parts += [counted(len(self.leftovers), "leftover")]
         total = " and ".join(parts)
         say(
             f"would remove {total}: {size(self.freed)}"

@@ -119,10 +119,15 @@ def _known(group: Sequence[queue.GpuRow], field: str) -> list[Any]:
 
 def _gpu_row(group: Sequence[queue.GpuRow], now: float) -> Row:
     first = group[0]
-    name = first.gpu if len(group) == 1 else f"{first.gpu}-{group[-1].gpu}"
+    if len(group) == 1:
+        name = first.gpu
+    else:
+        name = f"{first.gpu}-{group[-1].gpu}"
     if first.is_free:
         return [name, ("free", "green"), "", "", ""]
-    process = f"{first.program or 'a process'} (pid {first.pid})" if first.pid else "a process"
+    process = "a process"
+    if first.pid:
+        process = f"{first.program or 'a process'} (pid {first.pid})"
     holder = f"{first.user}  {first.app or process}"
     if first.program:
         holder += "  not started by torchx"
@@ -160,4 +165,6 @@ def _data(row: queue.WaitingRow) -> dict[str, Any]:
 
 
 def _time(seconds: float | None) -> str | None:
-    return None if seconds is None else iso(datetime.fromtimestamp(seconds, timezone.utc))
+    if seconds is None:
+        return None
+    return iso(datetime.fromtimestamp(seconds, timezone.utc))

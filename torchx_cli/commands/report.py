@@ -52,7 +52,10 @@ def report_(
             note(f"note: no metrics: {error.message}")
             trackers = []
         data = collect(runner, full, described, trackers)
-    text = data_text(data, "json") if json else page(data)
+    if json:
+        text = data_text(data, "json")
+    else:
+        text = page(data)
     path = Path(output or f"{handles.parse_app_handle(full).app_id}.html")
     if output == "-" or (json and not output):
         say(text, end="")

@@ -172,7 +172,9 @@ def _changed(
         UsageError: an argument is invalid.
     """
     app, handle = submission.app, submission.handle
-    other = request.scheduler if request.scheduler != submission.scheduler else ""
+    other = ""
+    if request.scheduler != submission.scheduler:
+        other = request.scheduler
     is_changed = bool([*changes, *arguments])
     run = app.metadata.get(settings.RUN, "")  # a run of a sweep gets a command line of its own
     if not (is_changed or request.scheduler_args or other or run) and settings.COMMAND_LINE in app.metadata:
@@ -198,4 +200,6 @@ def _changed(
 def _with_number(texts: Sequence[str], run: str) -> Sequence[str]:
     """Returns texts with the number of a run of a sweep in the place of `{run}`."""
     number = paths.sweep_of_run(run)[1]
-    return [parameters.with_number(text, number) for text in texts] if number else texts
+    if number:
+        return [parameters.with_number(text, number) for text in texts]
+    return texts

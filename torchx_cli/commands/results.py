@@ -92,7 +92,10 @@ def results_(
     """Show the results of the runs of a sweep: parameters, state, time, measurements and metrics."""
     if output == "csv" and json:
         raise UsageError("--json cannot be combined with -o csv", code="conflicting_flags")
-    form = "csv" if output == "csv" else output_format(output, json)
+    if output == "csv":
+        form = "csv"
+    else:
+        form = output_format(output, json)
     if best and (sort or lines):
         raise UsageError("--best cannot be combined with --sort or -n", code="conflicting_flags")
     limit = 1 if best else count("-n", lines)
@@ -240,4 +243,6 @@ def _end(result: Result) -> str:
     run = result.run
     if run.state != "FAILED":
         return ""
-    return f"exit {run.code}" if run.code is not None and not run.message else run.message
+    if run.code is not None and not run.message:
+        return f"exit {run.code}"
+    return run.message

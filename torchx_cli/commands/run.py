@@ -313,9 +313,13 @@ def submit(info: AnyDryRunInfo, request: RunRequest, form: str, runner: Runner) 
         return 0
     info.notify = request.notify
     follow = follows(request, runner, info)
-    counts = [(role.name, role.num_replicas) for role in info.app.roles] if info.app is not None else []
+    counts = []
+    if info.app is not None:
+        counts = [(role.name, role.num_replicas) for role in info.app.roles]
     text, origin = request.shown
-    replicas = shown.select(text, counts, origin) if follow else {}
+    replicas = {}
+    if follow:
+        replicas = shown.select(text, counts, origin)
     printer = printing.printer_of(sys.stderr, counts, replicas, fold=request.fold)
     with attach.Attached(
         runner, info, follow, printer=printer, replicas=replicas, quiet=form == "json", named=request.named
@@ -332,11 +336,16 @@ def submit(info: AnyDryRunInfo, request: RunRequest, form: str, runner: Runner) 
         with about(handle):  # in JSON, it is not printed before
             if record is not None and (form == "text" or ends):
                 record.begin(runner, handle, info)
-            code = attached.to_the_end() if ends else attached.leave()
+            if ends:
+                code = attached.to_the_end()
+            else:
+                code = attached.leave()
             if not ends and not request.detach and form == "text" and is_terminal(sys.stderr):
                 note(f"it runs without this command; to follow it: torchx attach {attach.app_id_of(handle)}")
             if form == "json":
-                existed = {"existed": info.existed} if request.once else {}
+                existed = {}
+                if request.once:
+                    existed = {"existed": info.existed}
                 emit(attached.as_data() | existed, "json", hide=True)
                 if record is not None:
                     record.begin(runner, handle, info)

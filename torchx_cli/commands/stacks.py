@@ -50,8 +50,12 @@ def stacks_(
     The exit code is 1 if no process is shown. Python stacks need py-spy: pip install py-spy
     """
     form = output_format(output, json)
-    ranks = parse_numbers(rank, "--rank") if rank else None
-    interval = max(seconds("--watch", watch), SHORTEST_INTERVAL) if watch else None
+    ranks = None
+    if rank:
+        ranks = parse_numbers(rank, "--rank")
+    interval = None
+    if watch:
+        interval = max(seconds("--watch", watch), SHORTEST_INTERVAL)
     with session_of(ctx).runner() as runner:
         parsed = target_of(runner, target)
         handle, described = find(runner, parsed.handle, prefer=ACTIVE)

@@ -142,17 +142,25 @@ def _lines(
 
 
 def _notification_line(each: Delivery) -> str:
-    source = each.target if each.kind == "end" else f"{each.target} ({each.kind})"
+    if each.kind == "end":
+        source = each.target
+    else:
+        source = f"{each.target} ({each.kind})"
     reason = f": {each.message}" if each.message else ""
     tries = f", {each.tries} {'try' if each.tries == 1 else 'tries'}"
-    at = "" if each.at is None else each.at.astimezone().strftime("%H:%M:%S")
+    if each.at is None:
+        at = ""
+    else:
+        at = each.at.astimezone().strftime("%H:%M:%S")
     if each.state == "delivered":
         return f"notified: {source} {at}"
     if each.state == "retry":
         return f"not yet delivered: {source}{reason}{tries}"
     if each.state == "unknown":
         return f"not known whether it was delivered: {source}{reason}"
-    return f"notifies: {source}" if each.state == "planned" else f"not delivered: {source}{reason}"
+    if each.state == "planned":
+        return f"notifies: {source}"
+    return f"not delivered: {source}{reason}"
 
 
 def delivery_data(each: Delivery) -> Object:

@@ -137,12 +137,16 @@ def lineage(ctx: typer.Context, run: RunId, output: Output = "", json: Json = Fa
 
 def _tree(lineage: Lineage) -> list[str]:
     """Formats a lineage: the run, its sources and its descendants."""
-    arrow = "←→" if supports_unicode(sys.stdout) else "<>"
+    arrow = "<>"
+    if supports_unicode(sys.stdout):
+        arrow = "←→"
 
     def walk(run: str, forward: bool, depth: int, above: frozenset[str]) -> Iterable[str]:
         for edge in lineage.descendants(run) if forward else lineage.sources(run):
             other = edge.run_id if forward else edge.source_id
-            by = f"  ({edge.artifact_name})" if edge.artifact_name else ""
+            by = ""
+            if edge.artifact_name:
+                by = f"  ({edge.artifact_name})"
             yield f"{'  ' * depth}{arrow[forward]} {other}{by}"
             if other not in above:
                 yield from walk(other, forward, depth + 1, above | {other})
@@ -201,11 +205,15 @@ def _is_source(tracker: TrackerBase, text: str) -> bool:
 
 
 def _about(artifact: TrackerArtifact) -> str:
-    return _text(dict(artifact.metadata)) if artifact.metadata else ""
+    if artifact.metadata:
+        return _text(dict(artifact.metadata))
+    return ""
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, default=str)
 
 
 def _show(rows: Sequence[Row], heads: tuple[str, ...], kind: str, run: str) -> None:

@@ -75,7 +75,9 @@ def wait_(
     read, the others are awaited; the exit code is that of the first error.
     """
     form = output_format(output, json)
-    limit = seconds("--timeout", timeout) if timeout else None
+    limit = None
+    if timeout:
+        limit = seconds("--timeout", timeout)
     condition = conditions.check(condition)
     if first and every:
         raise UsageError("--any cannot be combined with --all", code="conflicting_flags")
@@ -121,7 +123,9 @@ def _code(outcomes: list[Outcome], condition: str, *, first: bool) -> int:
     if condition != DONE:
         if all(met):
             return 0
-        return 1 if any(outcome.status is None for outcome in outcomes) else EXIT_UNMET
+        if any(outcome.status is None for outcome in outcomes):
+            return 1
+        return EXIT_UNMET
     # an application that its scheduler no longer knows counts as failed
     results = [(_end_of(o), 1 if o.status is None else exit_code(o.status)) for o in outcomes]
     return next((result for _, result in sorted(results) if result), 0)
@@ -129,7 +133,9 @@ def _code(outcomes: list[Outcome], condition: str, *, first: bool) -> int:
 
 def _end_of(outcome: Outcome) -> float:
     status = outcome.status
-    return status.ended_at.timestamp() if status is not None and status.ended_at is not None else 0.0
+    if status is not None and status.ended_at is not None:
+        return status.ended_at.timestamp()
+    return 0.0
 
 
 def wait_for_all(
@@ -153,8 +159,13 @@ def wait_for_all(
         first: return when one of them meets the condition; the outcomes of the others so far are included.
         text: print matching lines on stdout.
     """
-    end = None if limit is None else time.monotonic() + limit
-    late = end if conditions.is_unlimited(condition) and limit else None
+    if limit is None:
+        end = None
+    else:
+        end = time.monotonic() + limit
+    late = None
+    if conditions.is_unlimited(condition) and limit:
+        late = end
     ready = _Results(runner, condition, end, follow=limit != 0)
     for handle in handles:
         threading.Thread(target=ready.wait_for, args=(handle,), daemon=True).start()
@@ -250,6 +261,8 @@ def _print_waiting(runner: Runner, handles: list[str]) -> None:
             status = runner.status(handle)
         except Exception:  # the wait itself reports the error
             return
-        why = f": {status.msg}" if status is not None and status.msg else ""
+        why = ""
+        if status is not None and status.msg:
+            why = f": {status.msg}"
         if status is not None and not status.is_terminal():
             note(f"waiting for {app_id_of(handle)}, which is {status.state.name}{why}")

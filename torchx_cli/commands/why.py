@@ -93,7 +93,9 @@ def _lines(data: Object, made: Explanation) -> list[str]:
     if data["lines"]:
         lines += _part("last lines", " ")
     for line in data["lines"]:
-        several = f" ({counted(line['replicas'], 'replica')})" if line["replicas"] > 1 else ""
+        several = ""
+        if line["replicas"] > 1:
+            several = f" ({counted(line['replicas'], 'replica')})"
         lines.append(fit(f"  {bar_of(out)} {line['line']}{several}", width_of(out)))
     if data["last_success"] is not None:
         changed = data["differences"]
@@ -118,9 +120,15 @@ def _part(label: str, text: str | None) -> list[str]:
 def _first(first: Object | None) -> str:
     if first is None:
         return ""
-    host = f" on {first['host']}" if first["host"] else ""
-    of = f" of {first['max_attempts']}" if first["max_attempts"] else ""
-    rank = f", rank {first['rank']}" if first["rank"] is not None else ""
+    host = ""
+    if first["host"]:
+        host = f" on {first['host']}"
+    of = ""
+    if first["max_attempts"]:
+        of = f" of {first['max_attempts']}"
+    rank = ""
+    if first["rank"] is not None:
+        rank = f", rank {first['rank']}"
     return f"{first['role']}/{first['replica']}{host}{rank}, attempt {first['attempt']}{of}"
 
 

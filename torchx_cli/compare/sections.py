@@ -85,7 +85,9 @@ class Side:
     @property
     def source(self) -> Source | None:
         """Its source, if that is on record."""
-        return self.provenance.source if self.provenance is not None else None
+        if self.provenance is not None:
+            return self.provenance.source
+        return None
 
 
 Sides = tuple[Side, Side]
@@ -172,7 +174,9 @@ def _resources(role: Role) -> Object:
 
 
 def _image(role: Role) -> Object:
-    projects = role.workspace.projects if role.workspace is not None else {}
+    projects = {}
+    if role.workspace is not None:
+        projects = role.workspace.projects
     texts = [f"{source}:{target}" if target else source for source, target in projects.items()]
     return {"image": role.image or None, "workspace": ", ".join(texts) or None}
 
@@ -184,7 +188,9 @@ def _source(sides: Sides) -> Section:
     complete = a.complete and b.complete
     section = compared("source", (_repository(a, files=complete), _repository(b, files=complete)))
     if not complete:
-        why = "are still being recorded" if _is_recording(sides) else "of both are not on record"
+        why = "of both are not on record"
+        if _is_recording(sides):
+            why = "are still being recorded"
         section.notes.append(f"the changed files {why}")
     return section
 
@@ -212,7 +218,9 @@ def _repository(source: Source, *, files: bool) -> Object:
 
 def _file_state(file: File) -> str:
     content = file.digest[:12] or file.omitted
-    return f"{file.change} ({content})" if content else file.change
+    if content:
+        return f"{file.change} ({content})"
+    return file.change
 
 
 def _packages(sides: Sides) -> Section:
@@ -228,7 +236,9 @@ def _packages(sides: Sides) -> Section:
 def _versions(python: Python) -> dict[str, str]:
     versions = {"python": python.version, "interpreter": python.executable, **python.packages}
     for name, each in python.editable.items():
-        commit = f" at {each.commit[:12]}" if each.commit else ""
+        commit = ""
+        if each.commit:
+            commit = f" at {each.commit[:12]}"
         changed = " with changes" if each.dirty else ""
         versions[name] = f"{versions.get(name, '')} from {each.path}{commit}{changed}".strip()
     return versions

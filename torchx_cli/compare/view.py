@@ -78,7 +78,10 @@ def _shown_differences(section: Section, sections: Sequence[Section]) -> list[Di
 
 def _head(sign: str, meaning: str, side: Side, stream: TextIO) -> str:
     described = side.described
-    submitted = "" if described.submitted_at is None else f"  {ago(described.submitted_at)}"
+    if described.submitted_at is None:
+        submitted = ""
+    else:
+        submitted = f"  {ago(described.submitted_at)}"
     name = fit(one_line(side.handle), width_of(stream) and (width_of(stream) or 0) - 2)
     line = f"{paint(f'{sign} {name}', meaning, stream)}"
     rest = f"{described.state.name}{submitted}"
@@ -105,7 +108,9 @@ def _difference(each: Difference, width: int, stream: TextIO) -> Iterator[str]:
 
 
 def _text(value: str | None) -> str:
-    return "(none)" if value is None else printable(value) or "(empty)"
+    if value is None:
+        return "(none)"
+    return printable(value) or "(empty)"
 
 
 def source_lines(found: TreeDiff, stream: TextIO) -> Iterator[str]:

@@ -25,7 +25,10 @@ def complete(args: Sequence[str]) -> int:
         args: the shell, followed by the line up to the cursor (bash), or by the arguments after the
             program, the last one partial (other shells).
     """
-    shell, line = (args[0], list(args[1:])) if args else ("", [])
+    if args:
+        shell, line = (args[0], list(args[1:]))
+    else:
+        shell, line = ("", [])
     bash = shell == "bash"
     if bash:
         line = split(line[0] if line else "")[1:]
@@ -59,7 +62,9 @@ def split(line: str) -> list[str]:
         except ValueError:
             continue
         ended = not quote and (not line or (line[-1].isspace() and not line.endswith("\\ ")))
-        return [*args, ""] if ended else args
+        if ended:
+            return [*args, ""]
+        return args
     return []
 
 

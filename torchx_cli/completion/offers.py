@@ -210,7 +210,9 @@ def handles(command: str, current: str) -> Iterator[Offer]:
 
 
 def _description(state: str, when: datetime | None) -> str:
-    return f"{state}  {times.ago(when)}" if when is not None else state
+    if when is not None:
+        return f"{state}  {times.ago(when)}"
+    return state
 
 
 def of_replicas(current: str) -> Iterator[Offer]:
@@ -274,7 +276,9 @@ def of_component(name: str, args: list[str], current: str) -> Iterator[Offer]:
     arguments = {argument.name: argument for argument in outline.arguments}
     table = flags_of(outline)
     split = table.split(args)
-    pending = arguments[split.pending.name] if split.pending else None
+    pending = None
+    if split.pending:
+        pending = arguments[split.pending.name]
     if pending is not None and _choices(pending):
         yield from map(Offer, _choices(pending))
     elif pending is not None or split.ended or not current.startswith("-"):
@@ -290,7 +294,10 @@ def _choices(argument: Argument) -> list[str]:
     node = argument.annotation
     if not isinstance(node, ast.Subscript) or ast.unparse(node.value).rpartition(".")[2] != "Literal":
         return []
-    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if isinstance(node.slice, ast.Tuple):
+        parts = node.slice.elts
+    else:
+        parts = [node.slice]
     return [str(part.value) for part in parts if isinstance(part, ast.Constant)]
 
 

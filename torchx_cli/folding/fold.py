@@ -118,8 +118,11 @@ class Fold:
     def next_due(self) -> float | None:
         """Returns the time at which the next run is due, or None."""
         times = [part.arrival for part in self._unfinished.values()]
-        times += [self._marks[0].arrival] if self._marks else []
-        return min(times) + WINDOW if times else None
+        if self._marks:
+            times += [self._marks[0].arrival]
+        if times:
+            return min(times) + WINDOW
+        return None
 
     def rest(self) -> Iterator[Run]:
         """Yields all remaining runs."""
@@ -232,11 +235,14 @@ class Fold:
         free: list[int] = []
         begin = max(reader.cursor, math.ceil(before) - 1.0)
         for number in reversed(reader.free):
-            mask = masks[number - base] if number >= self._first else 0
+            mask = 0
+            if number >= self._first:
+                mask = masks[number - base]
             if (
                 number < before or mask != reader.bit
             ):  # it is before that group, gone, or of other sources too
-                begin = max(begin, places[number - base]) if mask else begin
+                if mask:
+                    begin = max(begin, places[number - base])
                 break
             free.append(number)
         if begin >= before:

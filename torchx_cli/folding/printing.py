@@ -134,7 +134,9 @@ class FoldPrinter:
 
     def _head(self, sources: list[Source]) -> bytes:
         """Returns the text before a line."""
-        text = f"({len(sources)}x) ".encode() if len(sources) > 1 else b""
+        text = b""
+        if len(sources) > 1:
+            text = f"({len(sources)}x) ".encode()
         first = sources[0]
         text += rank_prefix(
             first.names, [{source.ranks[at] for source in sources} for at in range(len(first.names))]
@@ -177,7 +179,9 @@ def print_json(runs: Iterable[Run | None], fold: Fold) -> None:
         at = json.dumps(stamp(run.time) if run.time else None)
         for line in run.lines:
             text = json.dumps(line.removesuffix(b"\n").decode("utf-8", "backslashreplace"))
-            partial = "true" if line.endswith(b"\n") else "false"
+            partial = "false"
+            if line.endswith(b"\n"):
+                partial = "true"
             say_json(f'{head}, "time": {at}, "line": {text}, "partial": {partial}}}')
     sys.stdout.flush()
 

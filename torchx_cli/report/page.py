@@ -44,7 +44,9 @@ def page(data: Data) -> str:
 
 
 def _when(text: str | None) -> str:
-    return "" if text is None else f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S %Z}"
+    if text is None:
+        return ""
+    return f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
 def _rows(rows: Iterable[tuple[str, Content]]) -> Element:
@@ -53,16 +55,22 @@ def _rows(rows: Iterable[tuple[str, Content]]) -> Element:
 
 
 def _code(text: str | None) -> Content:
-    return element("code", text) if text else ""
+    if text:
+        return element("code", text)
+    return ""
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _head(data: Data, replicas: list[Replica]) -> list[Element]:
     state = data["state"]
-    lasted = f", {duration(data['duration'])}" if data["duration"] is not None else ""
+    lasted = ""
+    if data["duration"] is not None:
+        lasted = f", {duration(data['duration'])}"
     failed = sum(replica["state"] == "FAILED" for replica in replicas)
     count = counted(len(replicas), "run" if data["runs"] else "replica")
     return [
@@ -120,7 +128,9 @@ def _failure(failure: Data | None) -> list[Element]:
 def _span(data: Data) -> tuple[float, float] | None:
     """Returns the time from the first start to the end, or to the report."""
     begin, end = seconds(data["started_at"]), seconds(data["ended_at"] or data["made_at"])
-    return None if begin is None or end is None else (begin, max(begin, end))
+    if begin is None or end is None:
+        return None
+    return (begin, max(begin, end))
 
 
 def _metrics(data: Data, zero: float) -> list[Element]:
@@ -142,7 +152,9 @@ def _metrics(data: Data, zero: float) -> list[Element]:
 
 
 def _timeline(replicas: list[Replica], span: tuple[float, float] | None) -> list[Element]:
-    return [element("h2", "Timeline"), *timeline(replicas, *span)] if span is not None else []
+    if span is not None:
+        return [element("h2", "Timeline"), *timeline(replicas, *span)]
+    return []
 
 
 def _plots(data: Data, whole: tuple[float, float] | None) -> list[Element]:
@@ -150,7 +162,9 @@ def _plots(data: Data, whole: tuple[float, float] | None) -> list[Element]:
         return []
     heading = element("h2", "Measurements")
     usage = data["usage"]
-    span = span_of(usage["replicas"]) if usage is not None else None
+    span = None
+    if usage is not None:
+        span = span_of(usage["replicas"])
     if usage is None or span is None:
         why = data["usage_error"] or (
             "the run was too short" if usage is not None else f"{data['scheduler']} does not measure"

@@ -20,7 +20,9 @@ Replica = Data
 
 def seconds(text: str | None) -> float | None:
     """Returns a time as seconds since the epoch."""
-    return None if text is None else datetime.fromisoformat(text).timestamp()
+    if text is None:
+        return None
+    return datetime.fromisoformat(text).timestamp()
 
 
 def replicas_of(data: Data) -> list[Replica]:
@@ -55,7 +57,9 @@ def timeline(replicas: Sequence[Replica], begin: float, end: float) -> list[Elem
         content.append(element("div", [element("span", text), area, times], {"class": "lane"}))
         if shown:
             more = len(unusual) - len(shown)
-            others = f"; {more} more are in the list of all replicas" if more else ""
+            others = ""
+            if more:
+                others = f"; {more} more are in the list of all replicas"
             content.append(element("p", f"Replicas that differ{others}:", {"class": "soft"}))
     cells = []
     for replica in shown:
@@ -65,15 +69,24 @@ def timeline(replicas: Sequence[Replica], begin: float, end: float) -> list[Elem
             attempts(replica, spans),
             element("span", result_of(replica)),
         ]
-    return [*content, element("div", cells, {"class": "lanes"})] if cells else content
+    if cells:
+        return [*content, element("div", cells, {"class": "lanes"})]
+    return content
 
 
 def result_of(replica: Replica) -> str:
     """Returns the result of a replica and the number of its attempts."""
-    last = replica["attempts"][-1] if replica["attempts"] else None
-    text = ended_how(last) if last else replica["state"].lower()
+    last = None
+    if replica["attempts"]:
+        last = replica["attempts"][-1]
+    if last:
+        text = ended_how(last)
+    else:
+        text = replica["state"].lower()
     many = len(replica["attempts"])
-    return f"{text}, {many} attempts" if many > 1 else text
+    if many > 1:
+        return f"{text}, {many} attempts"
+    return text
 
 
 def _span(attempt: Data, begin: float, end: float) -> tuple[float, float, str, str] | None:

@@ -42,7 +42,10 @@ def schema_of(name: str, output: Output) -> Object:
     """
     definitions: Object = {}
     shapes = [_schema(kind, definitions) for kind in (output.kind, *output.variants.values())]
-    about = f"{output.about} Each line is such an object." if output.is_stream else output.about
+    if output.is_stream:
+        about = f"{output.about} Each line is such an object."
+    else:
+        about = output.about
     return {
         "$schema": DIALECT,
         "title": "the error of a command" if name == "error" else f"torchx {name} -o json",

@@ -74,11 +74,9 @@ def rerun_sweep(handle: str, runner: Runner, request: RunRequest, form: str, *, 
         note(f"{count:,} of {total:,} runs are submitted again" if count else "no run has failed")
         engine = runner.scheduler(sweep.header.scheduler)
         waits = count and not request.detach and (request.wait or request.log or engine.attaches_by_default)
-        code = (
-            sweep_attach.to_the_end(runner, handle, position, logs=request.log, fold=request.fold)
-            if waits
-            else 0
-        )
+        code = 0
+        if waits:
+            code = sweep_attach.to_the_end(runner, handle, position, logs=request.log, fold=request.fold)
         if form == "json":
             emit(
                 {**attach.as_data(runner, handle, runner.status(handle)), "runs": total, "submitted": count},

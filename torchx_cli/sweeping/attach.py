@@ -73,7 +73,9 @@ def to_the_end(
     if numbers and len(numbers) < len(sweep.runs):
         status, sweep = part_of(status, sweep, numbers)
     print_result(runner, handle, status, sweep)
-    return EXIT_INTERRUPTED if interrupts.count else attach.exit_code(status)
+    if interrupts.count:
+        return EXIT_INTERRUPTED
+    return attach.exit_code(status)
 
 
 def part_of(status: AppStatus, sweep: Sweep, numbers: Sequence[int]) -> tuple[AppStatus, Sweep]:
@@ -185,14 +187,18 @@ class _Ends(Follower):
         width -= len("^C")
         now = self._progress
         counts, total = now.counts(), plan.extend()
-        failed = f" ({counts['FAILED']:,} failed)" if "FAILED" in counts else ""
+        failed = ""
+        if "FAILED" in counts:
+            failed = f" ({counts['FAILED']:,} failed)"
         done = total - counts.get("PENDING", 0) - counts.get("RUNNING", 0)
         line = f"{done:,} of {total:,} done{failed}, "
         running = [number for number in now.begun if now.states[number - 1] == progress.RUNNING]
         if not running:
             line += "waiting"
         else:
-            others = f" and {len(running) - 1:,} more" if running[1:] else ""
+            others = ""
+            if running[1:]:
+                others = f" and {len(running) - 1:,} more"
             end = f"{others}  {whole(time.time() - now.begun[running[0]])}"
             line += "running: "
             room = max(width - len(line) - len(end), LEAST)
@@ -203,7 +209,9 @@ class _Ends(Follower):
             self._drawn = line
 
     def _line(self, plan: Plan, entry: progress.Entry) -> str:
-        lasted = f" in {duration(entry['t'] - entry['b'])}" if "b" in entry else ""
+        lasted = ""
+        if "b" in entry:
+            lasted = f" in {duration(entry['t'] - entry['b'])}"
         end = f"{paint_state(entry['s'], sys.stderr)}{lasted}"
         return f"run {entry['n']} of {plan.extend()}  {end}  {shown(plan.run(entry['n']).parameters)}"
 

@@ -38,14 +38,18 @@ def shown(parameters: Mapping[str, str]) -> str:
 def trackers_of(config: Config) -> list[TrackerBase]:
     """Returns the configured trackers."""
     configured, factories = prepare.configured_trackers(config)
-    return list(tracker_configured.build_trackers(configured, factories)) if configured else []
+    if configured:
+        return list(tracker_configured.build_trackers(configured, factories))
+    return []
 
 
 def metric_text(value: Value) -> str:
     """Returns the value of a metric as text."""
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)
 
 
 def print_best(runner: Runner, sweep: Sweep) -> None:

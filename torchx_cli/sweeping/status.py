@@ -62,7 +62,9 @@ def run_lines(runs: list[Run], stream: TextIO) -> list[str]:
 
 def state_of(run: Run) -> str:
     """Returns the name of the state of a run."""
-    return run.state if run.state in STATE_MEANING else "UNKNOWN"
+    if run.state in STATE_MEANING:
+        return run.state
+    return "UNKNOWN"
 
 
 def _time(run: Run) -> str:
@@ -72,4 +74,6 @@ def _time(run: Run) -> str:
 def _end(run: Run) -> str:
     if run.state != "FAILED":
         return ""
-    return f"exit {run.code}" if run.code is not None else run.message[:60]
+    if run.code is not None:
+        return f"exit {run.code}"
+    return run.message[:60]

@@ -187,13 +187,17 @@ def _dryrun(
 
 def _summary(submitted: Submitted) -> str:
     """Returns a line about a submission."""
-    limit = f", {submitted.at_once:,} at the same time" if submitted.at_once else ""
+    limit = ""
+    if submitted.at_once:
+        limit = f", {submitted.at_once:,} at the same time"
     if not submitted.existed:
         return f"{counted(submitted.total, 'run')}{limit}"
     again = f"  to run all again: torchx rerun {submitted.sweep}"
     if not submitted.added:
         return f"nothing was submitted: the sweep has these runs already\n{again}"
-    failed = f", {submitted.again:,} of them again" if submitted.again else ""
+    failed = ""
+    if submitted.again:
+        failed = f", {submitted.again:,} of them again"
     text = f"{submitted.added:,} of {submitted.total:,} runs are submitted{failed}{limit}; "
     if others := submitted.total - len(submitted.numbers):
         has = counted(others, "other run")

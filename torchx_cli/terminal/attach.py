@@ -128,7 +128,9 @@ class Attached:
             name, app = applications.short_name(self._runner, self.handle), self._info.app
             command = explain.rerun_command(name, [] if app is None else app.roles)
         print_result(self._runner, self.handle, self._status, seen=self._stream, command=command)
-        return EXIT_INTERRUPTED if self._interrupts.count else exit_code(self._status)
+        if self._interrupts.count:
+            return EXIT_INTERRUPTED
+        return exit_code(self._status)
 
     def as_data(self) -> Object:
         """Returns the result as plain data: handle, app_id, scheduler, state, ui_url and more."""
@@ -203,13 +205,17 @@ def print_result(runner: Runner, handle: str, status: AppStatus, *, seen: bool, 
     lines += ending.failure_lines(runner, handle, status, sys.stderr, name, command, excerpt)
     if lasted is not None and lasted >= usage_text.LONG_ENOUGH:
         remark = usage_text.request_note(usage_text.usage_of(runner, handle))
-        lines += [wrap(paint(f"note: {remark}", "dim", sys.stderr), sys.stderr, "  ")] if remark else []
+        if remark:
+            lines += [wrap(paint(f"note: {remark}", "dim", sys.stderr), sys.stderr, "  ")]
     print_stderr("\n".join(lines))
 
 
 def _print_success(app_id: str, lasted: float | None) -> None:
     if is_terminal(sys.stderr):
-        duration = "" if lasted is None else f" in {times.duration(lasted)}"
+        if lasted is None:
+            duration = ""
+        else:
+            duration = f" in {times.duration(lasted)}"
         print_stderr(f"{app_id} succeeded{duration}")
 
 

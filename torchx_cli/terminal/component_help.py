@@ -76,7 +76,10 @@ def as_data(component: Component, configured: Mapping[str, RawValue]) -> dict[st
 
 
 def _argument(parameter: Parameter, given: RawValue | None) -> dict[str, Any]:
-    default = _written(parameter) if given is None else str(given.value)
+    if given is None:
+        default = _written(parameter)
+    else:
+        default = str(given.value)
     return {
         "name": parameter.name if parameter.flags else f"*{parameter.name}",
         "type": parameter.type_name,
@@ -116,7 +119,10 @@ def _row(parameter: Parameter, given: RawValue | None) -> _Row:
         flags = flags.replace(", --no-", " / --no-")
     elif isinstance(parameter.converter, ChoiceConverter) or len(parameter.type_name) > 16:
         flags = ", ".join(spellings)
-        text = f"{text}: {parameter.type_name}" if text else parameter.type_name
+        if text:
+            text = f"{text}: {parameter.type_name}"
+        else:
+            text = parameter.type_name
     else:
         flags = f"{', '.join(spellings)} {parameter.type_name}"
     argument = _argument(parameter, given)
@@ -135,8 +141,12 @@ def _default(parameter: Parameter, argument: Mapping[str, Any], given: RawValue 
     if value is None:
         return ""
     if is_switch(parameter):
-        return "default yes" if parameter.default else "default no"
-    return f"default {value}".replace("\n", "\\n") if value else 'default ""'
+        if parameter.default:
+            return "default yes"
+        return "default no"
+    if value:
+        return f"default {value}".replace("\n", "\\n")
+    return 'default ""'
 
 
 def _written(parameter: Parameter) -> str | None:
@@ -177,7 +187,10 @@ def _table(rows: list[_Row], width: int, colour: bool) -> Iterator[str]:
 
 def _stacked(row: _Row, width: int, colour: bool) -> Iterator[str]:
     yield from _wrapped_flags(row.flags, width, colour)
-    text = f"{row.text} ({row.default})" if row.text and row.default else row.text or row.default
+    if row.text and row.default:
+        text = f"{row.text} ({row.default})"
+    else:
+        text = row.text or row.default
     indent = _GAP * 3
     yield from filled(text, width, indent, indent)
 
@@ -188,7 +201,9 @@ def _wrapped_flags(flags: str, width: int, colour: bool) -> Iterator[str]:
 
 
 def _paint(text: str, code: str, colour: bool) -> str:
-    return painted(text, code) if colour and text else text
+    if colour and text:
+        return painted(text, code)
+    return text
 
 
 def _example(component: Component, width: int) -> Iterator[str]:
@@ -212,6 +227,10 @@ def _example(component: Component, width: int) -> Iterator[str]:
 
 def _sample(parameter: Parameter) -> str:
     if parameter.kind == VARARGS:
-        return "ARGS" if parameter.converter.label == "TEXT" else parameter.converter.sample
+        if parameter.converter.label == "TEXT":
+            return "ARGS"
+        return parameter.converter.sample
     last = parameter.name.rpartition(".")[2]
-    return last.upper() if parameter.converter.label in ("TEXT", "ANY") else parameter.converter.sample
+    if parameter.converter.label in ("TEXT", "ANY"):
+        return last.upper()
+    return parameter.converter.sample

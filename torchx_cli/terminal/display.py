@@ -87,9 +87,15 @@ def _table_line(
     line, used = "", 0
     for (text, meaning), width in zip(cells[:-1], widths, strict=False):
         text = fit(text, width)
-        shown = paint(text, meaning, stream) if meaning else text
+        if meaning:
+            shown = paint(text, meaning, stream)
+        else:
+            shown = text
         line += shown + " " * (width - columns(text) + 2)
         used += width + 2
     text, meaning = cells[-1]
-    last = text if window is None else fit(text, window - used)
+    if window is None:
+        last = text
+    else:
+        last = fit(text, window - used)
     return (line + paint(last, meaning, stream)).rstrip()

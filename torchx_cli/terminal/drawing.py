@@ -53,7 +53,9 @@ class Console(RichConsole):
     @property
     def encoding(self) -> str:
         """ASCII if the stream does not support Unicode, as for all output."""
-        return "utf-8" if supports_unicode(cast(TextIO, self.file)) else "ascii"
+        if supports_unicode(cast(TextIO, self.file)):
+            return "utf-8"
+        return "ascii"
 
     def show_cursor(self, show: bool = True) -> bool:
         """Does nothing."""
@@ -136,8 +138,13 @@ def highlight(text: str, language: str, stream: TextIO) -> str:
         stream: the output stream.
     """
     text = printable(text)
-    end = len(text) if len(text) <= LONGEST_HIGHLIGHTED else text.rfind("\n", 0, LONGEST_HIGHLIGHTED) + 1
-    colours = ColorSystem.STANDARD if has_colour(stream) else None
+    if len(text) <= LONGEST_HIGHLIGHTED:
+        end = len(text)
+    else:
+        end = text.rfind("\n", 0, LONGEST_HIGHLIGHTED) + 1
+    colours = None
+    if has_colour(stream):
+        colours = ColorSystem.STANDARD
     syntax = Syntax("", language, theme="ansi_dark", tab_size=0)  # 0: keep tabs
     highlighted = syntax.highlight(text[:end])
     if not text[:end].endswith("\n"):

@@ -50,7 +50,9 @@ def print_dryrun(info: AnyDryRunInfo, form: str, *, full: bool = False) -> None:
     remember(() if info.app is None else info.app.roles)
     app = yaml_text(mask(_app_data(info)))
     request = mask_text(_shown(info, full))
-    language = "bash" if request.startswith("#!") else "yaml"
+    language = "yaml"
+    if request.startswith("#!"):
+        language = "bash"
     say("=== APPLICATION ===")
     show_code(app, "yaml", sys.stdout)
     say("\n=== SCHEDULER REQUEST ===")
@@ -97,4 +99,6 @@ def as_data(info: AnyDryRunInfo) -> Object:
 
 
 def _app_data(info: AnyDryRunInfo) -> Object | None:
-    return None if info.app is None else app_to_dict(info.app, strict=False)
+    if info.app is None:
+        return None
+    return app_to_dict(info.app, strict=False)

@@ -35,7 +35,9 @@ LAST_LINES = 10
 def last_line(app_id: str, status: AppStatus, stream: TextIO) -> str:
     """Returns a line with the final state and run time of an application."""
     lasted = span(status.started_at or status.submitted_at, status.ended_at, over=True)
-    after = f" after {duration(lasted)}" if lasted is not None else ""
+    after = ""
+    if lasted is not None:
+        after = f" after {duration(lasted)}"
     fits = (width_of(stream) or LONGEST) > columns(f"{app_id} {status.state.name}{after}")
     return f"{app_id}{' ' if fits else f'{chr(10)}  '}{paint_state(status.state.name, stream)}{after}"
 
@@ -72,7 +74,9 @@ def failure_lines(
     """
     first = status.first_failure
     if first is None:
-        return _unexplained(status, stream) if status.state.name == "FAILED" else []
+        if status.state.name == "FAILED":
+            return _unexplained(status, stream)
+        return []
     window = width_of(stream)
     lines = [wrap(mask_text(description(first, status)), stream, "  ")]
     found = first_failure.evidence_of(runner, handle, status, LAST_LINES)
@@ -101,15 +105,22 @@ def _log_command(found: first_failure.Evidence, name: str) -> str:
 
 
 def _unexplained(status: AppStatus, stream: TextIO) -> list[str]:
-    return [wrap(mask_text(fit(status.msg, None)), stream, "  ")] if status.msg else []
+    if status.msg:
+        return [wrap(mask_text(fit(status.msg, None)), stream, "  ")]
+    return []
 
 
 def description(first: FirstFailure, status: AppStatus) -> str:
     """Returns a line about the replica that failed first."""
     name = one_line(f"{first.role}/{first.replica}")
-    how = f"killed by {first.signal}" if first.signal else f"exit {first.exit_code}"
+    if first.signal:
+        how = f"killed by {first.signal}"
+    else:
+        how = f"exit {first.exit_code}"
     if first.exit_code is None and not first.signal:
-        how = "could not be started" if not first.msg else ""
+        how = ""
+        if not first.msg:
+            how = "could not be started"
     if first.msg:
         why = fit(first.msg, None)
         how = f"{how}: {why}" if how else why
@@ -117,7 +128,9 @@ def description(first: FirstFailure, status: AppStatus) -> str:
         (r for role in status.roles for r in role.replicas if (r.role, r.id) == (first.role, first.replica)),
         None,
     )
-    of = f" of {max(replica.max_attempts, first.attempt)}" if replica is not None else ""
+    of = ""
+    if replica is not None:
+        of = f" of {max(replica.max_attempts, first.attempt)}"
     return f"{name} failed first: {how} (attempt {first.attempt}{of}){_others(first, status)}"
 
 

@@ -86,9 +86,14 @@ def failure_of(error: BaseException) -> Failure:
     if isinstance(error, BrokenPipeError):
         return Failure("broken_pipe", "the reader of the output has closed it", None, EXIT_PIPE, {})
     if isinstance(error, OSError):
-        where = f": {error.filename}" if error.filename else ""
+        where = ""
+        if error.filename:
+            where = f": {error.filename}"
         name = errno.errorcode.get(error.errno or 0)
-        path = None if error.filename is None else os.fsdecode(error.filename)
+        if error.filename is None:
+            path = None
+        else:
+            path = os.fsdecode(error.filename)
         facts = {**facts, "errno": name, "path": path}
         if isinstance(error, FileNotFoundError) and not where and _working_directory_removed():
             gone = "the working directory does not exist: it has been removed"
@@ -154,7 +159,9 @@ class Failures:
     def as_data(self, handle: str) -> Object | None:
         """Returns the error of an application as plain data, or None."""
         failure = self._errors.get(handle)
-        return None if failure is None else failure.as_data()
+        if failure is None:
+            return None
+        return failure.as_data()
 
     @property
     def exit_code(self) -> int:
@@ -236,4 +243,6 @@ def _printable(data: Any) -> Any:
         return {printable(key): _printable(value) for key, value in data.items()}
     if isinstance(data, (list, tuple)):
         return [_printable(value) for value in data]
-    return data if data is None or isinstance(data, (bool, int, float)) else printable(data)
+    if data is None or isinstance(data, (bool, int, float)):
+        return data
+    return printable(data)

@@ -91,7 +91,10 @@ class Notices(Follower):
         super().__init__()
         self._runner, self._handle, self._remark = runner, handle, remark
         self._notes = notes
-        self._since = None if new else datetime.now(timezone.utc)
+        if new:
+            self._since = None
+        else:
+            self._since = datetime.now(timezone.utc)
         self._waits_for, self._before_reasons = "", "waiting: "
         self._started: dict[str, AppEvent] = {}
         self._ended: dict[str, AppEvent] = {}

@@ -84,7 +84,9 @@ def paint(text: str, meaning: str, stream: TextIO) -> str:
     Painted text must be printed with :func:`say` or :func:`print_stderr`.
     """
     code = COLOURS.get(meaning)
-    return colour(text, code) if code and text and has_colour(stream) else text
+    if code and text and has_colour(stream):
+        return colour(text, code)
+    return text
 
 
 def colour(text: str, code: str) -> str:
@@ -146,7 +148,9 @@ def supports_unicode(stream: TextIO) -> bool:
 
 def bar_of(stream: TextIO) -> str:
     """Returns the separator between a replica name and its log line."""
-    return "│" if supports_unicode(stream) else "|"
+    if supports_unicode(stream):
+        return "│"
+    return "|"
 
 
 def columns(text: str) -> int:
@@ -157,7 +161,9 @@ def columns(text: str) -> int:
     >>> columns("abc"), columns("日本"), columns("e\u0301"), columns("👩\u200d🚀")
     (3, 4, 1, 4)
     """
-    return len(text) if text.isascii() else sum(map(_width, text))
+    if text.isascii():
+        return len(text)
+    return sum(map(_width, text))
 
 
 def padded(text: str, width: int) -> str:
@@ -170,7 +176,9 @@ def _width(character: str) -> int:
         return 1
     if unicodedata.category(character) in _ZERO_WIDTH and character != _SOFT_HYPHEN:
         return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    if unicodedata.east_asian_width(character) in "WF":
+        return 2
+    return 1
 
 
 def fit(text: str, width: int | None) -> str:
@@ -195,7 +203,9 @@ def fit(text: str, width: int | None) -> str:
         used, before = used + wide, character
         if used > width:
             return line[:room] + ".."[:width]
-    return line if len(scanned) == len(text) else line[:room] + ".."[:width]
+    if len(scanned) == len(text):
+        return line
+    return line[:room] + ".."[:width]
 
 
 Row = Sequence[str | tuple[str, str]]
@@ -238,7 +248,9 @@ def filled(text: str, width: int, first: str = "", below: str = "") -> list[str]
         else:
             line, used = line + space.replace("\n", " "), used + len(space)
         line, used, begun = line + word, used + needed, True
-    return [*lines, line] if begun else lines
+    if begun:
+        return [*lines, line]
+    return lines
 
 
 def error_line(message: str, hint: str | None, stream: TextIO) -> str:
@@ -326,7 +338,9 @@ def data_text(data: Any, form: str) -> str:
 def yaml_text(data: Any, unicode: bool = True) -> str:
     """Returns plain data as YAML with control characters escaped."""
     text = yaml_limits.dump(data, unicode=unicode)
-    return yaml_text(data, unicode=False) if unicode and has_controls(text) else text
+    if unicode and has_controls(text):
+        return yaml_text(data, unicode=False)
+    return text
 
 
 def prepare_streams() -> None:

@@ -35,7 +35,10 @@ def source_data(handle: str, found: Provenance) -> dict[str, Any]:
     data = found.to_json()
     del data["schema"]
     for name in ("submitted_at", "recorded_at"):
-        data[name] = None if data[name] is None else iso(datetime.fromtimestamp(data[name], timezone.utc))
+        if data[name] is None:
+            data[name] = None
+        else:
+            data[name] = iso(datetime.fromtimestamp(data[name], timezone.utc))
     if data["source"] is not None:
         data["source"]["dirty"] = found.source is not None and found.source.dirty
     shown: dict[str, Any] = _shown({"handle": handle, **data})
@@ -48,7 +51,9 @@ def _shown(data: Any) -> Any:
         return mask_text(data.encode("utf-8", "replace").decode())
     if isinstance(data, dict):
         return {_shown(key): _shown(value) for key, value in data.items()}
-    return [_shown(item) for item in data] if isinstance(data, (list, tuple)) else data
+    if isinstance(data, (list, tuple)):
+        return [_shown(item) for item in data]
+    return data
 
 
 def source_rows(found: Provenance) -> list[tuple[str, str]]:
@@ -58,14 +63,18 @@ def source_rows(found: Provenance) -> list[tuple[str, str]]:
         rows += _source_rows(found.source)
     rows += [("recorded", _recorded(found))]
     if found.python is not None:
-        whose = "of the program" if found.python.origin == PROGRAM else "of torchx"
+        whose = "of torchx"
+        if found.python.origin == PROGRAM:
+            whose = "of the program"
         rows.append(("python", f"{found.python.version}  {found.python.executable} ({whose})"))
         rows.append(("packages", f"{counted(len(found.python.packages), 'package')}, listed by -o json"))
         rows += [("editable", _editable(name, each)) for name, each in found.python.editable.items()]
     if found.machine is not None:
         machine = found.machine
         rows.append(("machine", ", ".join(filter(None, (machine.host, machine.user, machine.platform)))))
-        driver = f", driver {machine.driver}" if machine.driver else ""
+        driver = ""
+        if machine.driver:
+            driver = f", driver {machine.driver}"
         rows.append(("GPUs", (", ".join(machine.gpus) or "none") + driver))
     rows += [
         ("folder", found.directory),
@@ -87,8 +96,12 @@ def _source_rows(source: Source) -> Iterator[tuple[str, str]]:
         yield "diff", f"source.diff, {size(source.diff_size)}"
     for submodule in source.submodules:
         moved = submodule.commit not in ("", submodule.expected)
-        state = f"at {submodule.commit[:SHORT]}" if submodule.commit else "not checked out"
-        expected = f", the commit has {submodule.expected[:SHORT] or 'none'}" if moved else ""
+        state = "not checked out"
+        if submodule.commit:
+            state = f"at {submodule.commit[:SHORT]}"
+        expected = ""
+        if moved:
+            expected = f", the commit has {submodule.expected[:SHORT] or 'none'}"
         yield "submodule", f"{submodule.path} {state}{expected}"
     for note in source.notes:
         yield "note", note
@@ -100,16 +113,23 @@ def _commit(source: Source) -> str:
     >>> _commit(Source("/r", "3f2a91c" + "0" * 33, "main", files=(File("a", "modified"),), complete=True))
     'git 3f2a91c00000 (main) + 1 changed file'
     """
-    text = f"git {source.commit[:SHORT]}" if source.commit else "git, before the first commit"
-    text += f" ({source.branch})" if source.branch else ""
+    text = "git, before the first commit"
+    if source.commit:
+        text = f"git {source.commit[:SHORT]}"
+    if source.branch:
+        text += f" ({source.branch})"
     if not source.complete:
         return text
     return text + (f" + {counted(len(source.changed), 'changed file')}" if source.changed else ", no changes")
 
 
 def _file(file: File) -> str:
-    kept = f"  not kept: {file.omitted}" if file.omitted else ""
-    return f"{file.path}  {size(file.size)}{kept}" if file.change != "deleted" else file.path
+    kept = ""
+    if file.omitted:
+        kept = f"  not kept: {file.omitted}"
+    if file.change != "deleted":
+        return f"{file.path}  {size(file.size)}{kept}"
+    return file.path
 
 
 def _recorded(found: Provenance) -> str:
@@ -122,5 +142,7 @@ def _recorded(found: Provenance) -> str:
 
 
 def _editable(name: str, editable: Editable) -> str:
-    commit = f" at {editable.commit[:SHORT]}" if editable.commit else ""
+    commit = ""
+    if editable.commit:
+        commit = f" at {editable.commit[:SHORT]}"
     return f"{name}  {editable.path}{commit}{' with changes' if editable.dirty else ''}"

@@ -146,7 +146,9 @@ def _home(path: str) -> str:
     home = os.environ.get("HOME", "")
     rest = path[len(home) :]
     plain = rest.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum()
-    return "~" + rest if home and path.startswith(home + "/") and plain else path
+    if home and path.startswith(home + "/") and plain:
+        return "~" + rest
+    return path
 
 
 def _role_lines(
@@ -154,7 +156,10 @@ def _role_lines(
 ) -> list[str]:
     counts = Counter(replica.state.name for replica in role.replicas)
     if role.ready is not None and counts.pop("RUNNING", 0):
-        counts = Counter(ready=role.ready) + counts if role.ready else Counter({"ready": 0, **counts})
+        if role.ready:
+            counts = Counter(ready=role.ready) + counts
+        else:
+            counts = Counter({"ready": 0, **counts})
     summary = ", ".join(f"{n} of {len(role.replicas)} {state.lower()}" for state, n in counts.most_common())
     return [
         fit(f"{role.role}  {summary or 'no replicas'}", width_of(stream)),
@@ -198,7 +203,10 @@ def replica_lines(
     lines = aligned(rows, stream)
     if len(role.replicas) > len(shown):
         left = len(role.replicas) - len(shown)
-        more = f"  {left} more are not shown" if shown else f"  all {left} are alike"
+        if shown:
+            more = f"  {left} more are not shown"
+        else:
+            more = f"  all {left} are alike"
         more += " (list them with -o json)"
         lines.append(paint(more, "dim", stream))
     return lines
@@ -224,8 +232,12 @@ def aligned(rows: Sequence[Sequence[str]], stream: TextIO) -> list[str]:
 def _replica_cells(replica: ReplicaStatus, nodes: bool, notable: str) -> tuple[str, str, str, str, str]:
     """Returns id, state, time, process and details."""
     lasted = span(replica.started_at, replica.ended_at, over=has_ended(replica.state))
-    rest = [f"on {replica.hostname}"] if nodes and replica.hostname else []
-    ended = how_ended(replica.attempts[-1]) if replica.attempts else ""
+    rest = []
+    if nodes and replica.hostname:
+        rest = [f"on {replica.hostname}"]
+    ended = ""
+    if replica.attempts:
+        ended = how_ended(replica.attempts[-1])
     if ended:
         rest.append(ended)
     if waiting_reason(replica):
@@ -251,20 +263,27 @@ def _replica_cells(replica: ReplicaStatus, nodes: bool, notable: str) -> tuple[s
 def waiting_reason(replica: ReplicaStatus) -> str:
     """Returns why a replica is waiting, if known."""
     waits = replica.state.name in ("SUBMITTED", "PENDING") and replica.attempts
-    return replica.attempts[-1].msg if waits else ""
+    if waits:
+        return replica.attempts[-1].msg
+    return ""
 
 
 def running_message(replica: ReplicaStatus) -> str:
     """Returns the message of a running replica, such as that it is paused."""
     runs = replica.state.name == "RUNNING" and replica.attempts
-    return replica.attempts[-1].msg if runs else ""
+    if runs:
+        return replica.attempts[-1].msg
+    return ""
 
 
 def _earlier(replica: ReplicaStatus) -> str:
     """Returns the result of the previous attempt."""
     for attempt in reversed(replica.attempts[:-1]):
         lasted = span(attempt.started_at, attempt.ended_at, over=True)
-        after = "" if lasted is None else f" after {duration(lasted)}"
+        if lasted is None:
+            after = ""
+        else:
+            after = f" after {duration(lasted)}"
         return f"attempt {attempt.number}: {how_ended(attempt) or attempt.state.name.lower()}{after}"
     return "earlier attempts unknown"
 
@@ -273,4 +292,6 @@ def how_ended(attempt: AttemptStatus) -> str:
     """Returns the nonzero exit code or the signal that ended an attempt, or an empty string."""
     if attempt.signal is not None:
         return attempt.signal
-    return f"exit {attempt.exit_code}" if attempt.exit_code else ""
+    if attempt.exit_code:
+        return f"exit {attempt.exit_code}"
+    return ""

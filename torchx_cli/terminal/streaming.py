@@ -91,7 +91,9 @@ class LogPrinter:
         if not data:
             return
         source = (chunk.role, chunk.replica, chunk.attempt, chunk.stream)
-        before = self.label(chunk.role, chunk.replica) if self.prefix else b""
+        before = b""
+        if self.prefix:
+            before = self.label(chunk.role, chunk.replica)
         self.write_lines(source, before, chunk.time, data)
 
     def write_lines(self, source: object, before: bytes, at: float, data: bytes) -> None:
@@ -134,7 +136,10 @@ class LogPrinter:
             self._put(b"\n", False)
             self._unfinished = None
             self.remark()
-        self._unfinished = None if data.endswith(b"\n") else source
+        if data.endswith(b"\n"):
+            self._unfinished = None
+        else:
+            self._unfinished = source
         if self._terminal and b"\x1b" in data:
             self._coloured = True
         if self._timestamps:
@@ -155,7 +160,9 @@ class LogPrinter:
     def close(self) -> None:
         """Flushes the output; ends the last line if it has a prefix or the stream is a terminal."""
         with self._lock:
-            end = b"\n" if self._unfinished is not None and (self.prefix or self._terminal) else b""
+            end = b""
+            if self._unfinished is not None and (self.prefix or self._terminal):
+                end = b"\n"
             self._unfinished = None
             self._put(b"\x1b[0m" * self._coloured + end, True)
             self.remark()

@@ -58,7 +58,9 @@ def ago(when: datetime, now: datetime | None = None) -> str:
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{int(seconds // size)} {unit} ago"
-    return f"{int(seconds)} s ago" if seconds >= 1 else "just now"
+    if seconds >= 1:
+        return f"{int(seconds)} s ago"
+    return "just now"
 
 
 def span(started: datetime | None, ended: datetime | None, *, over: bool = False) -> float | None:
@@ -76,12 +78,16 @@ def span(started: datetime | None, ended: datetime | None, *, over: bool = False
     if started is None or (over and ended is None):
         return None
     seconds = ((ended or datetime.now(timezone.utc)) - started).total_seconds()
-    return None if seconds < -CLOCKS_DIFFER else max(seconds, 0.0)
+    if seconds < -CLOCKS_DIFFER:
+        return None
+    return max(seconds, 0.0)
 
 
 def iso(when: datetime | None) -> str | None:
     """Returns a time as ISO 8601 with zone, or None."""
-    return None if when is None else when.isoformat()
+    if when is None:
+        return None
+    return when.isoformat()
 
 
 FORMS = "10m, 2h, 1d, today, yesterday, monday, last week, 2026-05-01 or 2026-05-01T12:30"
@@ -125,7 +131,9 @@ def parse_time(flag: str, text: str, now: datetime | None = None) -> datetime:
 
 def optional_time(flag: str, text: str) -> datetime | None:
     """Parses a time as :func:`parse_time`; None if the text is empty."""
-    return parse_time(flag, text) if text else None
+    if text:
+        return parse_time(flag, text)
+    return None
 
 
 def _days_before(name: str, now: datetime) -> int | None:
@@ -150,7 +158,9 @@ def _days_before(name: str, now: datetime) -> int | None:
     for number, full in enumerate(_WEEKDAYS):
         if spelled in (full, full[:3]):
             days = (weekday - number) % 7
-            return days or 7 if last else days
+            if last:
+                return days or 7
+            return days
     return None
 
 

@@ -19,7 +19,9 @@ def size(count: int) -> str:
     number = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if number < 1000:
-            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
+            if unit == "B":
+                return f"{number:.0f} B"
+            return f"{number:.1f} {unit}"
         number /= 1000
     return f"{number:.1f} TB"
 
@@ -30,7 +32,9 @@ def cores(count: float) -> str:
     >>> cores(3.14159), cores(0.044)
     ('3.1', '0.04')
     """
-    return f"{count:.1f}" if count >= 1 else f"{count:.2f}"
+    if count >= 1:
+        return f"{count:.1f}"
+    return f"{count:.2f}"
 
 
 def percent(share: float) -> str:
@@ -57,7 +61,9 @@ def written(value: Value | None, form: Callable[[Value], str]) -> str:
     >>> written(0.5, percent), written(None, percent)
     ('50%', '')
     """
-    return "" if value is None else form(value)
+    if value is None:
+        return ""
+    return form(value)
 
 
 def spans(numbers: Iterable[int]) -> str:

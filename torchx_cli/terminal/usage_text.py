@@ -58,12 +58,20 @@ def usage_line(usage: AppUsage | None) -> str:
     largest = usage.largest
     if largest is not None:
         used = _of(largest.total.memory or 0, largest.requested.memory)
-        where = "" if _is_alone(usage) else f" ({one_line(largest.name)})"
+        if _is_alone(usage):
+            where = ""
+        else:
+            where = f" ({one_line(largest.name)})"
         parts.append(f"{'' if 'memory' in usage.current else 'peak '}memory {used}{where}")
     if total.cpu is not None:
         requests = {replica.requested.cpu for replica in usage.replicas}
-        requested = requests.pop() if len(requests) == 1 else None
-        of = "" if requested is None else f" of {requested:g}"
+        requested = None
+        if len(requests) == 1:
+            requested = requests.pop()
+        if requested is None:
+            of = ""
+        else:
+            of = f" of {requested:g}"
         parts.append(f"{'' if 'cpu' in usage.current else 'mean '}CPU {cores(total.cpu)}{of}")
     if total.gpu is not None:
         parts.append(f"mean GPU {percent(total.gpu)}")
@@ -115,7 +123,9 @@ def cells(usage: AppUsage | None) -> tuple[str, str, str]:
 
 def request_note(usage: AppUsage | None) -> str:
     """Returns a remark about a request that was far too large or too small, or an empty string."""
-    judged = [r for r in usage.replicas if r.total.span >= LONG_ENOUGH] if usage is not None else []
+    judged = []
+    if usage is not None:
+        judged = [r for r in usage.replicas if r.total.span >= LONG_ENOUGH]
     notes = []
     largest = max(judged, key=_memory_share, default=None)
     if largest is not None and largest.requested.memory is not None and largest.total.memory is not None:
@@ -141,7 +151,9 @@ def _is_meaningful(usage: AppUsage) -> bool:
 
 def _memory_share(replica: ReplicaUsage) -> float:
     requested = replica.requested.memory
-    return (replica.total.memory or 0) / requested if requested else 0.0
+    if requested:
+        return (replica.total.memory or 0) / requested
+    return 0.0
 
 
 def _is_alone(usage: AppUsage) -> bool:
@@ -154,4 +166,6 @@ def _of(used: int, requested: int | None) -> str:
     value, unit = memory_size(used).split()
     whole, whole_unit = memory_size(requested).split()
     whole = whole.removesuffix(".0")
-    return f"{value} of {whole} {unit}" if unit == whole_unit else f"{value} {unit} of {whole} {whole_unit}"
+    if unit == whole_unit:
+        return f"{value} of {whole} {unit}"
+    return f"{value} {unit} of {whole} {whole_unit}"

@@ -67,7 +67,10 @@ def watch(
             woken = over.wait(runner.pause_after(handle, time.monotonic() - begun))
             over.clear()
             with outage.bridged():
-                current = runner.description(handle, brief=True) if woken else runner.poll(handle)
+                if woken:
+                    current = runner.description(handle, brief=True)
+                else:
+                    current = runner.poll(handle)
     note(f"{first.app_id} is no longer known to its scheduler")
     return None
 
@@ -115,7 +118,9 @@ def changes(app_id: str, status: AppStatus) -> dict[str, str]:
 
 def _progress(replica: ReplicaStatus) -> list[str]:
     """Returns the state of a replica, the end of its last attempt, and the attempts after a retry."""
-    ended = status_text.how_ended(replica.attempts[-1]) if replica.attempts else ""
+    ended = ""
+    if replica.attempts:
+        ended = status_text.how_ended(replica.attempts[-1])
     parts = [replica.state.name]
     if ended:
         parts.append(ended)

@@ -94,7 +94,9 @@ class Top:
                 keyboard.suspended = False
                 return "stop"
             pressed = bool(key)
-            reason = self._press(key, screen.size[1]) if key else ""
+            reason = ""
+            if key:
+                reason = self._press(key, screen.size[1])
             if reason:
                 return reason
 
@@ -109,7 +111,9 @@ class Top:
             return ""
         if self._details is not None:
             self._details = None
-            return "q" if key == "q" else ""
+            if key == "q":
+                return "q"
+            return ""
         self._message = ""
         line = self._line()
         if key == "q":
@@ -142,7 +146,9 @@ class Top:
         return next((at for at, line in enumerate(self._lines) if line.key == self._selected), 0)
 
     def _line(self) -> Line | None:
-        return self._lines[self._position()] if self._lines else None
+        if self._lines:
+            return self._lines[self._position()]
+        return None
 
     def _cancel(self, app: AppRows) -> None:
         self._message = f"cancelling {app.app_id}"
@@ -161,8 +167,13 @@ class Top:
         line = self._line()
         if line is None:
             return
-        selected = {} if line.replica is None else {line.replica.role: frozenset({line.replica.replica})}
-        roles = line.app.description.roles_statuses if line.app.description else []
+        if line.replica is None:
+            selected = {}
+        else:
+            selected = {line.replica.role: frozenset({line.replica.replica})}
+        roles = []
+        if line.app.description:
+            roles = line.app.description.roles_statuses
         query = LogQuery(selected, tail=_LOG_LINES, follow=not line.app.has_ended)
         printer = printer_of(self._out, [(role.role, len(role.replicas)) for role in roles])
         try:
@@ -244,4 +255,6 @@ class Top:
 
 def fit_painted(text: str, width: int) -> str:
     """Returns a line that fits a window; a longer one loses its colours."""
-    return text if columns(plain(text)) <= width else fit(plain(text), width)
+    if columns(plain(text)) <= width:
+        return text
+    return fit(plain(text), width)

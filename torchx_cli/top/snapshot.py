@@ -201,8 +201,13 @@ class Collector:
             self.rounds = next(self._numbers)
             self.changed()
             cost, took = time.process_time() - used, time.monotonic() - began
-            slow = min(took / WALL_SHARE, LONGEST) if took > 1 else 0.0
-            share = CPU_SHARE / max(1, len(self._wakes) - 1) if name else LIST_SHARE
+            slow = 0.0
+            if took > 1:
+                slow = min(took / WALL_SHARE, LONGEST)
+            if name:
+                share = CPU_SHARE / max(1, len(self._wakes) - 1)
+            else:
+                share = LIST_SHARE
             pace = pause_after(began - begun, nearby=nearby)
             wake.wait(max(pace if name else RELIST, cost / share, slow))
             wake.clear()
@@ -236,14 +241,18 @@ class Collector:
             return before
         try:
             described = self._runner.description(handle, brief=True)
-            usage = self._runner.usage(handle) if described is not None else None
+            usage = None
+            if described is not None:
+                usage = self._runner.usage(handle)
         except _FAILED as error:
             app = before or AppRows(handle)
             app.error = mask_text(str(error).split("\n", 1)[0])
             return app
         if described is None:
             return AppRows(handle, error="it is no longer known to its scheduler")
-        samples = {(r.role, r.replica): r.latest for r in usage.replicas} if usage is not None else {}
+        samples = {}
+        if usage is not None:
+            samples = {(r.role, r.replica): r.latest for r in usage.replicas}
         replicas = [(role.role, replica.id) for role in described.roles_statuses for replica in role.replicas]
         last = self._last_lines(handle, replicas)
         rows = [
@@ -288,7 +297,9 @@ class Lines:
         self, chunks_of: Callable[[LogQuery], Iterable[LogChunk]], replicas: list[tuple[str, int]]
     ) -> bool:
         """Reads the last lines of some replicas; returns True if those of others are left."""
-        since = datetime.fromtimestamp(self._since, timezone.utc) if self._since else None
+        since = None
+        if self._since:
+            since = datetime.fromtimestamp(self._since, timezone.utc)
         chosen: dict[str, frozenset[int]] = {}
         for role, replica in self._rest:
             chosen[role] = chosen.get(role, frozenset()) | {replica}
@@ -303,7 +314,10 @@ class Lines:
         self.last.update((replica, line) for replica, line in last.items() if line)
         if not self._rest:
             self._newest = max(self._newest, newest)
-        self._rest = rest.difference(last) if count >= TAIL and last else set()
+        if count >= TAIL and last:
+            self._rest = rest.difference(last)
+        else:
+            self._rest = set()
         if not self._rest:
             self._since = self._newest
         return bool(self._rest)

@@ -58,7 +58,10 @@ def lines_of(apps: Sequence[AppRows]) -> list[Line]:
 
 def cells(replica: ReplicaRow) -> list[str]:
     """Returns the cells of a replica, its last line included."""
-    state = replica.state if replica.attempt <= 1 else f"{replica.state} #{replica.attempt}"
+    if replica.attempt <= 1:
+        state = replica.state
+    else:
+        state = f"{replica.state} #{replica.attempt}"
     return [
         f"{replica.role}/{replica.replica}",
         state,
@@ -89,7 +92,9 @@ def shown_columns(apps: Sequence[AppRows], window: int) -> set[int]:
     """Returns the columns whose measurement some replica has; without the output in a narrow window."""
     replicas = [replica for app in apps for replica in app.replicas]
     shown = {at for at, name in enumerate(_FORMS, 2) if any(r.measured(name) is not None for r in replicas)}
-    return shown | _USUAL if window >= _NARROW else shown - {_OUTPUT}
+    if window >= _NARROW:
+        return shown | _USUAL
+    return shown - {_OUTPUT}
 
 
 def name_width(lines: Sequence[Line]) -> int:

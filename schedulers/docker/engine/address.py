@@ -56,7 +56,9 @@ class Address:
     command: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.text} ({self.origin})" if self.origin else self.text
+        if self.origin:
+            return f"{self.text} ({self.origin})"
+        return self.text
 
 
 def no_engine(address: Address, why: str, hint: str) -> NoEngineError:
@@ -157,7 +159,9 @@ def _current_context() -> str:
         name = _read(_config_folder() / "config.json").get("currentContext", "")
     except (OSError, ValueError, AttributeError, RecursionError):
         return ""
-    return name if isinstance(name, str) else ""
+    if isinstance(name, str):
+        return name
+    return ""
 
 
 def _of_context(name: str) -> Address:
@@ -172,7 +176,9 @@ def _of_context(name: str) -> Address:
             hint="list the contexts: docker context ls; or set DOCKER_HOST",
         ) from error
     certificates = folder / "tls" / digest / "docker"
-    tls = str(certificates) if certificates.is_dir() else None
+    tls = None
+    if certificates.is_dir():
+        tls = str(certificates)
     return parse_address(host, f"context `{name}`", tls, not endpoint.get("SkipTLSVerify"))
 
 

@@ -167,7 +167,9 @@ class Engine:
             absent = status >= 500 and "no such container" in reason(data)
             raise EngineError(404 if absent else status, reason(data))
         try:
-            return json.loads(data) if data else None
+            if data:
+                return json.loads(data)
+            return None
         except (ValueError, RecursionError):
             return data.decode("utf-8", "replace")
 
@@ -339,7 +341,9 @@ class Engine:
 
     def _connect(self, patience: float | None) -> socket.socket:
         plain = self._plain(patience)
-        return plain if self.address.certificates is None else encrypted(plain, self.address)
+        if self.address.certificates is None:
+            return plain
+        return encrypted(plain, self.address)
 
     def _plain(self, patience: float | None) -> socket.socket:
         where = self.address
@@ -393,7 +397,9 @@ def explain(address: Address, tunnels: Tunnels | None, error: Exception) -> NoEn
     elif type(error).__name__ == "SSLCertVerificationError":  # by name, to not import ssl
         why = f"its certificate is not trusted: {getattr(error, 'verify_message', error)}"
         context = address.origin.startswith("context")
-        any_certificate = "SkipTLSVerify in the context" if context else "DOCKER_TLS_VERIFY=0"
+        any_certificate = "DOCKER_TLS_VERIFY=0"
+        if context:
+            any_certificate = "SkipTLSVerify in the context"
         hint = (
             f"save its CA certificate as {address.certificates}/ca.pem, "
             f"or accept any certificate: {any_certificate}"
@@ -422,8 +428,12 @@ def parse_version(text: object) -> _Version:
     >>> parse_version("1.41"), parse_version("v1"), parse_version(None)
     ((1, 41), (), ())
     """
-    match = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", text) if isinstance(text, str) else None
-    return (int(match[1]), int(match[2])) if match else ()
+    match = None
+    if isinstance(text, str):
+        match = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", text)
+    if match:
+        return (int(match[1]), int(match[2]))
+    return ()
 
 
 def choose_version(address: Address, offered: _Version, minimum: Callable[[], _Version]) -> str:

@@ -50,8 +50,12 @@ def dial_command(text: str) -> tuple[str, ...] | None:
         return None
     begin = parts.netloc.lower().rindex(host)
     host = parts.netloc[begin : begin + len(host)]  # with capital letters, as in the configuration of ssh
-    user = ["-l", unquote(parts.username)] if parts.username else []
-    at = f" --host {shlex.quote('unix://' + parts.path)}" if parts.path.strip("/") else ""
+    user = []
+    if parts.username:
+        user = ["-l", unquote(parts.username)]
+    at = ""
+    if parts.path.strip("/"):
+        at = f" --host {shlex.quote('unix://' + parts.path)}"
     dial = f"docker{at} system dial-stdio"
     return ("ssh", *SETTINGS, *user, *(["-p", str(port)] if port else []), "--", host, dial)
 

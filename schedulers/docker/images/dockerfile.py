@@ -51,7 +51,9 @@ def own_dockerfile(workspace: Workspace, tree: Tree) -> tuple[str, str]:
         path = posixpath.normpath(posixpath.join(posixpath.dirname(path), entry.target))
         entry = tree.find(path)
     if entry is not None:
-        return (path, tree.read(entry).decode("utf-8", "replace")) if entry.kind == "file" else ("", "")
+        if entry.kind == "file":
+            return (path, tree.read(entry).decode("utf-8", "replace"))
+        return ("", "")
     if any(DOCKERFILE in paths for paths in tree.left.values()):
         for name, target in reversed(workspace.projects.items()):
             project = open_project(name)
@@ -127,7 +129,9 @@ def default_dockerfile(below: Data | None, digest: str) -> str:
     """
     config = (below or {}).get("Config") or {}
     owner = str(config.get("User") or "")
-    option = f"--chown={owner} " if _OWNER.fullmatch(owner) else ""
+    option = ""
+    if _OWNER.fullmatch(owner):
+        option = f"--chown={owner} "
     bare = (config.get("WorkingDir") or "/") == "/"
     lines = ["ARG IMAGE", "FROM $IMAGE", f"LABEL {CONTENT_LABEL}={digest}"]
     lines += [f"COPY {option}{json.dumps([FILES + '/', FOLDER + '/' if bare else './'])}"]

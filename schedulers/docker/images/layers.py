@@ -30,7 +30,10 @@ class Layers:
         if status in _MOVES:
             # the engine counts from 0 again while it extracts a layer
             total = max(known.total, int(detail.get("total") or 0))
-            done = total if status == "Extracting" else int(detail.get("current") or 0)
+            if status == "Extracting":
+                done = total
+            else:
+                done = int(detail.get("current") or 0)
             self._parts[name] = Part(name, _MOVES[status], min(done, total), total)
         elif status in _WAITS:
             self._parts.setdefault(name, Part(name, "waiting"))
@@ -60,7 +63,9 @@ class Layers:
         >>> layers.text, layers.size
         ('1 of 2 layers', 31)
         """
-        return f"{len(self._done)} of {len(self._parts)} layers" if len(self._parts) > 1 else ""
+        if len(self._parts) > 1:
+            return f"{len(self._done)} of {len(self._parts)} layers"
+        return ""
 
 
 def lines_of(connection: socket.socket, rest: bytes) -> Iterator[Data]:

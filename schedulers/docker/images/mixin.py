@@ -70,7 +70,10 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
             UsageError: the workspace does not exist, or is too large.
             StateError: no engine answers, or the build fails.
         """
-        parsed = specs_workspace.Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
+        if isinstance(workspace, str):
+            parsed = specs_workspace.Workspace.from_str(workspace)
+        else:
+            parsed = workspace
         copy = dataclasses.replace(role, workspace=parsed)
         tree = workspace_tree.scan(parsed, workspace_options.limit_of(cfg))
         # it is named after a registry when it is pushed

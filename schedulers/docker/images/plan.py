@@ -52,7 +52,9 @@ class ImagePlan:
     @property
     def about(self) -> str:
         """A description of its inputs, for users."""
-        how = f" by its {self.dockerfile}" if self.dockerfile else ""
+        how = ""
+        if self.dockerfile:
+            how = f" by its {self.dockerfile}"
         size = f"{counted(self.tree.files)}, {self.tree.size / MB:,.1f} MB"
         return f"{self.base} with workspace {self.workspace}{how} ({size})"
 
@@ -72,7 +74,9 @@ class ImagePlan:
     @property
     def below(self) -> list[str]:
         """Its base images."""
-        return images_below(self.steps, self.base) if self.dockerfile else [self.base]
+        if self.dockerfile:
+            return images_below(self.steps, self.base)
+        return [self.base]
 
 
 def plan_images(app: AppDef, cfg: RunOptions) -> tuple[list[ImagePlan], list[str]]:
@@ -119,7 +123,9 @@ def plan_image(role: Role, tree: Tree, cfg: RunOptions) -> ImagePlan:
     content = tree.digest  # leaves out files that were removed
     modes = "".join(f"{entry.mode:o} " for entry in tree.entries if entry.kind != "link")
     # the name of the workspace differs between machines, so it is included only if the image depends on it
-    argument = workspace if mentions(steps, "WORKSPACE") else ""
+    argument = ""
+    if mentions(steps, "WORKSPACE"):
+        argument = workspace
     parts = [content, modes, role.image, dockerfile, steps, argument]
     digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
     name = f"{repository or NAME}:{digest[:TAG_LENGTH]}"

@@ -99,7 +99,9 @@ def split_image(image: str) -> tuple[str, str]:
     if at:
         return name, digest
     head, colon, tag = image.rpartition(":")
-    return (head, tag) if colon and "/" not in tag else (image, "latest")
+    if colon and "/" not in tag:
+        return (head, tag)
+    return (image, "latest")
 
 
 def _pull(engine: Engine, image: str, report: Callable[[str], None]) -> None:
@@ -148,7 +150,9 @@ def credentials_for(repository: str) -> str | None:
         login = auth.load_config(config_path=str(Path(folder) / "config.json")).resolve_authconfig(registry)
     except DockerException as error:
         raise StateError(f"the credentials for {registry} cannot be read: {error}") from error
-    return base64.urlsafe_b64encode(json.dumps(login).encode()).decode() if login else None
+    if login:
+        return base64.urlsafe_b64encode(json.dumps(login).encode()).decode()
+    return None
 
 
 def _short(reason: str) -> str:

@@ -56,7 +56,10 @@ def provide_images(
     notes: list[str] = []
     for plan in plans:
         image, more = provide_image(Engine(), plan, report)
-        images[plan.name] = image if plan.push else plan.name
+        if plan.push:
+            images[plan.name] = image
+        else:
+            images[plan.name] = plan.name
         notes += more
     return images, notes
 
@@ -151,7 +154,10 @@ def _build(
         "forcerm": 1,  # also the container of a step that failed
     }
     remove_leftovers(engine)
-    steps = plan.steps if plan.dockerfile else default_dockerfile(below[0], plan.digest)
+    if plan.dockerfile:
+        steps = plan.steps
+    else:
+        steps = default_dockerfile(below[0], plan.digest)
     made = build(engine, plan, query, lambda out: _pack(plan, steps, out, engine.is_podman), report)
     image = inspect_image(engine, made)
     if image is None:
@@ -180,6 +186,9 @@ def _pack(plan: ImagePlan, steps: str, out: Writer, podman: bool) -> None:
         and tree.find(".dockerignore") is not None
     ):
         # Podman would apply .dockerignore again, and exclude files that .torchxignore includes
-        left = [_PODMAN_IGNORE] if tree.find(plan.dockerfile) else [_PODMAN_IGNORE, plan.dockerfile]
+        if tree.find(plan.dockerfile):
+            left = [_PODMAN_IGNORE]
+        else:
+            left = [_PODMAN_IGNORE, plan.dockerfile]
         add(_PODMAN_IGNORE, tarfile.REGTYPE, 0o644, "\n".join(left).encode())
     tree.write_tar(out, below="" if plan.dockerfile else FILES)

@@ -64,7 +64,9 @@ class _Attempt(Meter):
         """Returns the totals of its control group; None if it is unknown here, or has ended."""
         if self.cgroup is None:
             self.cgroup = cgroup_of(self.container.pid, self.container.id)
-        return None if self.cgroup is None else self.cgroup.read()
+        if self.cgroup is None:
+            return None
+        return self.cgroup.read()
 
 
 class Sampler:
@@ -111,7 +113,9 @@ class Sampler:
 
     def pause(self) -> float:
         """Returns the seconds until the next pass."""
-        return self._next - time.monotonic() if self._attempts else math.inf
+        if self._attempts:
+            return self._next - time.monotonic()
+        return math.inf
 
     def sample_if_due(self) -> None:
         """Makes a pass if it is due."""
@@ -139,8 +143,13 @@ class Sampler:
         totals = {one: one.totals() for one in due}
         others = [one for one in due if one.cgroup is None]
         for one, found in zip(others, in_parallel(self._query, others), strict=True):
-            totals[one] = found if isinstance(found, Totals) else None
-        gpus = self._gpus.read() if self._gpus is not None else None
+            if isinstance(found, Totals):
+                totals[one] = found
+            else:
+                totals[one] = None
+        gpus = None
+        if self._gpus is not None:
+            gpus = self._gpus.read()
         rows = []
         for one in due:
             if (found := totals[one]) is None or found.cpu is None:

@@ -52,7 +52,9 @@ def totals_of(statistics: Any) -> Totals | None:
 
 def _number(data: Data, name: str) -> int | None:
     value = data.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    return None
 
 
 def _storage(data: Data, kind: str) -> int | None:

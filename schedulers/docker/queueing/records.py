@@ -167,7 +167,9 @@ def paths_of(address: Address, app_id: str) -> JobPaths | None:
     if home is None or not labels.is_app_id(app_id):
         return None
     paths = home.job(app_id)
-    return paths if exists(paths) and _is_of(address, paths) else None
+    if exists(paths) and _is_of(address, paths):
+        return paths
+    return None
 
 
 def exists(paths: JobPaths) -> bool:

@@ -49,7 +49,9 @@ def glance(address: Address, app_id: str) -> DescribeAppResponse | None:
         StateError: its record is damaged.
     """
     queued = records.find(address, app_id)
-    return None if queued is None else status_of(queued)
+    if queued is None:
+        return None
+    return status_of(queued)
 
 
 def rows(address: Address) -> Iterator[ListAppResponse]:

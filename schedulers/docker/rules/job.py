@@ -64,7 +64,9 @@ class Job:
     def grace(self) -> float:
         """Seconds between the stop signal and SIGKILL."""
         value = self.cfg.get("grace_period")
-        return float(value) if isinstance(value, (int, float)) else 10.0
+        if isinstance(value, (int, float)):
+            return float(value)
+        return 10.0
 
     @property
     def fail_fast(self) -> bool:
@@ -75,7 +77,9 @@ class Job:
     def backoff(self) -> float:
         """Seconds before the first retry."""
         value = self.cfg.get("retry_backoff")
-        return float(value) if isinstance(value, (int, float)) else 1.0
+        if isinstance(value, (int, float)):
+            return float(value)
+        return 1.0
 
     @property
     def limits(self) -> LimitRule:

@@ -34,7 +34,9 @@ def split_name(name: str) -> tuple[str, str]:
     """
     head, _, last = name.rpartition(".")
     is_mark = last in MARKS or last.startswith((REFUSED, UNREADY)) or _READY.fullmatch(last)
-    return (head, last) if head and is_mark else (name, "")
+    if head and is_mark:
+        return (head, last)
+    return (name, "")
 
 
 def split_marks(name: str) -> tuple[str, str, str]:
@@ -47,7 +49,9 @@ def split_marks(name: str) -> tuple[str, str, str]:
     if _READY.fullmatch(mark):
         return rest, mark, ""
     head, ready = split_name(rest)
-    return (head, ready, mark) if mark and _READY.fullmatch(ready) else (rest, "", mark)
+    if mark and _READY.fullmatch(ready):
+        return (head, ready, mark)
+    return (rest, "", mark)
 
 
 def is_passing(mark: str) -> bool:
@@ -65,13 +69,17 @@ def ready_since(at: float | None) -> str:
     >>> ready_since(1795740005.6794), ready_since(None)
     ('ready_1795740005679', 'ready')
     """
-    return READY if at is None else f"{READY}_{int(at * 1000)}"
+    if at is None:
+        return READY
+    return f"{READY}_{int(at * 1000)}"
 
 
 def ready_at(mark: str) -> float | None:
     """Returns the time in the mark of a container that is ready, None without one."""
     milliseconds = mark.removeprefix(READY).removeprefix("_")
-    return min(int(milliseconds) / 1000, LAST_TIME) if milliseconds else None
+    if milliseconds:
+        return min(int(milliseconds) / 1000, LAST_TIME)
+    return None
 
 
 def unready(answer: str) -> str:

@@ -23,7 +23,10 @@ def refusal(container: Container, msg: str) -> str:
     rule = container.refused_cause
     if rule == LOG:
         rule = _log_rule(container.job.get("cfg"))
-    code = None if container.signal else container.exit_code
+    if container.signal:
+        code = None
+    else:
+        code = container.exit_code
     return refusal_by(rule, Failure(code, container.signal, msg))
 
 
@@ -42,4 +45,6 @@ def slug(rule: str) -> str:
     >>> slug("import-error"), slug("log:boom!")
     ('import-error', 'log')
     """
-    return LOG if rule.startswith(f"{LOG}:") else re.sub(r"[^A-Za-z0-9_-]", "-", rule)
+    if rule.startswith(f"{LOG}:"):
+        return LOG
+    return re.sub(r"[^A-Za-z0-9_-]", "-", rule)

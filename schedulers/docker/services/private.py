@@ -26,4 +26,6 @@ def with_probes(job: Job) -> Job:
 
 def shown(job: Job, containers: Sequence[Container]) -> Job:
     """Returns a job with the probes that messages about its containers name."""
-    return with_probes(job) if any(c.unready_answer is not None for c in containers) else job
+    if any(c.unready_answer is not None for c in containers):
+        return with_probes(job)
+    return job

@@ -59,7 +59,9 @@ class Watched:
     def pause_from(self, now: float) -> float:
         """Returns the seconds until the next check, or until its log is to be opened."""
         pause = self.watch.pause_from(now)
-        return min(pause, max(self._open_at - now, 0.0)) if self._reads and self.log is None else pause
+        if self._reads and self.log is None:
+            return min(pause, max(self._open_at - now, 0.0))
+        return pause
 
     def open_log(self, now: float) -> None:
         """Opens the log of the container if its probe needs it."""
@@ -125,7 +127,9 @@ class Readiness:
             self._grace = progress.job.grace
         wanted = {}
         for ordinal, (role, _) in enumerate(progress.job.members):
-            newest = progress.newest(ordinal) if role.service is not None else None
+            newest = None
+            if role.service is not None:
+                newest = progress.newest(ordinal)
             if newest is None or newest.status != "running" or newest.mark or progress.is_ready(ordinal):
                 continue
             wanted[newest.id] = newest
@@ -241,12 +245,18 @@ class ExecCheck:
                 self._output = (self._output + data)[:LONGEST_OUTPUT]
             except OSError:
                 self._ended = True
-        code = exit_code(self._engine, self.id) if self._ended else None
+        code = None
+        if self._ended:
+            code = exit_code(self._engine, self.id)
         if code in NOT_STARTED and NOT_RUN in self._output:
             return _reason(self._output.decode("utf-8", "replace"))
         if code is not None:
-            return f"exit {code}" if code else ""
-        return f"it did not end in {LONGEST_CHECK:g} s" if time.monotonic() > self._until else None
+            if code:
+                return f"exit {code}"
+            return ""
+        if time.monotonic() > self._until:
+            return f"it did not end in {LONGEST_CHECK:g} s"
+        return None
 
     def close(self) -> None:
         """Closes the connection; a program that runs continues, as an engine cannot end it."""
@@ -259,7 +269,9 @@ def exit_code(engine: Engine, program: str) -> int | None:
         state = engine.call("GET", f"/exec/{program}/json")
         if not state.get("Running"):
             code = state.get("ExitCode")
-            return code if isinstance(code, int) else None
+            if isinstance(code, int):
+                return code
+            return None
     return None
 
 

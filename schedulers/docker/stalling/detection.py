@@ -114,10 +114,15 @@ class ContainerStalls:
 
     def pause(self) -> float:
         """Returns the seconds until the next check."""
-        wait = None if self._stalls is None else self._stalls.pause()
+        if self._stalls is None:
+            wait = None
+        else:
+            wait = self._stalls.pause()
         if wait is None or self._stalls is None:
             return math.inf
-        return min(wait, REPORT_POLLED) if self._stalls.reporter is not None else wait
+        if self._stalls.reporter is not None:
+            return min(wait, REPORT_POLLED)
+        return wait
 
     def check(self) -> None:
         """Checks for stalls if that is due, and carries out a due action."""
@@ -155,11 +160,16 @@ class ContainerStalls:
     def _lines(self, container: Container) -> list[Line]:
         """Returns the lines of a container since the last call; without a pattern only the last one."""
         seen = self._seen.get(container.id, b"")
-        rule = rule_of(self._progress.job.cfg) if self._progress is not None else None
+        rule = None
+        if self._progress is not None:
+            rule = rule_of(self._progress.job.cfg)
         if rule is None or not rule.progress:
             query = LogQuery(tail=1)
         else:
-            since = seconds_of(seen) if seen else container.started or 0.0
+            if seen:
+                since = seconds_of(seen)
+            else:
+                since = container.started or 0.0
             query = LogQuery(since=datetime.fromtimestamp(since, timezone.utc))
         return [line for line in read_log(self._engine, container, query) if line[0] > seen]
 
@@ -183,7 +193,10 @@ class ContainerStalls:
         abort_in_replicas(run, by_name)
 
     def _act(self, due: DueAction) -> None:
-        grace = self._progress.job.grace if self._progress is not None else docker_cancel.GRACE
+        if self._progress is not None:
+            grace = self._progress.job.grace
+        else:
+            grace = docker_cancel.GRACE
         if due.name == "cancel":
             self._note_cancel(due)
             with suppress(StateError):

@@ -247,7 +247,9 @@ class Cluster:
             response.close()
             raise
         response.release_conn()
-        return self._parsed(bytes(data)) if data else {}
+        if data:
+            return self._parsed(bytes(data))
+        return {}
 
     def stream(self, path: str, query: Data | None = None, *, silence: float = SILENCE) -> Any:
         """Opens a stream, such as a watch or a log that is followed.
@@ -322,7 +324,9 @@ class Cluster:
                 self._connect + HANDSHAKE, lambda: create_websocket(self._configuration, url, headers)
             )
         except WebSocketBadStatusException as error:
-            body = error.resp_body if isinstance(error.resp_body, bytes) else b""
+            body = b""
+            if isinstance(error.resp_body, bytes):
+                body = error.resp_body
             raise response_error("POST", path, error.status_code, body, {}) from None
         except (WebSocketException, OSError) as error:
             failure = self.no_answer(error)
@@ -383,6 +387,11 @@ def path_of(api_version: str, resource: str, namespace: str = "", name: str = ""
     >>> path_of("v1", "pods", "research")
     '/api/v1/namespaces/research/pods'
     """
-    root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-    place = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    if "/" in api_version:
+        root = f"/apis/{api_version}"
+    else:
+        root = f"/api/{api_version}"
+    place = ""
+    if namespace:
+        place = f"/namespaces/{quote(namespace, safe='')}"
     return f"{root}{place}/{resource}" + (f"/{quote(name, safe='')}" if name else "")

@@ -55,7 +55,9 @@ def require_config(kubeconfig: str | None = None) -> None:
     """
     if kubeconfigs(kubeconfig) or (in_cluster() and not kubeconfig):
         return
-    origin = "run option `kubeconfig`" if kubeconfig else "KUBECONFIG"
+    origin = "KUBECONFIG"
+    if kubeconfig:
+        origin = "run option `kubeconfig`"
     kubeconfig = kubeconfig or os.environ.get("KUBECONFIG", "")
     if kubeconfig:
         raise StateError(

@@ -102,7 +102,9 @@ def why(error: BaseException) -> str:
     if isinstance(inner, (exceptions.ReadTimeoutError, TimeoutError)):
         return LATE
     if isinstance(inner, exceptions.SSLError):
-        return "its certificate is not trusted" if "CERTIFICATE_VERIFY_FAILED" in text else f"TLS: {text}"
+        if "CERTIFICATE_VERIFY_FAILED" in text:
+            return "its certificate is not trusted"
+        return f"TLS: {text}"
     if isinstance(inner, (exceptions.ProtocolError, ConnectionError)):
         return BROKEN_OFF
     return " ".join(text.split())[:200] or type(inner).__name__

@@ -95,7 +95,9 @@ def _status(body: bytes) -> Object:
         data = json.loads(body)
     except (ValueError, RecursionError):
         return {"message": body.decode("utf-8", "replace")}
-    return data if isinstance(data, dict) else {"message": str(data)}
+    if isinstance(data, dict):
+        return data
+    return {"message": str(data)}
 
 
 def _sentence(
@@ -106,7 +108,9 @@ def _sentence(
         return "the cluster does not accept your credentials", "log in to it again; kubectl auth whoami"
     if status == 403:
         return _forbidden(method, parts, message, data)
-    missing = _missing(parts, message) if status == 404 else None
+    missing = None
+    if status == 404:
+        missing = _missing(parts, message)
     if missing is not None:
         return missing
     if status == 409 and "object is being deleted" in message:
@@ -200,11 +204,17 @@ def _without_right(user: str, verb: str, target: str, namespace: str | None) -> 
 
 def _causes(data: Data) -> list[Data]:
     details = data.get("details")
-    causes = details.get("causes") if isinstance(details, dict) else None
-    return [each for each in causes if isinstance(each, dict)] if isinstance(causes, list) else []
+    causes = None
+    if isinstance(details, dict):
+        causes = details.get("causes")
+    if isinstance(causes, list):
+        return [each for each in causes if isinstance(each, dict)]
+    return []
 
 
 def _thing(parts: Mapping[str, str | None]) -> str:
     name, resource, namespace = parts.get("name"), parts.get("resource") or "it", parts.get("namespace")
     text = f"{resource}/{name}" if name else resource
-    return f"{text} in namespace `{namespace}`" if namespace else text
+    if namespace:
+        return f"{text} in namespace `{namespace}`"
+    return text

@@ -55,9 +55,14 @@ class Plugin:
             PluginError: the program is not on PATH or at the path of the kubeconfig.
         """
         relative = "/" in self.command and not Path(self.command).is_absolute()
-        where = str(self.path.parent / self.command) if relative else self.command
+        if relative:
+            where = str(self.path.parent / self.command)
+        else:
+            where = self.command
         if shutil.which(where) is None:
-            place = "which does not exist" if "/" in self.command else "which is not on PATH"
+            place = "which is not on PATH"
+            if "/" in self.command:
+                place = "which does not exist"
             raise PluginError(
                 f"context `{self.context}` gets credentials from `{self.command}`, {place} ({self.origin})",
                 hint=self.hint or "install it, or choose another context: kubectl config get-contexts",
@@ -83,13 +88,17 @@ def plugin_of(files: Sequence[tuple[Path, object]], context: str) -> Plugin | No
         PluginError: the program does not exist.
     """
     chosen = _first(files, "contexts", "context", context)
-    name = chosen[1].get("user") if chosen is not None else None
+    name = None
+    if chosen is not None:
+        name = chosen[1].get("user")
     user = _first(files, "users", "user", name)
     # the package prefers a token to the plugin
     if user is None or user[1].get("token") or user[1].get("tokenFile") or "auth-provider" in user[1]:
         return None
     program = user[1].get("exec")
-    command = program.get("command") if isinstance(program, dict) else None
+    command = None
+    if isinstance(program, dict):
+        command = program.get("command")
     if not isinstance(program, dict) or not isinstance(command, str) or not command:
         return None
     hint = str(program.get("installHint") or "").strip().partition("\n")[0][:_MAX_LENGTH]
@@ -102,7 +111,9 @@ def _first(
     files: Sequence[tuple[Path, object]], section: str, kind: str, name: object
 ) -> tuple[Path, Object] | None:
     for path, data in files:
-        entries = data.get(section) if isinstance(data, dict) else None
+        entries = None
+        if isinstance(data, dict):
+            entries = data.get(section)
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(kind), dict):
                 return path, entry[kind]

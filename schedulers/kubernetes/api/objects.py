@@ -59,7 +59,9 @@ def count_of(text: str) -> int | None:
     >>> count_of("12"), count_of("\u00b2"), count_of("1234567")
     (12, None, None)
     """
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else None
+    if text.isascii() and text.isdigit() and len(text) < 7:
+        return int(text)
+    return None
 
 
 @functools.lru_cache(maxsize=64)
@@ -145,4 +147,6 @@ def short(text: Any) -> str:
     'a b'
     """
     line = " ".join(str(text or "").split())
-    return line if len(line) <= _MAX_LENGTH else line[: _MAX_LENGTH - 3] + "..."
+    if len(line) <= _MAX_LENGTH:
+        return line
+    return line[: _MAX_LENGTH - 3] + "..."

@@ -144,7 +144,9 @@ def _checked(key: str, value: Any) -> Any:
     if type(value) is not expected:
         raise TypeError(key)
     if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+        if value.isascii():
+            return value
+        return value.encode("utf-8", "replace").decode()
     if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
         raise TypeError(key)
     return value

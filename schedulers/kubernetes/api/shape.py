@@ -157,7 +157,8 @@ _NAMES = {
 def _sentence(where: str, data: Any, shape: Any) -> str:
     expected = _expected(shape)
     actual = _NAMES.get(type(data), type(data).__name__)
-    actual = "out of range" if actual == expected else actual
+    if actual == expected:
+        actual = "out of range"
     return f"`{where.lstrip('.')[:100]}` is {actual}, expected {expected}"
 
 

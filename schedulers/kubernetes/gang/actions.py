@@ -57,7 +57,9 @@ def carry_out(cluster: Cluster, facts: Facts, restart: Restart) -> bool:
     unfinished = [main for main in replaced if not is_terminal(job_facts("job", main).state)]
     end_jobs(cluster, facts, unfinished, "")
     current = gather(cluster, facts.namespace, facts.name, events=False)
-    left = due_restart(current) if current is not None else None
+    left = None
+    if current is not None:
+        left = due_restart(current)
     if current is None or left is None or not left.marked:
         return current is None or left is None
     if not _have_ended(cluster, current, _replaced(current, left)):
@@ -87,7 +89,9 @@ def _replaced(facts: Facts, restart: Restart) -> list[Object]:
 
 def _role(main: Object) -> int:
     number = role_index(main)
-    return -1 if number is None else number
+    if number is None:
+        return -1
+    return number
 
 
 def _mark(cluster: Cluster, facts: Facts, main: Object, restart: Restart) -> None:
@@ -117,7 +121,9 @@ def _manifests(facts: Facts, restart: Restart, held_at: str) -> Iterator[Object]
         name, attempt = main["metadata"]["name"], attempt_of(main)
         hosts[name] = name_of(name, attempt, attempt + 1)
     ttl = facts.cfg.get("ttl")
-    more = {"ttlSecondsAfterFinished": ttl} if ttl is not None else {}
+    more = {}
+    if ttl is not None:
+        more = {"ttlSecondsAfterFinished": ttl}
     run = run_of(restart.used)
     before = {number: ", ".join(before_of(role)) for number, role in enumerate(facts.roles)}
     made = [
@@ -184,7 +190,10 @@ def _begin(cluster: Cluster, facts: Facts, restart: Restart, created: list[Objec
 def _start(cluster: Cluster, facts: Facts, job: Object) -> bool:
     """Starts a job, unless it has changed since it was read."""
     queued = bool(value_at(job["metadata"], "labels", QUEUE))
-    start = {} if queued or awaits(job) else {"spec": {"suspend": False}}
+    if queued or awaits(job):
+        start = {}
+    else:
+        start = {"spec": {"suspend": False}}
     change = {**start, "metadata": {"annotations": {HELD: None}}}
     return cluster.patch_unchanged(facts.path_of(job), job, change)
 

@@ -27,7 +27,10 @@ def name_of(name: str, attempt: int, following: int) -> str:
     >>> name_of("a-b1-w", 1, 2), name_of("a-b1-w-r2", 2, 3)
     ('a-b1-w-r2', 'a-b1-w-r3')
     """
-    base = name.removesuffix(f"-r{attempt}") if attempt > 1 else name
+    if attempt > 1:
+        base = name.removesuffix(f"-r{attempt}")
+    else:
+        base = name
     return f"{base}-r{following}"
 
 

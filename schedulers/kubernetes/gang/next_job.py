@@ -187,5 +187,7 @@ def _renamed(text: str, hosts: Mapping[str, str], domain: str) -> str:
     if not hosts:
         return text
     names = "|".join(re.escape(host) for host in sorted(hosts, key=len, reverse=True))
-    after = rf"\.{re.escape(domain)}(?![\w-])" if domain else r"(?![\w-])"
+    after = r"(?![\w-])"
+    if domain:
+        after = rf"\.{re.escape(domain)}(?![\w-])"
     return re.sub(rf"(?<![\w.-])({names})(?=-\d+{after})", lambda match: hosts[match[1]], text)

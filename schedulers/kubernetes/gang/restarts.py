@@ -94,7 +94,9 @@ def phase_of(facts: Facts) -> Phase:
     replay = Replay(facts)
     if outcome_of(facts.mains).failure is not None or replay.gang.first_failure is not None:
         return Phase.FAILED
-    return Phase.SAVING if replay.noticed and not replay.gang.over else Phase.OPEN
+    if replay.noticed and not replay.gang.over:
+        return Phase.SAVING
+    return Phase.OPEN
 
 
 def _begun(facts: Facts) -> Restart | None:
@@ -206,7 +208,9 @@ class Replay:
                 self._requeue = end
                 gang.used_retries[DISRUPTED] = gang.used_retries.get(DISRUPTED, 0) + 1
                 return
-            actions = self._notify(end) if end.is_due and not self.noticed else []
+            actions = []
+            if end.is_due and not self.noticed:
+                actions = self._notify(end)
             stopped = end.stopped or (end.is_due and not self._limits.rule.notice)
             actions += gang.exited(end.ordinal, end.succeeded, stopped, end.verdict)
             ended.add(end.ordinal)
@@ -282,7 +286,9 @@ class Replay:
                 pod, notes = pods.get(index), noted.get(index)
                 counts = rule.max_retries or self._limits.follows_disruptions
                 if index in completed:
-                    at = succeeded_at(main, pod) if self._ordered else 0.0
+                    at = 0.0
+                    if self._ordered:
+                        at = succeeded_at(main, pod)
                     yield End(at, ordinal, succeeded=True)
                 elif counts and taken.was_disrupted(notes, pod):
                     at = _lost_at(pod)
@@ -302,7 +308,9 @@ class Replay:
         if self._ordered and ended_by_us(pod) and not is_over(pod):
             return  # only its phase shows whether it has ended by itself
         attempt = attempts_of(pod, 1)[-1]
-        at = attempt.ended_at.timestamp() if attempt.ended_at is not None else 0.0
+        at = 0.0
+        if attempt.ended_at is not None:
+            at = attempt.ended_at.timestamp()
         is_due = self._limits.is_due(pod, at)
         if attempt.state is AppState.SUCCEEDED:
             yield End(at, ordinal, succeeded=True, is_due=is_due)
@@ -315,7 +323,10 @@ class Replay:
             if disrupted or (count_of(annotation(pod, FAILURE_COUNT)) or 0) < limit:
                 return  # the Job starts it again
             code = attempt.signal or f"exit code {attempt.exit_code}"
-            verdict = NEVER if refusal(self._causes, pod) else COUNTED
+            if refusal(self._causes, pod):
+                verdict = NEVER
+            else:
+                verdict = COUNTED
             yield End(at, ordinal, verdict=verdict, why=f"failed: {attempt.msg or code}", is_due=is_due)
 
 
@@ -334,8 +345,13 @@ def _rules(facts: Facts) -> list[RoleRules]:
     for number, role in enumerate(facts.roles):
         count = int(role.get("num_replicas") or 1)
         policy = str(role.get("retry_policy") or APPLICATION)
-        policy = ROLE if count == 1 and policy == REPLICA else policy  # counted by the name of the role
-        retries = 0 if number in by_jobs else int(role.get("max_retries") or 0)
+        # counted by the name of the role
+        if count == 1 and policy == REPLICA:
+            policy = ROLE
+        if number in by_jobs:
+            retries = 0
+        else:
+            retries = int(role.get("max_retries") or 0)
         rule = RoleRules(str(role["name"]), range(first, first + count), retries, policy)
         rules.append(with_order(rule, role, mains.get(number)))
         first += count
@@ -343,7 +359,9 @@ def _rules(facts: Facts) -> list[RoleRules]:
 
 
 def _lost_why(pod: Object | None, notes: list[str] | None) -> str:
-    why = taken.disruption(pod) if pod is not None else ""
+    why = ""
+    if pod is not None:
+        why = taken.disruption(pod)
     if notes:
         why = notes[-1]
     return f"was lost: {why or 'taken from its node'}"

@@ -104,7 +104,9 @@ class RunLimits:
 def started_at(pod: Object) -> float:
     """Returns the start of a pod on its node, from which its deadline counts; 0.0 before."""
     at = time_of(value_at(pod, "status", "startTime"))
-    return at.timestamp() if at is not None else 0.0
+    if at is not None:
+        return at.timestamp()
+    return 0.0
 
 
 def as_finished(facts: Facts, main: Object, job: JobFacts) -> JobFacts:
@@ -119,7 +121,9 @@ def as_finished(facts: Facts, main: Object, job: JobFacts) -> JobFacts:
         return job
     failed = indexes(job.details.get("failedIndexes"))
     done = {replica_of(p)[1] for p in facts.pods if owns(main, p) and finished_after_notice(p)}
-    return replace(job, state=AppState.SUCCEEDED, reason="") if failed and failed <= done else job
+    if failed and failed <= done:
+        return replace(job, state=AppState.SUCCEEDED, reason="")
+    return job
 
 
 def with_limit(first: FirstFailure | None, cfg: Data, used: Mapping[str, int]) -> Any:

@@ -74,7 +74,9 @@ def is_python(program: str) -> bool:
 
 def field_of(role: Role) -> str:
     """Returns the pod field with a Job's number of retries; empty for a role without retries."""
-    return FAILURES if role.max_retries else ""
+    if role.max_retries:
+        return FAILURES
+    return ""
 
 
 def variables(retries_at: str | None) -> dict[str, Object]:
@@ -128,7 +130,9 @@ def own_arguments(args: Sequence[Any]) -> Sequence[Any]:
     >>> own_arguments([*arguments("sh", FAILURES), "-c", "true"]), own_arguments(["-c", "true"])
     (['-c', 'true'], ['-c', 'true'])
     """
-    return args[3:] if args[1:2] and args[1] in _OWN else args
+    if args[1:2] and args[1] in _OWN:
+        return args[3:]
+    return args
 
 
 _OWN = (

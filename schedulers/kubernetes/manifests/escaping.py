@@ -47,7 +47,10 @@ class MacroFiller:
         *,
         run: bool = False,
     ) -> None:
-        self.index = INDEX if replica is None else str(replica)
+        if replica is None:
+            self.index = INDEX
+        else:
+            self.index = str(replica)
         self._values = macros.Values(
             img_root=img_root,
             app_id=f"{app_id}.{_MARK}" if run else app_id,

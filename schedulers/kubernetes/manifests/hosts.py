@@ -39,7 +39,10 @@ def hosts_of(
     found = {}
     longest = min(LONGEST, LONGEST_IN_ALL // max(templates * len(app.roles), 1))
     for role, pod in zip(app.roles, pods, strict=True):
-        domain = "" if is_stable(app, role, gang=gang) else f".{app_id}"
+        if is_stable(app, role, gang=gang):
+            domain = ""
+        else:
+            domain = f".{app_id}"
         if role.num_replicas * (len(pod) + len(domain) + 4) > longest:
             if role.name in used:
                 raise UsageError(
@@ -74,7 +77,9 @@ def address_variables(app: AppDef, hosts: Mapping[str, str]) -> dict[str, str]:
         app: the application.
         hosts: the hosts of each role.
     """
-    return rules.addresses(app, hosts) if hosts else {}
+    if hosts:
+        return rules.addresses(app, hosts)
+    return {}
 
 
 def hosts_in_env(roles: Sequence[Data], env: Sequence[Data]) -> dict[str, str]:

@@ -37,9 +37,10 @@ def manifests(context: AppContext, names: list[str]) -> Iterator[Object]:
     yield from _stable_services(context, names)
     for number, name in enumerate(names):
         role = context.app.roles[number]
-        retries_at = (
-            "" if context.gang and restarts_by_torchx(context.app, role, context.cfg) else field_of(role)
-        )
+        if context.gang and restarts_by_torchx(context.app, role, context.cfg):
+            retries_at = ""
+        else:
+            retries_at = field_of(role)
         labels = {**context.role_labels(number), **queue_labels(context)}
         waits = after_of(role)
         metadata = context.metadata(f"{context.app_id}-{name}", labels)
@@ -136,7 +137,9 @@ def lifetime(context: AppContext) -> Object:
 def queue_labels(context: AppContext) -> dict[str, str]:
     """Returns the label for Kueue."""
     queue = context.cfg.get("queue")
-    return {QUEUE: str(queue)} if queue else {}
+    if queue:
+        return {QUEUE: str(queue)}
+    return {}
 
 
 def service(context: AppContext, name: str, selector: dict[str, str]) -> Object:

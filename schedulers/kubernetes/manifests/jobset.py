@@ -67,7 +67,10 @@ def _replicated(context: AppContext, number: int, name: str) -> Object:
     role = context.app.roles[number]
     alone = role.max_retries and not restarts_as_a_whole(role)
     together = any(restarts_as_a_whole(each) for each in context.app.roles)
-    retries_at = RESTARTS if together and not alone else field_of(role)
+    if together and not alone:
+        retries_at = RESTARTS
+    else:
+        retries_at = field_of(role)
     spec = job_spec(context, number)
     if restarts_as_a_whole(role):
         # the first failure ends the Job, which triggers the rules of the JobSet

@@ -160,7 +160,9 @@ def split_run(name: str) -> tuple[str, int | None]:
     """
     base, dot, index = name.rpartition(".")
     is_run = dot and index.isascii() and index.isdigit() and len(index) < 7 and index == str(int(index))
-    return (base, int(index)) if is_run else (name, None)
+    if is_run:
+        return (base, int(index))
+    return (name, None)
 
 
 def label_value(text: str) -> str:

@@ -136,7 +136,9 @@ def _noted(target: AppDef | Role, spec: OverlaySpec) -> Overlay:
         return overlay
     # in older files, the metadata may itself be the overlay of the pods
     flat = get_overlay(target, NAMESPACE, spec.kind)
-    return {} if any(each.kind in flat for each in (JOB, *WHOLE.values())) else flat
+    if any(each.kind in flat for each in (JOB, *WHOLE.values())):
+        return {}
+    return flat
 
 
 def unused(app: AppDef, kind: str) -> Iterator[tuple[str, str]]:
@@ -149,7 +151,10 @@ def unused(app: AppDef, kind: str) -> Iterator[tuple[str, str]]:
     targets: list[AppDef | Role] = [app, *app.roles]
     for target in targets:
         for spec in (JOB, *WHOLE.values()):
-            fits = kind != "volcano" if spec is JOB else target is app and WHOLE.get(kind) is spec
+            if spec is JOB:
+                fits = kind != "volcano"
+            else:
+                fits = target is app and WHOLE.get(kind) is spec
             if not fits and _noted(target, spec):
                 yield spec.kind, target.name
 
@@ -217,5 +222,8 @@ def _mounted(spec: Object, main: Object) -> Object:
 
 def _at(base: Any, *path: str) -> Any:
     for name in path:
-        base = base.get(name) if isinstance(base, dict) else None
+        if isinstance(base, dict):
+            base = base.get(name)
+        else:
+            base = None
     return base

@@ -208,7 +208,9 @@ def resources_of(role: Role, cfg: RunOptions) -> Object:
         memory = int(resource.memMB)
         limits["memory"] = f"{memory}Mi"
         requests["memory"] = f"{_request(memory, cfg, 'reserved_memmb', 1024)}Mi"
-    devices = {GPU: int(resource.gpu)} if resource.gpu > 0 else {}
+    devices = {}
+    if resource.gpu > 0:
+        devices = {GPU: int(resource.gpu)}
     # names of devices have a domain on a cluster
     devices |= {name: count for name, count in resource.devices.items() if "/" in name}
     if cfg.get("efa_device_count") is not None:
@@ -323,7 +325,10 @@ def readiness_probe(role: Role, filler: MacroFiller) -> Object:
     if SERVICE not in role.metadata:
         return {}
     probe = ServiceRule.of(role.metadata[SERVICE]).probe
-    port = int(probe.port) if probe.port.isdigit() else role.port_map.get(probe.port, 0)
+    if probe.port.isdigit():
+        port = int(probe.port)
+    else:
+        port = role.port_map.get(probe.port, 0)
     checks: dict[str, Object] = {
         HTTP: {"httpGet": {"port": port, "path": probe.text}},
         TCP: {"tcpSocket": {"port": port}},

@@ -54,7 +54,9 @@ def _task(context: AppContext, number: int, name: str, replica: int) -> Object:
         context = replace(context, rank0=context.rank0.partition(".")[0])
     retried = [each for each in context.app.roles if each.max_retries]
     # of tasks that restart alone, no field of the pod has the number
-    counted = RETRY_COUNT if all(map(restarts_as_a_whole, retried)) else None
+    counted = None
+    if all(map(restarts_as_a_whole, retried)):
+        counted = RETRY_COUNT
     template = pod_template(context, number, replica, counted if retried else "")
     policies = _policies(role, fail_fast=bool(context.cfg.get("fail_fast", True)))
     return {

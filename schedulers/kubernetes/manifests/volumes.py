@@ -68,7 +68,10 @@ def _add(volumes: Volumes, name: str, mount: Mount, role: Role) -> None:
             name, {"persistentVolumeClaim": {"claimName": mount.src}}, mount.dst_path, mount.read_only
         )
     elif isinstance(mount, TmpfsMount):
-        size = {} if mount.size_mb is None else {"sizeLimit": f"{mount.size_mb}Mi"}
+        if mount.size_mb is None:
+            size = {}
+        else:
+            size = {"sizeLimit": f"{mount.size_mb}Mi"}
         volumes.add(name, {"emptyDir": {"medium": "Memory", **size}}, mount.dst_path)
     elif isinstance(mount, DeviceMount):
         volumes.privileged = True

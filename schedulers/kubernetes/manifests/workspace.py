@@ -120,7 +120,9 @@ def pack(tree: Tree) -> Archive | None:
     with gzip.GzipFile(fileobj=held, mode="wb", mtime=0) as packed:
         tree.write_tar(cast("IO[bytes]", packed))
     data = held.getvalue()
-    return Archive(data, tree.files, tree.size) if len(data) <= LARGEST else None
+    if len(data) <= LARGEST:
+        return Archive(data, tree.files, tree.size)
+    return None
 
 
 def config_map_names(app_id: str, archives: Mapping[int, Archive]) -> dict[int, str]:

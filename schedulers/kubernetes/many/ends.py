@@ -95,7 +95,10 @@ def cancel_runs(cluster: Cluster, job: Facts, runs: Collection[int], *, grace: b
         known = indexes(annotation(job.mains[0], CANCELLED_RUNS)) | due
         _write(cluster, job, known)  # first: without the right, nothing is changed
         current = _mark(cluster, job, due, CANCELLED_RUNS)
-        listed = known if current is None else indexes(annotation(current.mains[0], CANCELLED_RUNS))
+        if current is None:
+            listed = known
+        else:
+            listed = indexes(annotation(current.mains[0], CANCELLED_RUNS))
         if listed != known:
             _write(cluster, job, listed)
         _end_pods(cluster, job, {str(run) for run in due}, grace)

@@ -78,7 +78,9 @@ def job_with_runs(cluster: Cluster, namespace: str, name: str) -> Facts | None:
     """
     jobs = of_app(cluster, main_path("job", namespace), name)
     jobs = originals(job for job in jobs if view.has_runs(job) and not deleted(job))
-    return Facts(namespace, name, "job", jobs, jobs, []) if jobs else None
+    if jobs:
+        return Facts(namespace, name, "job", jobs, jobs, [])
+    return None
 
 
 def _gather_run(cluster: Cluster, job: Facts, run: int, events: bool, whole: bool) -> Facts:

@@ -86,7 +86,9 @@ def own_arguments(args: Sequence[Any]) -> Sequence[Any]:
     >>> own_arguments([*arguments("sh"), "-c"]), own_arguments(["-c", "true"])
     (['-c'], ['-c', 'true'])
     """
-    return args[3:] if args[1:2] and args[1] in (escaped(_SHELL), escaped(_PYTHON)) else args
+    if args[1:2] and args[1] in (escaped(_SHELL), escaped(_PYTHON)):
+        return args[3:]
+    return args
 
 
 def encoded(text: str) -> str:
@@ -118,7 +120,10 @@ def fields_in(data: Data, entrypoint: str, index: int) -> RunFields | None:
 
 def files(entrypoint: str, runs: Iterable[RunFields]) -> Iterator[tuple[str, str]]:
     """Yields the names and contents of the files, in which a run has the line of its index."""
-    write = _python_line if is_python(PurePosixPath(entrypoint).name) else _shell_line
+    if is_python(PurePosixPath(entrypoint).name):
+        write = _python_line
+    else:
+        write = _shell_line
     held: list[str] = []
     number = 0
     for run in runs:

@@ -213,7 +213,10 @@ def _fields(
     env: dict[str, str] = {}
     for name in sorted(differing & role.env.keys()):
         value = checked_text(role, role.env[name])
-        env[name] = str(value) if isinstance(value, SecretValue) else filler.value_of(value)
+        if isinstance(value, SecretValue):
+            env[name] = str(value)
+        else:
+            env[name] = filler.value_of(value)
     return launcher.RunFields([filler.value_of(checked_text(role, arg)) for arg in role.args], env)
 
 

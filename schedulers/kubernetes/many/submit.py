@@ -49,7 +49,9 @@ def rejects_many(clusters: Clusters, runs: ManyRuns) -> str:
         missing = missing_right(cluster, str(runs.cfg.get("namespace") or DEFAULT), NEEDED)
     except StateError:
         return ""
-    return f"you may not `{missing}`, which holds the arguments of the runs" if missing else ""
+    if missing:
+        return f"you may not `{missing}`, which holds the arguments of the runs"
+    return ""
 
 
 def unsuitable(runs: ManyRuns) -> str:
@@ -73,7 +75,9 @@ def unsuitable(runs: ManyRuns) -> str:
     if len(runs.apps) > MOST_REPLICAS:
         return f"a Job has at most {MOST_REPLICAS:,} indexes"
     name = manifests.rejected_variable([app.roles[0] for app in runs.apps.values()])
-    return f"the variable {name} of a pod cannot differ in the runs" if name else ""
+    if name:
+        return f"the variable {name} of a pod cannot differ in the runs"
+    return ""
 
 
 def submit_many(clusters: Clusters, scheduler: Scheduler[KubernetesJob], runs: ManyRuns) -> Mapping[int, str]:

@@ -58,8 +58,12 @@ def packed_ids(ids: Sequence[str]) -> str:
     >>> run_ids(packed_ids(["a-1", "a-2"])), packed_ids(["", ""]), run_ids("x")
     (['a-1', 'a-2'], '', [])
     """
-    text = base64.b64encode(zlib.compress("\n".join(ids).encode())).decode() if any(ids) else ""
-    return text if len(text) <= MAX_LENGTH else ""
+    text = ""
+    if any(ids):
+        text = base64.b64encode(zlib.compress("\n".join(ids).encode())).decode()
+    if len(text) <= MAX_LENGTH:
+        return text
+    return ""
 
 
 @functools.lru_cache(maxsize=4)
@@ -85,7 +89,9 @@ def run_record(text: str, main: Object, run: int) -> Object:
     record = _known_record(text)
     roles = [{**role, "num_replicas": 1} for role in record["app"].get("roles", [])]
     ids = run_ids(annotation(main, RUN_IDS))
-    own = {settings.RUN: ids[run]} if run < len(ids) and ids[run] else {}
+    own = {}
+    if run < len(ids) and ids[run]:
+        own = {settings.RUN: ids[run]}
     metadata = {**record["app"].get("metadata", {}), **own}
     return {**record, "app": {**record["app"], "roles": roles, "metadata": metadata}}
 
@@ -219,5 +225,7 @@ def _exit_code(pod: Object) -> Any:
 
 def _ended_at(pod: Object | None, whole: Mapping[str, Any]) -> str:
     """Returns the end of a pod, or else that of its Job."""
-    at = ended_container(pod).get("finishedAt") if pod is not None else None
+    at = None
+    if pod is not None:
+        at = ended_container(pod).get("finishedAt")
     return str(at or whole.get("lastTransitionTime") or "")

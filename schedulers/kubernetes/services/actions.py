@@ -98,7 +98,10 @@ def _not_released(facts: Facts) -> list[Object]:
 def _was_tolerated(main: Object, services: Mapping[int, ServiceRule]) -> bool:
     """Returns True if a service that is not critical has ended by itself."""
     number = role_index(main)
-    rule = None if number is None else services.get(number)
+    if number is None:
+        rule = None
+    else:
+        rule = services.get(number)
     return rule is not None and not rule.critical and is_terminal(job_facts("job", main).state)
 
 
@@ -111,6 +114,9 @@ def _needed(facts: Facts) -> Iterator[Object]:
     services = services_of(facts)
     for main in facts.mains:
         number = role_index(main)
-        rule = None if number is None else services.get(number)
+        if number is None:
+            rule = None
+        else:
+            rule = services.get(number)
         if (rule is None or rule.critical) and not is_released(main):
             yield main

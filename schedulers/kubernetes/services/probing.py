@@ -81,8 +81,12 @@ def _new_since(cluster: Cluster, facts: Facts, pod: Object, rule: ServiceRule) -
     if annotation(pod, READY):
         return ""
     if rule.probe.kind == LOG:
-        return now(cluster) if _has_line(cluster, facts, pod, rule) else ""
-    return ready_since(pod) or now(cluster) if is_ready(pod, rule) else ""
+        if _has_line(cluster, facts, pod, rule):
+            return now(cluster)
+        return ""
+    if is_ready(pod, rule):
+        return ready_since(pod) or now(cluster)
+    return ""
 
 
 def _patch(cluster: Cluster, facts: Facts, pod: Object, change: Object) -> None:
@@ -115,7 +119,9 @@ def _answer(cluster: Cluster, facts: Facts, pod: Object, rule: ServiceRule) -> s
     events = events_of(cluster, facts.namespace, str(pod["metadata"]["name"]))
     failed = [event for event in events if event.get("reason") == "Unhealthy"]
     newest = max(failed, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""), default=None)
-    return "" if newest is None else answer_of(text_at(newest, "message"))
+    if newest is None:
+        return ""
+    return answer_of(text_at(newest, "message"))
 
 
 def answer_of(message: str) -> str:
@@ -127,4 +133,6 @@ def answer_of(message: str) -> str:
     for prefix in _FAILED:
         message = message.removeprefix(prefix)
     text = short(message)
-    return f"HTTP {text.removeprefix(_STATUS)}" if text.startswith(_STATUS) else text or "no answer"
+    if text.startswith(_STATUS):
+        return f"HTTP {text.removeprefix(_STATUS)}"
+    return text or "no answer"

@@ -91,6 +91,10 @@ def ready_replicas(facts: Facts, rules: Sequence[RoleRules]) -> Iterator[int]:
 
 def succeeded_at(main: Object, pod: Object | None) -> float:
     """Returns the time when a replica has succeeded, else that of its job, in seconds since the epoch."""
-    ended = attempts_of(pod, 1)[-1].ended_at if pod is not None else None
+    ended = None
+    if pod is not None:
+        ended = attempts_of(pod, 1)[-1].ended_at
     at = ended or time_of(value_at(main, "status", "completionTime"))
-    return at.timestamp() if at is not None else 0.0
+    if at is not None:
+        return at.timestamp()
+    return 0.0

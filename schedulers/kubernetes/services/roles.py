@@ -56,7 +56,10 @@ def with_order(rule: RoleRules, role: Data, main: Object | None) -> RoleRules:
     data = _metadata(role).get(SERVICE)
     if data is not None:
         # a replica that has ended with exit code 0 is not restarted by a job
-        policy = ROLE if rule.retry_policy == REPLICA else rule.retry_policy
+        if rule.retry_policy == REPLICA:
+            policy = ROLE
+        else:
+            policy = rule.retry_policy
         rule = rule._replace(service=True, critical=rule_of(data).critical, retry_policy=policy)
     if main is not None and awaits(main):
         rule = rule._replace(after=tuple(before_of(role)))
@@ -66,7 +69,9 @@ def with_order(rule: RoleRules, role: Data, main: Object | None) -> RoleRules:
 def before_of(role: Data) -> list[str]:
     """Returns the names of the roles that a recorded role starts after."""
     names = _metadata(role).get(AFTER)
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    if isinstance(names, list):
+        return [name for name in names if isinstance(name, str)]
+    return []
 
 
 def _metadata(role: Data) -> Data:

@@ -61,7 +61,10 @@ class ServiceView:
         if rule is None or (job.state is AppState.CANCELLED and not is_released(main)):
             return job
         if is_released(main) and not annotation(main, CANCELLED):
-            state = AppState.SUCCEEDED if self._has_ended(main, job) else AppState.RUNNING
+            if self._has_ended(main, job):
+                state = AppState.SUCCEEDED
+            else:
+                state = AppState.RUNNING
             return replace(job, state=state, reason="")
         if not rule.critical:  # its failure is none of the application
             return replace(job, state=AppState.SUCCEEDED if is_terminal(job.state) else job.state, reason="")
@@ -81,7 +84,9 @@ class ServiceView:
         if state is not AppState.RUNNING or not self._released:
             return ""
         mains = [main for number, main in self._mains.items() if number in self._services]
-        return BEING_ENDED if all(map(is_released, mains)) else STILL_RUN
+        if all(map(is_released, mains)):
+            return BEING_ENDED
+        return STILL_RUN
 
     def replicas(self, statuses: list[ReplicaStatus]) -> list[ReplicaStatus]:
         """Returns the status of all replicas, with the ends of services and the waits for other roles."""

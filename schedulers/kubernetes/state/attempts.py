@@ -189,7 +189,9 @@ def _noticed_at(pod: Object, until: datetime | None) -> datetime | None:
     if not (count_of(annotation(pod, NOTICE)) and deadline and begin) or ended_by_us(pod):
         return None
     at = begin + timedelta(seconds=int(deadline))
-    return at if until and until >= at else None
+    if until and until >= at:
+        return at
+    return None
 
 
 def _never_seen(pod: Object, number: int, by_hand: bool) -> AttemptStatus:
@@ -207,7 +209,9 @@ def _never_seen(pod: Object, number: int, by_hand: bool) -> AttemptStatus:
 def _end_state(good: bool, stopped: bool) -> AppState:
     if good:
         return AppState.SUCCEEDED
-    return AppState.CANCELLED if stopped else AppState.FAILED
+    if stopped:
+        return AppState.CANCELLED
+    return AppState.FAILED
 
 
 def _ended_at(pod: Object) -> datetime | None:
@@ -235,7 +239,9 @@ def _why(pod: Object, terminated: Data, by_hand: bool) -> Reason:
         return Reason("it was lost with its node", EndCause.NODE_LOST)
     if status.get("reason"):
         return Reason(f"{status['reason']}: {short(status.get('message'))}".rstrip(": "))
-    return Reason("") if terminated else Reason(_init_failure(pod))
+    if terminated:
+        return Reason("")
+    return Reason(_init_failure(pod))
 
 
 def _start_error(message: str) -> str:
@@ -254,7 +260,9 @@ def _init_failure(pod: Object) -> str:
         if ended.get("exitCode"):
             more = short(ended.get("message"))
             why = f"its init container `{status.get('name')}` ended with exit {ended['exitCode']}"
-            return f"{why}: {more}" if more else why
+            if more:
+                return f"{why}: {more}"
+            return why
     return ""
 
 
@@ -272,7 +280,9 @@ def waits_for(pod: Object, events: Iterable[Object] = ()) -> str:
     if scheduled.get("status") == "False":
         detail = short(_PREEMPTION.sub("", text_at(scheduled, "message"))).rstrip(". ")
         gated = scheduled.get("reason") == "SchedulingGated"
-        return f"scheduling is gated: {detail}" if gated else f"no node can run it: {detail}"
+        if gated:
+            return f"scheduling is gated: {detail}"
+        return f"no node can run it: {detail}"
     waiting, init = _waiting(pod)
     if init:
         return f"its init container `{init}` is running"
@@ -308,7 +318,10 @@ def _trouble(events: Iterable[Object]) -> str:
     if not warnings:
         return ""
     newest = max(warnings, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""))
-    reason = "" if newest.get("reason") in ("Failed", "FailedCreate") else f"{newest.get('reason')}: "
+    if newest.get("reason") in ("Failed", "FailedCreate"):
+        reason = ""
+    else:
+        reason = f"{newest.get('reason')}: "
     return reason + short(newest.get("message"))
 
 
@@ -317,4 +330,6 @@ def _pull_error(message: str) -> str:
     match = re.search(
         r"failed to (?:pull|resolve) (?:and unpack )?(?:image|reference) \"([^\"]+)\".*?: ([^:]+)$", message
     )
-    return f"{match[1]}: {match[2]}" if match else message.removeprefix("Back-off pulling image ")
+    if match:
+        return f"{match[1]}: {match[2]}"
+    return message.removeprefix("Back-off pulling image ")

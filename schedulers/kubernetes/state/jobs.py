@@ -21,7 +21,10 @@ from torchx.specs.status import AppState, is_terminal
 def job_facts(kind: str, main: Object) -> JobFacts:
     """Returns the state of a submitted object."""
     number = role_index(main)
-    role = number if kind == "job" and number is not None else -1
+    if kind == "job" and number is not None:
+        role = number
+    else:
+        role = -1
     status = main.get("status") or {}
     if kind == "volcano":
         return _volcano_facts(role, status)
@@ -35,7 +38,10 @@ def job_facts(kind: str, main: Object) -> JobFacts:
             return _ended_job(role, state, true[name], status)
     ending = true.get("FailureTarget") or true.get("SuccessCriteriaMet")
     if ending is not None:
-        reason = "" if is_closed(main, ending) else text_at(ending, "reason")
+        if is_closed(main, ending):
+            reason = ""
+        else:
+            reason = text_at(ending, "reason")
         return JobFacts(role, AppState.RUNNING, reason, ending=True, details=status)
     if value_at(main, "spec", "suspend"):
         return JobFacts(role, AppState.SUBMITTED, "Suspended", details=status)
@@ -45,7 +51,9 @@ def job_facts(kind: str, main: Object) -> JobFacts:
 def _state_before_end(status: Data) -> AppState:
     if status.get("ready") or status.get("succeeded"):
         return AppState.RUNNING
-    return AppState.PENDING if status.get("active") or status.get("startTime") else AppState.SUBMITTED
+    if status.get("active") or status.get("startTime"):
+        return AppState.PENDING
+    return AppState.SUBMITTED
 
 
 def is_closed(main: Object, condition: Data) -> bool:
@@ -91,7 +99,9 @@ _VOLCANO = {
 def _volcano_facts(role: int, status: Data) -> JobFacts:
     reported = status.get("state") or {}
     state = _VOLCANO.get(str(reported.get("phase")), AppState.SUBMITTED)
-    at = time_of(reported.get("lastTransitionTime")) if is_terminal(state) else None
+    at = None
+    if is_terminal(state):
+        at = time_of(reported.get("lastTransitionTime"))
     ending = str(reported.get("phase")) in ("Completing", "Aborting", "Terminating")
     return JobFacts(
         role, state, text_at(reported, "reason"), short(reported.get("message")), at, ending, status

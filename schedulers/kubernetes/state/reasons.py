@@ -60,7 +60,9 @@ ENDING = {
 def suspension_reason(facts: Facts) -> str:
     """Returns why an application is suspended."""
     queue = label(facts.mains[0], "kueue.x-k8s.io/queue-name")
-    return f"it waits for its turn in queue `{queue}`" if queue else "it was suspended, but not by torchx"
+    if queue:
+        return f"it waits for its turn in queue `{queue}`"
+    return "it was suspended, but not by torchx"
 
 
 def why(job: JobFacts) -> str:
@@ -83,7 +85,9 @@ def waiting(statuses: Sequence[ReplicaStatus], events: Iterable[Object]) -> str:
     counts.pop("", None)
     if counts:
         text, number = counts.most_common(1)[0]
-        return text if number == len(statuses) == 1 else f"{text} ({number} of {len(statuses)} replicas)"
+        if number == len(statuses) == 1:
+            return text
+        return f"{text} ({number} of {len(statuses)} replicas)"
     refused = [e for e in events if e.get("reason") == "FailedCreate"]
     if refused:
         message = str(refused[-1].get("message") or "")
@@ -129,7 +133,10 @@ def as_ended(status: ReplicaStatus, ended: datetime | None) -> ReplicaStatus:
     if not status.attempts or is_terminal(status.attempts[-1].state):
         return status
     last = status.attempts[-1]
-    state = status.state if is_terminal(status.state) else AppState.CANCELLED
+    if is_terminal(status.state):
+        state = status.state
+    else:
+        state = AppState.CANCELLED
     over = replace(last, state=state, msg="", ended_at=ended if last.started_at else None)
     return replace(status, state=state, attempts=[*status.attempts[:-1], over])
 

@@ -214,7 +214,9 @@ class Replicas:
     def newest_pod(self, member: Member) -> Object | None:
         """Returns the newest pod of a replica, or None without one."""
         pods = self._pods.get(member.key)
-        return pods[-1] if pods else None
+        if pods:
+            return pods[-1]
+        return None
 
     def _only_by_hand(self, member: Member, job: JobFacts, whole: AppState) -> bool:
         """Returns True if neither torchx nor the Job has a reason to delete pods of a replica."""
@@ -257,9 +259,14 @@ class Replicas:
         for member in self.members:
             key = member.key
             pods = self._pods.get(key, [])
-            news = "" if over else self._disruptions.get(key, "")
+            if over:
+                news = ""
+            else:
+                news = self._disruptions.get(key, "")
             before = max((taken.count_before(pod) for pod in pods), default=0)
-            again = f"taken from its node {before} times" if before > 1 else "taken from its node once"
+            again = "taken from its node once"
+            if before > 1:
+                again = f"taken from its node {before} times"
             notes = self._notes.get(key) or self._noted_before.get(key)
             reason = news or (notes or [again if before else ""])[-1]
             if reason:
@@ -267,7 +274,9 @@ class Replicas:
         if not reasons:
             return ""
         name, reason = next(iter(reasons.items()))
-        more = f" (and {len(reasons) - 1} more replicas)" if len(reasons) > 1 else ""
+        more = ""
+        if len(reasons) > 1:
+            more = f" (and {len(reasons) - 1} more replicas)"
         return f"{name}: {reason}{more}"
 
     def _lost_node(self, pod: Object) -> str:
@@ -299,9 +308,13 @@ class Replicas:
         failed = indexes(job.details.get("failedIndexes"))
         if not _is_over(job, whole):
             refused = member.replica in failed or member.key in self._never_retried
-            return AppState.FAILED if refused else AppState.PENDING
+            if refused:
+                return AppState.FAILED
+            return AppState.PENDING
         # the Job may have ended because of another replica, and have deleted the next pod of this one
-        return AppState.CANCELLED if failed and member.replica not in failed else AppState.FAILED
+        if failed and member.replica not in failed:
+            return AppState.CANCELLED
+        return AppState.FAILED
 
     def _state_without_attempt(self, member: Member, job: JobFacts, whole: AppState) -> AppState:
         """Returns the state of a replica that has no pod, or none that was read."""
@@ -369,4 +382,6 @@ def _error_file(pod: Object) -> str:
         data = json.loads(text)
     except (ValueError, RecursionError):
         return NONE
-    return text if isinstance(data, dict) and "message" in data else NONE
+    if isinstance(data, dict) and "message" in data:
+        return text
+    return NONE

@@ -48,7 +48,9 @@ def disruption(pod: Object) -> str:
     if not node:
         phrase = phrase.replace("from node ", "before it had a node").replace("on node ", "")
     detail = short(condition.get("message"))
-    return f"{phrase}: {detail}" if detail and reason == "TerminationByKubelet" else phrase
+    if detail and reason == "TerminationByKubelet":
+        return f"{phrase}: {detail}"
+    return phrase
 
 
 def taken_away(pod: Object, *, by_hand: bool = False) -> str:
@@ -101,7 +103,9 @@ def deleted_by_hand(job: Object, pods: Iterable[Object]) -> set[str]:
     if value_at(job, "spec", "maxFailedIndexes") != 0:
         return set(deleting)
     first = min(deleting.values(), default="")
-    return set() if failed else {name for name, at in deleting.items() if at == first}
+    if failed:
+        return set()
+    return {name for name, at in deleting.items() if at == first}
 
 
 def not_ready(pod: Object) -> bool:
@@ -153,7 +157,9 @@ def span(since: datetime, now: float) -> str:
     if seconds < 120:
         return f"{seconds} s"
     minutes = seconds // 60
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def note_key(pod: Object) -> str:
@@ -169,7 +175,9 @@ def noted(main: Object) -> dict[int, list[str]]:
     result: dict[int, list[tuple[str, str]]] = {}
     for key, text in notes.items():
         index = str(key).removeprefix(DISRUPTED).partition("-")[0]
-        number = count_of(index) if str(key).startswith(DISRUPTED) else None
+        number = None
+        if str(key).startswith(DISRUPTED):
+            number = count_of(index)
         if number is not None:
             at, _, why = str(text).partition(" ")
             result.setdefault(number, []).append((at, short(why)))

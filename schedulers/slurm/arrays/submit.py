@@ -55,7 +55,9 @@ def rejects(scheduler: Scheduler[SlurmRequest], runs: ManyRuns) -> str:
         return "its run option `dependency` is met by any of several jobs"
     if not all(re.fullmatch(r"[0-9]+(_[0-9]+)?", app_id) for app_id, _ in runs.after):
         return "it waits for a job whose id Slurm has assigned again"
-    return "" if largest_array() else "job arrays are switched off"
+    if largest_array():
+        return ""
+    return "job arrays are switched off"
 
 
 def largest_array() -> int:
@@ -65,7 +67,9 @@ def largest_array() -> int:
         StateError: Slurm is missing or does not respond.
     """
     match = _LARGEST.search(client.call(["scontrol", "show", "config"]))
-    return max(int(match[1]) - 1, 0) if match else 0
+    if match:
+        return max(int(match[1]) - 1, 0)
+    return 0
 
 
 def submit(scheduler: Scheduler[SlurmRequest], runs: ManyRuns) -> dict[int, str]:
@@ -162,7 +166,9 @@ def _dependencies(after: Iterable[tuple[str, str]], before: Iterable[str]) -> It
 
 def _own_dependency(cfg: RunOptions) -> list[str]:
     own = sbatch_options(cfg).get("dependency")
-    return [str(own)] if own else []
+    if own:
+        return [str(own)]
+    return []
 
 
 @dataclass

@@ -27,11 +27,15 @@ def log_tail(paths: SlurmPaths, size: int = 1 << 14) -> str:
 def last_error_line(paths: SlurmPaths) -> str:
     """Returns the last error line of ``batch.log``, or the message about a node without the job's folder."""
     text = log_tail(paths)
-    node = _EXITED.search(text) if _NO_SCRIPT.search(text) else None
+    node = None
+    if _NO_SCRIPT.search(text):
+        node = _EXITED.search(text)
     if node is not None:  # srun ends the replicas on other nodes, and reports them later
         return why_no_folder([paths.folder], node[1])
     lines = [line for line in text.splitlines() if re.search(r"error|cannot|fatal", line)]
-    return re.sub(r"^(?:\S+:|\[\S+\]) (?:error|fatal): ", "", lines[-1])[:300] if lines else ""
+    if lines:
+        return re.sub(r"^(?:\S+:|\[\S+\]) (?:error|fatal): ", "", lines[-1])[:300]
+    return ""
 
 
 _NO_SCRIPT = re.compile(r"/role-[0-9]+\.sh: No such file")

@@ -25,4 +25,6 @@ def type_of(path: Path) -> str:
     mounts = [line.split(" ")[1:3] for line in text.splitlines()]
     real = path.resolve()
     containing = [(place, kind) for place, kind in mounts if real.is_relative_to(place.replace("\\040", " "))]
-    return max(enumerate(containing), key=lambda item: (len(item[1][0]), item[0]))[1][1] if containing else ""
+    if containing:
+        return max(enumerate(containing), key=lambda item: (len(item[1][0]), item[0]))[1][1]
+    return ""

@@ -28,7 +28,10 @@ def record_of_marked(part: JobFacts, mark: Mark, roles: bool) -> SlurmRecord:
             continue
         folder, why = first, distrust_reason(first, token)
         if not why:
-            folder = folder_of(first, part.job_id) if part.task is None else task_folder(first, part.task)
+            if part.task is None:
+                folder = folder_of(first, part.job_id)
+            else:
+                folder = task_folder(first, part.task)
             why = distrust_reason(folder, token)
         if why:
             damage = f"the folder in its comment is not trusted: {why}"
@@ -64,5 +67,7 @@ def minimal_record(part: JobFacts, token: str, folders: Sequence[Path], roles: b
         task=part.task,
         fallback=fallback,
     )
-    found = roles_in(record.paths.folder) if roles and folders else []
+    found = []
+    if roles and folders:
+        found = roles_in(record.paths.folder)
     return replace(record, app={"name": name, "roles": found})

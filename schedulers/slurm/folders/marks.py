@@ -26,7 +26,10 @@ class Mark(NamedTuple):
     fallback: Path | None = None
 
     def __str__(self) -> str:
-        folders = [self.folder] if self.fallback is None else [self.folder, self.fallback]
+        if self.fallback is None:
+            folders = [self.folder]
+        else:
+            folders = [self.folder, self.fallback]
         return PREFIX + ":".join([self.token, *(quote(str(folder)) for folder in folders)])
 
 
@@ -44,7 +47,9 @@ def _split(comment: str) -> tuple[str, str]:
     """Returns the token in a comment, and the text after it; both are empty without a mark."""
     _, prefix, rest = comment.rpartition(PREFIX)
     token, colon, text = rest.strip().partition(":")
-    return (token, text) if prefix and colon and TOKEN.fullmatch(token) else ("", "")
+    if prefix and colon and TOKEN.fullmatch(token):
+        return (token, text)
+    return ("", "")
 
 
 def mark_of(comment: str) -> Mark | None:

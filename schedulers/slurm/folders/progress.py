@@ -52,5 +52,9 @@ def run_of(paths: SlurmPaths) -> int:
 
 
 def _number_in(path: Path) -> int:
-    match = re.fullmatch(rb"\s*([0-9]{1,9})\s*", data) if (data := read_own(path)) else None
-    return int(match[1]) if match else 0
+    match = None
+    if data := read_own(path):
+        match = re.fullmatch(rb"\s*([0-9]{1,9})\s*", data)
+    if match:
+        return int(match[1])
+    return 0

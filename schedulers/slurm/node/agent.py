@@ -178,7 +178,9 @@ def main(folder: str, least: int, logs: str, mark: str, grace: int, variables: "
         os.unlink(os.path.join(folder, "error.json"))
     except OSError:
         pass
-    gathered = load("gather").on_node(logs, path) if logs else None
+    gathered = None
+    if logs:
+        gathered = load("gather").on_node(logs, path)
     output = Output(gathered.folder if gathered else path, attempt)
     begun = time.time()
     host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
@@ -197,7 +199,9 @@ def main(folder: str, least: int, logs: str, mark: str, grace: int, variables: "
         output.feed(2, ("torchx: " + why + "\n").encode())
         if gathered:
             gathered.finish()
-        code = 127 if isinstance(error, FileNotFoundError) else 126
+        code = 126
+        if isinstance(error, FileNotFoundError):
+            code = 127
         if mark:
             facts["needed"] = True
         record(os.path.join(path, "end.json"), exit_code=code, ended_at=time.time(), msg=why, **facts)

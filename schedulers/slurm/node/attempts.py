@@ -84,7 +84,9 @@ def _refusal(msg: str, retries_left: bool, cfg: Mapping[str, Any]) -> str:
     except ValueError:  # written by another version
         rules = RetryRules()
     failure = Failure(None, "SIGKILL", FAILURES["OUT_OF_MEMORY"], (), EndCause.OUT_OF_MEMORY)
-    refused = rules.refusal(failure) if retries_left else ""
+    refused = ""
+    if retries_left:
+        refused = rules.refusal(failure)
     return refused or (msg if msg.startswith("not retried: ") else "")
 
 
@@ -101,7 +103,10 @@ def _attempt(
     msg, cause = str(facts.get("msg", "")), EndCause.of(facts.get("cause"))
     started = facts.get("started_at")
     if ended:
-        state = AppState.SUCCEEDED if code == 0 and not signal else AppState.FAILED
+        if code == 0 and not signal:
+            state = AppState.SUCCEEDED
+        else:
+            state = AppState.FAILED
         if stop_signal and (state is AppState.FAILED or outcome.state is not AppState.SUCCEEDED):
             state, msg, cause = _stopped(outcome, last)
         elif outcome.word == "OUT_OF_MEMORY" and (signal == "SIGKILL" or code == 137):  # 137: a shell
@@ -114,7 +119,10 @@ def _attempt(
         state, msg = AppState.FAILED, "interrupted"  # the job has been queued again
     elif last and outcome.state is AppState.SUCCEEDED:
         # not yet reported by its node, or lost unless the end of its step is known
-        state = AppState.SUCCEEDED if outcome.proved else AppState.UNKNOWN
+        if outcome.proved:
+            state = AppState.SUCCEEDED
+        else:
+            state = AppState.UNKNOWN
     else:
         state, msg, cause = _stopped(outcome, last)
     return AttemptStatus(
@@ -167,7 +175,9 @@ def ready_since(path: Path) -> datetime | None:
         at = float((read_own(path) or b"")[:32])
     except ValueError:
         return None
-    return local_time(at) if is_time(at) else None
+    if is_time(at):
+        return local_time(at)
+    return None
 
 
 def read_facts(path: Path) -> dict[str, Any] | None:
@@ -189,7 +199,9 @@ def read_facts(path: Path) -> dict[str, Any] | None:
     code, run = data.get("exit_code"), data.get("run")
     if type(run) is int and 0 < run < LARGEST_RUN:
         fields["run"] = run
-    return {**fields, "exit_code": code} if type(code) is int and 0 <= code < 256 else fields
+    if type(code) is int and 0 <= code < 256:
+        return {**fields, "exit_code": code}
+    return fields
 
 
 _TIMES, _TEXTS = (

@@ -18,14 +18,18 @@ from torchx.specs.run_options import RunOptions
 
 def rule(role: Role) -> ServiceRule | None:
     """Returns the rule of a service, None for an ordinary role."""
-    return ServiceRule.of(role.metadata[SERVICE]) if SERVICE in role.metadata else None
+    if SERVICE in role.metadata:
+        return ServiceRule.of(role.metadata[SERVICE])
+    return None
 
 
 def recorded_rule(role: Mapping[str, Any]) -> ServiceRule | None:
     """Returns the rule of a service in the record of a job, None for an ordinary role."""
     metadata = role.get("metadata")
     known = isinstance(metadata, Mapping) and SERVICE in metadata
-    return rule_of(metadata[SERVICE]) if isinstance(metadata, Mapping) and known else None
+    if isinstance(metadata, Mapping) and known:
+        return rule_of(metadata[SERVICE])
+    return None
 
 
 def waits_for_others(role: Mapping[str, Any]) -> bool:
@@ -59,7 +63,9 @@ def _effect_of_failure(role: Role, own: ServiceRule) -> str:
     if own.critical:
         return ""
     whole = role.retry_policy is RetryPolicy.APPLICATION
-    return "ignored-last" if whole and role.max_retries else "ignored"
+    if whole and role.max_retries:
+        return "ignored-last"
+    return "ignored"
 
 
 def ends_together(role: Role, cfg: RunOptions) -> bool:
@@ -101,7 +107,9 @@ def files(app: AppDef) -> dict[str, str]:
 
 def _plain(own: ServiceRule) -> dict[str, Any]:
     port = own.probe.port
-    variable = port_variable(port) if port and not port.isdigit() else ""
+    variable = ""
+    if port and not port.isdigit():
+        variable = port_variable(port)
     return {"ready": own.ready, "within": own.within, "limit": own.limit, "port": variable}
 
 

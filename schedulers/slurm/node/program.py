@@ -96,7 +96,10 @@ class Program:
             pid, status = os.waitpid(self.pid, options)
             if pid:
                 ended = os.WIFSIGNALED(status)
-                self.status = -os.WTERMSIG(status) if ended else os.WEXITSTATUS(status)
+                if ended:
+                    self.status = -os.WTERMSIG(status)
+                else:
+                    self.status = os.WEXITSTATUS(status)
         return self.status
 
 

@@ -58,7 +58,10 @@ class Service:
         """Returns the maximum seconds until the next call of :meth:`check`."""
         if self._watch is None:
             return LONGEST
-        longest = LONGEST if self._command is None else COMMAND_INTERVAL
+        if self._command is None:
+            longest = LONGEST
+        else:
+            longest = COMMAND_INTERVAL
         return min(self._watch.pause_from(time.monotonic()), longest)
 
     def feed(self, stream: int, data: bytes) -> None:
@@ -94,7 +97,10 @@ class Service:
         """
         self._close()
         self._unmark()
-        facts: dict[str, Any] = {} if self._ready_at is None else {"ready_at": self._ready_at}
+        if self._ready_at is None:
+            facts: dict[str, Any] = {}
+        else:
+            facts = {"ready_at": self._ready_at}
         if stopped or any((self._job / name).exists() for name in (".released", ".noticed")):
             return facts
         facts["needed"] = True

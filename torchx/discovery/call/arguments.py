@@ -120,8 +120,14 @@ def _named(component: Component, source: Data | None, origin: str, strict: bool)
     known = {p.name: p for top in component.parameters for p in _every(top)}
     found: RawValues = {}
     for key, each in (source or {}).items():
-        value, where = (each.value, str(each.origin)) if hasattr(each, "origin") else (each, origin)
-        name = key if key in known else key.lstrip("-").replace("-", "_")
+        if hasattr(each, "origin"):
+            value, where = (each.value, str(each.origin))
+        else:
+            value, where = (each, origin)
+        if key in known:
+            name = key
+        else:
+            name = key.lstrip("-").replace("-", "_")
         if name in known:
             found[name] = RawValue(value, where, key)
         elif strict:
@@ -174,7 +180,9 @@ def _fields(component: Component, parameter: Parameter, given: RawValue) -> RawV
     known = {f.name.rpartition(".")[2]: f for f in parameter.fields}
     for key in data:
         if key not in known:
-            where = f" (from {given.origin})" if given.origin else ""
+            where = ""
+            if given.origin:
+                where = f" (from {given.origin})"
             hint = did_you_mean(str(key), known, f"fields: {', '.join(known)}")
             raise ArgumentError(f"`{parameter.name}` has no field `{key}`{where}", flag=given.key, hint=hint)
     return {known[k].name: RawValue(v, given.origin, f"{given.key}.{k}") for k, v in data.items()}
@@ -202,7 +210,10 @@ def _take(component: Component, parameter: Parameter, given: RawValue) -> Any:
         return None
     try:
         if given.origin == COMMAND_LINE:
-            texts = given.value if isinstance(given.value, list) else [given.value]
+            if isinstance(given.value, list):
+                texts = given.value
+            else:
+                texts = [given.value]
             return parameter.converter.read_all(texts)
         return parameter.converter.accept(given.value)
     except BadValue as error:
@@ -215,7 +226,10 @@ def _varargs(component: Component, line: Split, given: Mapping[str, RawValue]) -
         return []
     if not line.rest and parameter.name in given:
         found = given[parameter.name]
-        each = found.value.split() if isinstance(found.value, str) else found.value
+        if isinstance(found.value, str):
+            each = found.value.split()
+        else:
+            each = found.value
         if not isinstance(each, list | tuple):
             raise ArgumentError(f"`{found.key}` takes a list (from {found.origin})", flag=found.key)
         return [_take(component, parameter, RawValue(word, found.origin, found.key)) for word in each]
@@ -238,7 +252,10 @@ def _missing(parameter: Parameter, given: Data) -> Iterator[str]:
 
 
 def _missing_error(component: Component, missing: Sequence[str]) -> ArgumentError:
-    listing = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} and {missing[-1]}"
+    if len(missing) == 1:
+        listing = missing[0]
+    else:
+        listing = f"{', '.join(missing[:-1])} and {missing[-1]}"
     hint = f"its arguments: torchx run {component.name} --help"
     return ArgumentError(
         f"{component.name} needs {listing}", flag=missing[0], hint=hint, code="missing_argument"
@@ -246,19 +263,29 @@ def _missing_error(component: Component, missing: Sequence[str]) -> ArgumentErro
 
 
 def _bad(component: Component, parameter: Parameter, given: RawValue, error: BadValue) -> ArgumentError:
-    origin = f" (from {given.origin})" if given.origin else ""
-    got = f'"{given.value}"' if isinstance(given.value, str) else json.dumps(given.value, default=str)
-    got = got if len(got) <= LONGEST_SHOWN else f"{got[:LONGEST_SHOWN]}..."
+    origin = ""
+    if given.origin:
+        origin = f" (from {given.origin})"
+    if isinstance(given.value, str):
+        got = f'"{given.value}"'
+    else:
+        got = json.dumps(given.value, default=str)
+    if len(got) > LONGEST_SHOWN:
+        got = f"{got[:LONGEST_SHOWN]}..."
     detail = f": {error.detail}" if error.detail else ""
     expected = parameter.converter.takes
     text = f"{given.key}{origin} takes {expected}, got {got}{detail}{_place(component, parameter)}"
-    hint = f"did you mean `{error.near}`?" if error.near else None
+    hint = None
+    if error.near:
+        hint = f"did you mean `{error.near}`?"
     return ArgumentError(text, flag=same(given.key), hint=hint)
 
 
 def _place(component: Component, parameter: Parameter) -> str:
     """Tells where a parameter is declared; of a built-in component its name says enough."""
-    where = component.name if component.is_builtin else ""
+    where = ""
+    if component.is_builtin:
+        where = component.name
     if not where and component.path and parameter.line:
         where = f"{shown(component.path)}:{parameter.line}"
     return f"  ({', '.join(part for part in (where, parameter.source) if part)})"

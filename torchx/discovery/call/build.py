@@ -47,8 +47,13 @@ def build_app(component: Component, arguments: Arguments) -> AppDef:
             raise
         raise failed from error
     if not isinstance(app, AppDef):
-        where = f"  ({shown(component.path)}:{component.line})" if component.path else ""
-        got = "nothing" if app is None else f"a {type(app).__name__}"
+        where = ""
+        if component.path:
+            where = f"  ({shown(component.path)}:{component.line})"
+        if app is None:
+            got = "nothing"
+        else:
+            got = f"a {type(app).__name__}"
         raise ComponentError(
             f"{component.name} returned {got} and not an AppDef{where}",
             path=component.path or None,
@@ -66,8 +71,16 @@ def _failed(component: Component, error: BaseException) -> TorchxError:
             f"{component.name}: {error}", hint=f"its arguments: torchx run {component.name} --help"
         )
     if isinstance(error, UsageError):
-        place = blame(error, component.path) if component.path else None
-        text = f"{error.message}  ({place})" if place else error.message
-        path, line = (place.path, place.line) if place else (None, None)
+        place = None
+        if component.path:
+            place = blame(error, component.path)
+        if place:
+            text = f"{error.message}  ({place})"
+        else:
+            text = error.message
+        if place:
+            path, line = (place.path, place.line)
+        else:
+            path, line = (None, None)
         return ComponentError(text, path=path, line=line, hint=error.hint)
     return failure(f"{component.name} failed", error, component.path)

@@ -42,7 +42,10 @@ def read_signature(target: Callable[..., Any], found: Outline | None = None, pat
         found: its outline in the source, for lines and columns, or None.
         path: its source file.
     """
-    name = found.name if found else getattr(target, "__name__", type(target).__name__)
+    if found:
+        name = found.name
+    else:
+        name = getattr(target, "__name__", type(target).__name__)
     reader = _Reader(name, found, path, hints_of(target))
     signature = inspect.signature(target)
     shapes = {p.name: reader.converter(p) for p in signature.parameters.values()}
@@ -87,7 +90,9 @@ def group_of(converter: Converter) -> DataclassConverter | None:
     """Returns the dataclass of a converter, also of an optional one; None for any other type."""
     if isinstance(converter, UnionConverter) and len(converter.options) == 1:
         return group_of(converter.options[0])
-    return converter if isinstance(converter, DataclassConverter) else None
+    if isinstance(converter, DataclassConverter):
+        return converter
+    return None
 
 
 def _docstring(target: Callable[..., Any]) -> str:
@@ -96,7 +101,9 @@ def _docstring(target: Callable[..., Any]) -> str:
     if isinstance(target, functools.partial):
         return _docstring(target.func)
     if inspect.isclass(target):
-        init = inspect.getdoc(target.__init__) if "__init__" in vars(target) else None
+        init = None
+        if "__init__" in vars(target):
+            init = inspect.getdoc(target.__init__)
         return "\n\n".join(t for t in ("" if made_up else inspect.cleandoc(text), init or "") if t)
     return text
 
@@ -109,7 +116,9 @@ class _Reader:
         self.path = path
         self.hints = hints
         self.problems: list[LinterMessage] = []
-        every = [*found.arguments, found.varargs, found.kwargs] if found else []
+        every = []
+        if found:
+            every = [*found.arguments, found.varargs, found.kwargs]
         self.written = {a.name: a for a in every if a}
         self.line = found.node.lineno if found else 0
 
@@ -144,10 +153,16 @@ class _Reader:
         if given.kind is inspect.Parameter.VAR_KEYWORD:
             return None
         annotation = self.hints.get(given.name, str)
-        default = REQUIRED if given.default is inspect.Parameter.empty else given.default
+        if given.default is inspect.Parameter.empty:
+            default = REQUIRED
+        else:
+            default = given.default
         written = self.written.get(given.name)
         line = written.line if written else self.line
-        source = written.text if written else _spelled(given, annotation)
+        if written:
+            source = written.text
+        else:
+            source = _spelled(given, annotation)
         if given.kind is inspect.Parameter.VAR_POSITIONAL:
             return Parameter(given.name, annotation, converter, VARARGS, line=line, source=source, docs=docs)
         before_varargs = any(
@@ -170,7 +185,9 @@ class _Reader:
             by_position,
             docs,
         )
-        return dataclasses.replace(whole, fields=tuple(_fields(whole, group))) if group else whole
+        if group:
+            return dataclasses.replace(whole, fields=tuple(_fields(whole, group)))
+        return whole
 
     def _refuse(self, argument: str, text: str) -> None:
         written = self.written.get(argument)
@@ -186,7 +203,10 @@ def _fields(parent: Parameter, group: DataclassConverter) -> Iterator[Parameter]
         if has_object and hasattr(parent.default, field.name):
             default = getattr(parent.default, field.name)
         else:
-            default = field.default() if field.default else REQUIRED
+            if field.default:
+                default = field.default()
+            else:
+                default = REQUIRED
         name = f"{parent.name}.{field.name}"
         text = _spelled_field(name, field.annotation, default)
         flags = _flags(name, field.annotation)
@@ -203,10 +223,15 @@ def _flags(name: str, annotation: Any) -> tuple[str, ...]:
 
 
 def _spelled(parameter: inspect.Parameter, annotation: Any) -> str:
-    default = REQUIRED if parameter.default is inspect.Parameter.empty else parameter.default
+    if parameter.default is inspect.Parameter.empty:
+        default = REQUIRED
+    else:
+        default = parameter.default
     return _spelled_field(parameter.name, annotation, default)
 
 
 def _spelled_field(name: str, annotation: Any, default: Any) -> str:
     text = f"{name}: {type_text(plain(annotation))}"
-    return text if default is REQUIRED else f"{text} = {default!r}"
+    if default is REQUIRED:
+        return text
+    return f"{text} = {default!r}"

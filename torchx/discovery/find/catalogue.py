@@ -55,8 +55,12 @@ class ComponentSource:
         full = top
         for part in rest:
             full = f"{full}.{part}"
-            places = spec.submodule_search_locations if spec else None
-            spec = PathFinder.find_spec(full, places) if places is not None else None
+            places = None
+            if spec:
+                places = spec.submodule_search_locations
+            spec = None
+            if places is not None:
+                spec = PathFinder.find_spec(full, places)
         return spec
 
     def modules(self) -> Iterator[tuple[str, str]]:
@@ -95,8 +99,13 @@ def component_sources() -> list[ComponentSource]:
     found: dict[tuple[str, str], ComponentSource] = {}
     for entry in entry_points(GROUP):
         module, _, function = entry.value.partition(":")
-        dist = entry.dist.name if entry.dist else "an unknown distribution"
-        prefix = "" if entry.name.startswith("_") else entry.name
+        dist = "an unknown distribution"
+        if entry.dist:
+            dist = entry.dist.name
+        if entry.name.startswith("_"):
+            prefix = ""
+        else:
+            prefix = entry.name
         function = function.partition("[")[0].strip()
         provider = ComponentSource(
             prefix, module.strip(), f"entry point `{entry.name}` of {dist}", function or None

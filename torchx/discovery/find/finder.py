@@ -106,9 +106,9 @@ def _prepare(name: str, path: str, function: str, load: Load, is_builtin: bool =
         raise ComponentValidationException(name, [source])
     if function not in source.names and not source.has_star_import:
         raise no_such_function(source, function)
-    found = (
-        outline(source.definitions[function], source, function) if function in source.definitions else None
-    )
+    found = None
+    if function in source.definitions:
+        found = outline(source.definitions[function], source, function)
     if found is not None and (faults := _source_problems(found, source)):
         raise ComponentValidationException(name, faults)
     try:
@@ -149,7 +149,10 @@ def _checked(
             f"`{name}` is a class without a method `build`; one that returns AppDef makes it a component"
         )
     if found is None:
-        path, found = _own_source(target) if _own_source(target)[1] else (path, None)
+        if _own_source(target)[1]:
+            path, found = _own_source(target)
+        else:
+            path, found = (path, None)
     signature = read_signature(target, found, path)
     if signature.problems:
         raise ComponentValidationException(name, signature.problems)
@@ -166,19 +169,28 @@ def _component(
     search: SearchPath | None,
     is_builtin: bool,
 ) -> Component:
-    fn = _builder(target) if inspect.isclass(target) else target
+    if inspect.isclass(target):
+        fn = _builder(target)
+    else:
+        fn = target
     line = found.node.lineno if found else 0
     return Component(name, fn, path, line, signature.parameters, signature.docs, is_builtin, search)
 
 
 def _check_return(name: str, target: Any) -> None:
-    function = getattr(target, BUILD) if inspect.isclass(target) else target
+    if inspect.isclass(target):
+        function = getattr(target, BUILD)
+    else:
+        function = target
     while isinstance(function, functools.partial):
         function = function.func
     annotation = getattr(inspect.unwrap(function), "__annotations__", {}).get("return")
     if annotation is None:
         raise ComponentValidationException(f"`{name}` has no return annotation; a component says `-> AppDef`")
-    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    if isinstance(annotation, str):
+        text = annotation
+    else:
+        text = getattr(annotation, "__name__", str(annotation))
     if text.strip("'\" ").rpartition(".")[2] != "AppDef" and not _resolves_to_appdef(function):
         raise ComponentValidationException(f"`{name}` returns `{text}`; a component returns AppDef")
 

@@ -82,7 +82,9 @@ class SearchPath:
         """Finds a module in the folders, or one that must not be shadowed; None defers to other finders."""
         top = name.partition(".")[0]
         if path is not None:
-            return _quiet(PathFinder.find_spec(name, path, None)) if top in self._found else None
+            if top in self._found:
+                return _quiet(PathFinder.find_spec(name, path, None))
+            return None
         if name in sys.stdlib_module_names or name in _OURS or name == self.own:
             elsewhere = self.elsewhere(name)
             if elsewhere is not None or name != self.own:
@@ -216,6 +218,11 @@ def _is_ours(package: str, folder: Path, search: SearchPath) -> bool:
     """Returns True if the package imported by this name is the one in this folder."""
     top = package.partition(".")[0]
     loaded = sys.modules.get(top)
-    spec = loaded.__spec__ if loaded is not None else search.find_spec(top) or search.elsewhere(top)
-    places = (spec.submodule_search_locations or []) if spec is not None else []
+    if loaded is not None:
+        spec = loaded.__spec__
+    else:
+        spec = search.find_spec(top) or search.elsewhere(top)
+    places = []
+    if spec is not None:
+        places = spec.submodule_search_locations or []
     return any(Path(p).resolve() == folder.resolve() for p in places)

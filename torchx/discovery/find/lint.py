@@ -24,7 +24,10 @@ def lint(target: str) -> LintReport:
         ComponentNotFoundException: the file, module or function does not exist.
     """
     path, name = locate_source(target)
-    files, read = (_python_files(path), _read_if_possible) if path.is_dir() else ([path], open_source)
+    if path.is_dir():
+        files, read = (_python_files(path), _read_if_possible)
+    else:
+        files, read = ([path], open_source)
     messages: list[LinterMessage] = []
     checked = 0
     for file in files:
@@ -33,7 +36,10 @@ def lint(target: str) -> LintReport:
             messages.append(source)
             checked += 1
             continue
-        found = [named(source, name)] if name else _once(components(source))
+        if name:
+            found = [named(source, name)]
+        else:
+            found = _once(components(source))
         checked += len(found)
         for each in found:
             messages += problems(each, source)

@@ -121,7 +121,9 @@ def module_file(name: str, cwd: Path) -> str | None:
         if path.is_file():
             return str(path)
     spec = ComponentSource("", name, "").spec
-    return spec.origin if spec and spec.origin and spec.origin.endswith(".py") else None
+    if spec and spec.origin and spec.origin.endswith(".py"):
+        return spec.origin
+    return None
 
 
 def not_found(name: str) -> ComponentNotFoundException:
@@ -137,16 +139,22 @@ def not_found(name: str) -> ComponentNotFoundException:
 
 def _below(name: str, provider: ComponentSource) -> str | None:
     if provider.function:
-        return provider.function if name == (provider.prefix or provider.function) else None
+        if name == (provider.prefix or provider.function):
+            return provider.function
+        return None
     if not provider.prefix:
         return name
-    return name[len(provider.prefix) + 1 :] if name.startswith(provider.prefix + ".") else None
+    if name.startswith(provider.prefix + "."):
+        return name[len(provider.prefix) + 1 :]
+    return None
 
 
 def _last(rest: str, below: str) -> str | None:
     """Returns the function that the rest of a name denotes in a module, None if it is in another."""
     module, _, function = rest.rpartition(".")
-    return function if module == below else None
+    if module == below:
+        return function
+    return None
 
 
 def _no_function(name: str, cwd: Path) -> ComponentNotFoundException:
@@ -154,7 +162,10 @@ def _no_function(name: str, cwd: Path) -> ComponentNotFoundException:
     if not path.is_file():
         return _no_file(name, path)
     source = open_source(path)
-    known = [] if isinstance(source, LinterMessage) else [each.name for each in components(source)]
+    if isinstance(source, LinterMessage):
+        known = []
+    else:
+        known = [each.name for each in components(source)]
     if known:
         hint = "   ".join(f"{name}:{each}" for each in known)
         return ComponentNotFoundException(
@@ -176,5 +187,8 @@ def _no_file(name: str, path: Path) -> ComponentNotFoundException:
     if not folder.is_dir():
         return ComponentNotFoundException(f"no folder `{Path(name).parent}`", hint=f"looked for {folder}")
     close = nearest(path.name, [f.name for f in folder.iterdir() if f.suffix == ".py"])
-    hint = f"did you mean `{Path(name).with_name(close)}`?" if close else f"looked for {path.absolute()}"
+    if close:
+        hint = f"did you mean `{Path(name).with_name(close)}`?"
+    else:
+        hint = f"looked for {path.absolute()}"
     return ComponentNotFoundException(f"no file `{name}`", hint=hint)

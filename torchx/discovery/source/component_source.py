@@ -82,7 +82,9 @@ class SourceFile:
 
     def column(self, node: ast.expr | ast.stmt | ast.arg) -> int:
         """Returns the column of a node in characters, from 1."""
-        line = self.text.split("\n")[node.lineno - 1] if self.text else ""
+        line = ""
+        if self.text:
+            line = self.text.split("\n")[node.lineno - 1]
         return len(line.encode()[: node.col_offset].decode(errors="replace")) + 1
 
     def message(self, name: str, description: str, node: ast.expr | ast.stmt | ast.arg) -> LinterMessage:
@@ -141,7 +143,9 @@ def dotted(node: ast.expr | None, imports: dict[str, str]) -> str:
         return imports.get(node.id, node.id)
     if isinstance(node, ast.Attribute):
         base = dotted(node.value, imports)
-        return f"{base}.{node.attr}" if base else ""
+        if base:
+            return f"{base}.{node.attr}"
+        return ""
     return ""
 
 
@@ -152,7 +156,9 @@ def names_appdef(node: ast.expr | None, imports: dict[str, str]) -> bool:
             node = ast.parse(node.value.strip(), mode="eval").body
         except SyntaxError:
             return False
-    spelled = node.attr if isinstance(node, ast.Attribute) else ""
+    spelled = ""
+    if isinstance(node, ast.Attribute):
+        spelled = node.attr
     return spelled == "AppDef" or dotted(node, imports).rpartition(".")[2] == "AppDef"
 
 

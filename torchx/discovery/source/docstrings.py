@@ -35,14 +35,18 @@ class Docs:
         except docstring_parser.ParseError:  # a docstring of an unknown style is still a text
             return self.text, {}
         parts = [parsed.short_description, parsed.long_description]
-        between = "\n\n" if parsed.blank_after_short_description else "\n"
+        between = "\n"
+        if parsed.blank_after_short_description:
+            between = "\n\n"
         arguments = {p.arg_name.lstrip("*"): " ".join((p.description or "").split()) for p in parsed.params}
         return between.join(p for p in parts if p), arguments
 
     @property
     def description(self) -> str:
         """The summary and the text below it; may be empty."""
-        return self._parsed[0] if self.text else ""
+        if self.text:
+            return self._parsed[0]
+        return ""
 
     def of(self, argument: str) -> str:
         """Returns the description of an argument on one line; may be empty.
@@ -85,4 +89,6 @@ def _default_text(parameter: inspect.Parameter) -> str:
     default: Any = parameter.default
     if default is not inspect.Parameter.empty:
         return f"(default: {default})"
-    return "" if parameter.kind is inspect.Parameter.VAR_POSITIONAL else "(required)"
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        return ""
+    return "(required)"

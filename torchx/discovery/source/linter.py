@@ -32,7 +32,9 @@ def named(source: SourceFile, name: str) -> Outline:
 def no_such_function(source: SourceFile, name: str) -> ComponentNotFoundException:
     """Returns the error for a name that a file does not define."""
     known = [each.name for each in components(source)]
-    there = f"components in it: {', '.join(known)}" if known else "no function in it returns AppDef"
+    there = "no function in it returns AppDef"
+    if known:
+        there = f"components in it: {', '.join(known)}"
     return ComponentNotFoundException(
         f"no component `{name}` in {shown(source.path)}", hint=did_you_mean(name, known, there)
     )
@@ -89,7 +91,10 @@ def _flag_problems(found: Outline, source: SourceFile) -> Iterator[LinterMessage
         if argument.name == "help":
             text = "argument `help` conflicts with --help; rename it"
             yield source.message(found.name, text, argument.node)
-        shorts = {"-" + argument.name} if len(argument.name) == 1 else set()
+        if len(argument.name) == 1:
+            shorts = {"-" + argument.name}
+        else:
+            shorts = set()
         for short in sorted(shorts | set(_short_flags(argument, source))):
             owners[short] += 1
             if owners[short] > 1:

@@ -133,7 +133,10 @@ def _fields(node: ast.ClassDef, source: SourceFile) -> Iterator[Argument]:
     for statement in node.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             kind = statement.annotation
-            bare = kind.value if isinstance(kind, ast.Subscript) else kind
+            if isinstance(kind, ast.Subscript):
+                bare = kind.value
+            else:
+                bare = kind
             if dotted(bare, source.imports) != "typing.ClassVar":
                 yield Argument(statement.target.id, statement, kind, statement.value)
 

@@ -33,8 +33,13 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         where = f"{shown(self.path)}:{self.line}"
-        text = self.text if len(self.text) <= _LONGEST_LINE else self.text[: _LONGEST_LINE - 1] + "…"
-        return f"{where}, {text}" if text else where
+        if len(self.text) <= _LONGEST_LINE:
+            text = self.text
+        else:
+            text = self.text[: _LONGEST_LINE - 1] + "…"
+        if text:
+            return f"{where}, {text}"
+        return where
 
 
 def shown(path: FilePath) -> str:
@@ -80,7 +85,9 @@ def describe_exception(error: BaseException) -> str:
         text = str(error)
     first = text.strip().split("\n", 1)[0][:_LONGEST]
     name = type(error).__name__
-    return f"{name}: {first}" if first else name
+    if first:
+        return f"{name}: {first}"
+    return name
 
 
 def blame(error: BaseException, path: str) -> Place | None:

@@ -49,10 +49,15 @@ class ReturnTypeValidator(ComponentFunctionValidator):
     def validate(self, app_specs_func_def: ast.FunctionDef) -> list[LinterMessage]:
         """Returns the problems of a function's return annotation."""
         node, wanted = app_specs_func_def.returns, self._supported_return_type
-        written = node.value if isinstance(node, ast.Constant) else dotted(node, {})
+        if isinstance(node, ast.Constant):
+            written = node.value
+        else:
+            written = dotted(node, {})
         if str(written).rpartition(".")[2] == wanted:
             return []
-        got = f"returns `{ast.unparse(node)}`" if node else "has no return annotation"
+        got = "has no return annotation"
+        if node:
+            got = f"returns `{ast.unparse(node)}`"
         text = f"{got}; a component returns {wanted}"
         name, line, char = (
             app_specs_func_def.name,

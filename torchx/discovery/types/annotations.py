@@ -182,7 +182,9 @@ def _group(kind: type, within: tuple[type, ...]) -> DataclassConverter:
 def _default(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
     if field.default is not dataclasses.MISSING:
         return lambda: field.default
-    return field.default_factory if field.default_factory is not dataclasses.MISSING else None
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory
+    return None
 
 
 def _unsupported(annotation: Any) -> UnsupportedType:

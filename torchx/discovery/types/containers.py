@@ -26,9 +26,15 @@ class ListConverter(Converter):
         self.item = item
         self.make = make
         inner = item.label if item.is_plain else "JSON"
-        self.label = f"{inner},…" if item.is_plain else inner
+        if item.is_plain:
+            self.label = f"{inner},…"
+        else:
+            self.label = inner
         self.takes = _list_of(item)
-        self.sample = item.sample if item.is_plain else f"[{item.sample}]"
+        if item.is_plain:
+            self.sample = item.sample
+        else:
+            self.sample = f"[{item.sample}]"
 
     @property
     def is_plain(self) -> bool:
@@ -38,7 +44,9 @@ class ListConverter(Converter):
     def read(self, text: str) -> Any:
         """Splits at commas and strips; keeps empty elements; an empty text is None (or an empty tuple)."""
         if not text:
-            return () if self.make is tuple else None
+            if self.make is tuple:
+                return ()
+            return None
         if not self.item.is_plain:
             return self.accept(json_of(text, list))
         data = array_of(text)
@@ -61,7 +69,9 @@ class ListConverter(Converter):
         """Returns the elements with commas between them, or JSON."""
         if value is None:
             return ""
-        text = ",".join(self.item.write(each) for each in value) if self.item.is_plain else ""
+        text = ""
+        if self.item.is_plain:
+            text = ",".join(self.item.write(each) for each in value)
         try:
             if text and self.read(text) == value:
                 return text
@@ -79,11 +89,17 @@ class TupleConverter(Converter):
 
     def __init__(self, items: Sequence[Converter]) -> None:
         self.items = tuple(items)
-        self.label = ",".join(i.label for i in items) if self._is_flat else "JSON"
+        if self._is_flat:
+            self.label = ",".join(i.label for i in items)
+        else:
+            self.label = "JSON"
         inner = ", ".join(i.takes for i in items)
         self.takes = f"{len(items)} values ({inner})" + ("" if self._is_flat else " as JSON")
         samples = ",".join(i.sample for i in items)
-        self.sample = samples if self._is_flat else f"[{samples}]"
+        if self._is_flat:
+            self.sample = samples
+        else:
+            self.sample = f"[{samples}]"
 
     @property
     def _is_flat(self) -> bool:
@@ -102,7 +118,9 @@ class TupleConverter(Converter):
         if data is not None:
             with suppress(BadValue):
                 return self.accept(data)
-        words = [w.strip() for w in text.split(",")] if text or self.items else []
+        words = []
+        if text or self.items:
+            words = [w.strip() for w in text.split(",")]
         return self._each(words, [i.read for i in self.items])
 
     def accept(self, data: Any) -> Any:
@@ -136,9 +154,18 @@ class MappingConverter(Converter):
     def __init__(self, key: Converter, value: Converter) -> None:
         self.key = key
         self.value = value
-        self.label = f"KEY={value.label},…" if self._is_flat else "JSON"
-        self.takes = "pairs such as key=value,key2=value2" if self._is_flat else "a JSON object"
-        self.sample = f"key={value.sample}" if self._is_flat else "{}"
+        if self._is_flat:
+            self.label = f"KEY={value.label},…"
+        else:
+            self.label = "JSON"
+        if self._is_flat:
+            self.takes = "pairs such as key=value,key2=value2"
+        else:
+            self.takes = "a JSON object"
+        if self._is_flat:
+            self.sample = f"key={value.sample}"
+        else:
+            self.sample = "{}"
 
     @property
     def _is_flat(self) -> bool:
@@ -323,7 +350,10 @@ def _element(take: Callable[[Any], Any], given: Any, converter: Converter) -> An
     try:
         return take(given)
     except BadValue as error:
-        word = f'"{given}"' if isinstance(given, str) else json.dumps(given, default=str)
+        if isinstance(given, str):
+            word = f'"{given}"'
+        else:
+            word = json.dumps(given, default=str)
         raise BadValue(error.detail or f"{word} is not {converter.takes}", error.near) from None
 
 

@@ -46,7 +46,9 @@ class Converter:
         Raises:
             BadValue: one of them cannot be converted.
         """
-        return self.read(texts[0]) if len(texts) == 1 else self.join([self.read(text) for text in texts])
+        if len(texts) == 1:
+            return self.read(texts[0])
+        return self.join([self.read(text) for text in texts])
 
     def join(self, values: Sequence[Any]) -> Any:
         """Returns one value for those of a repeated flag; called only if :attr:`repeats`."""
@@ -161,11 +163,15 @@ class BoolConverter(Converter):
 
     def accept(self, data: Any) -> bool:
         """Accepts a bool, or a text of one."""
-        return data if isinstance(data, bool) else bool(super().accept(data))
+        if isinstance(data, bool):
+            return data
+        return bool(super().accept(data))
 
     def write(self, value: Any) -> str:
         """Returns ``true`` or ``false``."""
-        return "true" if value else "false"
+        if value:
+            return "true"
+        return "false"
 
 
 class ChoiceConverter(Converter):
@@ -180,7 +186,10 @@ class ChoiceConverter(Converter):
         self.words = dict(words)
         offered = list(self.words)[:shown]
         self.label = " | ".join(offered)
-        self.takes = offered[0] if len(offered) == 1 else f"{', '.join(offered[:-1])} or {offered[-1]}"
+        if len(offered) == 1:
+            self.takes = offered[0]
+        else:
+            self.takes = f"{', '.join(offered[:-1])} or {offered[-1]}"
         self.sample = offered[0]
 
     @classmethod
@@ -190,7 +199,10 @@ class ChoiceConverter(Converter):
         by_name = dict(kind.__members__)
         # users know the values of a string enum, and the names of any other
         texts = all(isinstance(m.value, str) for m in kind)
-        first, second = (by_value, by_name) if texts else (by_name, by_value)
+        if texts:
+            first, second = (by_value, by_name)
+        else:
+            first, second = (by_name, by_value)
         return cls({**first, **{w: m for w, m in second.items() if w not in first}}, len(first))
 
     def read(self, text: str) -> Any:
@@ -202,7 +214,10 @@ class ChoiceConverter(Converter):
     def accept(self, data: Any) -> Any:
         """Accepts one of the values, or its text."""
         for value in self.words.values():
-            raw = value.value if isinstance(value, enum.Enum) else value
+            if isinstance(value, enum.Enum):
+                raw = value.value
+            else:
+                raw = value
             if (data is value) or (type(data) is type(raw) and data == raw):
                 return value
         return super().accept(data)
@@ -225,9 +240,18 @@ class ClassConverter(Converter):
         self.make = make
         self.kind = kind if kind is not None else make
         name = str(getattr(self.kind, "__name__", "value"))
-        self.label = "PATH" if name.endswith("Path") else name.upper()
-        self.takes = "a path" if name.endswith("Path") else f"a {name}"
-        self.sample = "path" if name.endswith("Path") else name.lower()
+        if name.endswith("Path"):
+            self.label = "PATH"
+        else:
+            self.label = name.upper()
+        if name.endswith("Path"):
+            self.takes = "a path"
+        else:
+            self.takes = f"a {name}"
+        if name.endswith("Path"):
+            self.sample = "path"
+        else:
+            self.sample = name.lower()
 
     def read(self, text: str) -> Any:
         """Calls the class with the text."""

@@ -83,7 +83,9 @@ def to_list(arg: str) -> list[str]:
     >>> to_list("a, b,"), to_list("")
     (['a', 'b', ''], [])
     """
-    return [each.strip() for each in arg.split(",")] if arg else []
+    if arg:
+        return [each.strip() for each in arg.split(",")]
+    return []
 
 
 def none_throws(optional: T | None, message: str = "Unexpected `None`") -> T:

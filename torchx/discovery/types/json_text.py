@@ -34,7 +34,9 @@ def array_of(text: str) -> list[Any] | None:
         data = load_json(text)
     except ValueError:
         return None
-    return data if isinstance(data, list) else None
+    if isinstance(data, list):
+        return data
+    return None
 
 
 def plain_data(value: Any) -> Any:

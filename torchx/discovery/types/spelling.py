@@ -69,7 +69,10 @@ def _constant(node: ast.Constant, source: SourceFile) -> Iterator[str]:
 
 def _subscript(node: ast.Subscript, source: SourceFile) -> Iterator[str]:
     base = _typing(dotted(node.value, source.imports))
-    inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if isinstance(node.slice, ast.Tuple):
+        inner = node.slice.elts
+    else:
+        inner = [node.slice]
     if base in _UNWRITABLE:
         yield _unwritable(node)
     elif base == "typing.Annotated":

@@ -208,7 +208,9 @@ def _listening() -> logging.Logger | None:
     if "logging" not in sys.modules:  # then no level can have been set
         return None
     logger = logging.getLogger(LOGGER)
-    return logger if logger.level and logger.isEnabledFor(logging.INFO) else None
+    if logger.level and logger.isEnabledFor(logging.INFO):
+        return logger
+    return None
 
 
 def get_events_logger(destination: str = "null") -> logging.Logger:
@@ -238,4 +240,6 @@ def _handler(destination: str) -> logging.Handler:
             f"unknown destination of events `{destination}` (from ${settings.TORCHX_EVENTS})",
             hint=did_you_mean(destination, known, "destinations: " + ", ".join(known)),
         )
-    return logging.NullHandler() if destination == "null" else logging.StreamHandler()
+    if destination == "null":
+        return logging.NullHandler()
+    return logging.StreamHandler()

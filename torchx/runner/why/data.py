@@ -77,7 +77,9 @@ def _failure(made: Explanation) -> Object | None:
     status, first = made.status, made.status.first_failure
     if first is None:
         return None
-    rank = made.evidence.rank if made.evidence is not None else None
+    rank = None
+    if made.evidence is not None:
+        rank = made.evidence.rank
     replica = next((r for r in status.replicas if (r.role, r.id) == (first.role, first.replica)), None)
     return {
         "role": first.role,
@@ -108,7 +110,9 @@ def _usage(usage: AppUsage | None) -> Object | None:
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)
+    if value is None:
+        return None
+    return round(value, 3)
 
 
 def _difference(each: Difference) -> dict[str, str | None]:

@@ -125,10 +125,14 @@ def explain(runner: Runner, handle: str, described: DescribeAppResponse, name: s
     status = status_of(described)
     first = status.first_failure
     printed = _last_chunks(runner, handle, status)
-    found = None if first is None else first_failure.evidence_of(runner, handle, status, EVIDENCE)
-    cause = (
-        causes.classify(status.state, status.msg, None, known=status.cause) if found is None else found.cause
-    )
+    if first is None:
+        found = None
+    else:
+        found = first_failure.evidence_of(runner, handle, status, EVIDENCE)
+    if found is None:
+        cause = causes.classify(status.state, status.msg, None, known=status.cause)
+    else:
+        cause = found.cause
     made = Explanation(handle, described.name, status, cause, found)
     made.lines = _distinct(found, printed)
     if status.state is AppState.RUNNING:
@@ -168,7 +172,9 @@ def _last_chunks(runner: Runner, handle: str, status: AppStatus) -> list[LogChun
 
 def _last_output(printed: Iterable[LogChunk]) -> datetime | None:
     last = max((chunk.time for chunk in printed), default=0.0)
-    return datetime.fromtimestamp(last).astimezone() if last else None
+    if last:
+        return datetime.fromtimestamp(last).astimezone()
+    return None
 
 
 def _distinct(found: Evidence | None, printed: Iterable[LogChunk]) -> list[Line]:
@@ -176,7 +182,9 @@ def _distinct(found: Evidence | None, printed: Iterable[LogChunk]) -> list[Line]
     by_replica: dict[str, list[LogChunk]] = {}
     for chunk in printed:
         by_replica.setdefault(f"{chunk.role}/{chunk.replica}", []).append(chunk)
-    count = SHOWN if found is not None or len(by_replica) == 1 else 1
+    count = 1
+    if found is not None or len(by_replica) == 1:
+        count = SHOWN
     lasts = {name: excerpts.last_lines(chunks, count) for name, chunks in by_replica.items()}
     if found is not None:
         lasts = {found.replica: (found.error or found.lines)[-SHOWN:], **lasts}
@@ -245,12 +253,21 @@ def _commands(made: Explanation, name: str, again: str) -> list[str]:
     if status.state is AppState.RUNNING:
         return [f"torchx wait {name}", f"torchx log -n 100 {name}", f"torchx cancel {name}"]
     if first is not None:
-        rank = made.evidence.rank if made.evidence is not None else None
-        of_rank = f" --rank {rank.rank}" if rank is not None and rank.rank is not None else ""
-        replica = made.evidence.replica if made.evidence is not None else f"{first.role}/{first.replica}"
+        rank = None
+        if made.evidence is not None:
+            rank = made.evidence.rank
+        of_rank = ""
+        if rank is not None and rank.rank is not None:
+            of_rank = f" --rank {rank.rank}"
+        if made.evidence is not None:
+            replica = made.evidence.replica
+        else:
+            replica = f"{first.role}/{first.replica}"
         commands = [f"torchx log {name}/{shlex.quote(replica)}{of_rank}"]
     else:
         commands = [f"torchx log {name}", f"torchx events {name}"]
     if made.cause.name in ("node_lost", "image", "not_started", "unknown", "out_of_memory"):
         commands.append(f"torchx describe {name}")
-    return commands if status.state is AppState.SUCCEEDED else [*commands, again]
+    if status.state is AppState.SUCCEEDED:
+        return commands
+    return [*commands, again]

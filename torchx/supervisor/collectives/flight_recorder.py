@@ -97,7 +97,9 @@ def _size(path: Path, since: int) -> int:
     except OSError:
         return 0
     # the clock of a file system is some milliseconds behind
-    return status.st_size if status.st_mtime_ns >= since - 50_000_000 else 0
+    if status.st_mtime_ns >= since - 50_000_000:
+        return status.st_size
+    return 0
 
 
 def interpreter_of(pid: int) -> str:
@@ -161,7 +163,10 @@ def findings(text: str) -> list[str]:
             collective = match[1]
         elif (match := _MISSING.match(line)) is not None:
             ranks = sorted(map(int, re.findall(r"\d+", match[1])))
-            who = f"rank {ranks[0]} has" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} have"
+            if len(ranks) == 1:
+                who = f"rank {ranks[0]} has"
+            else:
+                who = f"ranks {', '.join(map(str, ranks))} have"
             found.append(f"{who} not entered {collective}, collective {sequence} of {group}")
         elif "Culprit rank" in line:
             found += [

@@ -85,7 +85,9 @@ def _of_block(block: list[str]) -> list[str]:
         text = "\n".join(block)
         missing = [n for match in _MISSING.finditer(text) for n in re.findall(r"\d+", match[1])]
         missing += [match[1] for match in _RANK.finditer(text)]
-        return [f"NCCL: no answer of {_ranks(map(int, missing))}"] if missing else []
+        if missing:
+            return [f"NCCL: no answer of {_ranks(map(int, missing))}"]
+        return []
     return _behind(block)
 
 

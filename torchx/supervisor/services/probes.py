@@ -64,7 +64,10 @@ class PortCheck:
 
     def __init__(self, port: int, path: str = "", host: str = HERE, stays: float = 0.0) -> None:
         self._until = time.monotonic() + LONGEST_CHECK
-        self._unsent = f"GET {path} HTTP/1.0\r\nHost: localhost:{port}\r\n\r\n".encode() if path else b""
+        if path:
+            self._unsent = f"GET {path} HTTP/1.0\r\nHost: localhost:{port}\r\n\r\n".encode()
+        else:
+            self._unsent = b""
         self._answer = b""
         self._connected = False
         self._path, self._stays, self._open_until = path, stays, 0.0
@@ -81,7 +84,9 @@ class PortCheck:
         except OSError as error:
             answer = error.strerror or str(error)
         late = answer is None and time.monotonic() > self._until
-        return f"no answer in {LONGEST_CHECK:g} s" if late else answer
+        if late:
+            return f"no answer in {LONGEST_CHECK:g} s"
+        return answer
 
     def close(self) -> None:
         """Closes the connection."""
@@ -116,9 +121,13 @@ class PortCheck:
         if not self._stays:
             return ""
         try:
-            return "" if self._socket.recv(1, socket.MSG_PEEK) else CLOSED
+            if self._socket.recv(1, socket.MSG_PEEK):
+                return ""
+            return CLOSED
         except BlockingIOError:
-            return "" if time.monotonic() >= self._open_until else None
+            if time.monotonic() >= self._open_until:
+                return ""
+            return None
 
 
 def status_of(answer: bytes) -> str:
@@ -129,8 +138,12 @@ def status_of(answer: bytes) -> str:
     """
     match = re.match(rb"HTTP/\d\.\d (\d{3})\b", answer)
     if match is None:
-        return "not an HTTP answer" if answer else CLOSED
-    return "" if 200 <= int(match[1]) < 400 else f"HTTP {int(match[1])}"
+        if answer:
+            return "not an HTTP answer"
+        return CLOSED
+    if 200 <= int(match[1]) < 400:
+        return ""
+    return f"HTTP {int(match[1])}"
 
 
 class Started(Protocol):
@@ -164,7 +177,9 @@ class CommandCheck:
     @property
     def pid(self) -> int | None:
         """The process; None if it could not be started."""
-        return None if self._process is None else self._process.pid
+        if self._process is None:
+            return None
+        return self._process.pid
 
     def reaped(self, status: int) -> None:
         """Handles the end of the process."""
@@ -223,7 +238,9 @@ class LineCheck:
 
     def poll(self) -> str | None:
         """Returns None until a line matches, then an empty text."""
-        return "" if self._found else None
+        if self._found:
+            return ""
+        return None
 
     def close(self) -> None:
         """Does nothing."""
@@ -248,7 +265,9 @@ def start_check(probe: Probe, port: int, spawn: Callable[[list[str]], Started]) 
         return PortCheck(port, probe.text)
     if probe.kind == TCP:
         return PortCheck(port)
-    return CommandCheck(probe.text, spawn) if probe.kind == CMD else None
+    if probe.kind == CMD:
+        return CommandCheck(probe.text, spawn)
+    return None
 
 
 def port_of(probe: Probe, number: bytes) -> int:
@@ -258,5 +277,10 @@ def port_of(probe: Probe, number: bytes) -> int:
         probe: the probe.
         number: the value of the variable with the number, if the probe has the name of a port.
     """
-    text = probe.port.encode() if probe.port.isdigit() else number
-    return int(text) if text.isdigit() and int(text) < 65536 else 0
+    if probe.port.isdigit():
+        text = probe.port.encode()
+    else:
+        text = number
+    if text.isdigit() and int(text) < 65536:
+        return int(text)
+    return 0

@@ -105,7 +105,9 @@ class Readiness:
 
     def _start(self, ordinal: int, probe: Probe) -> Check | None:
         env = self._replicas.environment(ordinal)
-        number = env.get(ports.port_variable(probe.port).encode(), b"") if probe.port else b""
+        number = b""
+        if probe.port:
+            number = env.get(ports.port_variable(probe.port).encode(), b"")
         port = probes.port_of(probe, number)
         spawn = functools.partial(processes.spawn, env=env, cwd=self._folders[ordinal])
         check = probes.start_check(probe, port, spawn)

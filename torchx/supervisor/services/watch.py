@@ -30,12 +30,17 @@ class Watch:
         self._until = time.monotonic() + rule.limit - age
         self._next_at = 0.0
         self._pause = FIRST_PAUSE
-        self._check: Check | None = LineCheck(rule.probe.text) if rule.probe.kind == LOG else None
+        self._check: Check | None = None
+        if rule.probe.kind == LOG:
+            self._check = LineCheck(rule.probe.text)
         self._answer = ""
 
     def pause_from(self, now: float) -> float:
         """Returns the seconds until the next check, its next poll, or the end of the time limit."""
-        due = self._next_at if self._check is None else now + self._check.interval
+        if self._check is None:
+            due = self._next_at
+        else:
+            due = now + self._check.interval
         return max((min(due, self._until) if self._until > now else due) - now, 0.0)
 
     def is_ready(self, now: float) -> bool:
@@ -46,7 +51,10 @@ class Watch:
             if now < self._next_at:
                 return False
             self._begin(now)
-        answer = None if self._check is None else self._check.poll()
+        if self._check is None:
+            answer = None
+        else:
+            answer = self._check.poll()
         if answer is None:
             return False
         self.close()

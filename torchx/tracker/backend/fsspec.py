@@ -152,7 +152,9 @@ class FsspecTracker(TrackerBase):
                     self._fs.mv(path + PARTIAL, path)
             except (NotImplementedError, ValueError, FileNotFoundError):
                 # some file systems cannot append, or (memory, in old versions) only to a file that exists
-                before = self._text(path) if self._fs.exists(path) else ""
+                before = ""
+                if self._fs.exists(path):
+                    before = self._text(path)
                 with self._fs.open(path, "wb") as file:
                     file.write((before + text).encode())
         except OSError as error:

@@ -51,4 +51,6 @@ def builtins_(
 
 
 def _about(description: str, problems: list[str]) -> tuple[str, str]:
-    return (f"cannot be run: {problems[0]}", "bad") if problems else (description, "")
+    if problems:
+        return (f"cannot be run: {problems[0]}", "bad")
+    return (description, "")

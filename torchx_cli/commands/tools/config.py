@@ -183,6 +183,10 @@ def _default(section: str, key: str, value: Any) -> Object:
 
 
 def _where(row: Object) -> tuple[str, str]:
-    profile = f" (profile {row['profile']})" if row["profile"] else ""
+    profile = ""
+    if row["profile"]:
+        profile = f" (profile {row['profile']})"
     where = one_line(row["origin"] + profile)
-    return (where, "") if row["effective"] else (f"{where}, hidden", "dim")
+    if row["effective"]:
+        return (where, "")
+    return (f"{where}, hidden", "dim")

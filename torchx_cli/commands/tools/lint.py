@@ -39,12 +39,16 @@ def lint_(
             for message in report.messages
         ]
         emit({"checked": report.checked, "fine": report.fine, "problems": problems}, form)
-        return 1 if problems else 0
+        if problems:
+            return 1
+        return 0
     for message in report.messages:
         say(str(message))
     verdict = _verdict(len(report.messages), report.faulty, report.fine)
     say(paint(verdict, "bad" if report.messages else "good", sys.stdout))
-    return 1 if report.messages else 0
+    if report.messages:
+        return 1
+    return 0
 
 
 def _verdict(problems: int, faulty: int, fine: int) -> str:

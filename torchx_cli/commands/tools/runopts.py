@@ -36,7 +36,10 @@ def runopts_(
     """Show the run options of the schedulers, for -cfg and .torchxconfig."""
     form = output_format(output, json)
     with session_of(ctx).runner() as runner:
-        options = {scheduler: runner.scheduler_run_opts(scheduler)} if scheduler else _of_all(runner)
+        if scheduler:
+            options = {scheduler: runner.scheduler_run_opts(scheduler)}
+        else:
+            options = _of_all(runner)
     if form != "text":
         emit({name: as_data(opts) for name, opts in options.items()}, form)
         return
@@ -56,7 +59,10 @@ def _print_table(name: str, opts: runopts) -> None:
     say(paint(one_line(name), "bold", sys.stdout))
     rows = []
     for key, opt in opts:
-        default = "required" if opt.is_required else f"default {opt.default}"
+        if opt.is_required:
+            default = "required"
+        else:
+            default = f"default {opt.default}"
         kind = get_type_name(opt.opt_type)
         rows.append(
             (key, kind if opt.default is None and not opt.is_required else f"{kind}, {default}", opt.help)
