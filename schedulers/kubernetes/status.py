@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -24,7 +24,6 @@ from torchx.schedulers.kubernetes.objects import (
     gather_namespaces,
     is_ended_by_us,
 )
-from torchx.schedulers.kubernetes.services.roles import has_order
 from torchx.schedulers.kubernetes.state import reasons
 from torchx.schedulers.kubernetes.state.attempts import live
 from torchx.schedulers.kubernetes.state.jobs import job_facts as job_facts
@@ -164,62 +163,32 @@ def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppRe
         now: seconds since the epoch.
         failed: a replica has failed without retries left: return it also before the end.
     """
-    record = facts.record
-    response_cfg = dict(facts.cfg)
-    used = used_retries(facts) if is_gang(facts) else {}
     jobs = [runs.as_finished(facts, main, job_facts(facts.kind, main)) for main in facts.mains]
-    services = None
-    if has_order(facts):
-        services = service_view.ServiceView(facts)
-    if services is None:
-        seen = jobs
-    else:
-        seen = services.jobs(jobs)
+    services = service_view.ServiceView(facts)
+    seen = services.jobs(jobs)
     noted = outcome_of(facts.mains)
     replicas = Replicas(facts, members_of(facts), now, noted, causes.never_retried(facts))
     state, msg = _current_state(facts, seen, replicas, now)
     if is_terminal(noted.state):
         state, msg = noted.state, noted.msg
-    over = is_terminal(state)
-    created = [time_of(job["metadata"].get("creationTimestamp")) for job in (*facts.mains, *facts.earlier)]
-    submitted = min(created, key=or_zero)
     statuses = [replicas.status(member, _job_of(jobs, member), state) for member in replicas.members]
-    if services is not None:
-        statuses, msg = services.replicas(statuses), msg or services.message(state)
-    if is_gang(facts):
-        statuses = runs.with_runs(facts, replicas.members, statuses)
-    ended = noted.ended_at or (_ended(facts, jobs, statuses, submitted) if over else None)
+    statuses = runs.with_runs(facts, replicas.members, services.replicas(statuses))
+    submitted = _submitted(facts)
+    ended = noted.ended_at or _ended(facts, jobs, statuses, state, submitted)
     for at, member in enumerate(replicas.members):  # times end with the job, also if a pod is lost
-        job = _job_of(jobs, member)
-        if over or is_terminal(job.state):
-            statuses[at] = reasons.as_ended(statuses[at], job.ended_at or ended)
+        statuses[at] = reasons.as_ended(statuses[at], _job_of(jobs, member), state, ended)
     roles = _by_role(statuses)
-    if services is not None:
-        services.ready(roles)
-    if services is None:
-        counting = statuses
-    else:
-        counting = services.counting(statuses)
+    services.ready(roles)
+    used = used_retries(facts)
     first = None
-    if state is AppState.FAILED:
-        first = noted.failure
-    if first is None and (failed or state is AppState.FAILED):
-        first = reasons.first_failure(seen, counting, replicas.unproven)
-    if first is not None and noted.failure is None:
-        first = runs.with_limit(_with_refusal(facts, replicas, first), response_cfg, used)
-    started = min((a.started_at for s in statuses for a in s.attempts if a.started_at), default=None)
-    if not over and not msg:
-        msg = reasons.waiting(statuses, facts.events)
-    if state is AppState.FAILED and not msg and first is None:
-        msg = _without_pods(jobs[0].message)
-    taken = replicas.taken_away(over)
-    if (
-        taken
-        and not is_terminal(noted.state)
-        and taken not in msg
-        and (first is None or taken not in first.msg)
-    ):
-        msg = joined(msg, taken)
+    if failed or state is AppState.FAILED:
+        first = _first_failure(facts, replicas, seen, services.counting(statuses), used)
+    if state is AppState.FAILED and first is None:
+        msg = msg or _without_pods(jobs[0].message)
+    elif not is_terminal(state):
+        msg = msg or services.message(state) or reasons.waiting(statuses, facts.events)
+    msg = _with_disruption(msg, first, replicas.taken_away(is_terminal(state)))
+    record = facts.record
     return DescribeAppResponse(
         app_id=facts.app_id,
         state=state,
@@ -229,13 +198,36 @@ def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppRe
         roles_statuses=list(roles.values()),
         name=str(value_at(record, "app", "name") or facts.name),
         submitted_at=submitted,
-        started_at=started or (_started(facts) if state is not AppState.PENDING else None),
+        started_at=_started(facts, statuses, state),
         ended_at=ended,
         first_failure=first,
-        cfg=response_cfg,
+        cfg=dict(facts.cfg),
         run=runs.run_of(used),
         metadata=own_entries(value_at(record, "app", "metadata")),
     )
+
+
+def _first_failure(
+    facts: Facts,
+    replicas: Replicas,
+    jobs: list[JobFacts],
+    statuses: list[ReplicaStatus],
+    used: Mapping[str, int],
+) -> FirstFailure | None:
+    """Returns the first failure with its reason, from replicas and jobs that count for the application."""
+    if replicas.noted.failure is not None:
+        return replicas.noted.failure
+    first = reasons.first_failure(jobs, statuses, replicas.unproven)
+    if first is None:
+        return None
+    return runs.with_limit(_with_refusal(facts, replicas, first), facts.cfg, used)
+
+
+def _with_disruption(msg: str, first: FirstFailure | None, taken: str) -> str:
+    """Returns a message with the replicas that were taken away, unless it or the first failure has them."""
+    if taken in msg or (first is not None and taken in first.msg):
+        return msg
+    return joined(msg, taken)
 
 
 def _by_role(statuses: Iterable[ReplicaStatus]) -> dict[str, RoleStatus]:
@@ -402,15 +394,29 @@ def _restarts(facts: Facts) -> int:
     return int(status.get("restarts") or status.get("retryCount") or 0)
 
 
-def _started(facts: Facts) -> datetime | None:
-    times = [time_of(value_at(job, "status", "startTime")) for job in facts.jobs]
+def _submitted(facts: Facts) -> datetime | None:
+    created = [time_of(job["metadata"].get("creationTimestamp")) for job in (*facts.mains, *facts.earlier)]
+    return min(created, key=or_zero)
+
+
+def _started(facts: Facts, statuses: Iterable[ReplicaStatus], state: AppState) -> datetime | None:
+    """Returns the time of the first start, of a replica or else of a job."""
+    times = [attempt.started_at for status in statuses for attempt in status.attempts]
+    if not any(times) and state is not AppState.PENDING:
+        times = [time_of(value_at(job, "status", "startTime")) for job in facts.jobs]
     return min((at for at in times if at is not None), default=None)
 
 
 def _ended(
-    facts: Facts, jobs: list[JobFacts], statuses: list[ReplicaStatus], submitted: datetime | None
+    facts: Facts,
+    jobs: list[JobFacts],
+    statuses: list[ReplicaStatus],
+    state: AppState,
+    submitted: datetime | None,
 ) -> datetime | None:
-    """Returns the time of the last end."""
+    """Returns the time of the last end; None before the end."""
+    if not is_terminal(state):
+        return None
     marks = [time_of(annotation(main, CANCELLED)) for main in facts.mains]
     times = [job.ended_at for job in jobs] + marks + [s.ended_at for s in statuses]
     return max((at for at in times if at is not None), default=submitted)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, indexes, owns, time_of, value_at
@@ -126,9 +125,9 @@ def as_finished(facts: Facts, main: Object, job: JobFacts) -> JobFacts:
     return job
 
 
-def with_limit(first: FirstFailure | None, cfg: Data, used: Mapping[str, int]) -> Any:
+def with_limit(first: FirstFailure, cfg: Data, used: Mapping[str, int]) -> FirstFailure:
     """Returns the first failure, with the time limit and its used requeues if they are the reason."""
     rule = rule_of(cfg)
-    if first is None or rule.limit is None or first.msg != REACHED:
+    if rule.limit is None or first.msg != REACHED:
         return first
     return replace(first, msg=rule.reached(used.get(REQUEUED, 0) + 1))

@@ -17,7 +17,14 @@ from torchx.schedulers.kubernetes.api.objects import (
 from torchx.schedulers.kubernetes.gang.restarts import Replay
 from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, is_ended_by_us, role_index
 from torchx.schedulers.kubernetes.services.readiness import is_ready, ready_since
-from torchx.schedulers.kubernetes.services.roles import awaits, before_of, is_released, names_of, services_of
+from torchx.schedulers.kubernetes.services.roles import (
+    awaits,
+    before_of,
+    has_order,
+    is_released,
+    names_of,
+    services_of,
+)
 from torchx.schedulers.kubernetes.state.attempts import ENDED, live
 from torchx.schedulers.kubernetes.state.reasons import REPLICA_FAILURES, JobFacts
 from torchx.schedulers.kubernetes.state.replicas import replica_of
@@ -30,7 +37,7 @@ BEING_ENDED = "it has succeeded, and its services are being ended"
 
 
 class ServiceView:
-    """The services of an application, as its status shows them.
+    """The services of an application, as its status shows them; without any, nothing changes.
 
     Args:
         facts: the application.
@@ -38,9 +45,14 @@ class ServiceView:
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._services = services_of(facts)
+        self._services: dict[int, ServiceRule] = {}
         self._names = names_of(facts)
         self._mains = {role_index(main): main for main in facts.mains}
+        self._released = False
+        self._early: set[tuple[int, int]] = set()
+        if not has_order(facts):
+            return
+        self._services = services_of(facts)
         replay = Replay(facts)
         self._released = replay.gang.released
         self._early = {

@@ -128,8 +128,10 @@ def error_file(first: FirstFailure | None, statuses: list[ReplicaStatus]) -> str
     return next(found, NONE)
 
 
-def as_ended(status: ReplicaStatus, ended: datetime | None) -> ReplicaStatus:
-    """Returns the status of a replica after the end of its job, with its last attempt ended."""
+def as_ended(status: ReplicaStatus, job: JobFacts, whole: AppState, ended: datetime | None) -> ReplicaStatus:
+    """Returns the status of a replica, with its last attempt ended if its job or the application has."""
+    if not (is_terminal(whole) or is_terminal(job.state)):
+        return status
     if not status.attempts or is_terminal(status.attempts[-1].state):
         return status
     last = status.attempts[-1]
@@ -137,6 +139,7 @@ def as_ended(status: ReplicaStatus, ended: datetime | None) -> ReplicaStatus:
         state = status.state
     else:
         state = AppState.CANCELLED
+    ended = job.ended_at or ended
     over = replace(last, state=state, msg="", ended_at=ended if last.started_at else None)
     return replace(status, state=state, attempts=[*status.attempts[:-1], over])
 

@@ -133,6 +133,7 @@ class Replicas:
 
     Attributes:
         members: its replicas.
+        noted: its noted outcome.
         unproven: the replicas of which nothing but a failure is known, as their pods were removed.
         started: whether a pod has run.
         restarting: the numbers of the roles that are about to start again as a whole.
@@ -147,7 +148,7 @@ class Replicas:
         never_retried: Collection[tuple[int, int]] = (),
     ) -> None:
         self.members, self._now, self._nodes = members, now, facts.nodes
-        self._noted, self._never_retried = noted, never_retried
+        self.noted, self._never_retried = noted, never_retried
         self.unproven: set[tuple[str, int]] = set()
         self._pods: dict[tuple[int, int], list[Object]] = {}
         for pod in sorted(facts.pods, key=run_of):
@@ -232,7 +233,7 @@ class Replicas:
     def _without_pod(self, member: Member, state: AppState) -> tuple[AppState, list[AttemptStatus]]:
         """Returns the state and the attempt of a replica without a pod."""
         key = member.key
-        notes, failure = self._notes.get(key), self._noted.failure
+        notes, failure = self._notes.get(key), self.noted.failure
         if failure is not None and (failure.role, failure.replica) == (member.role, member.replica):
             number, code, signal = failure.attempt, failure.exit_code, failure.signal
             return AppState.FAILED, [
@@ -255,6 +256,8 @@ class Replicas:
         Args:
             over: the application has ended: ignore current disruptions.
         """
+        if is_terminal(self.noted.state):  # its message has them
+            return ""
         reasons: dict[str, str] = {}
         for member in self.members:
             key = member.key
@@ -319,7 +322,7 @@ class Replicas:
     def _state_without_attempt(self, member: Member, job: JobFacts, whole: AppState) -> AppState:
         """Returns the state of a replica that has no pod, or none that was read."""
         stopped = bool(self._marks.get(member.role_index))
-        has_failed = member.replica in indexes(self._noted.failed.get(member.role))
+        has_failed = member.replica in indexes(self.noted.failed.get(member.role))
         if not stopped or member.key in self._notes:
             has_failed = has_failed or member.replica in indexes(job.details.get("failedIndexes"))
         if job.state is AppState.SUCCEEDED and not self._single_jobs:  # others have no indexes
