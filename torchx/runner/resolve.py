@@ -113,36 +113,55 @@ def resolve(
         PartOfJobException: the text is a part of an application, such as one of its roles.
     """
     if "/" in text:
-        parsed = None
-        if "://" in text:
-            parsed = parse_app_handle(text)
-        target = target_of(runner, text)
-        if target is not None and target.role is None:
-            return target.handle
-        _reject_part(runner, text, target)
-        if parsed is not None:
-            return text
-    if not text or "/" in text or text.isspace():
+        return _whole(runner, text)
+    if not text.strip():
         raise MalformedAppHandleException(text)
     older = _OLDER.fullmatch(text)
     if text == LAST:
         return _last(runner)
     if older is not None:
         return _older(runner, older[1], int(older[2]), only)
-    backends = [backend for some in _backends(runner, only) for backend in some]
+    first, last = _backends(runner, only)
+    backends = [*first, *last]
     if text[0].isdigit() and (handle := _recorded(runner, backends, text)):
         return handle
     silent: dict[str, Exception] = {}
     others: list[ListAppResponse] = []  # not in a preferred state
-    for queried in _backends(runner, only):
+    for queried in (first, last):
         found = _matches(text, _select(runner, queried, AppQuery(called=text), silent, patience))
-        preferred = [app for app in found if app.is_own and _is_preferred(app, prefer)]
+        preferred = _preferred(found, prefer)
         if not preferred and prefer and not any(text in _ids(app) for app in found):
             others += found
         elif found:
             return _only(text, preferred or found)
     if others:
         return _only(text, others)
+    return _unlisted(runner, text, backends, patience, silent)
+
+
+def _whole(runner: Host, text: str) -> str:
+    """Returns the handle of an application for a handle, or for a sweep with the number of a run."""
+    if "://" in text:
+        parse_app_handle(text)
+    target = target_of(runner, text)
+    if target is not None and target.role is None:
+        return target.handle
+    _reject_part(runner, text, target)
+    if "://" not in text:
+        raise MalformedAppHandleException(text)
+    return text
+
+
+def _unlisted(
+    runner: Host, text: str, backends: list[str], patience: float | None, silent: dict[str, Exception]
+) -> str:
+    """Returns the handle for the id of an application that is in no listing.
+
+    Raises:
+        UnknownAppException: every scheduler has answered, and none has it.
+        UnreachableError: a scheduler has not answered.
+        PartOfJobException: it is the id of a part of an application.
+    """
     # includes those that have answered, since a listing omits applications of other users
     known = survey(backends, lambda name: runner.exists(make_app_handle(name, SESSION, text)), patience)
     for name, answer in known.items():
@@ -285,8 +304,14 @@ def _newest(apps: Iterable[ListAppResponse]) -> list[ListAppResponse]:
     return sorted(apps, key=attrgetter("order"), reverse=True)
 
 
-def _is_preferred(app: ListAppResponse, prefer: Collection[str]) -> bool:
-    return app.state.name in prefer or parse_app_handle(app.app_handle).scheduler_backend in prefer
+def _preferred(apps: Iterable[ListAppResponse], prefer: Collection[str]) -> list[ListAppResponse]:
+    """Returns the applications of this user in preferred states, or of preferred schedulers."""
+    return [
+        app
+        for app in apps
+        if app.is_own
+        and (app.state.name in prefer or parse_app_handle(app.app_handle).scheduler_backend in prefer)
+    ]
 
 
 def _matches(text: str, apps: Sequence[ListAppResponse]) -> list[ListAppResponse]:
