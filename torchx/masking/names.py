@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 LONGEST = 256
@@ -43,7 +43,7 @@ _TOKENS = name_set("access api auth bearer bot deploy hf id personal refresh sec
 """Parts that mark a directly following `tokens` as secrets, not units of text."""
 
 _UNITS = name_set(
-    "batch bos budget cls count counts eos embedding id ids input len length limit mask max min num "
+    "batch bos budget cls count counts eos embedding ids input len length limit mask max min num "
     "number output pad padding per prompt sep size special stop text total unk vocab window"
 )
 """Parts that mark a token as a unit of text, as in MAX_TOKEN, PAD_TOKEN or TOKEN_COUNT."""
@@ -117,30 +117,29 @@ def looks_secret(name: str) -> bool:
         return False
     if _ALWAYS.search(plain) is not None or _ALWAYS.search("_".join(parts)) is not None:
         return True
-    return any(_is_secret(parts, at) for at in range(len(parts)))
+    return any(map(_is_secret, ["", *parts], parts, [*parts[1:], ""]))
 
 
-def _is_secret(parts: list[str], at: int) -> bool:
-    """Returns True if a part, with its neighbours, marks a name as secret."""
-    part = parts[at]
-    before = parts[at - 1] if at else ""
-    after = parts[at + 1] if at + 1 < len(parts) else ""
-    if part in ("token", "tokens"):
-        if part == "tokens":
-            return before in _TOKENS
-        return before not in _UNITS - {"id"} and after not in _UNITS - {"id"}
-    if part in ("key", "keys"):
-        return before in _KEYS
-    if part == "string":
-        return before == "connection"
-    if part in ("sig", "signature"):
-        return before in ("amz", "goog") or parts == ["sig"]
-    if part in ("auth", "authorization", "oauth", "jwt"):
-        return not after or after in _AFTER_AUTH
-    if part == "private":
-        return after not in _AFTER_PRIVATE and before != "is"
-    if part == "pass":
-        return not after and before not in _PASSES
-    if part in ("pat", "sas"):
-        return not after and bool(before)
+def _is_secret(before: str, part: str, after: str) -> bool:
+    """Returns True if a part, with its neighbours, marks a name as secret; empty for none."""
+    rule = _RULES.get(part)
+    if rule is not None:
+        return rule(before, after)
     return part in _PARTS or _JOINED.fullmatch(part) is not None
+
+
+_RULES: dict[str, Callable[[str, str], bool]] = {
+    "token": lambda before, after: _UNITS.isdisjoint((before, after)),
+    "tokens": lambda before, after: before in _TOKENS,
+    **dict.fromkeys(("key", "keys"), lambda before, after: before in _KEYS),
+    "string": lambda before, after: before == "connection",
+    "sig": lambda before, after: before in ("amz", "goog") or not before + after,
+    "signature": lambda before, after: before in ("amz", "goog"),
+    **dict.fromkeys(
+        ("auth", "authorization", "oauth", "jwt"), lambda before, after: not after or after in _AFTER_AUTH
+    ),
+    "private": lambda before, after: after not in _AFTER_PRIVATE and before != "is",
+    "pass": lambda before, after: not after and before not in _PASSES,
+    **dict.fromkeys(("pat", "sas"), lambda before, after: not after and bool(before)),
+}
+"""The rules of parts that mark a name as secret only with some neighbours, from both to whether they do."""
