@@ -86,33 +86,49 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
             raise
         queue = []
     except client.NoAnswerError:
-        if record is None:
-            saved = None
-        else:
-            saved = outcome_of(record, ())
-        if record is None or (saved is None and not by_files):
+        job = _without_slurm(app_id, record, by_files)
+        if job is None:
             raise
-        return SlurmJob(app_id, record, (), saved or outcome_without_slurm(record))
-    own = [part for part in queue if not is_foreign(part.user)]
+        return job
     if record is None or not token:  # the id may now belong to a newer job, submitted elsewhere
-        marked = _find_by_mark(own, records)
+        marked = _find_by_mark(queue, records)
         if marked is not None and token in ("", marked.token):
             record = marked
     if record is None:
-        if "_" in key and not any(token_of(part.comment) for part in queue) and queue:
-            check_not_part(app_id)
+        _check_not_task(app_id, queue)
         return _foreign_job(queue, token)
-    mine = tuple(part for part in own if record.is_of(part))
-    outcome = outcome_of(record, mine)
+    newest = records.find(key) if token else None
+    if newest is not None and newest.token != record.token:
+        number = f"{number}@{record.token}"
+    return _recorded_job(number, record, queue)
+
+
+def _check_not_task(app_id: str, queue: Sequence[JobFacts]) -> None:
+    """Checks that an id is not that of a task of a job that torchx has not submitted."""
+    if queue and not any(token_of(part.comment) for part in queue):
+        check_not_part(app_id)
+
+
+def _without_slurm(app_id: str, record: SlurmRecord | None, by_files: bool) -> SlurmJob | None:
+    """Returns a job from its files; None if they show no end, unless they are to be used in any case."""
+    if record is None:
+        return None
+    outcome = outcome_of(record, ())
+    if outcome is None and by_files:
+        outcome = outcome_without_slurm(record)
+    if outcome is None:
+        return None
+    return SlurmJob(app_id, record, (), outcome)
+
+
+def _recorded_job(app_id: str, record: SlurmRecord, queue: Sequence[JobFacts]) -> SlurmJob:
+    """Returns a job with a record, given the facts of squeue on its id."""
+    own = tuple(part for part in queue if record.is_of(part) and not is_foreign(part.user))
+    outcome = outcome_of(record, own)
     if outcome is None:
         account = ACCOUNTS.about(record.full_id) or ()
         outcome = outcome_off_queue(record, account, queue)
-    newest = records.find(key) if token else None
-    if newest is None or newest.token == record.token:
-        shown = number
-    else:
-        shown = f"{number}@{record.token}"
-    return SlurmJob(shown, record, mine, outcome, bool(queue) and not mine)
+    return SlurmJob(app_id, record, own, outcome, bool(queue) and not own)
 
 
 def require_own(job: SlurmJob, verb: str) -> None:
@@ -145,7 +161,7 @@ def _find_by_mark(queue: Iterable[JobFacts], records: Records) -> SlurmRecord | 
     """Returns the record of a job of the caller by the mark in its comment, for jobs submitted elsewhere."""
     for part in queue:
         mark = mark_of(part.comment)
-        if mark is not None:
+        if mark is not None and not is_foreign(part.user):
             known = records.find(part.key, mark[0])
             if known is not None or own_token(mark[0], part.task) in records.deleted_tokens():
                 return known

@@ -99,18 +99,10 @@ LARGEST_RUN = 1 << 30
 def _attempt(
     number: int, facts: Mapping[str, Any], ended: bool, outcome: Outcome, last: bool
 ) -> AttemptStatus:
-    code, signal, stop_signal = facts.get("exit_code"), facts.get("signal"), facts.get("stop_signal")
     msg, cause = str(facts.get("msg", "")), EndCause.of(facts.get("cause"))
     started = facts.get("started_at")
     if ended:
-        if code == 0 and not signal:
-            state = AppState.SUCCEEDED
-        else:
-            state = AppState.FAILED
-        if stop_signal and (state is AppState.FAILED or outcome.state is not AppState.SUCCEEDED):
-            state, msg, cause = _stopped(outcome, last)
-        elif outcome.word == "OUT_OF_MEMORY" and (signal == "SIGKILL" or code == 137):  # 137: a shell
-            msg, cause = outcome.msg, EndCause.OUT_OF_MEMORY
+        state, msg, cause = _ended(facts, msg, cause, outcome, last)
     elif last and outcome.state in (AppState.RUNNING, AppState.UNKNOWN):
         state, msg = outcome.state, ""
         if state is AppState.RUNNING:  # the clock of the node may be behind
@@ -128,8 +120,8 @@ def _attempt(
     return AttemptStatus(
         number=number,
         state=state,
-        exit_code=None if signal else code,
-        signal=signal,
+        exit_code=None if facts.get("signal") else facts.get("exit_code"),
+        signal=facts.get("signal"),
         started_at=local_time(started),
         ended_at=local_time(facts.get("ended_at")),
         msg=msg,
@@ -138,6 +130,21 @@ def _attempt(
         run=facts.get("run", 1),
         noticed_at=local_time(facts.get("noticed_at")),
     )
+
+
+def _ended(
+    facts: Mapping[str, Any], msg: str, cause: EndCause | None, outcome: Outcome, last: bool
+) -> tuple[AppState, str, EndCause | None]:
+    """Returns state, message and cause of an attempt whose end is recorded with a message and a cause."""
+    code, signal = facts.get("exit_code"), facts.get("signal")
+    state = AppState.FAILED
+    if code == 0 and not signal:
+        state = AppState.SUCCEEDED
+    if facts.get("stop_signal") and (state is AppState.FAILED or outcome.state is not AppState.SUCCEEDED):
+        return _stopped(outcome, last)
+    if outcome.word == "OUT_OF_MEMORY" and (signal == "SIGKILL" or code == 137):  # 137: a shell
+        return state, outcome.msg, EndCause.OUT_OF_MEMORY
+    return state, msg, cause
 
 
 def _end_of_service(
