@@ -127,51 +127,61 @@ class _Clock:
 
 def _events(described: DescribeAppResponse, clock: _Clock) -> list[AppEvent]:
     """Returns all events that a description proves, in order of time."""
-    state = described.state
     since = described.submitted_at or described.started_at or described.ended_at
-    if since is not None:
-        begin = since.astimezone()
-    else:
-        begin = datetime.now(timezone.utc).astimezone()
+    begin = (since or datetime.now(timezone.utc)).astimezone()
     first = clock.event("submitted", described.submitted_at, begin, details={"name": described.name})
     events = [first]
-    if state in _WAITING and described.msg:
+    if described.state in _WAITING and described.msg:
         events.append(clock.event("waiting", None, first.time, message=str(described.msg)))
+    events += _of_replicas(described, first.time, clock)
+    if described.stalls:
+        events += _of_stalls(described, first.time, clock)
+        events.sort(key=_BY_TIME)
+    if is_terminal(described.state):
+        events += _of_end(described, max(events, key=_BY_TIME).time, clock)
+    return events
+
+
+def _of_replicas(described: DescribeAppResponse, begin: datetime, clock: _Clock) -> Iterator[AppEvent]:
+    """Yields the events of runs and replicas, and when all replicas are ready."""
     replicas = described.replicas
-    steps = [(event, -1, event.details["run"]) for event in _of_runs(described, first.time, clock)]
+    steps = [(event, -1, event.details["run"]) for event in _of_runs(described, begin, clock)]
     for ordinal, replica in enumerate(replicas):
-        steps += [(event, ordinal, run) for event, run in _of_replica(replica, first.time, clock)]
+        steps += [(event, ordinal, run) for event, run in _of_replica(replica, begin, clock)]
     steps.sort(key=lambda step: (step[2], step[0].time))  # a run begins when all of the one before has ended
     ready, current = Readiness(len(replicas)), 1
     services = {role.role for role in described.roles_statuses if _counts_when_ready(role)}
     for event, ordinal, run in steps:
         if event.kind == "started" and event.role in services:
             event = replace(event, details={**event.details, "service": True})
-        events.append(event)
+        yield event
         if run > current:
             ready, current = Readiness(len(replicas)), run
         if event.kind == "ended":
             ready.ended(ordinal, succeeded=event.details["state"] == "SUCCEEDED")
         elif event.kind == ("ready" if event.role in services else "started") and ready.started(ordinal):
-            events.append(AppEvent(event.time, "ready", message=ready.message))
-    members = [(replica.role, replica.id) for replica in replicas]
+            yield AppEvent(event.time, "ready", message=ready.message)
+
+
+def _of_stalls(described: DescribeAppResponse, begin: datetime, clock: _Clock) -> Iterator[AppEvent]:
+    """Yields the reports of stalled replicas."""
+    members = [(replica.role, replica.id) for replica in described.replicas]
     for report in described.stalls:
         reported = datetime.fromtimestamp(report.at, timezone.utc)
         stalled: list[tuple[str, int | None, int | None]]
         stalled = [(*members[n], None) for n in report.replicas if n < len(members)]
         for source in stalled or [("", None, None)]:
-            events.append(clock.event("stalled", reported, first.time, source, report.message))
-    if described.stalls:
-        events.sort(key=_BY_TIME)
-    if is_terminal(state):
-        last = max(events, key=_BY_TIME).time
-        at = None
-        if described.ended_at is not None:
-            at = max(described.ended_at.astimezone(), last)
-        if state is AppState.CANCELLED:
-            events.append(clock.event("cancelled", at, last))
-        events.append(clock.event("ended", at, last, message=_message(described), details=_result(described)))
-    return events
+            yield clock.event("stalled", reported, begin, source, report.message)
+
+
+def _of_end(described: DescribeAppResponse, last: datetime, clock: _Clock) -> Iterator[AppEvent]:
+    """Yields the end of an application, not before its last other event."""
+    at = None
+    if described.ended_at is not None:
+        at = max(described.ended_at.astimezone(), last)
+    if described.state is AppState.CANCELLED:
+        yield clock.event("cancelled", at, last)
+    yield clock.event("ended", at, last, message=_message(described), details=_result(described))
 
 
 def _of_runs(described: DescribeAppResponse, begin: datetime, clock: _Clock) -> Iterator[AppEvent]:
