@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 from torchx.errors import StateError, TorchxError
 from torchx.exit_codes import read_error_file
 from torchx.jobs import ended, shape
-from torchx.jobs.catalog import catalog, paths_of
+from torchx.jobs.catalog import Catalog, catalog, paths_of
 from torchx.jobs.ended import EndedJob
 from torchx.jobs.paths import Home, JobPaths, LogPaths, file_name, user_home
 from torchx.jobs.reconcile import is_supervised, read, reconcile
@@ -154,28 +155,31 @@ class LocalJobs:
             if exact is not None and exact.matches(query):
                 yield exact
                 return
-        on_record, known = (listed := catalog(self.home)).app_ids, listed.lines
+        listed = catalog(self.home)
+        since = -math.inf
+        if query.since is not None:
+            since = query.since.timestamp()
+        for submitted_at, app_id, unlisted in self._candidates(listed):
+            if submitted_at < since:
+                return
+            candidate = unlisted or self._listed(listed.lines[app_id], app_id, query)
+            if candidate is not None and candidate.matches(query):
+                yield candidate
+
+    def _candidates(self, listed: Catalog) -> list[tuple[float, bytes, ListAppResponse | None]]:
+        """Returns the times and ids of the jobs on record, newest first, and the jobs that are not listed."""
         own_scheduler = f'"scheduler":"{self.scheduler}"'.encode()
         candidates: list[tuple[float, bytes, ListAppResponse | None]] = []
-        unlisted_ids = set(on_record - known.keys())
-        for app_id, line in known.items():
-            if own_scheduler in line and app_id in on_record:
+        unlisted_ids = set(listed.app_ids - listed.lines.keys())
+        for app_id, line in listed.lines.items():
+            if own_scheduler in line and app_id in listed.app_ids:
                 candidates.append((ended.submitted_at(line), app_id, None))
-            elif app_id in on_record and not any(other in line for other in _OTHERS):
+            elif app_id in listed.app_ids and not any(other in line for other in _OTHERS):
                 unlisted_ids.add(app_id)  # a damaged line, or a scheduler of a plugin: read the record
         for app_id in unlisted_ids:
             if (app := self._unlisted(app_id)) is not None:
                 candidates.append((app.order[0], app_id, app))
-        candidates.sort(key=itemgetter(0, 1), reverse=True)
-        since = None
-        if query.since is not None:
-            since = query.since.timestamp()
-        for submitted_at, app_id, unlisted in candidates:
-            if since is not None and submitted_at < since:
-                return
-            candidate = unlisted or self._listed(known[app_id], app_id, query)
-            if candidate is not None and candidate.matches(query):
-                yield candidate
+        return sorted(candidates, key=itemgetter(0, 1), reverse=True)
 
     def _is_on_record(self, app_id: str) -> bool:
         try:
@@ -272,17 +276,20 @@ def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
     for replica in view.replicas:
         attempts = [_attempt(attempt, step) for attempt in replica.attempts]
         role = roles[replica.role]
-        if role.ready is not None and replica.attempts:
-            role.ready += replica.attempts[-1].ready
-        folder = LogPaths(Path(record.log_dir)).replica(replica.role, replica.id)
-        failed = bool(attempts) and attempts[-1].state is AppState.FAILED
+        state, error = unstarted, NONE
+        if attempts:
+            state = attempts[-1].state
+            if role.ready is not None:
+                role.ready += replica.attempts[-1].ready
+        if state is AppState.FAILED:
+            error = read_error_file(LogPaths(Path(record.log_dir)).replica(replica.role, replica.id)) or NONE
         role.replicas.append(
             ReplicaStatus(
                 id=replica.id,
-                state=attempts[-1].state if attempts else unstarted,
+                state=state,
                 role=replica.role,
                 hostname="localhost",
-                structured_error_msg=read_error_file(folder) or NONE if failed else NONE,
+                structured_error_msg=error,
                 attempts=attempts,
                 max_attempts=replica.max_retries + 1,
                 required=role.ready is None,

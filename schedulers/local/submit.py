@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -37,7 +37,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.jobs.ticket import Ticket
-    from torchx.schedulers.shared.reservation import Reservation
+    from torchx.schedulers.shared.reservation import Capacity, Needs, Reservation
 
 
 def schedule(
@@ -81,7 +81,7 @@ def schedule(
             descriptors = []
         else:
             descriptors = [*held.enter_context(reservation).descriptors]
-        names = {name for role in app.roles for name in role.port_map}
+        names = set(_ports_of(app))
         if names and ticket is None:  # else they are leased when it starts
             ports = held.enter_context(machine_ports.PortLeases(names))
             descriptors += ports.descriptors
@@ -164,24 +164,35 @@ def _reserve(
         return None, None, []
     here = reservations.capacity(needs, os.environ)
     per_role = [(role.name, role.resource.gpu) for role in requesting]
-    ports = [name for role in app.roles for name in role.port_map]
-    reservation = waiting.take_or_wait(request.app_id, at, needs, here, cfg, per_role, ports)
+    reservation = waiting.take_or_wait(request.app_id, at, needs, here, cfg, per_role, _ports_of(app))
     if isinstance(reservation, tickets.Ticket):
         return None, reservation, []
     if reservation is None:
-        if cfg.get(NO_WAIT) or cfg.get("reserve") or cfg.get("auto_set_cuda_visible_devices"):
-            reservation = reservations.require(needs, here, app.name)
-        elif not here.gpus:
-            return None, None, [f"{app.name} requests {needs}; none is visible"]
-        else:
-            short = here.shortage(needs) or f"{needs}; other jobs have just taken some"
-            note = f"{app.name} requests {short}: none is reserved, all replicas see all of them"
-            return None, None, [note]
+        if not (cfg.get(NO_WAIT) or cfg.get("reserve") or cfg.get("auto_set_cuda_visible_devices")):
+            return None, None, [_shared(app.name, needs, here)]
+        reservation = reservations.require(needs, here, app.name)
+    _pass_gpus(requesting, request, reservation)
+    return reservation, None, []
+
+
+def _pass_gpus(roles: Iterable[Role], request: PopenRequest, reservation: Reservation) -> None:
+    """Passes the leased GPUs to the replicas of roles."""
     left = iter(reservation.gpus)
-    for role in requesting:
+    for role in roles:
         for param in request.role_params[role.name]:
             param.env.update(machine_gpus.variables_of([next(left) for _ in range(role.resource.gpu)]))
-    return reservation, None, []
+
+
+def _ports_of(app: AppDef) -> list[str]:
+    return [name for role in app.roles for name in role.port_map]
+
+
+def _shared(name: str, needs: Needs, here: Capacity) -> str:
+    """Returns the note on an application that starts without the resources it requests."""
+    if not here.gpus:
+        return f"{name} requests {needs}; none is visible"
+    short = here.shortage(needs) or f"{needs}; other jobs have just taken some"
+    return f"{name} requests {short}: none is reserved, all replicas see all of them"
 
 
 def _role_record(role: Role, request: PopenRequest) -> RoleRecord:

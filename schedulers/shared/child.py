@@ -228,18 +228,7 @@ def _relay(process: subprocess.Popen[bytes], ends: _Ends, caller: Caller) -> Non
     try:
         while process.poll() is None:
             ends.resize(caller)
-            poll = select.poll()
-            for descriptor in ends.outputs:
-                poll.register(descriptor, select.POLLIN)
-            if watch is not None:
-                poll.register(watch, select.POLLIN)
-            if ends.sink is not None and ends.sink != ends.terminal:
-                poll.register(ends.sink, select.POLLOUT if pending else 0)
-            elif pending and ends.terminal is not None:
-                poll.register(ends.terminal, select.POLLIN | select.POLLOUT)
-            if caller.source is not None and ends.sink is not None and not pending:
-                poll.register(caller.source, select.POLLIN)
-            ready = dict(poll.poll(POLL_INTERVAL * 1000))
+            ready = _wait(ends, caller, watch, pending)
             for descriptor in set(ready) & set(ends.outputs):
                 if ready[descriptor] & ~select.POLLOUT:
                     _show(descriptor, ends, caller)
@@ -263,6 +252,22 @@ def _watch(process: subprocess.Popen[bytes]) -> int | None:
         return processes.open_descriptor(process.pid)
     except OSError:
         return None
+
+
+def _wait(ends: _Ends, caller: Caller, watch: int | None, pending: bytes) -> dict[int, int]:
+    """Waits a moment for input, output or the end of the program; returns the events by their descriptors."""
+    poll = select.poll()
+    for descriptor in ends.outputs:
+        poll.register(descriptor, select.POLLIN)
+    if watch is not None:
+        poll.register(watch, select.POLLIN)
+    if ends.sink is not None and ends.sink != ends.terminal:
+        poll.register(ends.sink, select.POLLOUT if pending else 0)
+    elif pending and ends.terminal is not None:
+        poll.register(ends.terminal, select.POLLIN | select.POLLOUT)
+    if caller.source is not None and ends.sink is not None and not pending:
+        poll.register(caller.source, select.POLLIN)
+    return dict(poll.poll(POLL_INTERVAL * 1000))
 
 
 def _send(pending: bytes, ends: _Ends) -> bytes:
