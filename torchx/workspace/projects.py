@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from torchx import settings
@@ -160,10 +160,9 @@ class Folder:
 
     def _folder(self, at: _Below, rules: Rules, waiting: list[_Below]) -> Iterator[Entry]:
         """Yields a folder and its files, and adds its subfolders to ``waiting``."""
+        folder, prefix = self._root, ""
         if at.path:
-            folder = self.local(at.path)
-        else:
-            folder = self._root
+            folder, prefix = self.local(at.path), f"{at.path}/"
         try:
             with os.scandir(folder) as opened:
                 listed = list(opened)
@@ -173,52 +172,63 @@ class Folder:
                 self.notes.append(f"{at.path} {VANISHED}")
                 return
             raise unreadable(self.name, at.path or ".", error) from None
-        if at.path:
-            # a virtual environment of any name
-            is_venv = any(entry.name == "pyvenv.cfg" for entry in listed)
-            if is_venv and at.included and not self._unfiltered and not rules.names(at.path):
-                self._exclude(BUILT_IN, f"{at.path}/")
+        if at.path and at.included:
+            if self._is_environment(listed) and not rules.names(at.path):
+                self._exclude(BUILT_IN, prefix)
                 return
-            if at.included:
-                yield Entry(at.path, "dir", mode, 0)
-        prefix = f"{at.path}/" if at.path else ""
+            yield Entry(at.path, "dir", mode, 0)
         for entry in listed:
             path = prefix + entry.name
             is_dir = entry.is_dir(follow_symlinks=False)
             why, state = rules.match(path, entry.name, at.state, is_dir=is_dir)
             if is_dir:
-                if self._homes and entry.name in self._homes and self._is_home(entry):
-                    self._exclude(BUILT_IN, f"{path}/")
-                    continue
-                if why is not None and at.included:
-                    self._exclude(why, f"{path}/")
-                if why is None or rules.may_include_below(path, state):
+                if self._may_scan(entry, path, at, why, rules, state):
                     waiting.append(_Below(path, state, why is None))
             elif why is None:
-                if maybe_key(path) and self._is_key(path, rules):
-                    self._exclude(PRIVATE, path)
-                elif (known := self._file(entry, path)) is not None:
-                    yield known
+                yield from self._file(entry, path, rules)
             elif at.included:
                 self._exclude(why, path)
 
-    def _is_key(self, path: str, rules: Rules) -> bool:
-        return not self._unfiltered and not rules.names_key(path) and is_private_key(self.local(path))
+    def _may_scan(
+        self, entry: os.DirEntry[str], path: str, at: _Below, why: str | None, rules: Rules, state: State
+    ) -> bool:
+        """Returns True if a subfolder has to be scanned; notes it if it is excluded."""
+        if self._is_home(entry):
+            self._exclude(BUILT_IN, f"{path}/")
+            return False
+        if why is not None and at.included:
+            self._exclude(why, f"{path}/")
+        return why is None or rules.may_include_below(path, state)
 
-    def _file(self, entry: os.DirEntry[str], path: str) -> Entry | None:
+    def _is_environment(self, listed: Iterable[os.DirEntry[str]]) -> bool:
+        """Returns True for a virtual environment, of any name, that is left out."""
+        return not self._unfiltered and any(entry.name == "pyvenv.cfg" for entry in listed)
+
+    def _is_key(self, path: str, rules: Rules) -> bool:
+        return (
+            maybe_key(path)
+            and not self._unfiltered
+            and not rules.names_key(path)
+            and is_private_key(self.local(path))
+        )
+
+    def _file(self, entry: os.DirEntry[str], path: str, rules: Rules) -> Iterator[Entry]:
+        """Yields a file or a link, unless it is left out."""
+        if self._is_key(path, rules):
+            self._exclude(PRIVATE, path)
+            return
         try:
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISREG(status.st_mode):
-                return Entry(path, "file", self._mode(path, status.st_mode), status.st_size)
-            if stat.S_ISLNK(status.st_mode):
-                return Entry(path, "link", 0o777, 0, self._target(path, os.readlink(entry.path)))  # noqa: PTH115
+                yield Entry(path, "file", self._mode(path, status.st_mode), status.st_size)
+            elif stat.S_ISLNK(status.st_mode):
+                yield Entry(path, "link", 0o777, 0, self._target(path, os.readlink(entry.path)))  # noqa: PTH115
+            else:
+                self.notes.append(f"{path} is neither a file nor a folder: left out")
         except FileNotFoundError:
             self.notes.append(f"{path} {VANISHED}")
-            return None
         except OSError as error:
             raise unreadable(self.name, path, error) from None
-        self.notes.append(f"{path} is neither a file nor a folder: left out")
-        return None
 
     def _target(self, path: str, target: str) -> str:
         """Returns the target of a link, made relative if it is absolute and within the project."""
@@ -237,7 +247,7 @@ class Folder:
         self.left.setdefault(why, []).append(path)
 
     def _is_home(self, entry: os.DirEntry[str]) -> bool:
-        return os.path.realpath(entry.path) == self._homes[entry.name]
+        return entry.name in self._homes and os.path.realpath(entry.path) == self._homes[entry.name]
 
 
 class _Below(NamedTuple):
