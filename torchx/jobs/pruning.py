@@ -210,6 +210,17 @@ def size(path: Path) -> int:
 
 def _leftovers(home: Home) -> Iterator[Path]:
     """Yields leftovers of killed commands: partially written or removed jobs, and logs without a job."""
+    yield from _unfinished_jobs(home)
+    yield from _orphaned_logs(home)
+    yield from filter(_is_stale, [*home.path.glob("*.partial"), *home.images.glob(".unpacking-*")])
+    for path in _entries(home.restored):
+        is_tree = not path.name.startswith(home.owner_of("").name)
+        if is_tree and not os.path.lexists(home.owner_of(path.name)) and _is_stale(path):
+            yield path
+
+
+def _unfinished_jobs(home: Home) -> Iterator[Path]:
+    """Yields partially written or removed jobs, each after its logs."""
     for folder in _entries(home.jobs):
         if not folder.name.startswith(".") or not _is_stale(folder):
             continue
@@ -218,6 +229,10 @@ def _leftovers(home: Home) -> Iterator[Path]:
             if logs is not None and not home.job(logs.name).folder.exists() and _is_stale(logs):
                 yield logs
             yield folder
+
+
+def _orphaned_logs(home: Home) -> Iterator[Path]:
+    """Yields logs without a job."""
     for session in _entries(home.logs):
         for logs in _entries(session) if files.is_own_folder(session) else ():
             folder = home.job(logs.name).folder
@@ -225,13 +240,6 @@ def _leftovers(home: Home) -> Iterator[Path]:
             orphaned = not os.path.lexists(folder) and not os.path.lexists(hidden)
             if orphaned and _is_stale(logs) and not why_not_removable(logs):
                 yield logs
-    for path in [*home.path.glob("*.partial"), *home.images.glob(".unpacking-*")]:
-        if _is_stale(path):
-            yield path
-    for path in _entries(home.restored):
-        is_tree = not path.name.startswith(home.owner_of("").name)
-        if is_tree and not os.path.lexists(home.owner_of(path.name)) and _is_stale(path):
-            yield path
 
 
 def _logs_of(paths: JobPaths) -> Path | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from torchx.provenance.model import (
 from torchx.provenance.repository import Repository
 from torchx.provenance.selection import Selection
 from torchx.provenance.store import LARGEST_DIFF, LARGEST_FILE, Store
-from torchx.provenance.tree_files import TreeFiles
+from torchx.provenance.tree_files import Found, TreeFiles
 from torchx.workspace.ignore import is_built_in
 
 MOST_FILES = 10_000
@@ -134,10 +134,8 @@ class WorkingTree:
         """
         index, flagged = self._index()
         before, changed = self._changed()
-        self.submodules = self._expected([path for path, known in index.items() if known.mode == GITLINK])
-        home = os.path.relpath(self._home, self._top) + "/"
-        # records and logs of jobs, which change all the time, do not belong to it
-        untracked = [path for path in self._untracked() if not path.startswith(home)]
+        self.submodules = self._expected(index)
+        untracked = self._untracked()
         chosen = Selection(self._top, untracked)
         self.notes += [chosen.note] if chosen.note else []
         found: dict[str, File | None] = {}
@@ -206,8 +204,9 @@ class WorkingTree:
                 before[path] = Known(int(mode, 8), name)
         return before, list(changed)
 
-    def _expected(self, paths: list[str]) -> dict[str, str]:
+    def _expected(self, index: Mapping[str, Known]) -> dict[str, str]:
         """Returns the commit of each submodule in the commit; empty if it is new."""
+        paths = [path for path, known in index.items() if known.mode == GITLINK]
         expected = dict.fromkeys(paths, "")
         if paths and self._base not in EMPTY_TREES.values():
             for line in self._lines("ls-tree", "-r", "-z", "--full-tree", self._base, "--", *paths):
@@ -219,7 +218,9 @@ class WorkingTree:
         paths = list(self._lines("ls-files", "--others", "--exclude-standard", "-z"))
         nested = [path for path in paths if path.endswith("/")]
         self.notes += [f"{self._prefix}{path} is a repository of its own: left out" for path in nested[:10]]
-        return [path for path in paths if not path.endswith("/")]
+        home = os.path.relpath(self._home, self._top) + "/"
+        # records and logs of jobs, which change all the time, do not belong to it
+        return [path for path in paths if not path.endswith("/") and not path.startswith(home)]
 
     def ignored(self) -> list[str]:
         """Returns the files and folders that git ignores, without generated ones; not all of many.
@@ -303,12 +304,13 @@ class WorkingTree:
 
     def _compare(self, path: str, known: Known | None, chosen: Selection, change: str = "") -> File | None:
         """Returns the change of a file, and keeps its content; None if it is unchanged."""
+        unread = File(path, change or MODIFIED)
+        if self._budget.is_late:
+            return unread._replace(omitted="reading the files took too long")
         try:
-            if self._budget.is_late:
-                return File(path, change or MODIFIED, omitted="reading the files took too long")
             found = self._files.read(path, whole=change != UNTRACKED)
         except OSError as error:
-            return File(path, change or MODIFIED, omitted=f"it cannot be read: {error.strerror}")
+            return unread._replace(omitted=f"it cannot be read: {error.strerror}")
         if found is None:
             if known is None or change == UNTRACKED:
                 return None
@@ -317,25 +319,34 @@ class WorkingTree:
             return None
         self.latest[path] = found.changed_at
         file = File(path, change or (ADDED if known is None else MODIFIED), found.mode, found.size)
-        why = chosen.reason_against(path, tracked=change != UNTRACKED)
         if self._converts and known is not None and known.mode == found.mode:
-            if self._is_in_lfs(known, found.digest):
-                return file._replace(change=CONVERTED, digest=found.digest, omitted="Git LFS has it")
-            if (
-                found.content is not None
-                and self._files.name(found.content.replace(b"\r\n", b"\n")) == known.name
-            ):
-                file = file._replace(change=CONVERTED)
+            file = self._as_converted(file, known, found)
+        if file.omitted:
+            return file
+        return self._keep(file, found, chosen)
+
+    def _keep(self, file: File, found: Found, chosen: Selection) -> File:
+        """Returns the change of a file with the digest of its kept content, or why it is not kept."""
+        why = chosen.reason_against(file.path, tracked=file.change != UNTRACKED)
         why = why or self._budget.refuses(found.size)
-        if not why and found.content is not None:
-            why = chosen.reason_against_content(path, found.content)
         if why or found.content is None:
             return file._replace(omitted=why)
-        if self._store is None:
-            digest = found.digest
-        else:
+        why = chosen.reason_against_content(file.path, found.content)
+        if why:
+            return file._replace(omitted=why)
+        digest = found.digest
+        if self._store is not None:
             digest = self._store.keep(found.content)
         return file._replace(digest=digest)
+
+    def _as_converted(self, file: File, known: Known, found: Found) -> File:
+        """Returns the change of a file, which may have other bytes only because git converts it."""
+        if self._is_in_lfs(known, found.digest):
+            return file._replace(change=CONVERTED, digest=found.digest, omitted="Git LFS has it")
+        content = found.content
+        if content is not None and self._files.name(content.replace(b"\r\n", b"\n")) == known.name:
+            return file._replace(change=CONVERTED)
+        return file
 
     def _is_in_lfs(self, known: Known, digest: str) -> bool:
         """Returns True if the commit has a pointer to a content in Git LFS."""
