@@ -66,9 +66,11 @@ def source_of(submission: Submission, request: RunRequest, runner: Runner) -> It
             now = None
             if submissions.is_enabled():
                 now = provenance.inherited(runner, submission.handle, found, submissions.look(), notes)
+            kept = None
             if tree is not None and found.live:
                 provenance.give(tree, "")
-            request.recording = Recording(submission.app, now, tree if found.live else None)
+                kept = tree
+            request.recording = Recording(submission.app, now, kept)
         yield submission._replace(restored=[role.name for role in roles])
     finally:
         used = found.live and request.recording is not None and request.recording.handle

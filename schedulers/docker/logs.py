@@ -222,8 +222,7 @@ class _Follower:
             if self._follow(container):
                 self._unended.pop(container.id, None)
         present = {c.id for c in containers}
-        removed = [lines for one, lines in self._unended.items() if one not in present]
-        self._unended = {one: lines for one, lines in self._unended.items() if one in present}
+        removed = [self._unended.pop(one) for one in list(self._unended) if one not in present]
         self._over = _is_over(containers)
         ensure_supervisor(containers)
         return self._kept([line for lines in removed for line in lines])

@@ -302,8 +302,6 @@ def _collect_pending(progress: Progress, actions: Sequence[Action], unstarted: S
         progress.stops.update((n, NOT_STARTED) for n in unstarted if _is_startable(progress, n))
         if progress.stops:
             progress.end = None
-        else:
-            progress.end = progress.end
 
 
 def _is_startable(progress: Progress, ordinal: int) -> bool:

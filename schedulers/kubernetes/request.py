@@ -149,8 +149,10 @@ def to_request(
     else:
         # restarts need the record
         gang = gangs and record is not None and jobs.is_gang(app, cfg)
-        app = app if gang else with_requeues(app, cfg)
-        names = role_names(name, app.roles, spare=SPARE if gang else 0)
+        spare = SPARE
+        if not gang:
+            app, spare = with_requeues(app, cfg), 0
+        names = role_names(name, app.roles, spare=spare)
         rank0 = f"{name}-{names[0]}-0"
         hosts = hosts_of(app, name, [f"{name}-{part}-{{}}" for part in names], gang=gang)
         context = AppContext(app, name, cfg, rank0, name, packed, gang, hosts)

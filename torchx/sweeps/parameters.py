@@ -221,11 +221,9 @@ def _read(path: str) -> list[Row]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{where} is not a CSV file: {error}", code="invalid_value") from None
     lines = [line for line in lines if any(cell.strip() for cell in line)]
-    names = []
-    if lines:
-        names = [name.strip() for name in lines[0]]
     if len(lines) < 2:
         raise UsageError(f"{where} needs a line of names and a line for each run", code="invalid_value")
+    names = [name.strip() for name in lines[0]]
     for name in names:
         if _NAME.fullmatch(name) is None or names.count(name) > 1:
             raise UsageError(f"{where}: `{name}` is not a name of one parameter", code="invalid_value")

@@ -254,10 +254,11 @@ def _extend(request: Request, earlier: Sweep) -> Submitted:
         run = known.get(key_of(row))
         if run is None:
             total += 1
-        numbers.append(total if run is None else run.number)
-        if run is not None and run.state not in ("FAILED", "CANCELLED"):
-            continue
-        if run is not None:
+            numbers.append(total)
+        else:
+            numbers.append(run.number)
+            if run.state not in ("FAILED", "CANCELLED"):
+                continue
             again.append(run.number)
         added += 1
         lines.append(run_line(numbers[-1], row, header.template, app_data(app)))

@@ -78,7 +78,7 @@ class RecordedCommand(NamedTuple):
             kept = [hit for hit in kept if hit.flag.name not in ("scheduler", "cfg")]
             kept.append(_flag("scheduler", "-s", scheduler))
         elif cfg:  # an option is given once
-            changed = {key for text in cfg for key in pairs.to_dict(text)}
+            changed = set[str]().union(*map(pairs.to_dict, cfg))
             before = [pairs.to_dict(hit.value or "") for hit in kept if hit.flag.name == "cfg"]
             left = [f"{key}={value}" for each in before for key, value in each.items() if key not in changed]
             kept = [hit for hit in kept if hit.flag.name != "cfg"]

@@ -98,13 +98,15 @@ def results_(
         form = output_format(output, json)
     if best and (sort or lines):
         raise UsageError("--best cannot be combined with --sort or -n", code="conflicting_flags")
-    limit = 1 if best else count("-n", lines)
+    limit, key, flag = count("-n", lines), sort, "--sort"
+    none = "no runs"
+    if best:
+        limit, key, flag = 1, best, "--best"
+        none = "no run has succeeded"
     session = session_of(ctx)
     with session.runner() as runner:
         full, described = find(runner, handle, full=True, prefer=[BACKEND])
         sweep = sweep_of(runner, full, described)
-        key = sort or best
-        flag = "--best" if best else "--sort"
         metrics = _metrics(metric, key.removeprefix("-"), flag, sweep)
         trackers = trackers_of(session.config)
         every = results.results(sweep, runner.scheduler, metrics, trackers, usual=not metric)
@@ -115,7 +117,7 @@ def results_(
         shown = TABLE_LIMIT if limit is None and form == "text" else limit
         found = list(islice(every, shown))
         more = len(sweep.runs) - len(found) if limit is None else 0
-    _print(found, form, more, metrics, "no run has succeeded" if best else "no runs")
+    _print(found, form, more, metrics, none)
 
 
 def _metrics(texts: Sequence[str], column: str, flag: str, sweep: Sweep) -> list[results.Metric]:

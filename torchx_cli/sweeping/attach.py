@@ -86,7 +86,7 @@ def part_of(status: AppStatus, sweep: Sweep, numbers: Sequence[int]) -> tuple[Ap
         sweep: the sweep.
         numbers: the runs.
     """
-    runs = [run for run in map(sweep.numbered, numbers) if run is not None]
+    runs = list(filter(None, map(sweep.numbered, numbers)))
     states = {AppState[run.state] for run in runs}
     order = (AppState.RUNNING, AppState.PENDING, AppState.FAILED, AppState.CANCELLED)
     failed = min(

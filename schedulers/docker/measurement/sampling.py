@@ -140,19 +140,16 @@ class Sampler:
         """Makes a pass; returns the number of containers whose statistics the engine was queried for."""
         now = self._clock.now()
         due = [one for one in self._attempts.values() if now - one.seen_at >= SHORTEST_SPAN]
-        totals = {one: one.totals() for one in due}
+        totals: dict[_Attempt, object] = {one: one.totals() for one in due}
         others = [one for one in due if one.cgroup is None]
-        for one, found in zip(others, in_parallel(self._query, others), strict=True):
-            if isinstance(found, Totals):
-                totals[one] = found
-            else:
-                totals[one] = None
+        totals.update(zip(others, in_parallel(self._query, others), strict=True))
         gpus = None
         if self._gpus is not None:
             gpus = self._gpus.read()
         rows = []
         for one in due:
-            if (found := totals[one]) is None or found.cpu is None:
+            found = totals[one]
+            if not isinstance(found, Totals) or found.cpu is None:
                 continue  # it has just ended
             container = one.container
             # those of another machine are not ours

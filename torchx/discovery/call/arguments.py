@@ -70,14 +70,10 @@ def parse_arguments(
     line = parse_command_line(component, argv, last_wins=last_wins)
     if line.wants_help:
         return Arguments(wants_help=True)
-    typed = {
-        name: RawValue(texts[-1] if last_wins or len(texts) == 1 else texts, COMMAND_LINE, f"--{name}")
-        for name, texts in line.values().items()
-    }
     layers = [
         _flat(component, _named(component, section, section_origin, strict)),
         _flat(component, _named(component, config, config_origin, strict)),
-        _flat(component, typed),
+        _flat(component, _typed(line, last_wins)),
     ]
     given = _merged(layers)
     top = [p for p in component.parameters if p.kind != VARARGS]
@@ -89,6 +85,14 @@ def parse_arguments(
     rest = _varargs(component, line, given)
     found = {p.name: _assemble(component, p, values) for p in top}
     return Arguments(found, rest, line.notes, origins={g.key: g.origin for g in given.values() if g.origin})
+
+
+def _typed(line: Split, last_wins: bool) -> RawValues:
+    """Returns the values of a command line."""
+    return {
+        name: RawValue(texts[-1] if last_wins or len(texts) == 1 else texts, COMMAND_LINE, f"--{name}")
+        for name, texts in line.values().items()
+    }
 
 
 def _merged(layers: Iterable[RawValues]) -> RawValues:
