@@ -15,8 +15,8 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from torchx_cli.completion import complete
+from torchx_cli.main import requested_format
 from torchx_cli.schemas.build import schemas
-from torchx_cli.terminal.error_output import requested_format
 
 LARGEST = 200_000
 """Characters of an output that are checked: a longer one takes seconds, and has the same keys again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 import typer
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as error:
         if not isinstance(error, (BrokenPipeError, KeyboardInterrupt)):
             _debug(args)
-        return error_output.report(error, args)
+        return error_output.report(error, args, requested_format(args))
 
 
 def _invoke(args: list[str]) -> int:
@@ -76,6 +76,35 @@ def _invoke(args: list[str]) -> int:
         message = message[:1].lower() + message[1:]
         code = error_output.click_code(error, message)
         raise UsageError(message, hint=hints.of_number(args) or f"see: {path} --help", code=code) from error
+
+
+def requested_format(args: Sequence[str]) -> str:
+    """Returns the output format of a command line that may be invalid: text, json or yaml."""
+    if not any("json" in arg or "yaml" in arg or arg.startswith("--j") for arg in args):
+        return "text"
+    with contextlib.suppress(Exception):  # the error that is reported may be one of loading the command
+        parsed = complete.parse(args)
+        if parsed is not None:
+            _, line = parsed
+            return _first_format([*line.values.get("output", ()), "json" if "json" in line.given else ""])
+    return _first_format(_formats_in(args))  # of an unknown command, or of a plugin
+
+
+def _first_format(formats: Iterable[str]) -> str:
+    return next((each for each in formats if each in ("json", "yaml")), "text")
+
+
+def _formats_in(args: Sequence[str]) -> Iterator[str]:
+    """Yields the formats that flags of an unknown command request."""
+    for arg, following in zip(args, [*args[1:], ""], strict=True):
+        if arg == "--":
+            return
+        if arg == "--json":
+            yield "json"
+        elif arg in ("-o", "--output"):
+            yield following
+        elif arg.startswith(("-o", "--output=")):
+            yield arg.removeprefix("--output").removeprefix("-o").removeprefix("=")
 
 
 def _base_named(cls: type, name: str) -> type:

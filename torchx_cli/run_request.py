@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from torchx import json_shape, settings
 from torchx.config import scheduler_options
-from torchx.config.paths import located_component
+from torchx.config.paths import component_settings, located_component
 from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.specs.run_options import runopt
@@ -17,18 +18,23 @@ from torchx.suggestions import did_you_mean
 from torchx_cli.environment import Environment
 from torchx_cli.flags import split_list, tags_given
 from torchx_cli.rule_flags import flag_options
-from torchx_cli.sweeping.flags import SweepFlags
+from torchx_cli.sweep_flags import SweepFlags
+from torchx_cli.terminal.output import emit, has_colour, note_all, say, supports_unicode, width_of
 
 with lazy_imports:
     import json
     import shlex
 
     from torchx import json_limits, masking
+    from torchx.discovery.call import arguments as call_arguments
+    from torchx.discovery.call import build
+    from torchx.discovery.find import finder
     from torchx.notifications import plan
     from torchx.runner import once as runner_once
+    from torchx_cli.terminal import component_help
 
 if TYPE_CHECKING:
-    from torchx.config import Config
+    from torchx.config import Config, Setting
     from torchx.config.options import Option
     from torchx.json_limits import Data, Object
     from torchx.notifications.plan import Notify
@@ -413,3 +419,30 @@ def _origin(origin: str, scheduler: str) -> Iterator[None]:
             where = f"(from {origin})"
         error.message, error.hint = f"{error.message} {where}", hint
         raise
+
+
+def make_app(request: RunRequest, config: Config, form: str = "text") -> AppDef | None:
+    """Builds the application; if --help is given, prints the component's help and returns None.
+
+    Output of the component is redirected to stderr.
+
+    Raises:
+        UsageError: the component or its arguments are invalid.
+    """
+    with redirect_stdout(sys.stderr):
+        component = finder.find_component(request.component)
+    section: dict[str, Setting] = component_settings(config, request.component)
+    arguments = call_arguments.parse_arguments(
+        component, request.argv, config=request.component_args, section=section
+    )
+    if arguments.wants_help:
+        given = call_arguments.configured(component, section)
+        if form != "text":
+            emit(component_help.as_data(component, given), form)
+            return None
+        text = component_help.render(component, width_of(sys.stdout) or 100, has_colour(sys.stdout), given)
+        say(text if supports_unicode(sys.stdout) else text.replace("…", "..."))
+        return None
+    note_all(arguments.notes)
+    with redirect_stdout(sys.stderr):
+        return build.build_app(component, arguments)

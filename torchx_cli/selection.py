@@ -1,28 +1,36 @@
-"""The applications that `cancel`, `delete` and `wait` affect: the given ones, or all that match flags."""
+"""The applications that commands list, or that they affect: the given ones, or all that match flags."""
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from torchx.errors import UsageError
+from torchx.config.options import valid_options
+from torchx.errors import AbsentError, UsageError
 from torchx.lazy import lazy_imports
+from torchx.runner.survey import survey
 from torchx.scheduling.base import Shared
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import parse_app_handle
-from torchx_cli.commands.list import gather, newest
 from torchx_cli.flags import argument, scheduler_option, since_option, states_of
 from torchx_cli.terminal.display import table
-from torchx_cli.terminal.output import counted, is_terminal, note, print_stderr
+from torchx_cli.terminal.output import counted, is_terminal, note, paint, print_stderr
 from torchx_cli.terminal.times import optional_time
 
 with lazy_imports:
+    import heapq
+
     from torchx.runner import origins
+    from torchx_cli import run_request
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Object
     from torchx.runner.api import Runner
     from torchx.scheduling.base import ListAppResponse
     from torchx_cli.session import Session
@@ -189,3 +197,107 @@ def confirm(applications: Sequence[ListAppResponse], verb: str, files: Sequence[
         return True
     note("nothing was changed")
     return False
+
+
+ALL_USERS = "all_users"
+"""The run option of schedulers that can list the applications of other users."""
+
+
+def newest(listings: list[Iterator[ListAppResponse]]) -> Iterator[ListAppResponse]:
+    """Merges the applications of several schedulers, newest first."""
+    if len(listings) == 1:
+        return listings[0]
+
+    return heapq.merge(*listings, key=attrgetter("order"), reverse=True)
+
+
+def gather(
+    runner: Runner,
+    session: Session,
+    scheduler: str,
+    cfg: list[str],
+    query: AppQuery,
+    *,
+    all_users: bool = False,
+    own: bool = False,
+    quiet: bool = False,
+) -> list[Iterator[ListAppResponse]]:
+    """Returns the matching applications of one scheduler, or of all reachable ones, newest first.
+
+    Args:
+        runner: used to query the schedulers.
+        session: the command line.
+        scheduler: the scheduler; empty for the configured one, or all.
+        cfg: its run options, as given on the command line.
+        query: selects the applications.
+        all_users: include applications of other users, where supported.
+        own: exclude these, even if the configuration includes them.
+        quiet: do not print the names of schedulers that are not reached.
+
+    Raises:
+        UsageError: the scheduler does not exist or does not support these options.
+        TorchxError: the requested scheduler cannot be queried.
+    """
+    if not scheduler:
+        scheduler = configured(runner, session, quiet)
+    if cfg and not scheduler:
+        raise UsageError("-cfg requires -s, as options belong to one scheduler")
+
+    def select(backend: str) -> Iterator[ListAppResponse]:
+        options = _options(runner, session, backend, cfg)
+        if all_users and ALL_USERS in runner.scheduler_run_opts(backend):
+            options[ALL_USERS] = True
+        elif own and ALL_USERS in options:
+            options[ALL_USERS] = False
+        elif all_users and scheduler:
+            raise UsageError(
+                f"{backend} cannot list applications of other users",
+                hint="omit --all-users",
+                code="not_supported",
+                facts={"scheduler": backend},
+            )
+        return _prefetch(runner.select(backend, query, options or None))
+
+    if scheduler:
+        return [select(scheduler)]
+
+    answers = survey(runner.listed_backends(), select)
+    failed = [k for k, v in answers.items() if isinstance(v, Exception) and not isinstance(v, AbsentError)]
+    if failed and not quiet:
+        note(
+            paint(
+                f"not reached: {', '.join(failed)} (details: torchx list -s {failed[0]})", "dim", sys.stderr
+            )
+        )
+    return [answer for answer in answers.values() if not isinstance(answer, Exception)]
+
+
+def configured(runner: Runner, session: Session, quiet: bool) -> str:
+    """Returns the scheduler in `[cli:list]`; empty if none is set, or it is not installed."""
+    setting = session.valid_config.section("cli:list").get("scheduler")
+    if setting is None or setting.value in runner.listed_backends():
+        if setting is not None:
+            return setting.value
+        return ""
+    if not quiet:
+        note(f"note: {setting.origin}: the scheduler `{setting.value}` is not installed; it is ignored")
+    return ""
+
+
+def _prefetch(applications: Iterator[ListAppResponse]) -> Iterator[ListAppResponse]:
+    """Fetches the first application, so that an unreachable scheduler raises its error here."""
+    return itertools.chain(list(islice(applications, 1)), applications)
+
+
+def _options(runner: Runner, session: Session, backend: str, cfg: list[str]) -> Object:
+    config = session.valid_config
+    if not cfg and not config.section(backend):
+        return {}
+    opts = runner.scheduler_run_opts(backend)
+    configured, problems = valid_options(config, backend, opts)
+    for error in problems:
+        note(f"note: {error.message}; it is ignored")
+    return {
+        **{key: option.value for key, option in configured.items()},
+        **run_request.typed_options(cfg, backend, opts),
+    }

@@ -16,9 +16,8 @@ from program import COMMAND, environment, start
 
 from torchx.errors import StateError
 from torchx_cli.commands import status
-from torchx_cli.main import main
+from torchx_cli.main import main, requested_format
 from torchx_cli.terminal import attach
-from torchx_cli.terminal.error_output import requested_format
 
 ERRORS: list[tuple[str, int, str, dict[str, Any]]] = [
     ("status --bogus -o json", 2, "unknown_flag", {"flag": "--bogus"}),

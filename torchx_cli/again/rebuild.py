@@ -15,8 +15,7 @@ from torchx.discovery.find import finder
 from torchx.errors import StateError, UsageError
 from torchx.specs.app import AppDef, Role, resolve_overrides
 from torchx_cli.again.recorded import spelled
-from torchx_cli.commands import run
-from torchx_cli.run_request import RunRequest, split_component
+from torchx_cli.run_request import RunRequest, make_app, split_component
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import note_all
 
@@ -67,7 +66,7 @@ class Rebuilt:
             ) from error
 
     def _build(self, argv: Sequence[str]) -> AppDef:
-        app = run.make_app(RunRequest(component=self.name, argv=list(argv)), self._config)
+        app = make_app(RunRequest(component=self.name, argv=list(argv)), self._config)
         if app is None:
             raise UsageError("--help cannot be set")
         return AppDef(app.name, [resolve_overrides(role) for role in app.roles], app.metadata)

@@ -13,12 +13,10 @@ from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.printable import one_line, printable
 from torchx.runner.status import status_of
-from torchx.specs.app import AppDef
-from torchx.specs.serialize import app_to_dict
-from torchx_cli.applications import find, named_identity
+from torchx_cli.applications import find
 from torchx_cli.flags import Handle, Json, Output, Watch, tags_text
 from torchx_cli.session import session_of
-from torchx_cli.terminal.masking import allow_references, mask, remember
+from torchx_cli.terminal.app_data import as_data
 from torchx_cli.terminal.output import (
     columns,
     counted,
@@ -28,9 +26,8 @@ from torchx_cli.terminal.output import (
     paint,
     say,
 )
-from torchx_cli.terminal.plain import to_plain
 from torchx_cli.terminal.status_text import replica_lines, title_lines
-from torchx_cli.terminal.times import ago, duration, iso, span
+from torchx_cli.terminal.times import ago, duration, span
 from torchx_cli.terminal.units import written
 from torchx_cli.terminal.watched import check_watch_format, failure_of, show_changes, usage_of
 from torchx_cli.terminal.wrapping import wrap_command, wrap_value
@@ -107,41 +104,6 @@ def show_source(runner: Runner, handle: str, form: str) -> None:
         emit(source_text.source_data(handle, found), form)
     else:
         say("\n".join(_aligned(source_text.source_rows(found), "")))
-
-
-def as_data(handle: str, described: DescribeAppResponse, first: Object | None = None) -> Object:
-    """Returns an application as plain data with secrets masked."""
-    identity = named_identity(handle, described.name)
-    status = status_of(described).to_json()
-    hidden = (settings.COMMAND_LINE, settings.COMMAND_NAMES, settings.SOURCE)
-    names = described.metadata.get(settings.COMMAND_NAMES)  # without values, where other users can read it
-    metadata = {key: value for key, value in described.metadata.items() if key not in hidden}
-    app = AppDef(described.name or identity["app_id"], described.roles, metadata)
-    command_line = described.metadata.get(settings.COMMAND_LINE, names)
-    allow_references(command_line or "", app)
-    remember(app.roles)
-    data: dict[str, Any] = mask(
-        {
-            **identity,
-            "state": described.state.name,
-            "msg": described.msg,
-            "submitted_at": iso(described.submitted_at),
-            "started_at": iso(described.started_at),
-            "ended_at": iso(described.ended_at),
-            "duration": status["duration"],
-            "first_failure": first,
-            "roles": status["roles"],
-            "log_dir": described.log_dir,
-            "ui_url": described.ui_url,
-            "workspaces": described.workspaces,
-            "cfg": to_plain(described.cfg),
-            "command_line": command_line,
-            "tags": app_metadata.tags_of(metadata),
-            "note": app_metadata.note_of(metadata),
-            "app": app_to_dict(app, strict=False),
-        },
-    )
-    return data
 
 
 def _lines(data: Object, described: DescribeAppResponse, usage: AppUsage | None = None) -> list[str]:

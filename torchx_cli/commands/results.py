@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,31 +14,25 @@ import typer
 
 from torchx.errors import UsageError
 from torchx.scheduling.responses import local_time
-from torchx.specs.handles import parse_app_handle
-from torchx.sweeps import results, view
-from torchx.sweeps.paths import BACKEND, paths_of
+from torchx.sweeps import results
+from torchx.sweeps.paths import BACKEND
 from torchx_cli.applications import find
 from torchx_cli.flags import Handle, Json, count, lines_option, option
 from torchx_cli.session import session_of
-from torchx_cli.sweeping.best import metric_text, trackers_of
+from torchx_cli.sweeping.best import trackers_of
+from torchx_cli.sweeping.table import names_of, rows_of, sweep_of
 from torchx_cli.terminal import masking
 from torchx_cli.terminal.display import table
-from torchx_cli.terminal.output import emit, note, output_format, say, state_cell
-from torchx_cli.terminal.times import duration, iso
-from torchx_cli.terminal.units import cores, percent, size, written
+from torchx_cli.terminal.output import emit, note, output_format, say
+from torchx_cli.terminal.times import iso
 
 if TYPE_CHECKING:
     from torchx.json_limits import Object
-    from torchx.runner.api import Runner
-    from torchx.scheduling.base import DescribeAppResponse
     from torchx.sweeps.results import Result
     from torchx.sweeps.view import Sweep
 
 TABLE_LIMIT = 100
 """Default number of runs in the table; other formats contain all."""
-
-HEADS = {"run": "RUN", "state": "STATE", "duration": "TIME", "memory": "MEMORY", "cpu": "CPU", "gpu": "GPU"}
-"""The heads of the columns besides parameters and metrics."""
 
 
 EXAMPLES = """\b
@@ -149,14 +143,6 @@ def _print(
         note(empty)
 
 
-def sweep_of(runner: Runner, handle: str, described: DescribeAppResponse) -> Sweep:
-    """Returns a sweep, or another application as a sweep of one run."""
-    backend, session, app_id = parse_app_handle(handle)
-    if runner.scheduler(backend).has_runs:
-        return view.require(paths_of(app_id), app_id)
-    return view.of_application(described, backend, session)
-
-
 def as_data(result: Result) -> Object:
     """Returns the result of a run as plain data."""
     run = result.run
@@ -184,16 +170,9 @@ def _plain(value: results.Value) -> results.Value:
     return value
 
 
-def _names(found: Sequence[Result]) -> tuple[list[str], list[str]]:
-    """Returns the names of all parameters, and those of all metrics."""
-    parameters = dict.fromkeys(name for result in found for name in result.run.parameters)
-    metrics = dict.fromkeys(name for result in found for name in result.metrics)
-    return [*parameters], [*metrics]
-
-
 def _print_csv(found: Sequence[Result]) -> None:
     """Prints a line of names and a line for each run; amounts are in seconds and bytes."""
-    parameters, metrics = _names(found)
+    parameters, metrics = names_of(found)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     own = ("state", "duration", "exit_code", "peak_memory", "cpu", "gpu", "handle")
@@ -204,47 +183,3 @@ def _print_csv(found: Sequence[Result]) -> None:
         values += [data["metrics"].get(name) for name in metrics]
         writer.writerow([data["run"], *values, *(data[name] for name in own)])
     say(text.getvalue(), end="")
-
-
-def rows_of(found: Sequence[Result]) -> tuple[list[list[tuple[str, str]]], list[str]]:
-    """Returns the rows of the table and the heads; columns without any value are left out."""
-    parameters, metrics = _names(found)
-    columns: list[tuple[str, list[tuple[str, str]]]] = [
-        (HEADS["run"], [(str(result.run.number), "") for result in found])
-    ]
-    masked = [masking.mask({"parameters": r.run.parameters, "metrics": r.metrics}) for r in found]
-    for name in parameters:
-        columns.append((name, [(str(each["parameters"].get(name, "")), "") for each in masked]))
-    states = [state_cell(result.run.state) for result in found]
-    columns.append((HEADS["state"], states))
-    for name in metrics:
-        columns.append((name, [(metric_text(each["metrics"].get(name)), "") for each in masked]))
-    columns += [(head, cells) for head, cells in _optional(found) if any(text for text, _ in cells)]
-    return [list(row) for row in zip(*(cells for _, cells in columns), strict=True)], [h for h, _ in columns]
-
-
-def _optional(found: Sequence[Result]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yields the columns that may be empty."""
-    amounts = [_amounts(result) for result in found]
-    for name in ("duration", "memory", "cpu", "gpu"):
-        yield HEADS[name], [(each[name], "") for each in amounts]
-    yield "", [(_end(result), "dim") for result in found]
-
-
-def _amounts(result: Result) -> dict[str, str]:
-    run = result.run
-    return {
-        "duration": written(result.duration, duration),
-        "memory": written(run.memory, size),
-        "cpu": written(run.cpu, cores),
-        "gpu": written(run.gpu, percent),
-    }
-
-
-def _end(result: Result) -> str:
-    run = result.run
-    if run.state != "FAILED":
-        return ""
-    if run.code is not None and not run.message:
-        return f"exit {run.code}"
-    return run.message

@@ -11,7 +11,6 @@ import typer
 
 from torchx import settings
 from torchx.command_line import ArgumentError
-from torchx.config.paths import component_settings
 from torchx.discovery.errors import ComponentNotFoundException
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
@@ -60,39 +59,33 @@ from torchx_cli.run_request import (
     RunRequest,
     check_stdin_alone,
     complete_output,
+    make_app,
     notifications_of,
     read_stdin,
     split_component,
     tags_of,
 )
 from torchx_cli.session import session_of
-from torchx_cli.sweeping.flags import After, AtOnce, Each, Zip, sweep_flags
+from torchx_cli.sweep_flags import After, AtOnce, Each, Zip, sweep_flags
 from torchx_cli.terminal.error_output import about
 from torchx_cli.terminal.masking import remember
 from torchx_cli.terminal.output import (
     emit,
-    has_colour,
     is_terminal,
     note,
     note_all,
     output_format,
-    say,
-    supports_unicode,
-    width_of,
 )
 
 with lazy_imports:
-    from torchx.discovery.call import arguments as call_arguments
-    from torchx.discovery.call import build
-    from torchx.discovery.find import finder
     from torchx.specs import app_metadata
     from torchx_cli import component_flags, hints, placement, recording, shown
     from torchx_cli.folding import printing
     from torchx_cli.sweeping import submit as sweeping_submit
-    from torchx_cli.terminal import attach, component_help, dryrun_output, progress
+    from torchx_cli.terminal import attach, dryrun_output, progress
 
 if TYPE_CHECKING:
-    from torchx.config import Config, Setting
+    from torchx.config import Config
     from torchx.runner.api import Runner
     from torchx.specs.app import AnyDryRunInfo, AppDef
     from torchx_cli.resubmission import Submission
@@ -380,33 +373,6 @@ def check_combination(request: RunRequest, form: str) -> None:
 def follows(request: RunRequest, runner: Runner, info: AnyDryRunInfo) -> bool:
     """Returns True if a run stays attached to its application and shows its logs."""
     return not request.detach and (request.log or runner.scheduler(info.scheduler or "").attaches_by_default)
-
-
-def make_app(request: RunRequest, config: Config, form: str = "text") -> AppDef | None:
-    """Builds the application; if --help is given, prints the component's help and returns None.
-
-    Output of the component is redirected to stderr.
-
-    Raises:
-        UsageError: the component or its arguments are invalid.
-    """
-    with redirect_stdout(sys.stderr):
-        component = finder.find_component(request.component)
-    section: dict[str, Setting] = component_settings(config, request.component)
-    arguments = call_arguments.parse_arguments(
-        component, request.argv, config=request.component_args, section=section
-    )
-    if arguments.wants_help:
-        given = call_arguments.configured(component, section)
-        if form != "text":
-            emit(component_help.as_data(component, given), form)
-            return None
-        text = component_help.render(component, width_of(sys.stdout) or 100, has_colour(sys.stdout), given)
-        say(text if supports_unicode(sys.stdout) else text.replace("…", "..."))
-        return None
-    note_all(arguments.notes)
-    with redirect_stdout(sys.stderr):
-        return build.build_app(component, arguments)
 
 
 def make_request(request: RunRequest, app: AppDef, runner: Runner, config: Config) -> AnyDryRunInfo:

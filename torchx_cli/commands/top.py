@@ -14,8 +14,8 @@ from torchx.lazy import lazy_imports
 from torchx.scheduling.pace import pause_after
 from torchx.scheduling.query import AppQuery
 from torchx_cli.applications import ACTIVE, find
-from torchx_cli.commands.list import configured, gather, newest
 from torchx_cli.flags import Cfg, Json, Output, argument, scheduler_option
+from torchx_cli.selection import configured, gather, newest
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import emit, is_terminal, output_format
 from torchx_cli.top.snapshot import Collector

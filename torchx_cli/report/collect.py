@@ -15,9 +15,9 @@ from torchx.runner.status import status_of
 from torchx.runner.why.explain import rerun_command
 from torchx.sweeps import results
 from torchx_cli.applications import short_name
-from torchx_cli.commands.describe import as_data
-from torchx_cli.commands.results import rows_of, sweep_of
+from torchx_cli.sweeping.table import rows_of, sweep_of
 from torchx_cli.terminal import ending, usage_text
+from torchx_cli.terminal.app_data import as_data
 from torchx_cli.terminal.masking import mask_text, remember
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torchx.errors import RunOptionError, TorchxError
@@ -22,7 +22,6 @@ with lazy_imports:
     import traceback
 
     from torchx_cli import rule_flags
-    from torchx_cli.completion import complete
     from torchx_cli.terminal import masking
 
 EXIT_FAILED = 1
@@ -184,12 +183,12 @@ def click_code(error: Exception, message: str) -> str | None:
     return next(found, None)
 
 
-def report(error: BaseException, args: Sequence[str]) -> int:
+def report(error: BaseException, args: Sequence[str], form: str) -> int:
     """Prints an error in the format that the command line requests, and returns the exit code.
 
     An interrupt and a closed output are printed only as data: in text, the exit code reports them.
     """
-    failure, form = failure_of(error), requested_format(args)
+    failure = failure_of(error)
     if isinstance(error, RunOptionError) and (flag := rule_flags.flag_of(error.option, args)):
         failure = failure._replace(message=f"{flag} {error.problem}")
     if isinstance(error, BrokenPipeError):
@@ -206,35 +205,6 @@ def report(error: BaseException, args: Sequence[str]) -> int:
     if isinstance(error, OSError):
         discard_output()
     return failure.exit_code
-
-
-def requested_format(args: Sequence[str]) -> str:
-    """Returns the output format of a command line that may be invalid: text, json or yaml."""
-    if not any("json" in arg or "yaml" in arg or arg.startswith("--j") for arg in args):
-        return "text"
-    with contextlib.suppress(Exception):  # the error that is reported may be one of loading the command
-        parsed = complete.parse(args)
-        if parsed is not None:
-            _, line = parsed
-            return _first_format([*line.values.get("output", ()), "json" if "json" in line.given else ""])
-    return _first_format(_formats_in(args))  # of an unknown command, or of a plugin
-
-
-def _first_format(formats: Iterable[str]) -> str:
-    return next((each for each in formats if each in ("json", "yaml")), "text")
-
-
-def _formats_in(args: Sequence[str]) -> Iterator[str]:
-    """Yields the formats that flags of an unknown command request."""
-    for arg, following in zip(args, [*args[1:], ""], strict=True):
-        if arg == "--":
-            return
-        if arg == "--json":
-            yield "json"
-        elif arg in ("-o", "--output"):
-            yield following
-        elif arg.startswith(("-o", "--output=")):
-            yield arg.removeprefix("--output").removeprefix("-o").removeprefix("=")
 
 
 def _printable(data: Any) -> Any:
