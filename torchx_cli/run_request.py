@@ -29,17 +29,17 @@ with lazy_imports:
     from torchx.discovery.call import arguments as call_arguments
     from torchx.discovery.call import build
     from torchx.discovery.find import finder
-    from torchx.notifications import plan
     from torchx.runner import once as runner_once
+    from torchx.specs import notify
     from torchx_cli.terminal import component_help
 
 if TYPE_CHECKING:
     from torchx.config import Config, Setting
     from torchx.config.options import Option
     from torchx.json_limits import Data, Object
-    from torchx.notifications.plan import Notify
     from torchx.runner.api import Runner
     from torchx.specs.app import AppDef
+    from torchx.specs.notify import Notify
     from torchx.specs.run_options import CfgVal, runopts
     from torchx_cli.recording import Recording
 
@@ -323,9 +323,9 @@ def notifications_of(targets: Sequence[str], kinds: str, config: Config) -> Noti
         named = None
     else:
         named = config.get("cli:run", "notify_on")
-    on = split_list(kinds or (named.value if named is not None else "")) or plan.Notify.on
+    on = split_list(kinds or (named.value if named is not None else "")) or notify.Notify.on
     try:
-        return plan.Notify(targets, on)
+        return notify.Notify(targets, on)
     except UsageError as error:
         if error.facts.get("flag") == "--notify-on":
             place = named
@@ -338,7 +338,7 @@ def notifications_of(targets: Sequence[str], kinds: str, config: Config) -> Noti
 
 def _hide(targets: Iterable[str]) -> None:
     """Masks targets in all output, except those that are shown whole: they contain no secrets."""
-    masking.add_values([target for target in targets if plan.shown(target) != target])
+    masking.add_values([target for target in targets if notify.shown(target) != target])
 
 
 def complete_output(request: RunRequest, config: Config) -> None:

@@ -38,7 +38,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "torchx",
     ),
     ("torchx.plugins",),
-    ("torchx.specs", "torchx.notifications.plan"),
+    ("torchx.specs",),
     (
         "torchx.excerpts",
         "torchx.torchrun",

@@ -18,8 +18,8 @@ import urllib.request
 from typing import Any, NamedTuple
 
 from torchx.json_limits import Data
-from torchx.notifications.plan import COMMAND, PLACEHOLDERS, command_of
 from torchx.notifications.store import DELIVERED, FAILED, RETRY, UNKNOWN
+from torchx.specs.notify import COMMAND, PLACEHOLDERS, command_of
 from torchx.version import __version__
 
 CONNECT_WITHIN = 10.0

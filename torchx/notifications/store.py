@@ -22,7 +22,7 @@ from torchx.errors import UsageError
 from torchx.jobs import shape
 from torchx.jobs.paths import Inside
 from torchx.machine import files, locks
-from torchx.notifications.plan import Notify, shown
+from torchx.specs.notify import Notify, shown
 
 SCHEMA = 1
 LARGEST = 1 << 24

@@ -11,9 +11,9 @@ from torchx.errors import StateError, TorchxError, UsageError
 from torchx.jobs.paths import Home, state_home, user_home
 from torchx.lazy import lazy_imports
 from torchx.machine import locks
-from torchx.notifications.plan import Notify
 from torchx.notifications.store import END, PLANNED, STALL, Delivery, Store, due_kind
 from torchx.specs.handles import parse_app_handle
+from torchx.specs.notify import Notify
 from torchx.specs.status import AppState, is_terminal
 from torchx.supervisor import process
 

@@ -23,7 +23,7 @@ with lazy_imports:
     from concurrent import futures
 
 if TYPE_CHECKING:
-    from torchx.notifications.plan import Notify
+    from torchx.specs.notify import Notify
     from torchx.specs.run_options import RunOptions
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from torchx.config.options import valid_options
 from torchx.config.trust import approve
 from torchx.errors import TorchxError
 from torchx.machine.files import expanded
-from torchx.notifications.plan import shown as shown_target
 from torchx.printable import one_line
+from torchx.specs.notify import shown as shown_target
 from torchx_cli.app import TYPER, Subcommands
 from torchx_cli.command import TorchxCommand
 from torchx_cli.flags import Json, Output, argument
