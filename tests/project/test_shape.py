@@ -21,8 +21,8 @@ MOST_DECISIONS = 14
 """Of a function: branches, loops, handlers, comprehensions, operands of `and` and `or` after the first."""
 
 LIMITS = {
-    "functions with more decisions": 43,
-    "conditional expressions": 1056,
+    "functions with more decisions": 19,
+    "conditional expressions": 1041,
     "nested conditional expressions": 0,
     "fmt: skip": 15,
 }
@@ -32,12 +32,12 @@ KNOTS = {
     "torchx.schedulers.kubernetes": 20,
     "torchx.schedulers.slurm": 2,
     "torchx.schedulers.local": 0,
-    "torchx_cli": 5,
-    "house": 8,
+    "torchx_cli": 0,
+    "house": 4,
 }
 """The most files and folders of a part that import each other, directly or not."""
 
-MOST_NODES = 432_500
+MOST_NODES = 433_000
 """The size of the source in syntax nodes, which formatting does not change, without contexts of names."""
 
 DECISIONS = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case)
