@@ -209,11 +209,11 @@ def parse_nnodes(j: str) -> tuple[int, int, int, str]:
     """
     match = re.fullmatch(r"(?:(?:(\d+):)?(\d+)x)?(\d+)", j)
     if not match:
-        raise ValueError(f'-j takes NODESxPROCESSES, such as 2x4, 1:2x4 or 4; got "{j}"')
+        raise ValueError(f'-j takes [MIN:]NODESxPROCESSES, such as 2x4, 1:2x4 or 4; got "{j}"')
     nodes, processes = int(match[2] or 1), int(match[3])
     min_nodes = int(match[1] or nodes)
     if not (1 <= min_nodes <= nodes and processes >= 1):
-        raise ValueError(f'-j needs 1 or more processes, and 1 to NODES nodes at the least; got "{j}"')
+        raise ValueError(f'-j takes [MIN:]NODESxPROCESSES, each at least 1 and MIN at most NODES; got "{j}"')
     return min_nodes, nodes, processes, f"{min_nodes}:{nodes}" if match[1] else str(nodes)
 
 

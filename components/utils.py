@@ -68,6 +68,8 @@ def sh(
         line = args[0]
     else:
         line = shlex.join(args)
+    if not (entrypoint or line.strip()):
+        raise ValueError("nothing to run; add a command, as in utils.sh 'nvidia-smi | head'")
     return _app(
         "sh",
         image,

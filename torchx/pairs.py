@@ -20,29 +20,36 @@ class PairsError(UsageError, ValueError):
 
 
 def to_dict(text: str) -> dict[str, str]:
+    """Parses ``key=value`` pairs as :func:`to_pairs`; the last value of a repeated key counts.
+
+    >>> to_dict("a=1,2;b=x=y")
+    {'a': '1,2', 'b': 'x=y'}
+    """
+    return dict(to_pairs(text))
+
+
+def to_pairs(text: str) -> list[tuple[str, str]]:
     """Parses ``key=value`` pairs separated by ``,`` or ``;``.
 
     The last separator before a key ends the value before it, so values may hold both separators, and
     equals signs too where no separator comes first. A quoted value may contain anything; the
-    quotes are removed. Space around keys and values is dropped; the last value of a repeated key counts.
+    quotes are removed. Space around keys and values is dropped.
 
     Raises:
         PairsError: the text is not empty and does not begin with a pair.
 
-    >>> to_dict("a=1,2;b=x=y")
-    {'a': '1,2', 'b': 'x=y'}
-    >>> to_dict("a='1,b=2',c=3")
-    {'a': '1,b=2', 'c': '3'}
+    >>> to_pairs("a='1,b=2',c=3")
+    [('a', '1,b=2'), ('c', '3')]
     """
     if not text:
-        return {}
+        return []
     found = _keys(text)
     if not found or found[0].start() != 0 or text[0] in ",;":
         raise PairsError(f"`{text}` does not begin with a `key=value` pair", hint="e.g. a=1,b=2")
-    pairs = {}
+    pairs = []
     for key, following in zip(found, [*found[1:], None], strict=True):
         value = text[key.end() : following.start() if following else None].strip()
-        pairs[key[1]] = unquote(value)
+        pairs.append((key[1], unquote(value)))
     return pairs
 
 

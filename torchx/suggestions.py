@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
+from pathlib import Path
 
 from torchx.lazy import lazy_imports
 
@@ -61,6 +63,25 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str | None = None) 
     close = nearest(word, known)
     parts = ([f"did you mean `{close}`?"] if close else []) + ([otherwise] if otherwise else [])
     return "   ".join(parts) or None
+
+
+def near_path(path: str, pattern: str = "*", name: str = "") -> str:
+    """Returns the hint of an error about a file or folder that does not exist: a similar one, or its place.
+
+    Args:
+        path: the path.
+        pattern: the names to suggest.
+        name: the path as the user wrote it (default: the same).
+
+    >>> near_path("/no-such-folder/train.py")
+    'looked for /no-such-folder/train.py   to see the folder: ls /'
+    """
+    place = Path(path).absolute()
+    close = nearest(place.name, [each.name for each in place.parent.glob(pattern)])
+    if close:
+        return f"did you mean `{Path(name or path).with_name(close)}`?"
+    folder = next(each for each in place.parents if each.is_dir())
+    return f"looked for {place}   to see the folder: ls {shlex.quote(str(folder))}"
 
 
 def meant_in(hint: str) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from torchx.command_line import UNKNOWN, ArgumentError, Flag, FlagTable, Split
+from torchx.command_line import UNKNOWN, ArgumentError, Flag, FlagTable, Hit, Split
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx_cli.flags import OLDER_SPELLINGS, OMITTED, OUTPUT
@@ -116,6 +116,15 @@ EXACT_FLAGS = (
 """Flags of other commands for which this holds too; a part of the last three is another flag."""
 
 
+OF_PROGRAMS = ("torchx", "run", "rerun", "exec")
+"""The commands whose further arguments belong to a program, and may be empty."""
+
+MAY_BE_EMPTY = ("workspace", "parent_run_id", "note")
+"""Parameters whose empty value means none."""
+
+EMPTY = "is a variable of your shell empty?"
+
+
 def flag_table(
     params: Iterable[Any], interspersed: bool, command: str, *, lenient: bool = False
 ) -> FlagTable:
@@ -131,7 +140,7 @@ def flag_table(
         Flag(
             param.name,
             _listed(param),
-            takes="" if getattr(param, "is_flag", False) else "a value",
+            takes="" if getattr(param, "is_flag", False) else param.metavar or "a value",
             repeats=param.multiple or param.metavar in OMITTED,
             is_help=param.name == "help",
             otherwise=OMITTED.get(param.metavar, ""),
@@ -174,6 +183,22 @@ def _check_separated(split: Split) -> None:
         raise ArgumentError(f"unexpected argument `{first}`", hint=hint, code="unexpected_argument")
 
 
+def _check_value(hit: Hit) -> None:
+    """Checks that the value of a flag is not empty, nor a list of nothing.
+
+    Raises:
+        ArgumentError: it is.
+    """
+    nothing = " \t\n" + "," * ("," in hit.flag.takes)
+    if hit.value is not None and not hit.value.strip(nothing) and hit.flag.name not in MAY_BE_EMPTY:
+        raise ArgumentError(
+            f'{hit.spelling} takes {hit.flag.takes}, got "{hit.value}"',
+            flag=hit.spelling,
+            given=hit.value,
+            hint=f"leave it out for the default; {EMPTY}",
+        )
+
+
 def expand_flags(args: list[str], table: FlagTable, command: str = "") -> Iterator[str]:
     """Yields the arguments with each flag in full and each value as a separate argument, for Typer.
 
@@ -193,7 +218,10 @@ def expand_flags(args: list[str], table: FlagTable, command: str = "") -> Iterat
         hint = hints.of_number([command, split.rest[0]])
         raise ArgumentError(f"unknown flag `{split.rest[0]}`", hint=hint, code=UNKNOWN)
     note_all(split.notes)
+    if "" in split.rest[: 1 if command in OF_PROGRAMS else None]:
+        raise ArgumentError("an argument is empty", given="", hint=EMPTY)
     for hit in split.hits:
+        _check_value(hit)
         yield hit.spelling
         if hit.value is not None:
             yield hit.value

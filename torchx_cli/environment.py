@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from torchx.errors import UsageError
-from torchx.machine.files import expanded
+from torchx.machine.files import expanded, unreadable
 from torchx.masking import SecretValue, add_references
 from torchx_cli.flags import PROGRAM, option
 
@@ -155,7 +155,7 @@ def _read(flag: str, path: str) -> str:
             raise UsageError(f"the file {path} of {flag} is larger than {LARGEST >> 20} MB")
         text = data.decode()
     except OSError as error:
-        raise UsageError(f"the file {path} of {flag} cannot be read: {error.strerror}") from error
+        raise unreadable(f"the file {path} of {flag}", path, error) from error
     except UnicodeDecodeError:
         raise UsageError(f"the file {path} of {flag} is not UTF-8") from None
     if "\0" in text:

@@ -54,7 +54,27 @@ USAGE = [
     ("run --workspace nowhere utils.echo", "error: workspace `nowhere`"),
     ("run --detach --wait utils.echo", "error: --detach cannot be combined with --wait"),
     ("run -o xml utils.echo", "error: -o takes text, json or yaml, got `xml`"),
-    ("run -s", "error: -s takes a value, got nothing"),
+    ("run -s", "error: -s takes NAME, got nothing"),
+    ("run -s '' utils.echo",
+     'error: -s takes NAME, got ""\n  leave it out for the default; is a variable of your shell empty?'),
+    ("run -cfg log_dir=/a,log_dir=/b utils.echo", "error: run option `log_dir` is given twice (from -cfg)"),
+    ("run utils.sh", "error: utils.sh: nothing to run; add a command, as in utils.sh 'nvidia-smi | head'"),
+    ("run utils.sh ''", "error: utils.sh: nothing to run; add a command"),
+    ("run dist.torchrun -j 0 --script a.py",
+     'error: dist.torchrun: -j takes [MIN:]NODESxPROCESSES, each at least 1 and MIN at most NODES; got "0"'),
+    ("run --each lr= utils.echo",
+     "error: the parameter `lr` has no values (from --each)\n  list them, as in --each lr=1,2,3"),
+    ("run --each @runs.csv utils.echo",
+     "error: runs.csv (from --each) cannot be read: No such file or directory\n  looked for /"),
+    ("run --env-file no-such-file utils.echo",
+     "error: the file no-such-file of --env-file cannot be read: No such file or directory\n  looked for /"),
+    ("run utils.python --script no-such.py",
+     "error: the script `no-such.py` of role `python` does not exist in /"),
+    (f"run --name {'n' * 300} utils.echo",
+     "error: the name of the application `nnnnnnnnnnnnnnnnnnnnnnnn…` is too long for a file: 300 bytes\n"
+     "  shorten it to 200 or less"),
+    ("events ''", "error: an argument is empty\n  is a variable of your shell empty?"),
+    ("runopts ''", "error: an argument is empty"),
     ("run --dryrun=all utils.echo", 'error: --dryrun takes full or no value, got "all"'),
     ("rnu utils.echo", "error: unknown command `rnu`\n  did you mean `run`?   all commands: torchx --help"),
     ("ps", "error: unknown command `ps`\n  did you mean `list`?"),
@@ -100,6 +120,7 @@ STATE = [
     ("cancel local_cwd://torchx/nope", "error: there is no application `local_cwd://torchx/nope`"),
     ("delete local_cwd://torchx/nope", "error: there is no application `local_cwd://torchx/nope`"),
     ("describe local_cwd://torchx/nope", "error: there is no application `local_cwd://torchx/nope`"),
+    ("status @lst", "error: there is no application `@lst`\n  did you mean `@last`?"),
     ("status @last", "error: no application is known for @last\n  all applications: torchx list"),
 ]
 
@@ -108,7 +129,7 @@ UNREACHED = [f"status {'x' * 300}", "status nope", "log nope", "cancel nope"]
 
 
 def check(line: str, message: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(line.split()) == code
+    assert main(shlex.split(line)) == code
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.startswith(message), output.err

@@ -9,7 +9,7 @@ import pytest
 
 from torchx.command_line import ArgumentError, same
 from torchx_cli.app import COMMANDS, load
-from torchx_cli.command import EXACT_COMMANDS, EXACT_FLAGS, flag_table
+from torchx_cli.command import EXACT_COMMANDS, EXACT_FLAGS, expand_flags, flag_table
 
 MEANINGS = """
 --after              start when other applications have ended
@@ -143,6 +143,27 @@ def test_flag_takes_value_in_all_commands_or_in_none() -> None:
         "--print",
         "--watch",
     }  # run --dryrun=full, builtins --print NAME, stacks --watch S
+
+
+EMPTY_MEANS_NONE = ("--workspace", "--parent_run_id", "--note")
+
+
+def test_no_flag_takes_an_empty_value() -> None:
+    for command, params, _ in commands():
+        table = flag_table(params, True, f"torchx {command}")
+        for param in params:
+            if getattr(param, "is_flag", False) or param.opts[0] in (*EMPTY_MEANS_NONE, "--dryrun"):
+                continue
+            for value in ["", " ", *[", ,"] * ("," in (param.metavar or ""))]:
+                with pytest.raises(ArgumentError) as caught:
+                    list(expand_flags([param.opts[0], value], table, command.split(" ")[-1]))
+                assert f'{param.opts[0]} takes {param.metavar}, got "{value}"' in caught.value.message
+
+
+@pytest.mark.parametrize("flag", EMPTY_MEANS_NONE)
+def test_an_empty_value_may_mean_none(flag: str) -> None:
+    params = next(params for command, params, _ in commands() if command == "run")
+    assert [*expand_flags([flag, ""], flag_table(params, False, "torchx run"), "run")] == [flag, ""]
 
 
 def is_read(command: str, params: list[Any], text: str) -> str:

@@ -78,7 +78,7 @@ def by_completion(args: list[str]) -> tuple[dict[str, str], list[str]]:
 READ: list[tuple[list[str], dict[str, str], list[str]]] = [
     (["--name", "a", "x", "--name", "b"], {"name": "a"}, ["x", "--name", "b"]),
     (["--name=a=b", "x"], {"name": "a=b"}, ["x"]),
-    (["--name=", "--nodes=--x"], {"nodes": "--x"}, []),
+    (["--nodes=--x"], {"nodes": "--x"}, []),
     (["--na", "a", "--no=3"], {"name": "a", "nodes": "3"}, []),
     (["--name", "-5"], {"name": "-5"}, []),
     (["--name", "- a sentence"], {"name": "- a sentence"}, []),

@@ -460,3 +460,17 @@ def test_flag_after_arguments_is_explained_if_no_program_exists(args: list[str],
     assert done.returncode == 127
     assert done.stderr.endswith(f"\n{hint}\n" if hint else "\n")
     assert ("was passed to the program" in done.stderr) == bool(hint)
+
+
+@pytest.mark.parametrize(("flag", "number"), [("--cpu", -1), ("--gpu", -2), ("--memMB", -1), ("--cpu", 1)])
+def test_a_negative_resource_is_noted(flag: str, number: int) -> None:
+    done = torchx("run", "--dryrun", "utils.sh", f"{flag}={number}", "true")
+    note = f"note: role `sh` has {flag[2:]}={number}: a negative number requests nothing"
+    assert done.stderr.splitlines() == [note] * (number < 0)
+
+
+@pytest.mark.parametrize(("name", "noted"), [("日本語", True), ("模型-2", False), ("train", False)])
+def test_a_name_without_a_letter_for_the_id(name: str, noted: bool) -> None:
+    done = torchx("run", "--dryrun", "--name", name, "utils.echo")
+    note = f"note: the id does not contain `{name}`: it has only a-z, 0-9, -, _ and ."
+    assert done.stderr.splitlines() == [note] * noted

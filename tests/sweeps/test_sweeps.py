@@ -101,6 +101,14 @@ def test_the_same_parameters_are_the_same_run(folder: Path) -> None:
     assert first not in (other, named)
 
 
+@pytest.mark.parametrize("given", ["a=1,1,2", "a=1,1.0,2", "a=1..2,1"])
+def test_duplicate_runs_are_noted(given: str, folder: Path) -> None:
+    done = torchx("run", "--dryrun", "--each", given, "utils.sh", ": {a}")
+    notes = done.stderr.splitlines()
+    assert notes[0] == "note: 1 duplicate run left out"
+    assert notes[1].startswith("2 runs; the request of the first one (a=1")
+
+
 def test_a_changed_script_is_reported_with_existing_runs(folder: Path) -> None:
     script = folder / "a.py"
     script.write_text("")

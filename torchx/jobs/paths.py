@@ -35,7 +35,10 @@ def check_file_name(kind: str, name: str) -> None:
         UsageError: it is too long.
     """
     if len(file_name(name)) > LONGEST_NAME:
-        raise UsageError(f"the name of the {kind} `{name[:24]}…` is too long for a file")
+        raise UsageError(
+            f"the name of the {kind} `{name[:24]}…` is too long for a file: {len(file_name(name)):,} bytes",
+            hint=f"shorten it to {LONGEST_NAME} or less; --name NAME names the application",
+        )
 
 
 LONGEST_NAME = 200

@@ -12,8 +12,9 @@ import os
 import stat
 from pathlib import Path
 
-from torchx.errors import StateError
+from torchx.errors import StateError, UsageError
 from torchx.settings import TORCHX_HOME
+from torchx.suggestions import near_path
 
 FilePath = str | os.PathLike[str]
 """A path in any form."""
@@ -285,6 +286,20 @@ def state_home() -> Path:
         ) from error
     check_home(home)
     return home
+
+
+def unreadable(subject: str, path: str, error: OSError) -> UsageError:
+    """Returns the error for a file named on the command line.
+
+    Args:
+        subject: the file, with its flag.
+        path: its path.
+        error: the reason.
+    """
+    hint = None
+    if isinstance(error, FileNotFoundError):
+        hint = near_path(str(expanded(path)), name=path)
+    return UsageError(f"{subject} cannot be read: {error.strerror}", hint=hint, code="invalid_value")
 
 
 def user_home() -> Path:

@@ -496,6 +496,7 @@ class Runner:
             finally:
                 workspace_options.hold.reset(before)
             info.scheduler = scheduler
+            info.notes += runner_prepare.notes(ready)
             return info
 
     def sweep(

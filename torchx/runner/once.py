@@ -214,7 +214,7 @@ def submit(runner: Host, info: AnyDryRunInfo, schedule: Callable[[], str]) -> st
                 _write(path, replace(entry, handle=handle))
             return handle
     except OSError as error:
-        raise StateError(f"the file of the name `{name}` cannot be used: {error}") from error
+        raise StateError(f"the file {path} cannot be used: {error.strerror or error}") from error
 
 
 def _private_key(folder: Path) -> bytes:

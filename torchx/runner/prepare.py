@@ -6,7 +6,7 @@ import copy
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from types import NoneType
 from typing import TYPE_CHECKING
@@ -90,6 +90,17 @@ def check(app: AppDef) -> None:
     for name, count in names.items():
         if count > 1:
             raise UsageError(f"application `{app.name}` has two roles of the name `{name}`")
+
+
+def notes(app: AppDef) -> Iterator[str]:
+    """Yields notes about values that are valid, but probably not intended."""
+    if app.name and not re.search("[A-Za-z0-9]", app.name):
+        yield f"the id does not contain `{app.name}`: it has only a-z, 0-9, -, _ and ."
+    for role in app.roles:
+        numbers = {name: getattr(role.resource, name, 0) for name in ("cpu", "gpu", "memMB")}
+        negative = [f"{name}={number}" for name, number in numbers.items() if number < 0]
+        if 0 < len(negative) < len(numbers):  # all of them: no resource
+            yield f"role `{role.name}` has {', '.join(negative)}: a negative number requests nothing"
 
 
 _TYPES: tuple[tuple[str, tuple[type, ...], str], ...] = (

@@ -121,6 +121,8 @@ def resolve(
         return _last(runner)
     if older is not None:
         return _older(runner, older[1], int(older[2]), only)
+    if text[0] == LAST[0]:
+        raise UnknownAppException(text, [LAST])
     first, last = _backends(runner, only)
     backends = [*first, *last]
     if text[0].isdigit() and (handle := _recorded(runner, backends, text)):

@@ -31,7 +31,9 @@ def require_scripts(app: AppDef, engine: AnyScheduler) -> None:
             folder = Path(folders[0]).absolute()
             raise UsageError(
                 f"the script `{script}` of role `{role.name}` does not exist in {folder}",
-                hint=did_you_mean(script, [path.name for path in folder.glob("*.py")]),
+                hint=did_you_mean(
+                    script, [path.name for path in folder.glob("*.py")], "a path is relative to this folder"
+                ),
                 code="missing_script",
             )
 

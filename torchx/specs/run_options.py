@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 from torchx.errors import UsageError
 from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
-from torchx.pairs import split_elements, to_dict
+from torchx.pairs import split_elements, to_pairs
 from torchx.specs.cases import camel_to_snake
 from torchx.suggestions import did_you_mean
 
@@ -215,29 +215,32 @@ class runopts:
 
         Args:
             cfg_str: the text; empty for no options.
-            strict: whether an unknown option is an error; it is dropped in silence otherwise.
+            strict: whether an unknown or repeated option is an error; otherwise the first is dropped in
+                silence, and the last value of the second counts.
 
         Raises:
             PairsError: the text holds no ``key=value`` pairs.
-            InvalidRunConfigException: a value does not fit its option, or an option is unknown.
+            InvalidRunConfigException: a value does not fit its option, or an option is unknown or repeated.
 
         >>> opts = runopts()
         >>> opts.add("nodes", type_=list[str], help="where")
         >>> opts.cfg_from_str("nodes=a,b;time=1")
         {'nodes': ['a', 'b']}
         """
-        pairs = to_dict(cfg_str)
+        pairs = to_pairs(cfg_str)
         cfg: OptionValues = {}
-        for name, text in pairs.items():
+        for name, text in pairs:
             key, opt = self.canonical_key(name), self.get(name)
             if opt is None:
                 if strict:
-                    raise self._unknown(name, pairs)
+                    raise self._unknown(name, dict(pairs))
                 continue
+            if strict and key in cfg:
+                raise InvalidRunConfigException(f"run option `{key}` is given twice", key, cfg)
             try:
                 cfg[key] = opt.cast_to_type(text)
             except ValueError as e:
-                raise self._wrong_type(key, text, pairs) from e
+                raise self._wrong_type(key, text, dict(pairs)) from e
         return cfg
 
     def cfg_from_json_repr(self, json_repr: str, strict: bool = False) -> OptionValues:

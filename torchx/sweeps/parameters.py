@@ -114,7 +114,11 @@ def parse(text: str) -> list[Row]:
         )
     rows = [{name: value} for value in _values(name, values)]
     if not rows:
-        raise UsageError(f"the parameter `{name}` has no values (from --each)", code="invalid_value")
+        raise UsageError(
+            f"the parameter `{name}` has no values (from --each)",
+            hint=f"list them, as in --each {name}=1,2,3",
+            code="invalid_value",
+        )
     return rows
 
 
@@ -217,7 +221,7 @@ def _read(path: str) -> list[Row]:
         data = files.read_file(os.path.expanduser(path), LARGEST_FILE, own=False, follow=True)  # noqa: PTH111
         lines = list(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True))
     except OSError as error:
-        raise UsageError(f"{where} cannot be read: {error.strerror}", code="invalid_value") from error
+        raise files.unreadable(where, path, error) from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{where} is not a CSV file: {error}", code="invalid_value") from None
     lines = [line for line in lines if any(cell.strip() for cell in line)]

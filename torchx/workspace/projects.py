@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 from torchx import settings
 from torchx.errors import StateError, UsageError
 from torchx.machine.files import read_file
+from torchx.suggestions import near_path
 from torchx.workspace.ignore import BUILT_IN, FILES, LARGEST, PRIVATE, Rules, State, maybe_key, parse
 from torchx.workspace.private import is_private_key
 
@@ -288,7 +289,8 @@ def set_id_notes(paths: list[str]) -> list[str]:
 def missing(name: str, error: OSError) -> UsageError:
     """Returns the error for a project that cannot be opened."""
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        return UsageError(f"workspace `{name}` does not exist", code="unknown_workspace")
+        hint = near_path(name)
+        return UsageError(f"workspace `{name}` does not exist", code="unknown_workspace", hint=hint)
     return UsageError(f"workspace `{name}` cannot be opened: {error.strerror or error}")
 
 

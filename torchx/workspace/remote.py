@@ -54,7 +54,7 @@ class Remote:
             root = self._root.rstrip("/")
             infos: dict[str, Object] = self._fs.find(root, withdirs=True, detail=True)
             if not infos and not self._fs.exists(self._root):
-                raise UsageError(f"workspace `{self.name}` does not exist", code="unknown_workspace")
+                raise _absent(self.name)
             infos = {path.rstrip("/"): info for path, info in infos.items()}
             if infos.get(root, {}).get("type") == "file":  # the project is this one file
                 self._root = root.rpartition("/")[0]
@@ -164,6 +164,11 @@ class Remote:
             raise unreadable(self.name, path, _first_line(error), hint=None) from error
 
 
+def _absent(name: str) -> UsageError:
+    hint = "list its parent folder to see what exists"
+    return UsageError(f"workspace `{name}` does not exist", code="unknown_workspace", hint=hint)
+
+
 def open_fs(name: str, url: str) -> tuple[Any, str]:
     """Returns the file system of an address, and the path in it.
 
@@ -182,7 +187,7 @@ def open_fs(name: str, url: str) -> tuple[Any, str]:
             f"workspace `{name}` needs a package that is not installed", hint=_package(url, error)
         ) from None
     except FileNotFoundError:
-        raise UsageError(f"workspace `{name}` does not exist", code="unknown_workspace") from None
+        raise _absent(name) from None
     except Exception as error:  # fsspec protocols have no common error class
         protocol = _protocol(url)
         if isinstance(error, ValueError) and protocol not in registry.known_implementations:

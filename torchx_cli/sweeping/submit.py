@@ -11,8 +11,7 @@ from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner import resolve, sweeps
 from torchx.scheduling.notes import as_note
-from torchx.sweeps import after, plan
-from torchx.sweeps.parameters import expand
+from torchx.sweeps import after, parameters, plan
 from torchx.sweeps.paths import paths_of
 from torchx.sweeps.view import require
 from torchx_cli.applications import find
@@ -57,8 +56,11 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
     """
     if request.once:
         raise UsageError("--once cannot be combined with --each or --after", code="conflicting_flags")
-    rows = expand(request.sweep.each, zipped=request.sweep.zipped)
-    runs = _applications(request, config, rows)
+    rows = parameters.expand(request.sweep.each, zipped=request.sweep.zipped)
+    distinct = {parameters.key_of(row): row for row in rows}
+    if double := len(rows) - len(distinct):
+        note(f"note: {counted(double, 'duplicate run')} left out")
+    runs = _applications(request, config, [*distinct.values()])
     record = None
     if not request.dryrun:
         record = recording.of_run(runs[0][1])
@@ -116,8 +118,8 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
                 )
             if form == "json":
                 data = attach.as_data(runner, handle, _status(runner, handle, submitted))
-                counted = {"runs": submitted.total, "submitted": submitted.added}
-                emit({**data, **counted, "existed": not submitted.added}, "json", hide=True)
+                counts = {"runs": submitted.total, "submitted": submitted.added}
+                emit({**data, **counts, "existed": not submitted.added}, "json", hide=True)
         return code
 
 

@@ -15,7 +15,7 @@ from torchx.discovery.source.component_source import open_source, read_source
 from torchx.discovery.source.outline import components
 from torchx.discovery.source.places import shown
 from torchx.machine.files import expanded
-from torchx.suggestions import did_you_mean, nearest
+from torchx.suggestions import did_you_mean, near_path, nearest
 
 ALL_COMPONENTS = "all components: torchx builtins"
 
@@ -186,9 +186,4 @@ def _no_file(name: str, path: Path) -> ComponentNotFoundException:
     folder = path.absolute().parent
     if not folder.is_dir():
         return ComponentNotFoundException(f"no folder `{Path(name).parent}`", hint=f"looked for {folder}")
-    close = nearest(path.name, [f.name for f in folder.iterdir() if f.suffix == ".py"])
-    if close:
-        hint = f"did you mean `{Path(name).with_name(close)}`?"
-    else:
-        hint = f"looked for {path.absolute()}"
-    return ComponentNotFoundException(f"no file `{name}`", hint=hint)
+    return ComponentNotFoundException(f"no file `{name}`", hint=near_path(str(path), "*.py", name))
