@@ -18,6 +18,7 @@ from torchx.errors import StateError
 from torchx_cli.commands import status
 from torchx_cli.main import main, requested_format
 from torchx_cli.terminal import attach
+from torchx_cli.terminal.error_output import failure_of
 
 ERRORS: list[tuple[str, int, str, dict[str, Any]]] = [
     ("status --bogus -o json", 2, "unknown_flag", {"flag": "--bogus"}),
@@ -213,3 +214,16 @@ def test_the_format_of_an_invalid_command_line() -> None:
         "report x -o page.json": "text",
     }
     assert {line: requested_format(line.split()) for line in formats} == formats
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_full_disk_names_the_way_out(number: int) -> None:
+    cause = OSError(number, os.strerror(number), "/full/job")
+    wrapped = StateError(f"the job cannot be recorded at /full: {cause.strerror}")
+    wrapped.__cause__ = cause
+    for error in (cause, wrapped):
+        failure = failure_of(error)
+        assert os.strerror(number) in failure.message
+        assert failure.hint == (
+            "free space there, e.g. with torchx prune, or set TORCHX_HOME to a folder on another disk"
+        )

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from torchx import settings
 from torchx.errors import RunOptionError, TorchxError
 from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
@@ -79,7 +80,8 @@ def failure_of(error: BaseException) -> Failure:
     """Returns the description of an error."""
     facts: Object = getattr(error, "facts", {})
     if isinstance(error, TorchxError):
-        return Failure(error.code, error.message, error.hint, error.exit_code, facts)
+        hint = error.hint or _of_full_disk(error.__cause__)
+        return Failure(error.code, error.message, hint, error.exit_code, facts)
     if isinstance(error, KeyboardInterrupt):
         return Failure("interrupted", "interrupted", None, EXIT_INTERRUPTED, {})
     if isinstance(error, BrokenPipeError):
@@ -97,13 +99,21 @@ def failure_of(error: BaseException) -> Failure:
         if isinstance(error, FileNotFoundError) and not where and _working_directory_removed():
             gone = "the working directory does not exist: it has been removed"
             return Failure("file_error", gone, "cd to another folder first", EXIT_FAILED, facts)
-        return Failure("file_error", f"{error.strerror or error}{where}", None, EXIT_FAILED, facts)
+        hint = _of_full_disk(error)
+        return Failure("file_error", f"{error.strerror or error}{where}", hint, EXIT_FAILED, facts)
     if _is_of_a_thread(error):
         hint = "close other programs, or raise the limit: ulimit -u"
         return Failure("process_limit", "this user may not start another thread", hint, EXIT_FAILED, facts)
     # a defect in torchx or a plugin, reported in one line
     hint = "this is a bug in torchx; for a traceback: torchx --debug ..."
     return Failure("internal", f"{type(error).__name__}: {error}", hint, EXIT_FAILED, facts)
+
+
+def _of_full_disk(error: object) -> str | None:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        home = f"or set {settings.TORCHX_HOME} to a folder on another disk"
+        return f"free space there, e.g. with torchx prune, {home}"
+    return None
 
 
 def _is_of_a_thread(error: BaseException) -> bool:
