@@ -49,7 +49,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-LINE = "peak memory 41.2 of 64 GiB, mean CPU 3.1 of 16, mean GPU 85%, peak GPU memory 30.0 GiB"
+LINE = "peak memory 41.2 GiB of 64 GiB, mean CPU 3.1 of 16, mean GPU 85%, peak GPU memory 30.0 GiB"
 
 
 def test_status_and_describe_show_peaks_beside_the_request(capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,7 +176,7 @@ def of(span: float = 400.0, **values: Any) -> Sample:
     ("found", "note"),
     [
         (usage(of(memory=5 * GB)), ""),
-        (usage(of(memory=5 * GB), of(memory=9.8 * GB)), "w/1 used 9.8 of 10 GiB of memory: request more"),
+        (usage(of(memory=5 * GB), of(memory=9.8 * GB)), "w/1 used 9.8 GiB of 10 GiB of memory: request more"),
         (
             usage(of(memory=GB // 2), of(memory=MB)),
             "at most 512 MiB of 10 GiB of memory were used",
@@ -195,9 +195,9 @@ def test_unsuitable_requests_are_noted(found: AppUsage | None, note: str) -> Non
 
 def test_the_line_names_the_largest_replica_and_current_values() -> None:
     two = usage(of(memory=5 * GB, cpu=1.0), of(memory=9 * GB, cpu=2.0))
-    assert usage_line(two) == "peak memory 9.0 of 10 GiB (w/1), mean CPU 1.5 of 4"
+    assert usage_line(two) == "peak memory 9.0 GiB of 10 GiB (w/1), mean CPU 1.5 of 4"
     current = two._replace(current=("memory", "cpu"))
-    assert usage_line(current) == "memory 9.0 of 10 GiB (w/1), CPU 1.5 of 4"
+    assert usage_line(current) == "memory 9.0 GiB of 10 GiB (w/1), CPU 1.5 of 4"
     assert usage_line(usage(of(0.5, cpu=1.0))) == "", "the first seconds are not typical"
     assert usage_line(usage(of(output=3.0))) == usage_line(None) == ""
 
@@ -212,7 +212,7 @@ def test_an_attached_run_notes_an_unsuitable_request(
     words = ["run", "-s", "local_cwd", "utils.sh", "--memMB", "100", sys.executable, "-c", script]
     assert main(words) == 0
     error = capsys.readouterr().err
-    assert re.search(r"note: sh/0 used \d+ of 100 MiB of memory: request more", error)
+    assert re.search(r"note: sh/0 used \d+ MiB of 100 MiB of memory: request more", error)
 
 
 def test_the_runner_returns_measurements() -> None:

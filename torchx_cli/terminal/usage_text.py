@@ -165,7 +165,4 @@ def _of(used: int, requested: int | None) -> str:
         return memory_size(used)
     value, unit = memory_size(used).split()
     whole, whole_unit = memory_size(requested).split()
-    whole = whole.removesuffix(".0")
-    if unit == whole_unit:
-        return f"{value} of {whole} {unit}"
-    return f"{value} {unit} of {whole} {whole_unit}"
+    return f"{value} {unit} of {whole.removesuffix('.0')} {whole_unit}"
