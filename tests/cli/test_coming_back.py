@@ -67,6 +67,40 @@ def test_ctrl_c_leaves_an_attached_application_running() -> None:
     assert torchx("attach", app_id).returncode == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("command", ["run", "attach", "sweep"])
+def test_signal_leaves_the_application_running(command: str, number: signal.Signals) -> None:
+    line, words = f"echo up; {UNTIL_GO}", ["run", "utils.sh"]
+    if command == "attach":
+        words, line = ["attach"], leave(line)
+    elif command == "sweep":
+        words = ["run", "--log", "--each", "a=1,2", "utils.sh"]
+        line = f": {{a}}; {line}"
+    process = start(*words, line)
+    assert process.stderr is not None
+    while not (read := process.stderr.readline()).endswith("│ up\n"):
+        assert read
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == -number
+    app_id = err.split()[0]
+    assert (
+        err == f"{app_id} keeps running   cancel: torchx cancel {app_id}   attach: torchx attach {app_id}\n"
+    )
+    assert answer("status", app_id, "-o", "json")["state"] == "RUNNING"
+    Path("go").touch()
+    assert torchx("attach", app_id).returncode == 0
+
+
+def test_again_of_a_named_submission_runs_it() -> None:
+    first = torchx("run", "--once", "nightly", "utils.sh", "exit 3")
+    app_id = first.stdout.strip().rpartition("/")[2]
+    assert f"again:    torchx rerun {app_id}\n" in first.stderr
+    again = torchx("rerun", app_id)
+    assert again.stdout.strip().rpartition("/")[2] != app_id
+    assert again.returncode == 3
+
+
 def test_wait_ends_with_the_result() -> None:
     failed = leave(f"{UNTIL_GO}; echo oh; kill -SEGV $$$$")
     process = start("wait", failed)

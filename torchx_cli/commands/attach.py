@@ -10,7 +10,7 @@ import typer
 from torchx.lazy import lazy_imports
 from torchx_cli.flags import Fold, LogTarget, Show, count, lines_option
 from torchx_cli.session import session_of
-from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED
+from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED, Interrupts, keeps_running
 from torchx_cli.terminal.output import is_terminal, note, print_stderr
 
 with lazy_imports:
@@ -51,7 +51,8 @@ def attach_(
         query = log.of_target(query, parsed, described, show)
         printer = folding_printing.printer_of(sys.stderr, log.counts_of(described), query.replicas, fold=fold)
         try:
-            with notices.Notices(runner, handle, printer.remark, new=False):
+            leaving = Interrupts().reporting(attach.app_id_of(handle))
+            with leaving, notices.Notices(runner, handle, printer.remark, new=False):
                 attach.show_logs(runner, handle, query, printer)
                 status = runner.wait(handle)
         except KeyboardInterrupt:
@@ -71,7 +72,4 @@ def _print_detached(runner: Runner, handle: str) -> None:
     name = applications.short_name(runner, handle)
     if is_terminal(sys.stderr):
         print_stderr("")  # end the line with the ^C
-    note(
-        f"{attach.app_id_of(handle)} keeps running   "
-        f"cancel: torchx cancel {name}   attach: torchx attach {name}"
-    )
+    note(keeps_running(attach.app_id_of(handle), name))

@@ -60,7 +60,7 @@ def to_the_end(
         numbers: the runs that the command has requested (default: all); others do not change its result.
     """
     app_id = attach.app_id_of(handle)
-    with Interrupts() as interrupts:
+    with Interrupts() as interrupts, interrupts.reporting(app_id):
         interrupts.arm(app_id, lambda: runner.cancel(handle), lambda: runner.kill(handle))
         if logs:
             _print_logs(runner, handle, fold)

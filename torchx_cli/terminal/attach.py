@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from torchx import settings
 from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
 from torchx.specs.handles import parse_app_handle
@@ -116,16 +117,18 @@ class Attached:
         lines = notices.Notices(
             self._runner, self.handle, self._printer.remark, self._info.notes, new=not self._info.existed
         )
-        with nullcontext() if self._quiet else lines:
+        leaving = self._interrupts.reporting(app_id_of(self.handle))
+        with leaving, nullcontext() if self._quiet else lines:
             if self._stream:
                 show_logs(self._runner, self.handle, self._query, self._printer)
             self._status = self._runner.wait(self.handle)
         if self._status is None:
             note(f"{self.handle} is no longer known to its scheduler")
             return 1
-        command = command_line(*self._named)
-        if masking.MASK in command or "--stdin" in sys.argv:
-            name, app = applications.short_name(self._runner, self.handle), self._info.app
+        command, app = command_line(*self._named), self._info.app
+        once = app is not None and settings.ONCE in app.metadata  # the same line would submit nothing
+        if once or masking.MASK in command or "--stdin" in sys.argv:
+            name = applications.short_name(self._runner, self.handle)
             command = explain.rerun_command(name, [] if app is None else app.roles)
         print_result(self._runner, self.handle, self._status, seen=self._stream, command=command)
         if self._interrupts.count:

@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -22,6 +23,15 @@ EXIT_INTERRUPTED = 130
 
 CLEAR_LINE = "\r\x1b[2K"
 """The code that clears a line of a terminal, with its ^C."""
+
+
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""The signals of `kill` and of a closed terminal."""
+
+
+def keeps_running(app_id: str, name: str) -> str:
+    """Returns the line about an application that this command leaves running."""
+    return f"{app_id} keeps running   cancel: torchx cancel {name}   attach: torchx attach {name}"
 
 
 class Interrupts:
@@ -67,6 +77,26 @@ class Interrupts:
         self._steps = [(f"cancelling {name} (again to kill)", cancel), (f"killing {name}", kill)]
         if self.count:
             self._act(1)
+
+    @contextmanager
+    def reporting(self, app_id: str) -> Iterator[None]:
+        """Reports the application on stderr if SIGTERM or SIGHUP ends this command, which does not end it."""
+
+        def end(number: int, frame: FrameType | None) -> None:
+            self._say(f"{app_id} is being cancelled" if self.count else keeps_running(app_id, app_id))
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+        taken = []
+        if threading.current_thread() is threading.main_thread():
+            taken = [number for number in ENDING if signal.getsignal(number) is signal.SIG_DFL]
+        for number in taken:
+            signal.signal(number, end)
+        try:
+            yield
+        finally:
+            for number in taken:
+                signal.signal(number, signal.SIG_DFL)
 
     def _on(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
