@@ -48,7 +48,7 @@ def name_of(schema: dict[str, Any]) -> str:
 
 
 def object_of(schema: dict[str, Any]) -> str:
-    """Returns the name of the object of an output or of the items of a list, or an empty text."""
+    """Returns the name of the object of an output or of the items of a list, or an empty string."""
     reference = str(schema.get("items", schema).get("$ref", ""))
     return reference.rpartition("/")[2]
 

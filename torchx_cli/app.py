@@ -31,7 +31,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "run": "Run an application from a component.",
         "rerun": "Submit an application again, as it was submitted.",
         "attach": "Attach to a running application: logs and result.",
-        "wait": "Wait until applications have ended, or meet another condition.",
+        "wait": "Wait until applications end or meet another condition.",
         "exec": "Run a program in a replica.",
         "port": "Forward a local port to a port of a replica.",
         "cancel": "Cancel applications.",
@@ -47,20 +47,20 @@ GROUPS: dict[str, dict[str, str]] = {
         "report": "Write a page about an application.",
     },
     "Compare": {
-        "results": "Show the results of the runs of a sweep.",
+        "results": "Compare the runs of a sweep.",
         "diff": "Compare two applications.",
-        "tracker": "Show the data that runs have tracked.",
+        "tracker": "Show tracked metadata and artifacts of runs.",
     },
     "Hangs and queues": {
-        "stacks": "Show the stacks of the processes of an application.",
-        "queue": "Show the GPUs of this machine and the jobs that wait for them.",
+        "stacks": "Show the Python stacks of an application's processes.",
+        "queue": "Show this machine's GPUs and the jobs that wait for them.",
     },
     "Clean up": {
         "delete": "Delete ended applications with their logs.",
         "prune": "Remove old ended applications and leftover files.",
     },
     "Set up": {
-        "runopts": "Show the run options of the schedulers.",
+        "runopts": "List the run options of a scheduler.",
         "builtins": "List the named components.",
         "lint": "Check the components of a file.",
         "configure": "Write a starter .torchxconfig.",
@@ -68,7 +68,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "doctor": "Check the configured engines and suggest fixes.",
         "plugins": "List the installed plugins.",
         "completion": "Print a shell completion script.",
-        "schema": "Print the JSON Schemas of the output of the commands.",
+        "schema": "Print the JSON Schema of each command's output.",
         "mcp": "Serve the commands as tools for an agent.",
     },
 }

@@ -29,7 +29,7 @@ EnvFile = Annotated[
     option(
         "--env-file",
         metavar="PATH",
-        help="Set the variables of a file with lines NAME=VALUE (repeatable).",
+        help="Set the variables listed in a file, one NAME=VALUE a line (repeatable).",
         group=PROGRAM,
     ),
 ]
@@ -89,7 +89,7 @@ class Environment(NamedTuple):
             if equals and not source.startswith("@"):
                 raise UsageError(
                     "--secret takes NAME or NAME=@FILE, as other users can see a value in an argument",
-                    hint=f"set the variable {name}, and give only its name",
+                    hint=f"export {name}=..., then give its name alone: --secret {name}",
                 )
             add_references([text, source])  # neither is secret
             if equals:
@@ -152,12 +152,12 @@ def _read(flag: str, path: str) -> str:
         with expanded(path).open("rb") as file:
             data = file.read(LARGEST + 1)
         if len(data) > LARGEST:
-            raise UsageError(f"the file {path} of {flag} is larger than {LARGEST >> 20} MB")
+            raise UsageError(f"{path} (from {flag}) is larger than {LARGEST >> 20} MB")
         text = data.decode()
     except OSError as error:
-        raise unreadable(f"the file {path} of {flag}", path, error) from error
+        raise unreadable(f"{path} (from {flag})", path, error) from error
     except UnicodeDecodeError:
-        raise UsageError(f"the file {path} of {flag} is not UTF-8") from None
+        raise UsageError(f"{path} (from {flag}) is not UTF-8") from None
     if "\0" in text:
-        raise UsageError(f"the file {path} of {flag} contains a zero byte")
+        raise UsageError(f"{path} (from {flag}) contains a zero byte")
     return text

@@ -87,21 +87,19 @@ Dryrun = Annotated[
     option(
         "--dryrun",
         metavar="[=full]",
-        help="Print the scheduler request and submit nothing; full: with all files of the job.",
+        help="Print the scheduler request and submit nothing; --dryrun=full also prints the job's files.",
         group=OUTPUT,
     ),
 ]
 Detach = Annotated[
     bool,
     switch(
-        "-d", "--detach", help="Return after the submission; the application keeps running.", group=ATTACHED
+        "-d", "--detach", help="Return once it is submitted; the application keeps running.", group=ATTACHED
     ),
 ]
 Wait = Annotated[
     bool,
-    switch(
-        "--wait", help="Wait until the application has ended (local schedulers always do).", group=ATTACHED
-    ),
+    switch("--wait", help="Wait until the application ends (local schedulers always do).", group=ATTACHED),
 ]
 Log = Annotated[
     bool,
@@ -138,7 +136,7 @@ WithTags = Annotated[
     option(
         "--tag",
         metavar="NAME[=VALUE]",
-        help="Only applications with this tag; `sweep=lr*` works too (repeatable: with all of them).",
+        help="Only applications with this tag; `sweep=lr*` works too (repeatable: all must match).",
     ),
 ]
 Preflight = Annotated[
@@ -183,7 +181,7 @@ Priority = Annotated[
     option(
         "--priority",
         metavar="N",
-        help="Priority in the queue of this machine; higher starts first.",
+        help="Priority in this machine's queue; higher starts first.",
         group=PLACE,
     ),
 ]
@@ -220,7 +218,7 @@ CheckpointDir = Annotated[
     option(
         "--checkpoint-dir",
         metavar="PATH",
-        help="Keep checkpoints in this folder in all runs; programs read $TORCHX_CHECKPOINT_DIR.",
+        help="Keep checkpoints in this folder across all runs; programs read $TORCHX_CHECKPOINT_DIR.",
         group=LIMITS,
     ),
 ]
@@ -233,7 +231,10 @@ ResultJson = Annotated[
 AppName = Annotated[
     str,
     option(
-        "--name", metavar="NAME", help="Name of the application (default: its component's).", group=RECORD
+        "--name",
+        metavar="NAME",
+        help="Name of the application (default: the component names it).",
+        group=RECORD,
     ),
 ]
 Once = Annotated[
@@ -265,14 +266,14 @@ NoRetryOn = Annotated[
         group=FAILURES,
     ),
 ]
-Watch = Annotated[bool, typer.Option("-w", "--watch", help="Show changes until the application has ended.")]
+Watch = Annotated[bool, typer.Option("-w", "--watch", help="Show changes until the application ends.")]
 OneScheduler = Annotated[str, argument(metavar="[SCHEDULER]", help="Only this scheduler (default: all).")]
 States = Annotated[
     str,
     option("--state", metavar="A,B", help="Only applications in these states, as in running,failed."),
 ]
 Name = Annotated[
-    str, option("--name", metavar="NAME", help="Only applications of this name; `train*` works too.")
+    str, option("--name", metavar="NAME", help="Only applications with this name; `train*` works too.")
 ]
 
 
@@ -286,7 +287,7 @@ Cfg = Annotated[list[str], cfg_option()]
 RunCfg = Annotated[list[str], cfg_option(PLACE)]
 
 
-FOLD = "Print equal lines of several replicas once, with the replicas named."
+FOLD = "Print a line that several replicas share once, with their names."
 SHOW = "Print only the logs of these replicas: rank0, last, all, 0,2-4, ROLE or ROLE/0."
 Fold = Annotated[bool, switch("--fold", help=FOLD)]
 Show = Annotated[str, option("--show", metavar="A,B", help=SHOW)]
@@ -307,7 +308,7 @@ def lines_option(help: str) -> Any:
 def since_option(items: str) -> Any:
     """Declares the flag for the time of the first items."""
     times = "10m, 2h, today, yesterday, monday, or 2026-05-01T12:30"
-    return option("--since", metavar="TIME", help=f"Only {items} since then: {times}.")
+    return option("--since", metavar="TIME", help=f"Only {items} since this time: {times}.")
 
 
 def until_option(items: str) -> Any:

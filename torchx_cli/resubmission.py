@@ -210,8 +210,8 @@ def _check_kept(role: Role) -> None:
     secret = [name for name, value in role.env.items() if value == MASK]
     if secret:
         raise StateError(
-            f"the record does not contain the secret value of {', '.join(secret)} of role `{role.name}`",
-            hint="provide it with the flag --secret, as NAME or NAME=@FILE",
+            f"the record lacks the secret value of {', '.join(secret)} of role `{role.name}`",
+            hint="give it: --secret NAME, or --secret NAME=@FILE",
             code="missing_secret",
             facts={"names": secret},
         )

@@ -80,7 +80,7 @@ def unused_rules(rules: RunOptions, app: AppDef) -> list[str]:
 
 
 def flag_of(option: str, args: Sequence[str]) -> str:
-    """Returns the flag of a run option as typed on a command line, or an empty text.
+    """Returns the flag of a run option as typed on a command line, or an empty string.
 
     >>> flag_of("notice", ["run", "--warn=5x"]), flag_of("notice", ["--notice", "5x"]), flag_of("stall", [])
     ('--warn', '--notice', '')

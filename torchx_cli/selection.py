@@ -52,9 +52,7 @@ Since = Annotated[str, since_option("those submitted")]
 OfScheduler = Annotated[str, scheduler_option("With --all, --state, --name or --since: only this scheduler.")]
 Everywhere = Annotated[
     bool,
-    typer.Option(
-        "--everywhere", help="On shared engines, also your applications that were submitted from elsewhere."
-    ),
+    typer.Option("--everywhere", help="On shared engines, also your applications submitted from elsewhere."),
 ]
 Yes = Annotated[bool, typer.Option("-y", "--yes", help="Skip the confirmation.")]
 
@@ -158,9 +156,7 @@ def from_here(runner: Runner, applications: Sequence[ListAppResponse]) -> list[L
     ]
     left = len(applications) - len(kept)
     if left:
-        note(
-            f"{counted(left, 'application')} submitted from elsewhere not included; to include: --everywhere"
-        )
+        note(f"{counted(left, 'application')} submitted from elsewhere left out; to include: --everywhere")
     return kept
 
 

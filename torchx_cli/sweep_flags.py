@@ -39,8 +39,8 @@ After = Annotated[
     option(
         "--after",
         metavar="APP[:ok|any|failed]",
-        help="Start when this application has succeeded (default), ended or failed; if it ends otherwise, "
-        "start nothing (repeatable: all of them).",
+        help="Start after this application has succeeded (default), ended or failed; if it "
+        "ends otherwise, start nothing (repeatable: wait for all).",
         group=SWEEP,
     ),
 ]

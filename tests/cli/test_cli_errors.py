@@ -67,7 +67,7 @@ USAGE = [
     ("run --each @runs.csv utils.echo",
      "error: runs.csv (from --each) cannot be read: No such file or directory\n  looked for /"),
     ("run --env-file no-such-file utils.echo",
-     "error: the file no-such-file of --env-file cannot be read: No such file or directory\n  looked for /"),
+     "error: no-such-file (from --env-file) cannot be read: No such file or directory\n  looked for /"),
     ("run utils.python --script no-such.py",
      "error: the script `no-such.py` of role `python` does not exist in /"),
     (f"run --name {'n' * 300} utils.echo",

@@ -77,7 +77,7 @@ def test_options_are_a_table_that_wraps(width: int, monkeypatch: pytest.MonkeyPa
     assert lines[0] == "local_cwd"
     for name in ("log_dir", "auto_set_cuda_visible_devices"):
         assert [line for line in lines if line.split()[:1] == [name]]
-    assert "maximum size of a workspace in MB int, default 1024" in " ".join(" ".join(lines).split())
+    assert "largest workspace, in MB int, default 1024" in " ".join(" ".join(lines).split())
 
 
 def test_options_as_plain_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,7 +120,7 @@ def test_what_was_not_kept_is_named(folder: Path) -> None:
     gone = torchx("run", "--stdin", stdin=json.dumps(described))
     assert (gone.returncode, gone.stderr.splitlines()[0]) == (
         1,
-        "error: the record does not contain the secret value of DB_PASSWORD of role `sh`",
+        "error: the record lacks the secret value of DB_PASSWORD of role `sh`",
     )
     described["app"]["roles"][0]["env"]["DB_PASSWORD"] = "x"
     described["cfg"]["removed_option"] = 1

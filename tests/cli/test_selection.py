@@ -309,7 +309,7 @@ def test_on_a_shared_engine_only_applications_from_here(
     here = [runner.run(AppDef("here", [role]), "memory").rpartition("/")[2] for _ in range(2)]
     assert main(["cancel", "--all", "--yes"]) == 0
     assert engine.cancelled == here[::-1]
-    expected = "note: 1 application submitted from elsewhere not included; to include: --everywhere\n"
+    expected = "note: 1 application submitted from elsewhere left out; to include: --everywhere\n"
     assert expected.removeprefix("note: ") in capsys.readouterr().err
     assert main(["delete", "--all", "--yes"]) == 0
     assert engine.deleted == here[::-1]

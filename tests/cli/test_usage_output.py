@@ -176,10 +176,10 @@ def of(span: float = 400.0, **values: Any) -> Sample:
     ("found", "note"),
     [
         (usage(of(memory=5 * GB)), ""),
-        (usage(of(memory=5 * GB), of(memory=9.8 * GB)), "w/1 used 9.8 GiB of 10 GiB of memory: request more"),
+        (usage(of(memory=5 * GB), of(memory=9.8 * GB)), "w/1 used 9.8 GiB of 10 GiB memory: request more"),
         (
             usage(of(memory=GB // 2), of(memory=MB)),
-            "at most 512 MiB of 10 GiB of memory were used",
+            "at most 512 MiB of 10 GiB memory used",
         ),
         (usage(of(200.0, memory=GB // 2)), ""),
         (usage(of(memory=GB // 2), requested=Requested()), ""),
@@ -212,7 +212,7 @@ def test_an_attached_run_notes_an_unsuitable_request(
     words = ["run", "-s", "local_cwd", "utils.sh", "--memMB", "100", sys.executable, "-c", script]
     assert main(words) == 0
     error = capsys.readouterr().err
-    assert re.search(r"note: sh/0 used \d+ MiB of 100 MiB of memory: request more", error)
+    assert re.search(r"note: sh/0 used \d+ MiB of 100 MiB memory: request more", error)
 
 
 def test_the_runner_returns_measurements() -> None:

@@ -32,8 +32,8 @@ MOST_MESSAGES = 3
 
 INSTRUCTIONS = (
     "torchx launches applications made of replicas on this machine, Docker, Slurm, Kubernetes. A handle, an "
-    "id or @last names one. After a submission call `wait`, which blocks; after a failure call `why`. A long "
-    "answer has `more` with cursors: repeat the call with `cursor` for a part that is needed."
+    "id or @last names one. After a submission call `wait`, which blocks; after a failure call `why`. If "
+    "an answer is cut, `more` has cursors: repeat the call with `cursor` to read a part."
 )
 
 
@@ -111,7 +111,7 @@ async def answer(name: str, tool: Tool, arguments: Data) -> tuple[Any, bool]:
     given = dict(arguments)
     cursor = given.pop("cursor", "")
     if not isinstance(cursor, str):
-        raise UsageError("`cursor` is a text")
+        raise UsageError("`cursor` must be a string")
     argv = tools.command_line(name, tool, given)
     if tool.kind == "lines":
         return await _lines(argv, cursor, last="lines" in given)
@@ -152,7 +152,9 @@ async def _lines(argv: list[str], cursor: str, *, last: bool) -> tuple[Any, bool
         return next((dict(line) for line in lines if _is_error(line)), _failure(ended)), True
     data: Object = {"lines": lines}
     if reader.is_cut and last and not cursor:
-        data["omitted"] = f"{reader.begin} earlier lines: narrow the query, or repeat it without `lines`"
+        data["omitted"] = (
+            f"{reader.begin} earlier lines are left out: narrow the query, or repeat it without `lines`"
+        )
     elif reader.is_cut:
         data["more"] = [
             {"from": reader.begin, "shown": len(lines), "cursor": f":{reader.begin + len(lines)}"}
@@ -167,7 +169,7 @@ def _is_error(data: Any) -> bool:
 def _failure(ended: calls.Ended) -> Object:
     """Returns the error of a command that has printed no data: its last messages."""
     lines = [_line(line.strip()) for line in ended.errors.splitlines() if line.strip()]
-    message = "; ".join(lines[-MOST_MESSAGES:]) or "the command has printed nothing"
+    message = "; ".join(lines[-MOST_MESSAGES:]) or "the command printed nothing"
     return {"error": {"code": "error", "message": message, "hint": None, "exit_code": ended.code}}
 
 

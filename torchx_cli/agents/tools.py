@@ -47,13 +47,13 @@ _SUBMISSION = (
 TOOLS: dict[str, Tool] = {
     "why": Tool(
         "why",
-        "Explain the state of an application: cause with evidence, first failure, last lines, memory against "
-        "the request, differences from the last success, next commands. Use it first after a failure.",
+        "Explain why an application failed, waits or runs: cause and evidence, last lines, memory used "
+        "against requested, changes since the last success, what to try next. Use it first after a failure.",
         ("handle!",),
     ),
     "list": Tool(
         "list",
-        "List applications, newest first. With `columns`, the answer has only these keys and the handle.",
+        "List applications, newest first. `columns` limits the answer to these keys and the handle.",
         ("scheduler", "state", "name", "since", "lines", "tag", "columns"),
         defaults={"lines": "200"},
     ),
@@ -67,7 +67,7 @@ TOOLS: dict[str, Tool] = {
         "Show the running applications: state, CPU, memory, GPU, output and last line of each replica.",
         ("handles", "scheduler"),
     ),
-    "queue": Tool("queue", "Show the GPUs of this machine with their users, and the waiting jobs.", ()),
+    "queue": Tool("queue", "Show the GPUs of this machine, who uses them, and which jobs wait.", ()),
     "describe": Tool(
         "describe",
         "Show an application as submitted: command line, roles with arguments and resources, run options.",
@@ -75,8 +75,8 @@ TOOLS: dict[str, Tool] = {
     ),
     "log": Tool(
         "log",
-        "Read the output of an application, of a role or of replicas (HANDLE/ROLE/0,2-4). `regex` finds the "
-        "replica that has printed something; `lines` reads the end.",
+        "Read the output of an application, a role or replicas (HANDLE/ROLE/0,2-4). `regex` "
+        "keeps matching lines; `lines` reads only the last ones.",
         ("target!", "lines", "since", "until", "regex", "streams"),
         kind="lines",
         fixed=("-o", "json", "--mask"),
@@ -89,8 +89,8 @@ TOOLS: dict[str, Tool] = {
     ),
     "wait": Tool(
         "wait",
-        "Block until applications have ended, or until another condition (`for`), instead of polling. After "
-        "`timeout` seconds the answer has the present state: call it again to continue.",
+        "Wait until applications end or meet a condition (`for`); do not poll. After "
+        "`timeout` seconds it returns the present state: call it again to continue.",
         ("handles!", "for", "any", "timeout"),
         defaults={"timeout": "600"},
     ),
@@ -101,12 +101,12 @@ TOOLS: dict[str, Tool] = {
     ),
     "results": Tool(
         "results",
-        "Show the results of the runs of a sweep: parameters, state, measurements and metrics.",
+        "Compare the runs of a sweep: parameters, state, measurements and metrics.",
         ("handle!", "metric", "sort", "best", "lines"),
     ),
     "stacks": Tool(
         "stacks",
-        "Show the Python stacks of all processes, identical ones grouped: for a hang.",
+        "Find a hang: show the Python stacks of all processes, identical ones grouped.",
         ("target!", "rank"),
     ),
     "report": Tool(
@@ -117,14 +117,13 @@ TOOLS: dict[str, Tool] = {
     ),
     "report_page": Tool(
         "report",
-        "Write the report as a page (HTML) for people, and return its path, relative to the folder of the "
-        "server.",
+        "Write the report as an HTML page for people, and return its path, relative to the server's folder.",
         ("handle!", "output"),
         (),
         group="run",
         kind="text",
     ),
-    "components": Tool("builtins", "List the components that can be run.", ()),
+    "components": Tool("builtins", "List the components that you can run.", ()),
     "component": Tool(
         "run",
         "Show the arguments of a component: flags, types, defaults, meaning.",
@@ -132,12 +131,12 @@ TOOLS: dict[str, Tool] = {
         ("--json", "--help"),
     ),
     "run_options": Tool(
-        "runopts", "Show the run options (`scheduler_args` of run) of a scheduler.", ("scheduler!",)
+        "runopts", "Show a scheduler's run options (`scheduler_args` of run).", ("scheduler!",)
     ),
     "doctor": Tool("doctor", "Check the configured engines and suggest fixes.", ("scheduler",)),
     "dryrun": Tool(
         "run",
-        "Show the request of a submission without submitting it; arguments as for `run`.",
+        "Show the request that `run` would submit, and submit nothing; same arguments as `run`.",
         ("arguments!", *_SUBMISSION),
         ("--dryrun", "-o", "json"),
     ),
@@ -170,7 +169,7 @@ _NAMES = {"cfg": "scheduler_args"}
 _KINDS = {"N": "integer", "FLAG=VALUE": "object"}
 """Kinds of arguments, by the form of the value of their flag."""
 
-CURSOR = {"type": "string", "description": "Continue an earlier answer: the cursor in its `more`."}
+CURSOR = {"type": "string", "description": "Continue an earlier answer: a cursor from its `more`."}
 
 
 def check_allowed(groups: Iterable[str]) -> frozenset[str]:
@@ -183,7 +182,7 @@ def check_allowed(groups: Iterable[str]) -> frozenset[str]:
         if group not in ALLOWED:
             raise UsageError(
                 f"--allow takes {', '.join(ALLOWED)}, got `{group}`",
-                hint=did_you_mean(group, ALLOWED, "without the flag, the server changes nothing"),
+                hint=did_you_mean(group, ALLOWED, "without the flag, the server is read-only"),
             )
     return frozenset(groups)
 
@@ -316,9 +315,9 @@ def _text(value: Any) -> str:
 
 _TAKES: dict[str, tuple[Any, str]] = {
     "boolean": (bool, "true or false"),
-    "array": (list, "a list of texts"),
+    "array": (list, "a list of strings"),
     "object": (dict, "an object with a value for each name"),
     "integer": ((int, str), "a whole number"),
-    "string": ((str, int, float), "a text"),
+    "string": ((str, int, float), "a string"),
 }
 """Kind of argument -> the types of its value, and their description."""

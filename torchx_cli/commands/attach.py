@@ -33,7 +33,7 @@ def attach_(
     target: LogTarget,
     lines: Annotated[
         str,
-        lines_option(f"Start with the last N existing lines (default: {RECENT})."),
+        lines_option(f"Print the last N existing lines first (default: {RECENT})."),
     ] = "",
     show: Show = "",
     fold: Fold = False,

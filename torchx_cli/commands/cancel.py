@@ -46,8 +46,8 @@ def cancel_(
 ) -> int:
     """Cancel applications: send TERM to all processes, and KILL after a grace period.
 
-    On a local scheduler the command returns when they have ended. Ended applications are unchanged. Of
-    several applications with the same name, a running one is chosen. If one cannot be cancelled, the others
+    On a local scheduler the command returns when they have ended. Ended applications stay as they are.
+    If several have the same name, a running one is chosen. If one cannot be cancelled, the others still
     are; the exit code is that of the first error.
     """
     form = output_format(output, json)

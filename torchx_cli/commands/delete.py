@@ -35,7 +35,7 @@ def delete_(
     scheduler: OfScheduler = "",
     everywhere: Everywhere = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Cancel applications that have not ended, then delete them.")
+        bool, typer.Option("--force", help="Also cancel and delete applications that have not ended.")
     ] = False,
     yes: Yes = False,
     output: Output = "",
@@ -43,9 +43,9 @@ def delete_(
 ) -> int:
     """Delete ended applications from their scheduler, with their logs.
 
-    If one of them has not ended, none is deleted without --force. With flags instead of handles, only ended
-    applications are selected without --force. If one cannot be deleted, the others are; the exit code is that
-    of the first error.
+    If one of them has not ended, none is deleted; --force cancels it first. --all, --state and the like
+    select ended applications only, unless --force is given. If one cannot be deleted, the others still
+    are; the exit code is that of the first error.
     """
     form = output_format(output, json)
     session = session_of(ctx)

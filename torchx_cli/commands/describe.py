@@ -50,7 +50,7 @@ def describe_(
     ctx: typer.Context,
     handle: Handle,
     source: Annotated[
-        bool, typer.Option("--source", help="Show the source, the Python and the machine of its submission.")
+        bool, typer.Option("--source", help="Show the source, Python and machine that it was submitted with.")
     ] = False,
     watched: Watch = False,
     output: Output = "",
@@ -58,8 +58,8 @@ def describe_(
 ) -> None:
     """Show the details of an application.
 
-    Roles with their programs, environment and resources; replicas with their attempts, times and exit
-    codes or signals; the location of the logs; and the first failure.
+    Shows its roles with program, environment and resources; its replicas with attempts, times and exit
+    codes or signals; where the logs are; and the first failure.
     """
     form = output_format(output, json)
     with session_of(ctx).runner() as runner:

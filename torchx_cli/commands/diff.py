@@ -31,9 +31,7 @@ def diff_(
     ctx: typer.Context,
     first: First,
     second: Second,
-    source: Annotated[
-        bool, typer.Option("--source", help="Show the differences of the source files, line by line.")
-    ] = False,
+    source: Annotated[bool, typer.Option("--source", help="Compare the source files line by line.")] = False,
     exit_code: Annotated[
         bool,
         typer.Option("--exit-code", help="Exit with 1 if the applications differ, apart from measurements."),
@@ -43,8 +41,8 @@ def diff_(
 ) -> int:
     """Compare two applications: arguments, options, environment, source, packages, machine and results.
 
-    They may be of different engines. Values of secrets are compared, and not shown. The exit code is 0,
-    with --exit-code 1 if they differ.
+    They may run on different engines. Secrets are compared, but not shown. The exit code is 0; with
+    --exit-code it is 1 if they differ.
     """
     form = output_format(output, json)
     session = session_of(ctx)

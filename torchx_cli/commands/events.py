@@ -48,7 +48,7 @@ def events_(
         typer.Option(
             "-f",
             "--follow",
-            help="Continue until the application has ended; without one, also with new applications.",
+            help="Keep printing new events until the application ends; without HANDLE, of all applications.",
         ),
     ] = False,
     lines: Annotated[
@@ -69,8 +69,8 @@ def events_(
 ) -> None:
     """Show the events of an application, or of all local ones: submitted, started, ready, retry, ended.
 
-    Events of several applications are merged by time. Engines without an event log report the times they
-    recorded; --follow adds the changes it observes.
+    Merges the events of several applications by time. Engines without an event log report the times
+    they recorded; --follow adds the changes it observes.
     """
     form = output_format(output, json)
     if form == "yaml":

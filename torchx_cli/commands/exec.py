@@ -52,8 +52,8 @@ def exec_(
 ) -> int:
     """Run a program in a running replica and return its exit code.
 
-    The default is the first role and replica. On a terminal the program gets a terminal too, unless the
-    command runs in the background of a shell.
+    Without a role and a replica, the first ones are used. On a terminal the program gets a terminal
+    too, unless the command runs in the background of a shell.
     """
     if command[0] == "--":
         command = command[1:]

@@ -107,9 +107,7 @@ def list_(
     ] = "",
     all_users: Annotated[
         bool,
-        typer.Option(
-            "--all-users", help="Include applications of other users, if the scheduler supports it."
-        ),
+        typer.Option("--all-users", help="Also list other users' applications, if the scheduler can."),
     ] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print handles only, one per line.")] = False,
     output: Output = "",

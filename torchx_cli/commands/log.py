@@ -53,7 +53,7 @@ def log_(
     ctx: typer.Context,
     target: Target,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Follow the logs until the application has ended.")
+        bool, typer.Option("-f", "--follow", help="Keep printing new lines until the application ends.")
     ] = False,
     tail: Annotated[bool, typer.Option("-t", "--tail", help="Same as --follow.")] = False,
     lines: Annotated[str, lines_option("Only the last N existing lines.")] = "",
@@ -63,7 +63,7 @@ def log_(
         str, option("--regex", metavar="PATTERN", help="Only lines that match this pattern.")
     ] = "",
     rank: Annotated[
-        str, option("--rank", metavar="N", help="Only lines of these ranks of torchrun, as 3 or 0-3,8.")
+        str, option("--rank", metavar="N", help="Only lines of these torchrun ranks: 3 or 0-3,8.")
     ] = "",
     streams: Annotated[
         str, option("--streams", metavar="NAME", help="stdout, stderr or combined (default).")
@@ -72,7 +72,7 @@ def log_(
         bool, typer.Option("--timestamps", help="Print the time before each line.")
     ] = False,
     no_prefix: Annotated[
-        bool, typer.Option("--no-prefix", help="Do not print the replica before each line.")
+        bool, typer.Option("--no-prefix", help="Print lines without the name of their replica.")
     ] = False,
     show: Show = "",
     fold: Fold = False,
@@ -84,7 +84,7 @@ def log_(
 ) -> None:
     """Print the logs of a running or ended application.
 
-    The lines of all replicas are printed in the order in which they were written.
+    Prints the lines of all replicas in the order in which they were written.
     """
     form = output_format(output, json)
     if form == "yaml":

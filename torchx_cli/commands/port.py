@@ -36,7 +36,7 @@ def port_(
 ) -> int:
     """Forward a local port to a port of a running replica, until Ctrl-C.
 
-    Prints the local address. The default is the first role and replica.
+    Prints the local address. Without a role and a replica, the first ones are used.
     """
     number = 0 if local == "0" else port_number(local)
     if number is None:

@@ -38,17 +38,21 @@ def prune_(
         option(
             "--older-than",
             metavar="AGE",
-            help=f"Minimum time since the end, as in 12h (default: {DEFAULT_AGE}, or 0 with --keep).",
+            help=f"Only applications that ended at least this long ago: 12h (default: {DEFAULT_AGE}, or 0 "
+            "with --keep).",
         ),
     ] = "",
-    keep: Annotated[str, option("--keep", metavar="N", help="Keep the N applications that ended last.")] = "",
+    keep: Annotated[
+        str,
+        option("--keep", metavar="N", help="Keep the N applications that ended last, whatever their age."),
+    ] = "",
     state: States = "",
     scheduler: Annotated[
         str, scheduler_option("Only this scheduler (default: all except shared ones, such as local_docker).")
     ] = "",
     everywhere: Everywhere = False,
     dryrun: Annotated[
-        bool, typer.Option("--dryrun", help="Show the applications and files without removing them.")
+        bool, typer.Option("--dryrun", help="List the applications and files, and remove nothing.")
     ] = False,
     yes: Yes = False,
     output: Output = "",
@@ -57,7 +61,7 @@ def prune_(
     """Remove old ended applications with their logs, and leftover files, after a confirmation.
 
     Leftovers are files of interrupted commands, unpacked images that no recorded application uses, and
-    workspace images that no container uses. Running applications are never affected.
+    workspace images that no container uses. Running applications are never touched.
     """
     form = output_format(output, json)
     age = 0.0

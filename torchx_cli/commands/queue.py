@@ -52,11 +52,11 @@ def queue_(
     output: Output = "",
     json: Json = False,
 ) -> None:
-    """Show the GPUs of this machine with their users, and the jobs that wait for resources.
+    """Show this machine's GPUs, who uses them, and the jobs that wait.
 
-    Jobs on this machine that need GPUs enter the queue by themselves if these are not free, as do those
-    with -cfg reserve=true for CPUs and memory. The jobs of all users start by priority, then in the order
-    of their submission.
+    A job on this machine queues by itself if the GPUs it needs are not free; with -cfg reserve=true it
+    waits for CPUs and memory too. The jobs of all users start by priority, then in the order of their
+    submission.
     """
     form = output_format(output, json)
     if action:

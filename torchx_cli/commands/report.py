@@ -30,7 +30,9 @@ def report_(
         str,
         option("-o", "--output", metavar="FILE", help="The file (default: APP_ID.html); - for stdout."),
     ] = "",
-    json: Annotated[bool, typer.Option("--json", help="The same data as JSON (default: on stdout).")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Write the data as JSON (default: to stdout).")
+    ] = False,
 ) -> None:
     """Write a page about an application: timeline, measurements, first failure and source.
 

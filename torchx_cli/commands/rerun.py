@@ -77,8 +77,7 @@ def rerun_(
         option(
             "--set",
             metavar="FLAG=VALUE",
-            help="Change a flag of the component, or of its program if the component has no such flag "
-            "(repeatable).",
+            help="Change a flag of the component, or else of its program (repeatable).",
             group=PROGRAM,
         ),
     ] = [],  # noqa: B006  # typer makes a new one
@@ -112,10 +111,10 @@ def rerun_(
 ) -> int:
     """Submit an application again, from its record: the same roles, options and scheduler.
 
-    It may be running or have ended, successfully or not. --set changes arguments, -s and -cfg change the
-    scheduler and its options. The workspace is that of the earlier submission if its copy or image still
-    exists. With --as-it-was, the commit, the changes and the untracked files are restored in a new folder,
-    and it runs there. The output and the exit code are those of `torchx run`.
+    It may still run or have ended. --set changes arguments, -s and -cfg change the scheduler and its
+    options. The copy or image of its workspace is used again if it still exists. --as-it-was restores
+    the commit, the changes and the untracked files in a new folder, and runs there. Output and exit
+    code are those of `torchx run`.
     """
     form = output_format(output, json)
     os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # inherited by local replicas

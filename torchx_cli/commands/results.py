@@ -51,9 +51,9 @@ def results_(
         option(
             "--metric",
             metavar="PATTERN",
-            help="A metric from the logs, by its last match: loss finds loss=0.3, loss: 0.3 and the like; "
-            r"a pattern may follow, as in 'val_loss=([\d.]+)' or 'loss:=total ([\d.]+)' (repeatable). "
-            "Metrics of trackers are shown in any case; without this flag also loss, acc and the like.",
+            help="Read a metric from the logs: loss finds the last loss=0.3, loss: 0.3 or the like. Or give "
+            r"a pattern, 'val_loss=([\d.]+)', perhaps with a name, 'loss:=total ([\d.]+)' (repeatable; "
+            "default: loss, acc and the like). Tracked metrics are always shown.",
         ),
     ] = [],  # noqa: B006  # typer makes a new one
     sort: Annotated[
@@ -61,8 +61,8 @@ def results_(
         option(
             "--sort",
             metavar="COLUMN",
-            help="Sort by a parameter, a metric, run, state, duration, memory, cpu or gpu; --sort=-loss: the "
-            "largest value first.",
+            help="Sort by a parameter, a metric, run, state, duration, memory, cpu or gpu; --sort=-loss "
+            "puts the largest first.",
         ),
     ] = "",
     best: Annotated[
@@ -70,8 +70,8 @@ def results_(
         option(
             "--best",
             metavar="COLUMN",
-            help="Show only the run with the smallest value, of those that have succeeded; --best=-acc: the "
-            "largest one. Finds metrics in the logs too.",
+            help="Show only the succeeded run with the smallest value; --best=-acc: with the largest. "
+            "Reads metrics from the logs too.",
         ),
     ] = "",
     lines: Annotated[
@@ -83,7 +83,7 @@ def results_(
     ] = "",
     json: Json = False,
 ) -> None:
-    """Show the results of the runs of a sweep: parameters, state, time, measurements and metrics."""
+    """Compare the runs of a sweep: parameters, state, time, measurements and metrics."""
     if output == "csv" and json:
         raise UsageError("--json cannot be combined with -o csv", code="conflicting_flags")
     if output == "csv":

@@ -109,9 +109,9 @@ def run_(
         list[str] | None,
         argument(
             metavar="[COMPONENT] [FLAGS] [ARGS]...",
-            help="The component, its flags, and then its other arguments: the first of them, or --, ends the "
-            "flags. To list the flags: torchx run COMPONENT --help. "
-            "The default component is set in [cli:run] of .torchxconfig.",
+            help="The component, its flags, then its other arguments: the first of these, or --, ends the "
+            "flags. List its flags with torchx run COMPONENT --help. "
+            "Set a default component in [cli:run] of .torchxconfig.",
         ),
     ] = None,
     env: Env = [],  # noqa: B006  # typer makes a new one
@@ -122,8 +122,8 @@ def run_(
         option(
             "--workspace",
             metavar="PATH",
-            help="Copy this folder with the application: a path, an fsspec URL, or a YAML mapping from "
-            "these to target folders; '' for none.",
+            help="Copy this folder with the application: a path, an fsspec URL, or "
+            "a YAML mapping to target folders; '' copies nothing.",
             group=PROGRAM,
         ),
     ] = None,
@@ -131,7 +131,7 @@ def run_(
         bool,
         switch(
             "--stdin",
-            help="Read the request from stdin: JSON, such as the output of describe -o json.",
+            help="Read the request as JSON from stdin, such as the output of describe -o json.",
             group=PROGRAM,
         ),
     ] = False,
@@ -176,9 +176,9 @@ def run_(
 ) -> int:
     """Run an application from a component.
 
-    The handle is printed as the first line on stdout. On a local scheduler the command stays attached:
-    it streams the logs to stderr, Ctrl-C cancels the application, and the exit code is that of the
-    replica that failed first. If the terminal is closed, the application keeps running.
+    Prints the handle first, on stdout. On a local scheduler the command stays attached: it streams the
+    logs to stderr, Ctrl-C cancels the application, and the exit code is that of the replica that failed
+    first. If you close the terminal, the application keeps running.
     """
     form = output_format(output, json)
     os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # inherited by local replicas

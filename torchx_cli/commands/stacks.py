@@ -32,22 +32,27 @@ def stacks_(
     ctx: typer.Context,
     target: LogTarget,
     rank: Annotated[
-        str, option("--rank", metavar="N,...", help="Only these ranks, as in 3 or 0,4-7 (the variable RANK).")
+        str,
+        option(
+            "--rank", metavar="N,...", help="Only processes whose variable RANK is one of these: 3 or 0,4-7."
+        ),
     ] = "",
     native: Annotated[
         bool,
-        typer.Option("--native", help="Include frames of compiled code; pauses each process for a moment."),
+        typer.Option(
+            "--native", help="Also show frames of compiled code; this pauses each process for a moment."
+        ),
     ] = False,
     watch: Annotated[
-        str, option("--watch", metavar="S", help="Repeat every S seconds until the application has ended.")
+        str, option("--watch", metavar="S", help="Repeat every S seconds until the application ends.")
     ] = "",
     output: Output = "",
     json: Json = False,
 ) -> int:
     """Show the Python stacks of all processes of an application: identical stacks are grouped, rarest first.
 
-    Processes that run no Python, or cannot be read, are shown with the system call in which they wait.
-    The exit code is 1 if no process is shown. Python stacks need py-spy: pip install py-spy
+    A process without Python, or one that cannot be read, is shown with the system call in which it
+    waits. The exit code is 1 if no process is shown. Python stacks need py-spy: pip install py-spy
     """
     form = output_format(output, json)
     ranks = None

@@ -157,7 +157,7 @@ def _notification_line(each: Delivery) -> str:
     if each.state == "retry":
         return f"not yet delivered: {source}{reason}{tries}"
     if each.state == "unknown":
-        return f"not known whether it was delivered: {source}{reason}"
+        return f"delivery unknown: {source}{reason}"
     if each.state == "planned":
         return f"notifies: {source}"
     return f"not delivered: {source}{reason}"

@@ -38,7 +38,7 @@ RunId = Annotated[
 
 @app.callback()
 def tracker() -> None:
-    """Show the data that runs have tracked."""
+    """Show tracked metadata and artifacts of runs."""
 
 
 @list_app.callback()

@@ -62,17 +62,18 @@ def wait_(
     since: Since = "",
     scheduler: OfScheduler = "",
     timeout: Annotated[
-        str, option("--timeout", metavar="S", help="Maximum wait in seconds; 10m and 2h work too.")
+        str,
+        option("--timeout", metavar="S", help="Stop waiting after this many seconds; 10m and 2h work too."),
     ] = "",
     output: Output = "",
     json: Json = False,
 ) -> int:
-    """Wait until applications have ended and return their result, or until they meet a condition.
+    """Wait until applications end and return their result, or until they meet a condition.
 
-    The exit code is 0 if all succeeded, else that of the first application that failed: the exit code
-    of its replica that failed first. With --for, it is 0 if the condition is met, and 3 if an application
-    ended before. It is 124 after a timeout; the applications keep running. If the state of one cannot be
-    read, the others are awaited; the exit code is that of the first error.
+    The exit code is 0 if all succeeded, else that of the replica that failed first in the first
+    application that failed. With --for, it is 0 if the condition is met, and 3 if an application ended
+    before. After a timeout it is 124, and the applications keep running. If the state of one cannot be
+    read, the command waits for the others and returns the code of the first error.
     """
     form = output_format(output, json)
     limit = None

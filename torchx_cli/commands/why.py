@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 def why_(ctx: typer.Context, handle: Handle, output: Output = "", json: Json = False) -> None:
     """Explain why an application failed, waits or still runs.
 
-    Shows the cause, the evidence, the last lines, the memory used against requested, what changed since the
-    last success of this name and program, and the next commands. All are facts that the engine reports or the
-    program has printed. The exit code is 0, whatever the state.
+    Shows the cause, the evidence, the last lines, memory used against requested, what changed since the
+    last success of this name and program, and what to try next. All are facts that the engine reports
+    or the program printed. The exit code is 0, whatever the state.
     """
     form = output_format(output, json)
     with session_of(ctx).runner() as runner:

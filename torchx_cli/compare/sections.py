@@ -229,7 +229,7 @@ def _packages(sides: Sides) -> Section:
         return _absent("packages", (a, b), _why_missing(sides))
     section = compared("packages", (_versions(a), _versions(b)))
     if a.origin != b.origin:
-        section.notes.append("one list is that of the program's Python, the other that of torchx's")
+        section.notes.append("one list is from the program's Python, the other from torchx's")
     return section
 
 

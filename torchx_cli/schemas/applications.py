@@ -202,7 +202,7 @@ class ResourceData(TypedDict):
     gpu: Annotated[float, "GPUs; -1 for no request"]
     memMB: Annotated[float, "memory in MB; -1 for no request"]
     capabilities: Annotated[dict[str, Any], "further requests by name"]
-    devices: Annotated[dict[str, int], "numbers of other devices by name"]
+    devices: Annotated[dict[str, int], "counts of other devices by name"]
     tags: Annotated[dict[str, Any], "labels without effect"]
 
 
@@ -284,10 +284,10 @@ class Report(Details):
     commands: Annotated[ReportCommands, "commands for the application"]
     failure: Annotated[ReportFailure | None, "the first failure"]
     usage: Annotated[SampledUsage | None, "the measurements with their samples; null if there are none"]
-    usage_error: Annotated[str | None, "the reason if the engine cannot be queried for measurements"]
+    usage_error: Annotated[str | None, "why the engine gives no measurements"]
     metrics: Annotated[
         dict[str, list[list[float]]],
-        "the numbers that trackers have, by name: pairs of a time, in seconds since the epoch, or the number "
+        "the tracked numbers, by name: pairs of a time, in seconds since the epoch, or the number "
         "of a run of a sweep, and the value",
     ]
     runs: Annotated[list[list[str]], "the table of the runs of a sweep, its heads first; empty if none"]

@@ -64,10 +64,10 @@ CODES = {
     "unknown_run": "no tracked run has this id",
     "already_exists": "the file or application exists already",
     "state": "another state of the machine or the engine prevents it",
-    "file_error": "a file or folder cannot be used: `errno` names the error of the system",
+    "file_error": "a file or folder cannot be used: `errno` names the error",
     "interrupted": "Ctrl-C, or a signal with the same effect",
     "broken_pipe": "the reader of an output has closed it",
-    "error": "an error of a plugin without a code of its own",
+    "error": "an error from a plugin that gives it no code",
     "internal": "a bug in torchx or a plugin; for a traceback: `torchx --debug`",
 }
 """Code -> the cause. Codes keep their meaning; new ones may be added."""
@@ -90,7 +90,7 @@ class ErrorFacts(TypedDict, total=False):
     names: Annotated[list[str], "the names of the missing variables"]
     path: Annotated[str, "the file"]
     line: Annotated[int, "the line in the file, from 1"]
-    errno: Annotated[str, "the name of the error of the system, such as ENOSPC"]
+    errno: Annotated[str, "the system's name of the error, such as ENOSPC"]
 
 
 class ErrorData(ErrorFacts):

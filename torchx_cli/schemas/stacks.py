@@ -42,9 +42,9 @@ class StackOfProcess(TypedDict):
     parent: Annotated[int, "that of its parent"]
     program: Annotated[str, "the name of the program"]
     state: Annotated[str, "running, sleeping, stopped, traced, or blocked in the kernel"]
-    wait: Annotated[str, "the system call in which its first thread waits, or an empty text"]
+    wait: Annotated[str, "the system call in which its first thread waits, or an empty string"]
     threads: Annotated[list[StackOfThread], "the Python threads; empty for another program, or if unknown"]
-    note: Annotated[str, "why there are no Python stacks, or an empty text"]
+    note: Annotated[str, "why there are no Python stacks, or an empty string"]
 
 
 class StackGroup(TypedDict):

@@ -131,9 +131,9 @@ def request_note(usage: AppUsage | None) -> str:
     if largest is not None and largest.requested.memory is not None and largest.total.memory is not None:
         used = _of(largest.total.memory, largest.requested.memory)
         if _memory_share(largest) > TOO_SMALL:
-            notes.append(f"{one_line(largest.name)} used {used} of memory: request more")
+            notes.append(f"{one_line(largest.name)} used {used} memory: request more")
         elif _memory_share(largest) < TOO_LARGE:
-            notes.append(f"at most {used} of memory were used")
+            notes.append(f"at most {used} memory used")
     gpus = [r.total.gpu for r in judged if r.total.gpu is not None]
     if gpus and max(gpus) < IDLE_GPU:
         notes.append(f"its GPUs were idle ({percent(sum(gpus) / len(gpus))} used)")

@@ -19,7 +19,7 @@ def builtins_(
     output: Output = "",
     json: Json = False,
 ) -> None:
-    """List the components that can be run by name, built-in and from plugins."""
+    """List the components that you can run by name: built-in ones, and those of plugins."""
     form = output_format(output, json)
     if show:
         say(discovery.builtin_source(show).rstrip())

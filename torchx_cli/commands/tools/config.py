@@ -45,7 +45,8 @@ def show(
     section: Annotated[
         str,
         argument(
-            metavar="[SECTION]", help="Only this section, as cli:run; for a scheduler, defaults are included."
+            metavar="[SECTION]",
+            help="Only this section, e.g. cli:run; a scheduler's section includes its defaults.",
         ),
     ] = "",
     output: Output = "",
@@ -99,7 +100,7 @@ def trust(
     path = expanded(file)
     approved = approve(path / CONFIG_FILE if path.is_dir() else path)
     name = one_line(shown_path(approved))
-    note(f"{name} is trusted; if it changes, it must be trusted again")
+    note(f"{name} is trusted; trust it again after each change")
 
 
 def _check_schedulers(

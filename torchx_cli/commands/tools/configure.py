@@ -49,8 +49,8 @@ def configure_(
 ) -> None:
     """Write a .torchxconfig to the working directory.
 
-    The options that people set most often are written as comments, with their meaning. An existing file is
-    only overwritten with --force.
+    Writes the options that people set most often as comments, with their meaning. Overwrites an
+    existing file only with --force.
     """
     text = io.StringIO(STARTER)
     text.seek(0, io.SEEK_END)

@@ -35,17 +35,15 @@ def doctor_(
     scheduler: OneScheduler = "",
     gpus: Annotated[
         bool,
-        typer.Option(
-            "--gpus", help="Check only the GPUs of this machine: memory, defects, holders of leases."
-        ),
+        typer.Option("--gpus", help="Check only this machine's GPUs: memory, defects, who leases them."),
     ] = False,
     output: Output = "",
     json: Json = False,
 ) -> None:
     """Check the engines: reachability, version, features, problems and fixes.
 
-    Also lists your background processes, with their purpose, applications and memory.
-    A missing engine is a problem only if it is given by name. The exit code is 1 if there are problems.
+    Also lists your background processes: why they run, for which applications, and how much memory they
+    use. A missing engine is a problem only if you name it. The exit code is 1 if there are problems.
     """
     form = output_format(output, json)
     if gpus and scheduler:

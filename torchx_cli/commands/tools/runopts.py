@@ -28,12 +28,12 @@ def runopts_(
     ctx: typer.Context,
     scheduler: OneScheduler = "",
     plain: Annotated[
-        bool, typer.Option("--plain", help="Print plain text, as into a pipe, instead of a table.")
+        bool, typer.Option("--plain", help="Print plain text instead of a table, as a pipe gets it.")
     ] = False,
     output: Output = "",
     json: Json = False,
 ) -> None:
-    """Show the run options of the schedulers, for -cfg and .torchxconfig."""
+    """List the run options of the schedulers, for -cfg and .torchxconfig."""
     form = output_format(output, json)
     with session_of(ctx).runner() as runner:
         if scheduler:

@@ -14,15 +14,15 @@ from torchx_cli.terminal.output import emit, output_format
 def schema_(
     command: Annotated[
         list[str] | None,
-        argument(metavar="[COMMAND]", help="A command, as in `status` or `config show`, or `error`."),
+        argument(metavar="[COMMAND]", help="A command, such as `status` or `config show`, or `error`."),
     ] = None,
     output: Output = "",
     json: Json = False,
 ) -> None:
     """Print the JSON Schema of the output of a command with -o json.
 
-    Without COMMAND, an object with the schemas of all commands, and of `error`: the output of a command
-    that failed. Existing keys keep their meaning; new ones may be added.
+    Without COMMAND, prints an object with the schemas of all commands, and of `error`: the output of a
+    command that failed. Existing keys keep their meaning; new ones may be added.
     """
     form = output_format(output, json)
     known = schemas()
