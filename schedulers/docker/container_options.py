@@ -43,8 +43,8 @@ def _kind(kinds: type | tuple[type, ...], expected: str, convert: _Convert) -> _
 
 
 boolean = _kind(bool, "true or false", bool)
-text = _kind((str, int), "a text", str)
-texts = _kind((list, tuple), "a list of texts", lambda items: list(map(text, items)))
+text = _kind((str, int), "a string", str)
+texts = _kind((list, tuple), "a list of strings", lambda items: list(map(text, items)))
 mapping = _kind(Mapping, "values by name", dict)
 texts_by_name = _kind(
     Mapping, "values by name", lambda items: {str(name): text(item) for name, item in items.items()}
@@ -103,11 +103,11 @@ def fields_of(names: str) -> _Convert:
 
 
 size = _either(int, number, _package("parse_bytes", str, "a number of bytes or e.g. 256m"))
-devices = _package("parse_devices", (list, tuple), "a list of texts")
+devices = _package("parse_devices", (list, tuple), "a list of strings")
 binds = _package("convert_volume_binds", Mapping, "e.g. {'/src': {'bind': '/dst', 'mode': 'ro'}}")
-tmpfs = _package("convert_tmpfs_mounts", (list, tuple), "a list of texts")
-hosts = _package("format_extra_hosts", Mapping, "a list of texts")
-environment = _package("format_environment", Mapping, "a list of texts")
+tmpfs = _package("convert_tmpfs_mounts", (list, tuple), "a list of strings")
+hosts = _package("format_extra_hosts", Mapping, "a list of strings")
+environment = _package("format_environment", Mapping, "a list of strings")
 
 
 def ports(value: Any) -> Object:

@@ -130,7 +130,7 @@ class Container:
 
     @property
     def refused_cause(self) -> str:
-        """The cause because of which its failure is not retried, or an empty text."""
+        """The cause because of which its failure is not retried, or an empty string."""
         if self.mark.startswith(marks.REFUSED):
             return self.mark.removeprefix(marks.REFUSED)
         return ""

@@ -80,10 +80,10 @@ def lease(
     if not engine.address.path:
         if needs.cpus or needs.memory:
             raise UsageError(
-                f"`reserve` is for an engine on this machine, and {engine.address} is on another one",
+                f"`reserve` needs an engine on this machine, and {engine.address} is on another one",
                 hint="leave out: -cfg reserve=true",
             )
-        note = "GPUs are allocated from the first one on: it is unknown which are free on a remote engine"
+        note = "GPUs are taken in order: a remote engine does not report which are free"
         return reservation.Reservation.of_nothing(), [note] if needs.gpus else []
     here = None
     if any(needs):

@@ -97,7 +97,7 @@ def read_job(labels: Data) -> Data:
     """
     text = labels.get(JOB)
     if text is not None and not isinstance(text, str):
-        raise DamageError("its label job is not a text")
+        raise DamageError("its label job is not a string")
     if text is None:
         return {}
     return _read_job(text)

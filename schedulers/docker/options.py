@@ -19,9 +19,9 @@ def run_options() -> runopts:
     opts.add(
         "copy_env",
         list[str],
-        "names of environment variables to copy to the containers; patterns such as AWS_* work",
+        "copy these environment variables to the containers; patterns such as AWS_* work",
     )
-    opts.add("env", dict[str, str], "environment variables for all containers, as A:1,B:2")
+    opts.add("env", dict[str, str], "set variables in all containers: A:1,B:2")
     opts.add("privileged", bool, "give the containers all rights on this machine", False)
     add_shared(
         opts,

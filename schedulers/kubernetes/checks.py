@@ -85,7 +85,7 @@ def _single_retries_notes(app: AppDef, cfg: RunOptions) -> Iterator[str]:
     retried = [role for role in app.roles if role.max_retries]
     single = [role for role in retried if not restarts_by_torchx(app, role, cfg)]
     if single and needs_lines(cfg):
-        yield f"a Job considers exit codes and signals only, not other causes of retries ({_roles(single)})"
+        yield f"a Job retries by exit code and signal only, not by other causes ({_roles(single)})"
     elif single and cfg.get("no_retry_on") is None:
         yield (
             "a Job also retries usage, import and syntax errors and full disks, unless an attached run, "

@@ -52,29 +52,27 @@ def run_options() -> runopts:
     opts.add("kubeconfig", str, "path of the kubeconfig (default: $KUBECONFIG or ~/.kube/config)")
     opts.add("service_account", str, "service account of the pods")
     opts.add("priority_class", str, "priority class of the pods")
-    opts.add("node_selector", dict[str, str], "required labels of nodes, as key:value,key:value")
+    opts.add("node_selector", dict[str, str], "run only on nodes with these labels: key:value,key:value")
     opts.add("tolerations", list[str], "tolerated taints: key, key:Effect or key:value:Effect; * for all")
-    opts.add("labels", dict[str, str], "additional labels of all objects, as key:value,key:value")
-    opts.add("annotations", dict[str, str], "additional annotations of all objects, as key:value")
+    opts.add("labels", dict[str, str], "add labels to all objects: key:value,key:value")
+    opts.add("annotations", dict[str, str], "add annotations to all objects: key:value")
     opts.add("image_pull_policy", str, "when nodes pull the image: Always, IfNotPresent or Never")
-    opts.add("image_pull_secrets", list[str], "secrets of the namespace for pulling images")
+    opts.add("image_pull_secrets", list[str], "pull images with these secrets of the namespace")
     add_shared(opts, "image_repo", "quiet")
     opts.add(
         "workspace_type",
         str,
-        "transport of workspaces: image, configmap (up to 900 KB), or auto: image with image_repo",
+        "send workspaces by: image, configmap (up to 900 KB), or auto: image with image_repo",
         "auto",
     )
     add_shared(opts, "workspace_limit_mb")
     opts.add("validate_spec", bool, "have the cluster validate all objects before creating any", True)
-    opts.add("reserved_millicpu", int, "CPU by which requests are below limits", 100)
-    opts.add("reserved_memmb", int, "memory by which requests are below limits", 1024)
-    opts.add(
-        "efa_device_count", int, "EFA devices of each replica, instead of those of its resource; 0 for none"
-    )
+    opts.add("reserved_millicpu", int, "request this much less CPU than the limit", 100)
+    opts.add("reserved_memmb", int, "request this much less memory than the limit", 1024)
+    opts.add("efa_device_count", int, "EFA devices of each replica, overriding its resource; 0 for none")
     add_shared(opts, grace_period=30.0)
     add_shared(opts, "fail_fast", "retry_backoff", "retry_on", "no_retry_on", "preflight", *LIMITS)
-    opts.add("ttl", int, "seconds from the end until the cluster removes the job (default: it is kept)")
+    opts.add("ttl", int, "remove the job this many seconds after its end (default: keep it)")
     return opts
 
 

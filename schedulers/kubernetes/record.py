@@ -157,7 +157,7 @@ def _check_marks(roles: list[Data]) -> None:
     parts = [role.get(HIDDEN, {}).get(part, {}) for role in roles for part in ("args", "env")]
     marks = [mark for part in parts for entries in part.values() for mark in entries]
     if any([type(item) for item in mark] != [int, str] for mark in marks):
-        raise RecordError("its record cannot be read: the place of a macro is not a number and a text")
+        raise RecordError("its record cannot be read: the place of a macro is not a number and a string")
 
 
 _COUNTS = ("num_replicas", "max_retries")

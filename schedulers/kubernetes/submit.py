@@ -213,8 +213,8 @@ def _start(cluster: Cluster, request: KubernetesJob, held: list[Object]) -> None
         waited = time.monotonic() - begun
         if waited > START_WITHIN:
             raise ClusterError(
-                f"cannot start {short(', '.join(left))}: other programs have changed it before each of the "
-                f"attempts of {START_WITHIN:.0f} s",
+                f"cannot start {short(', '.join(left))}: other programs kept changing it for "
+                f"{START_WITHIN:.0f} s",
                 hint=f"show the changes: kubectl get jobs -n {request.namespace} -w -o yaml",
             )
         time.sleep(pause_after(waited, first=FIRST_PAUSE))
@@ -298,7 +298,7 @@ def _set_owners(cluster: Cluster, made: list[Object]) -> list[str]:
     except ClusterError as error:
         if error.status != 403:
             raise
-        return [f"services remain if the jobs are deleted by other means than torchx delete: {error.message}"]
+        return [f"services remain if anything but torchx delete removes the jobs: {error.message}"]
     return []
 
 

@@ -25,7 +25,7 @@ def fill(
         final: the final folder of its record.
         folder: the temporary folder of its record.
         report: called with progress messages.
-        limit_mb: maximum size of a workspace in MB.
+        limit_mb: largest workspace, in MB.
 
     Raises:
         UsageError: a workspace has become too large, or does not exist any more.

@@ -45,7 +45,7 @@ def run_options(scheduler: str) -> runopts:
         opts.add(
             "image_limit_mb",
             int,
-            "maximum size of an archive used as image in MB, packed and unpacked",
+            "largest image archive in MB, packed and unpacked",
             10_240,
         )
     return opts

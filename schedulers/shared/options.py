@@ -29,45 +29,49 @@ SHARED: Mapping[str, runopt] = {
         1.0, float, False, "seconds before the first retry; doubled for each further one"
     ),
     "reserve": runopt(False, bool, False, "reserve CPUs and memory too, and wait until they are free"),
-    "priority": runopt(0, int, False, "place in the queue of this machine: higher ones start first"),
-    "no_wait": runopt(False, bool, False, "fail if the resources are not free, instead of waiting for them"),
+    "priority": runopt(0, int, False, "priority in this machine's queue; higher starts first"),
+    "no_wait": runopt(False, bool, False, "fail if the resources are not free, instead of queueing"),
     "retry_on": runopt(
-        None, list[str], False, "failures to retry: exit codes, signals, causes, log:REGEX (default: any)"
+        None,
+        list[str],
+        False,
+        "retry only these failures: exit codes, signals, causes, log:REGEX (default: any)",
     ),
     "no_retry_on": runopt(
         None,
         list[str],
         False,
-        "failures that are never retried; none for no such failure "
-        "(default: usage-error,import-error,syntax-error,disk-full,preflight)",
+        "never retry these failures; none clears "
+        "the list (default: usage-error,import-error,syntax-error,disk-full,preflight)",
     ),
-    "stall": runopt(None, str, False, "report replicas without output or heartbeat for this long, e.g. 10m"),
-    "on_stall": runopt(None, str, False, "reaction to a stall: report (default), restart or cancel"),
-    "progress": runopt(None, str, False, "pattern of the log lines that count as progress (default: all)"),
+    "stall": runopt(
+        None, str, False, "report replicas that print nothing and send no heartbeat for this long, e.g. 10m"
+    ),
+    "on_stall": runopt(None, str, False, "on a stall: report (default), restart or cancel"),
+    "progress": runopt(None, str, False, "count only log lines that match as progress (default: all)"),
     "time_limit": runopt(None, str, False, "end the application after this time, e.g. 24h"),
-    "notice": runopt(
-        None, str, False, "notify the programs this long before the time limit, by a signal: 5m or 5m:USR1"
-    ),
-    "requeue_on": runopt(
-        None, str, False, "causes to start it again as its next run: time-limit[:20],preempted,node"
-    ),
+    "notice": runopt(None, str, False, "signal the programs this long before the time limit: 5m or 5m:USR1"),
+    "requeue_on": runopt(None, str, False, "restart the application after: time-limit[:20],preempted,node"),
     "checkpoint_dir": runopt(
-        None, str, False, "folder for checkpoints, the same in all runs (default: one of the application)"
+        None,
+        str,
+        False,
+        "keep checkpoints in this folder across all runs (default: a folder of the application)",
     ),
     "preflight": runopt(
         None,
         list[str],
         False,
-        "checks before the program: gpu, disk, collective, cmd:COMMAND; gpu:40GB, disk:9GB, collective:2m",
+        "check before the program starts: gpu[:40GB], disk[:9GB], collective[:2m], cmd:COMMAND",
     ),
     "image_repo": runopt(
         None,
         str,
         False,
-        "registry repository to push images of workspaces to, e.g. registry.example.com/team/jobs",
+        "push workspace images to this registry repository, e.g. registry.example.com/team/jobs",
     ),
     LIMIT_NAME: LIMIT,
-    "quiet": runopt(False, bool, False, "show no progress of pulls, builds and pushes"),
+    "quiet": runopt(False, bool, False, "hide the progress of pulls, builds and pushes"),
 }
 
 
@@ -96,7 +100,7 @@ LIMITS = ("time_limit", "notice", "requeue_on", "checkpoint_dir")
 
 
 def provide_checkpoint_dir(cfg: RunOptions) -> str:
-    """Creates the given folder for checkpoints, private if it is new; returns its path, or an empty text.
+    """Creates the given folder for checkpoints, private if it is new; returns its path, or an empty string.
 
     Raises:
         StateError: it cannot be created.

@@ -186,15 +186,15 @@ def run_options() -> SlurmOptions:
     opts.add("account", str, "account to charge")
     opts.add("time", str, "like time_limit, as sbatch takes it: minutes, HH:MM:SS or D-HH:MM:SS")
     opts.add("qos", str, "quality of service")
-    opts.add("constraint", str, "features that nodes must have")
+    opts.add("constraint", str, "run only on nodes with these features")
     opts.add("comment", str, "comment of the job; torchx appends a mark")
-    opts.add("mail-user", str, "recipient of mail notifications")
-    opts.add("mail-type", str, "events that send mail: BEGIN, END, FAIL, ALL")
+    opts.add("mail-user", str, "send mail to this address")
+    opts.add("mail-type", str, "send mail on: BEGIN, END, FAIL, ALL")
     opts.add(
         "job_dir",
         str,
-        "folder for logs and workspaces, shared with all nodes (default: slurm in the state home); if "
-        "it is not, output is gathered from it into the state home",
+        "folder for logs and workspaces, shared with all nodes (default: slurm in the state home); from "
+        "one that is not, output is gathered into the state home",
     )
     opts._opts["requeue"] = _Requeue(
         None,
@@ -213,9 +213,7 @@ def run_options() -> SlurmOptions:
     opts.add(
         "containers", str, "run each role in its image: pyxis (or true), by srun --container-image; apptainer"
     )
-    opts.add(
-        "setup", str, "commands of bash that each replica runs before its program, e.g. module load cuda"
-    )
+    opts.add("setup", str, "run these bash commands before each replica's program, e.g. module load cuda")
     opts.add(
         "sbatch",
         list[str],

@@ -63,7 +63,7 @@ class ScriptContext:
     fallback: str = ""
 
     def root(self, role: str) -> str:
-        """Returns the working directory of a role, quoted for a shell, or an empty text."""
+        """Returns the working directory of a role, quoted for a shell, or an empty string."""
         root = self.roots.get(role, "")
         base = self.folder.rpartition("/jobs/")[0]
         if not root or not self.fallback or not root.startswith(f"{base}/"):

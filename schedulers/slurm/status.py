@@ -304,7 +304,7 @@ def running_host(record: SlurmRecord, role: str, replica: int) -> str:
 
 
 def _limit_message(record: SlurmRecord, outcome: Outcome) -> tuple[str, EndCause | None]:
-    """Returns the message about a job that its time limit has ended, or an empty text; and its cause."""
+    """Returns the message about a job that its time limit has ended, or an empty string; and its cause."""
     paths, cause = record.paths, CAUSES.get(outcome.word)
     if outcome.state is not AppState.FAILED or not (outcome.word == "TIMEOUT" or path_exists(paths.expired)):
         return "", cause

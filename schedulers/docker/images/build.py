@@ -268,7 +268,7 @@ def _include_hint(plan: ImagePlan, reason: str) -> str | None:
     left = [name.rstrip("/") for name in plan.tree.left.get(BUILT_IN, ())]
     if not path or not any(path == name or path.startswith(f"{name}/") for name in left):
         return None
-    return f"files of this name are excluded by default; include it by a line in .torchxignore: !{path}"
+    return f"files of this name are excluded by default; to include it, write in .torchxignore: !{path}"
 
 
 def _remove_intermediate(engine: Engine, made: list[str]) -> None:

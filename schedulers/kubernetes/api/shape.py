@@ -85,7 +85,7 @@ def shaped(data: Any) -> Object | None:
 
     >>> found = shaped({"metadata": {"name": "a", "labels": {"b": 1}}, "status": {"active": "x"}})
     >>> found["metadata"], found["status"], found[MALFORMED]
-    ({'name': 'a', 'labels': {}, 'uid': 'a'}, {}, '`status.active` is a text, expected a number')
+    ({'name': 'a', 'labels': {}, 'uid': 'a'}, {}, '`status.active` is a string, expected a number')
     """
     if not isinstance(data, dict):
         return None
@@ -146,7 +146,7 @@ def _items(data: list[Any], shape: Any, where: str, wrong: list[str]) -> bool:
 _NAMES = {
     dict: "a mapping",
     list: "a list",
-    str: "a text",
+    str: "a string",
     int: "a number",
     float: "a number",
     bool: "a truth value",

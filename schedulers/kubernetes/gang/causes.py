@@ -27,7 +27,7 @@ def rules_of(cfg: Data) -> RetryRules:
 
 
 def refusal(rules: RetryRules, pod: Object) -> str:
-    """Returns why the failure of a pod is not retried, or an empty text.
+    """Returns why the failure of a pod is not retried, or an empty string.
 
     Args:
         rules: the rules.

@@ -72,7 +72,7 @@ def _has_begun_since(path: Path, facts: Mapping[str, Any], outcome: Outcome) -> 
 
 
 def _refusal(msg: str, retries_left: bool, cfg: Mapping[str, Any]) -> str:
-    """Returns why an attempt that ran out of memory is not retried, or an empty text.
+    """Returns why an attempt that ran out of memory is not retried, or an empty string.
 
     Args:
         msg: the message of its node, which does not know the cause, and may be missing.

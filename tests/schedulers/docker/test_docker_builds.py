@@ -65,7 +65,7 @@ def test_a_dockerfile_that_cannot_be_read_is_one_sentence(runs: Runs, folder: Pa
 def test_step_that_lacks_excluded_file_has_hint(runs: Runs, folder: Path) -> None:
     (folder / ".env").write_text("A=1\n")
     dockerfile(folder, "COPY .env /there")
-    hint = "files of this name are excluded by default; include it by a line in .torchxignore: !.env"
+    hint = "files of this name are excluded by default; to include it, write in .torchxignore: !.env"
     assert failure(runs, folder).hint == hint
     (folder / ".torchxignore").write_text(f"{hint.rpartition(' ')[2]}\n")
     assert runs.run(folder, sh("cat /there")) == "A=1\n"

@@ -139,8 +139,8 @@ def test_of_an_engine_elsewhere_they_are_counted() -> None:
     reservation, notes = leased(containers, engine)
     assert reservation.leases.names == []
     assert containers[1][0]["HostConfig"]["DeviceRequests"][0]["Count"] == 1
-    assert "free on a remote engine" in notes[0]
-    with pytest.raises(UsageError, match="`reserve` is for an engine on this machine"):
+    assert "a remote engine does not report" in notes[0]
+    with pytest.raises(UsageError, match="`reserve` needs an engine on this machine"):
         leased(containers, engine, reserve=True)
 
 

@@ -60,12 +60,12 @@ def test_a_check_of_health_has_small_letters_too() -> None:
     ("options", "expected"),
     [
         ({"volumes": {"/src": {"dst": "/dst"}}}, "e.g. {'/src': {'bind': '/dst', 'mode': 'ro'}}"),
-        ({"volumes": "/src:/dst"}, "a list of texts"),
+        ({"volumes": "/src:/dst"}, "a list of strings"),
         ({"privileged": "false"}, "true or false"),
-        ({"dns": "8.8.8.8"}, "a list of texts"),
-        ({"cap_drop": "ALL"}, "a list of texts"),
-        ({"group_add": "user"}, "a list of texts"),
-        ({"devices": "/dev/null"}, "a list of texts"),
+        ({"dns": "8.8.8.8"}, "a list of strings"),
+        ({"cap_drop": "ALL"}, "a list of strings"),
+        ({"group_add": "user"}, "a list of strings"),
+        ({"devices": "/dev/null"}, "a list of strings"),
         ({"ports": [80]}, "values by name"),
         ({"ports": {"80/tcp": "http"}}, "e.g. {'80/tcp': 8080}"),
         ({"sysctls": ["a=b"]}, "values by name"),
@@ -74,7 +74,7 @@ def test_a_check_of_health_has_small_letters_too() -> None:
         ({"mem_limit": "much"}, "a number of bytes or e.g. 256m"),
         ({"ulimits": [{"nofile": 9}]}, "values for Name, Soft, Hard"),
         ({"mounts": {"Type": "tmpfs"}}, "a list of values by name, as in the engine's interface"),
-        ({"working_dir": ["/tmp"]}, "a text"),
+        ({"working_dir": ["/tmp"]}, "a string"),
     ],
 )
 def test_unsupported_value_is_rejected_at_the_dry_run(options: dict[str, Any], expected: str) -> None:

@@ -218,9 +218,7 @@ def test_torchx_retries_a_single_replica_if_the_cause_decides(
         app(role("true", num_replicas=2, max_retries=1, retry_policy=RetryPolicy.REPLICA)),
         {**OPTIONS, "retry_on": ["node"]},
     )
-    assert info.notes == [
-        "a Job considers exit codes and signals only, not other causes of retries (role worker)"
-    ]
+    assert info.notes == ["a Job retries by exit code and signal only, not by other causes (role worker)"]
 
 
 @pytest.mark.parametrize("script", ["echo ImportError: no x; exit 1", "echo usage: x; exit 2"])

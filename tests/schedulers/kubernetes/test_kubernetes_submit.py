@@ -147,7 +147,7 @@ def test_jobs_that_others_keep_changing_are_not_started(
 
     monkeypatch.setattr(kubernetes_submit, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep))
     cluster.fault("PATCH", "/jobs/", 409, times=999)
-    with pytest.raises(ClusterError, match="other programs have changed it") as raised:
+    with pytest.raises(ClusterError, match="other programs kept changing it") as raised:
         submit(scheduler, "true", role("true", "helper"))
     assert raised.value.hint == "show the changes: kubectl get jobs -n default -w -o yaml"
     assert clock.now > kubernetes_submit.START_WITHIN
