@@ -52,7 +52,7 @@ with ThreadPoolExecutor(4) as pool:
 
 
 def missing() -> str:
-    """Returns the missing requirements of these benchmarks and how to install them, or an empty text."""
+    """Returns the missing requirements of these benchmarks and how to install them, or an empty string."""
     try:
         client.call(["sinfo", "--noheader", "--format=%N"], timeout=client.LIST_TIMEOUT)
     except TorchxError as error:

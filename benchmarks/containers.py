@@ -38,7 +38,7 @@ LABEL = "torchx-benchmark"
 
 
 def missing() -> str:
-    """Returns the missing requirements of these benchmarks and how to install them, or an empty text."""
+    """Returns the missing requirements of these benchmarks and how to install them, or an empty string."""
     if shutil.which("docker") is None:
         return "no `docker` command to compare with (Debian: apt install docker-cli or docker.io)"
     try:

@@ -95,10 +95,10 @@ class StructuredJArgument:
             return _at_least_one(nodes, int(processes), j)
         gpus = specs.resource(h=h).gpu if h else 0
         if gpus < 1:
-            host = "no host is named by -h"
+            host = "-h names no host"
             if h:
                 host = f"`{h}` has no GPU"
-            raise ValueError(f"-j {j} leaves the processes of a node to its GPUs, but {host}; say -j {j}xM")
+            raise ValueError(f"-j {j} takes one process per GPU, but {host}; write -j {j}xM")
         return _at_least_one(nodes, gpus, j)
 
 

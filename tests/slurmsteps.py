@@ -152,7 +152,7 @@ def states(status: DescribeAppResponse) -> dict[str, list[str]]:
 
 
 def case_differences(seed: int, home: Path) -> str:
-    """Runs a case of retries; returns its differences from the model, or an empty text."""
+    """Runs a case of retries; returns its differences from the model, or an empty string."""
     case = case_of(seed)
     outcome = predict(case)
     home.mkdir()

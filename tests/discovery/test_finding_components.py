@@ -208,8 +208,8 @@ def test_a_thin_wrapper_as_people_write_them(tmp_path: Path) -> None:
         ),
         ("jbo.py:trainer", "no file `jbo.py`", "did you mean `job.py`?"),
         ("sub/job.py:trainer", "no folder `sub`", "looked for"),
-        ("job.py", "which component of job.py? a name is FILE:FUNCTION", "job.py:trainer"),
-        ("./job.py", "which component of job.py? a name is FILE:FUNCTION", "./job.py:trainer"),
+        ("job.py", "which component of job.py? name it as FILE:FUNCTION", "job.py:trainer"),
+        ("./job.py", "which component of job.py? name it as FILE:FUNCTION", "./job.py:trainer"),
         (
             "script.py",
             "script.py has no components",

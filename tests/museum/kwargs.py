@@ -1,6 +1,6 @@
 """A component that would take anything."""
-# lint: 7:23 trainer: takes `**more`; a component names each of its arguments
-# run: trainer --x 1 => kwargs.py:7:23 trainer: takes `**more`; a component names each of its arguments
+# lint: 7:23 trainer: takes `**more`; name each argument instead
+# run: trainer --x 1 => kwargs.py:7:23 trainer: takes `**more`; name each argument instead
 from torchx.specs import AppDef
 
 

@@ -18,7 +18,7 @@ SECRET = "canary-5d41"
         (f"https://host:99999/{SECRET}", "https://host:99999 is not a valid URL"),
         (f"https://host/{SECRET} x", "has no spaces"),
         (f"https://host/{SECRET}\u00e9", "non-ASCII"),
-        (f"https://me:{SECRET}@host/", "a user in the URL"),
+        (f"https://me:{SECRET}@host/", "cannot have a user"),
         (f"https://[host/{SECRET}", "is not a valid URL"),
         (SECRET, "notifications are sent to"),
         ("", "notifications are sent to"),

@@ -125,7 +125,7 @@ def test_rerun_as_it_was_runs_in_restored_source(folder: Path) -> None:
     data = answer("describe", "--source", again, "-o", "json")
     first = answer("describe", "--source", app_id, "-o", "json")
     assert data["source"] == first["source"]
-    assert data["notes"][0] == f"the source is that of local_cwd://torchx/{app_id}"
+    assert data["notes"][0] == f"it reuses the source of local_cwd://torchx/{app_id}"
     # also without the first one, since the record is complete in itself
     assert torchx("delete", "--force", app_id).returncode == 0
     third = torchx("rerun", "--as-it-was", again)

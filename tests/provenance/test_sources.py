@@ -144,7 +144,7 @@ def test_a_shallow_clone_is_restored_and_noted(tmp_path: Path) -> None:
     git(tmp_path, "clone", "-q", "--depth=1", f"file://{origin}", "r")
     restored, notes, _ = again(tmp_path / "r", tmp_path)
     assert tree(restored) == tree(tmp_path / "r")
-    assert notes == ["the repository is shallow: it has a part of the history"]
+    assert notes == ["the repository is shallow: it has only part of the history"]
 
 
 def test_git_lfs_files_are_restored_if_content_is_here(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_repository_within_is_left_out(tmp_path: Path) -> None:
     repository(folder / "nested")
     source = record(folder, Store(tmp_path / "p")).source
     assert source is not None
-    assert source.notes == ("nested/ is a repository of its own: left out",)
+    assert source.notes == ("nested/ is a separate repository: left out",)
 
 
 def test_large_files_are_named_but_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ def test_what_no_scheduler_could_run_is_refused(runner: Runner, app: AppDef, mes
 def test_what_is_no_application_is_refused(runner: Runner) -> None:
     with pytest.raises(UsageError, match=r"an application is an AppDef, got 'utils\.echo'") as error:
         runner.run("utils.echo", "memory")  # type: ignore[arg-type]
-    assert error.value.hint == "a component is run by its name with run_component"
+    assert error.value.hint == "run a component by its name with run_component"
     with pytest.raises(UsageError, match="got None"):
         runner.dryrun(None, "memory")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="application `x` is made of roles, got 'r'"):

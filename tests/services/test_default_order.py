@@ -102,7 +102,7 @@ def test_reports_name_a_service_that_was_not_ready(tmp_path: Path) -> None:
     (tmp_path / "inference.py").write_text(INFERENCE)
     failed = torchx("run", "inference.py:app", "--wait", "false", cwd=tmp_path)
     assert failed.returncode == 1
-    named = "not ready at that time: server/0; a role waits for the services that specs.after names"
+    named = "not ready then: server/0; to make a role wait for them: specs.after"
     assert named in failed.stderr
     assert named in torchx("why", failed.stdout.strip()).stdout
 

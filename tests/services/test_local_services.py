@@ -232,7 +232,7 @@ def plan(*roles: Role) -> object:
         ([service(sh("true", name="s"), "tcp:٣"), sh("true")], "not a port number"),
         ([given({"torchx/after": "w"}), sh("true")], "starts after 'w', expected a list"),
         ([given({"torchx/service": []}), sh("true")], "expected the metadata of a service"),
-        ([given({"torchx/service": {"ready": 1}}), sh("true")], "`ready` and `within` are texts"),
+        ([given({"torchx/service": {"ready": 1}}), sh("true")], "`ready` and `within` must be strings"),
         ([service(sh("true", name="s"), within="soon"), sh("true")], "expected a duration"),
         ([service(sh("true", name="a-b")), sh("true", name="a_b")], "share the variable TORCHX_HOSTS_A_B"),
     ],

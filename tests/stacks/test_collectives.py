@@ -157,8 +157,8 @@ def ras(answer: str) -> Iterator[int]:
 def test_nccl_names_missing_ranks_and_those_behind() -> None:
     with ras(INCOMPLETE) as port:
         assert nccl_ras.findings(nccl_ras.query(port)) == [
-            "NCCL: no answer of process 3487984 on 172.16.64.213 (GPU 5)",
-            "NCCL: no answer of rank 21",
+            "NCCL: no answer from process 3487984 on 172.16.64.213 (GPU 5)",
+            "NCCL: no answer from rank 21",
             "NCCL: ranks 0, 2 have launched 6649 of 6650 collective operations",
         ]
     assert nccl_ras.query(port) == "", "nothing answers"
@@ -189,7 +189,7 @@ def test_report_has_answer_of_nccl_of_job() -> None:
         log_dir = describe(app_id).log_dir
         assert log_dir is not None
         report = Path(log_dir, "stacks.txt")
-        found = "NCCL: no answer of rank 21"
+        found = "NCCL: no answer from rank 21"
         wait_until(lambda: report.exists() and found in report.read_text(), "the report names the rank")
         assert Path(log_dir, "nccl_ras.txt").read_text() == INCOMPLETE
     finally:

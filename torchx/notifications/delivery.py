@@ -209,7 +209,7 @@ def _send(url: str, payload: Data, progress: _Progress) -> Result:
 
 def _refused(code: int) -> Result:
     if code == http.client.GATEWAY_TIMEOUT:
-        return Result(UNKNOWN, f"response {code} of a proxy")
+        return Result(UNKNOWN, f"response {code} from a proxy")
     if 300 <= code < 400:
         return Result(FAILED, f"response {code}: redirects are not followed")
     return Result(RETRY if code in REPEATED else FAILED, f"response {code}")

@@ -217,7 +217,7 @@ class WorkingTree:
     def _untracked(self) -> list[str]:
         paths = list(self._lines("ls-files", "--others", "--exclude-standard", "-z"))
         nested = [path for path in paths if path.endswith("/")]
-        self.notes += [f"{self._prefix}{path} is a repository of its own: left out" for path in nested[:10]]
+        self.notes += [f"{self._prefix}{path} is a separate repository: left out" for path in nested[:10]]
         home = os.path.relpath(self._home, self._top) + "/"
         # records and logs of jobs, which change all the time, do not belong to it
         return [path for path in paths if not path.endswith("/") and not path.startswith(home)]

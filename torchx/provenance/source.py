@@ -64,7 +64,7 @@ class Reader:
         if diff:
             files.write_file(self._store.diff_file, diff)
         if Path(repository.common_dir, "shallow").exists():
-            self._notes.append("the repository is shallow: it has a part of the history")
+            self._notes.append("the repository is shallow: it has only part of the history")
         return source._replace(
             commit=commit,
             remote=source.remote or remote_of(facts, source.branch),

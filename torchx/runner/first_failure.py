@@ -51,7 +51,7 @@ class Evidence:
         error: the last lines of the error file; empty without one.
         lines: the last lines of the log, or of the worker: those that name the cause, else the stack of a
             fatal error of Python, which follows them.
-        advice: the cause, or the way to find it, in a sentence; or an empty text.
+        advice: the cause, or the way to find it, in a sentence; or an empty string.
         cause: the cause of the failure.
     """
 
@@ -112,7 +112,7 @@ def evidence_of(runner: Runner, handle: str, status: AppStatus, count: int) -> E
     advice = found.advice
     if unready := unready_services(status, first):
         names = ", ".join(unready)
-        advice = f"not ready at that time: {names}; a role waits for the services that specs.after names"
+        advice = f"not ready then: {names}; to make a role wait for them: specs.after"
     elif not status.log_dir and any(map(_NO_SCRIPT.search, found.lines)):
         advice = NOT_COPIED
     elif rank is not None and cause.name == "exit_code" and not rank.error_file:

@@ -169,7 +169,7 @@ def marked(app: AppDef, name: str) -> AppDef:
         raise UsageError(
             f"`{name}` cannot be the name of a submission",
             code="invalid_value",
-            hint="it consists of at most 63 letters, digits, `-`, `_` and `.`, as in nightly-2026-05-01",
+            hint="use at most 63 letters, digits, `-`, `_` and `.`, as in nightly-2026-05-01",
         )
     metadata = {key: value for key, value in app.metadata.items() if key != settings.ONCE}
     return replace(app, metadata={**metadata, settings.ONCE: name} if name else metadata)

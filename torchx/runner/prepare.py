@@ -62,7 +62,7 @@ def check_kinds(app: object) -> None:
     if not isinstance(app, AppDef):
         hint = None
         if isinstance(app, str):
-            hint = "a component is run by its name with run_component"
+            hint = "run a component by its name with run_component"
         raise UsageError(f"an application is an AppDef, got {app!r}", hint=hint)
     roles: list[object] = [*app.roles]
     for role in roles:
@@ -104,10 +104,10 @@ def notes(app: AppDef) -> Iterator[str]:
 
 
 _TYPES: tuple[tuple[str, tuple[type, ...], str], ...] = (
-    ("name", (str,), "a text"),
-    ("entrypoint", (str,), "a text"),
-    ("args", (list, tuple), "a list of texts"),
-    ("env", (dict,), "a dict of texts"),
+    ("name", (str,), "a string"),
+    ("entrypoint", (str,), "a string"),
+    ("args", (list, tuple), "a list of strings"),
+    ("env", (dict,), "a dict of strings"),
     ("num_replicas", (int,), "a whole number"),
     ("min_replicas", (int, NoneType), "a whole number or None"),
     ("max_retries", (int,), "a whole number"),
@@ -149,7 +149,7 @@ def _check_texts(role: Role, where: str) -> None:
     for text in texts:
         has = f"{where} has {text!r} among its arguments or its environment"
         if not isinstance(text, str):
-            raise UsageError(f"{has}, expected a text", hint=f"write str({text!r})")
+            raise UsageError(f"{has}, expected a string", hint=f"write str({text!r})")
         try:
             text.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:  # a lone surrogate, possible in JSON

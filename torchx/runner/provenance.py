@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.responses import DescribeAppResponse
     from torchx.specs.app import AnyDryRunInfo
 
-ELSEWHERE = "the other facts are on the machine of the submission, or were not recorded"
+ELSEWHERE = "the other facts were not recorded, or are on the machine that submitted it"
 
 
 def begin(
@@ -113,9 +113,9 @@ def inherited(
     folder = runner._provenance_folder(handle)
     if found.source is None or not found.source.complete or folder is None:
         return now._replace(
-            repository=None, notes=(f"the source is that of {handle}, which is not recorded",)
+            repository=None, notes=(f"it reuses the source of {handle}, which is not recorded",)
         )
-    notes = (f"the source is that of {handle}", *notes)
+    notes = (f"it reuses the source of {handle}", *notes)
     return now._replace(directory=found.directory, inherited=found.source, earlier=str(folder), notes=notes)
 
 

@@ -204,7 +204,7 @@ def change(app_id: str, action: str) -> None:
             launch.change(home, paths, held=action == HOLD, place_at=place_at)
     except FileNotFoundError:
         raise StateError(
-            f"{app_id} does not wait in the queue", hint="list the waiting jobs: torchx queue"
+            f"{app_id} is not waiting in the queue", hint="list the waiting jobs: torchx queue"
         ) from None
     except OSError as error:
         raise StateError(f"{app_id} cannot be changed: {error.strerror}") from error

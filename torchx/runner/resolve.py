@@ -237,7 +237,7 @@ def _reject_part(runner: Host, text: str, target: LogTarget | None) -> None:
 
 
 def _recorded(runner: Host, backends: Iterable[str], text: str) -> str:
-    """Returns the handle of an application whose number is on record, or an empty text."""
+    """Returns the handle of an application whose number is on record, or an empty string."""
     for backend in backends:
         with suppress(*EXPECTED):  # not available
             if handle := runner.scheduler(backend).recorded(text):

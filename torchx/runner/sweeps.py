@@ -94,8 +94,8 @@ def _check_overlap(
     for name in names:
         if name.replace("-", "_") in given or name in given:
             raise UsageError(
-                f"`{name}` is a parameter of the sweep, and an argument too",
-                hint=f"remove --{name} from the arguments, or the --each of it",
+                f"`{name}` is given twice: by --each and as an argument",
+                hint=f"remove --{name} from the arguments or from --each",
                 code="conflicting_flags",
             )
 

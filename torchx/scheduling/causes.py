@@ -33,7 +33,7 @@ class Cause(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """The usual remedy, or an empty text."""
+        """The usual remedy, or an empty string."""
         return ADVICE[self.name] or SIGNALS.get(self.signal, "")
 
 

@@ -108,7 +108,7 @@ class RetryRules(NamedTuple):
         return cls(on or (), () if never == (NONE,) else never)
 
     def refusal(self, failure: Failure) -> str:
-        """Returns why a failure is not retried, or an empty text.
+        """Returns why a failure is not retried, or an empty string.
 
         >>> RetryRules().refusal(Failure(1, lines=["ImportError: no x"]))
         'not retried: import-error (ImportError: no x)'
@@ -120,7 +120,7 @@ class RetryRules(NamedTuple):
         return refusal_by(self.refused_by(failure), failure)
 
     def refused_by(self, failure: Failure) -> str:
-        """Returns the rule because of which a failure is not retried, or an empty text."""
+        """Returns the rule because of which a failure is not retried, or an empty string."""
         found = next((rule for rule in self.never if matches(rule, failure)), "")
         if found or not self.on or any(matches(rule, failure) for rule in self.on):
             return found
@@ -184,7 +184,7 @@ def split_rules(text: str) -> List[str]:
 
 
 def _invalid(rule: str) -> str:
-    """Returns why a rule is invalid, or an empty text."""
+    """Returns why a rule is invalid, or an empty string."""
     if rule.startswith("log:"):
         try:
             re.compile(rule[4:])

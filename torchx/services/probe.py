@@ -99,7 +99,7 @@ class ServiceRule(NamedTuple):
             raise ValueError(f"expected the metadata of a service, got {data!r}")
         ready, within = data.get("ready", ""), data.get("within", "10m")
         if not isinstance(ready, str) or not isinstance(within, str):
-            raise ValueError("`ready` and `within` are texts")
+            raise ValueError("`ready` and `within` must be strings")
         try:
             probe = Probe.of(ready)
         except ValueError as error:

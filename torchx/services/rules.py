@@ -28,7 +28,7 @@ def after_of(role: Role) -> list[str]:
     """
     names = role.metadata.get(AFTER, [])
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        raise UsageError(f"role `{role.name}` starts after {names!r}, expected a list of names of roles")
+        raise UsageError(f"role `{role.name}` starts after {names!r}, expected a list of role names")
     return list(names)
 
 

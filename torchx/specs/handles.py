@@ -170,7 +170,7 @@ def parse_log_target(text: str) -> LogTarget:
     if match is None:
         raise UsageError(
             f"`{text}` names no logs",
-            hint="it reads APP, APP/ROLE or APP/ROLE/REPLICAS, e.g. @last/trainer/0,2-3",
+            hint="write APP, APP/ROLE or APP/ROLE/REPLICAS, e.g. @last/trainer/0,2-3",
         )
     ids = match["replicas"]
     return LogTarget(match["handle"], match["role"], () if ids is None else _replicas(ids, text))
@@ -202,6 +202,6 @@ def parse_numbers(text: str, where: str, noun: str = "rank") -> tuple[int, ...]:
         else:
             first, last = (1, 0)
         if not first <= last < first + MOST_REPLICAS:
-            raise UsageError(f"`{part}` in {where} is not a {noun}", hint=f"{noun}s read 0,1,3-5")
+            raise UsageError(f"`{part}` in {where} is not a {noun}", hint=f"write {noun}s as 0,1,3-5")
         wanted.update(dict.fromkeys(range(first, last + 1)))
     return tuple(wanted)

@@ -218,7 +218,7 @@ def _size_mb(text: str | None) -> int | None:
     number, unit = text[:-1], text[-1:].lower()
     if unit not in _UNITS or not number.isdecimal() or int(number) == 0:
         raise MountError(
-            f"the size of a tmpfs mount must be a number with m or g, got `{text}`", hint="size=512m"
+            f"a tmpfs size is a number with m or g, such as 512m; got `{text}`", hint="size=512m"
         )
     return int(number) * _UNITS[unit]
 
@@ -227,7 +227,7 @@ def _permissions(text: str) -> str:
     wrong = [letter for letter in text if letter not in "rwm"]
     if wrong or not text:
         raise MountError(
-            f"permissions of a device mount must be some of the letters r, w, m, got `{text}`",
+            f"device permissions are letters of r, w and m; got `{text}`",
             hint="e.g. type=device,src=/dev/fuse,perm=rw",
         )
     return text

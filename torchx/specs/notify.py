@@ -136,7 +136,7 @@ def _check(target: str) -> None:
         raise UsageError(f"{shown(target)}: a URL has no spaces, control characters or non-ASCII characters")
     if url.username is not None:
         raise UsageError(
-            f"{shown(target)}: a user in the URL of a notification is not supported",
+            f"{shown(target)}: the URL of a notification cannot have a user",
             hint="pass a token in the path or the query, or use cmd:curl",
         )
 

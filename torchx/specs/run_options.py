@@ -118,7 +118,7 @@ class runopt:
 def _pair(element: str) -> tuple[str, str]:
     key, colon, value = element.partition(":")
     if not colon:
-        raise ValueError(f"`{element}` is no `key:value` pair")
+        raise ValueError(f"`{element}` is not a `key:value` pair")
     return key.strip(), value.strip()
 
 

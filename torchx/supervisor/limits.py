@@ -149,7 +149,7 @@ class Limits:
 
     @property
     def message(self) -> str:
-        """The message about the end of the job by the time limit, or an empty text."""
+        """The message about the end of the job by the time limit, or an empty string."""
         if self._gang.expired:
             return self._rule.reached(self._gang.run)
         return ""
@@ -269,7 +269,7 @@ class RunClock:
         return max(following[1] - now, 0.0)
 
     def due(self, now: float) -> str:
-        """Returns :data:`NOTICE` or :data:`LIMIT` if it is due, or an empty text.
+        """Returns :data:`NOTICE` or :data:`LIMIT` if it is due, or an empty string.
 
         >>> clock = RunClock(LimitRule(10.0, notice=4.0))
         >>> clock.begin(0.0)

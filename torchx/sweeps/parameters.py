@@ -186,7 +186,7 @@ def _values(name: str, text: str) -> list[str]:
         match = _RANGE.fullmatch(part.strip())
         if match is None and _FRACTIONS.fullmatch(part.strip()):
             raise UsageError(
-                f"the range `{part}` of `{name}` is not of whole numbers (from --each)",
+                f"the range `{part}` of `{name}` must have whole numbers (from --each)",
                 hint=f"list the values, as in --each {name}=0.1,0.2,0.5",
                 code="invalid_value",
             )
@@ -230,7 +230,9 @@ def _read(path: str) -> list[Row]:
     names = [name.strip() for name in lines[0]]
     for name in names:
         if _NAME.fullmatch(name) is None or names.count(name) > 1:
-            raise UsageError(f"{where}: `{name}` is not a name of one parameter", code="invalid_value")
+            raise UsageError(
+                f"{where}: `{name}` is not a parameter name, or is given twice", code="invalid_value"
+            )
     for number, line in enumerate(lines[1:], 2):
         if len(line) != len(names):
             raise UsageError(
@@ -245,7 +247,9 @@ def _check_lengths(groups: Sequence[Sequence[Row]]) -> None:
     lengths = {"/".join(group[0]): len(group) for group in groups}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-        raise UsageError(f"--zip needs equally many values of each parameter: {listed}", code="invalid_value")
+        raise UsageError(
+            f"--zip needs the same number of values for each parameter: {listed}", code="invalid_value"
+        )
 
 
 def _listed(row: Row) -> str:

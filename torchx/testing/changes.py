@@ -51,7 +51,7 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
 
 
 def _change(event: str, args: tuple[Any, ...]) -> str:
-    """Returns a description of an audit event, or an empty text if nothing is changed."""
+    """Returns a description of an audit event, or an empty string if nothing is changed."""
     if event == "open":
         path, _, flags = args
         changes = isinstance(flags, int) and flags & _WRITES and not isinstance(path, int)

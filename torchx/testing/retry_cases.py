@@ -82,7 +82,7 @@ class RetryCases(Harness):
         assert not any(reports), "\n".join(filter(None, reports))
 
     def _compare(self, scheduler: AnyScheduler, seed: int, folder: Path) -> str:
-        """Runs a case; returns its differences from the model, or an empty text."""
+        """Runs a case; returns its differences from the model, or an empty string."""
         case = case_of(seed)
         outcome = predict(case)
         own = folder / str(seed)

@@ -110,7 +110,7 @@ class MultiWorkspaceMixin(WorkspaceMixin[tuple[str, Any]]):
     def workspace_opts(self) -> run_options.runopts:
         """Returns the run options of all builders, and the option that selects one."""
         opts, names = run_options.runopts(), list(self.workspace_builders())
-        opts.add(TYPE, str, f"how a workspace is sent: {', '.join(names)}", names[0])
+        opts.add(TYPE, str, f"how to send a workspace: {', '.join(names)}", names[0])
         for builder in self.workspace_builders().values():
             opts |= builder.workspace_opts()
         return opts

@@ -30,7 +30,7 @@ class DirWorkspaceMixin(WorkspaceMixin[None]):
     def workspace_opts(self) -> run_options.runopts:
         """Returns the run options that workspaces add to the scheduler's."""
         opts = run_options.runopts()
-        opts.add("job_dir", str, "folder to copy the workspace to (default: no copy)")
+        opts.add("job_dir", str, "copy the workspace to this folder (default: no copy)")
         options.add_limit(opts)
         return opts
 

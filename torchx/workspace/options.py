@@ -8,8 +8,8 @@ from torchx.specs.run_options import RunOptions, runopt, runopts
 
 LIMIT_NAME = "workspace_limit_mb"
 LIMIT_MB = 1024
-"""Default maximum size of a workspace in MB."""
-LIMIT = runopt(LIMIT_MB, int, False, "maximum size of a workspace in MB")
+"""Default largest workspace, in MB."""
+LIMIT = runopt(LIMIT_MB, int, False, "largest workspace, in MB")
 
 hold: ContextVar[bool] = ContextVar("hold", default=False)
 """Whether a dry-run keeps the files of workspaces: their folders may be removed before the submission."""
@@ -21,7 +21,7 @@ def add_limit(opts: runopts) -> None:
 
 
 def limit_of(cfg: RunOptions) -> int | None:
-    """Returns the maximum size of a workspace in MB, or None for no limit."""
+    """Returns the largest workspace, in MB, or None for no limit."""
     limit = cfg.get(LIMIT_NAME)
     if isinstance(limit, int):
         return limit

@@ -18,7 +18,7 @@ PIECE = 1 << 20
 """Bytes read at a time."""
 
 SET_ID = stat.S_ISUID | stat.S_ISGID
-LEAVE_OUT = "exclude files that are not needed by a line in .torchxignore"
+LEAVE_OUT = "list files that you do not need in .torchxignore"
 
 
 VANISHED = "was removed while the workspace was read: left out"

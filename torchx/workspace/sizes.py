@@ -74,7 +74,7 @@ class Sizes:
         return UsageError(
             f"{self._size_text(prefix)}, more than workspace_limit_mb={self._limit_mb}; "
             f"most of it is {self._largest()}",
-            hint="exclude files by a line in .torchxignore, or raise workspace_limit_mb",
+            hint="exclude files in .torchxignore, or raise workspace_limit_mb",
             code="workspace_too_large",
         )
 

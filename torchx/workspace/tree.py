@@ -191,7 +191,7 @@ class Tree:
         if left or (content is not None and content.digest() != known):
             raise StateError(
                 f"`{path}` of workspace `{project.name}` changed while it was read",
-                hint="run it again, or exclude files that keep changing by a line in .torchxignore",
+                hint="run it again, or list files that keep changing in .torchxignore",
             )
 
     def read(self, entry: Entry) -> bytes:

@@ -125,9 +125,7 @@ class _Reader:
     def converter(self, parameter: inspect.Parameter) -> Converter:
         """Returns the converter of a parameter; a text converter if its type is unsupported."""
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            self._refuse(
-                parameter.name, f"takes `**{parameter.name}`; a component names each of its arguments"
-            )
+            self._refuse(parameter.name, f"takes `**{parameter.name}`; name each argument instead")
         elif parameter.name not in self.hints:
             self._refuse(parameter.name, f"argument `{parameter.name}` has no type annotation")
         elif isinstance(self.hints[parameter.name], Exception):

@@ -146,7 +146,7 @@ def _checked(
         )
     if inspect.isclass(target) and not callable(getattr(target, BUILD, None)):
         raise ComponentValidationException(
-            f"`{name}` is a class without a method `build`; one that returns AppDef makes it a component"
+            f"`{name}` is a class without a method `build`; add one that returns AppDef"
         )
     if found is None:
         if _own_source(target)[1]:
@@ -186,7 +186,7 @@ def _check_return(name: str, target: Any) -> None:
         function = function.func
     annotation = getattr(inspect.unwrap(function), "__annotations__", {}).get("return")
     if annotation is None:
-        raise ComponentValidationException(f"`{name}` has no return annotation; a component says `-> AppDef`")
+        raise ComponentValidationException(f"`{name}` has no return annotation; add `-> AppDef`")
     if isinstance(annotation, str):
         text = annotation
     else:

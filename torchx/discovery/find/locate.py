@@ -169,7 +169,7 @@ def _no_function(name: str, cwd: Path) -> ComponentNotFoundException:
     if known:
         hint = "   ".join(f"{name}:{each}" for each in known)
         return ComponentNotFoundException(
-            f"which component of {shown(path)}? a name is FILE:FUNCTION", hint=hint
+            f"which component of {shown(path)}? name it as FILE:FUNCTION", hint=hint
         )
     instead = ("utils.python", "--script") if name.endswith(".py") else ("utils.sh",)
     return _program(f"{shown(path)} has no components", *instead, name)

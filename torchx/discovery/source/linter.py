@@ -62,7 +62,7 @@ def argument_problems(found: Outline, source: SourceFile) -> Iterator[LinterMess
         for fault in faults(argument.annotation, source):
             yield source.message(found.name, f"argument `{argument.name}` {fault}", argument.node)
     if found.kwargs:
-        text = f"takes `**{found.kwargs.name}`; a component names each of its arguments"
+        text = f"takes `**{found.kwargs.name}`; name each argument instead"
         yield source.message(found.name, text, found.kwargs.node)
     yield from _flag_problems(found, source)
 
@@ -71,15 +71,15 @@ def return_problems(found: Outline, source: SourceFile) -> Iterator[LinterMessag
     """Yields the problems of a component's return annotation."""
     function = found.function
     if function is None:
-        text = "is a class without a method `build`; one that returns AppDef makes it a component"
+        text = "is a class without a method `build`; add one that returns AppDef"
         yield source.message(found.name, text, found.node)
         return
     if isinstance(function, ast.AsyncFunctionDef):
-        yield source.message(found.name, "is `async`; a component is a plain function", found.node)
+        yield source.message(found.name, "is `async`; make it a plain function", found.node)
     if found.returns_appdef(source):
         return
     if function.returns is None:
-        text = "has no return annotation; a component says `-> AppDef`"
+        text = "has no return annotation; add `-> AppDef`"
     else:
         text = f"returns `{ast.unparse(function.returns)}`; a component returns AppDef"
     yield source.message(found.name, text, function)

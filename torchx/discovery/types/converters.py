@@ -36,7 +36,7 @@ class Converter:
     """
 
     label = "TEXT"
-    takes = "a text"
+    takes = "a string"
     sample = "text"
     repeats = False
 

@@ -78,7 +78,7 @@ def get_argparse_param_type(parameter: inspect.Parameter) -> Callable[[str], obj
 
 
 def to_list(arg: str) -> list[str]:
-    """Splits a text at commas and strips the elements; keeps empty elements, except for an empty text.
+    """Splits a text at commas and strips the elements; keeps empty elements, except for an empty string.
 
     >>> to_list("a, b,"), to_list("")
     (['a', 'b', ''], [])

@@ -80,13 +80,13 @@ def _of_block(block: list[str]) -> list[str]:
         return []
     if _COMMUNICATOR.match(block[0]) is None:
         dead = [match for line in block if (match := _DEAD.match(line))]
-        return [f"NCCL: no answer of process {m[1]} on {m[2]} (GPU {m[3]})" for m in dead]
+        return [f"NCCL: no answer from process {m[1]} on {m[2]} (GPU {m[3]})" for m in dead]
     if block[0].endswith("INCOMPLETE"):
         text = "\n".join(block)
         missing = [n for match in _MISSING.finditer(text) for n in re.findall(r"\d+", match[1])]
         missing += [match[1] for match in _RANK.finditer(text)]
         if missing:
-            return [f"NCCL: no answer of {_ranks(map(int, missing))}"]
+            return [f"NCCL: no answer from {_ranks(map(int, missing))}"]
         return []
     return _behind(block)
 

@@ -206,9 +206,7 @@ def create(config_file: str | None) -> FsspecTracker:
     except (OSError, ImportError, ValueError) as error:
         if isinstance(error, FileNotFoundError) and not PurePosixPath(path).suffix:
             return FsspecTracker(fs, path)  # a folder that does not exist yet
-        raise UsageError(
-            f"the configuration of the tracker, {config_file}, cannot be read: {error}"
-        ) from error
+        raise UsageError(f"the tracker configuration {config_file} cannot be read: {error}") from error
     options: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = (part.strip() for part in line.partition("="))
