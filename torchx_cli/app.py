@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from torchx.command_line import UNKNOWN, ArgumentError
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.printable import one_line
@@ -142,6 +143,18 @@ def _restore_help(command: Any) -> None:
             one.help = one.help or ast.get_docstring(cast(ast.FunctionDef, ast.parse(source).body[0]))
 
 
+def _after_command(flag: str, args: Sequence[str]) -> str | None:
+    """Returns the hint for a flag of a command that was put before it, None for any other flag."""
+    start = next((at for at, arg in enumerate(args) if arg.partition("=")[0] == flag), len(args))
+    for at, name in enumerate(args[start:], start):
+        if name in COMMANDS:
+            if not any(flag in param.opts for param in load(name).params):
+                return None
+            line = shlex.join([*args[:start], name, *args[start:at], *args[at + 1 :]])
+            return f"put it after the command: torchx {line}"
+    return None
+
+
 class Subcommands(TyperGroup):
     """A command with commands of its own."""
 
@@ -178,9 +191,13 @@ class Torchx(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the arguments before the command, with abbreviated flags expanded."""
         if not ctx.resilient_parsing:  # True during shell completion
-            args = list(
-                expand_flags(args, flag_table(self.get_params(ctx), False, ctx.command_path), ctx.info_name)
-            )
+            table = flag_table(self.get_params(ctx), False, ctx.command_path)
+            try:
+                args = list(expand_flags(args, table, ctx.info_name))
+            except ArgumentError as error:
+                if error.code == UNKNOWN:
+                    error.hint = _after_command(error.flag, args) or error.hint
+                raise
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 

@@ -218,7 +218,10 @@ def expand_flags(args: list[str], table: FlagTable, command: str = "") -> Iterat
         hint = hints.of_number([command, split.rest[0]])
         raise ArgumentError(f"unknown flag `{split.rest[0]}`", hint=hint, code=UNKNOWN)
     note_all(split.notes)
-    if "" in split.rest[: 1 if command in OF_PROGRAMS else None]:
+    own = split.rest
+    if command in OF_PROGRAMS:
+        own = own[:1]
+    if "" in own:
         raise ArgumentError("an argument is empty", given="", hint=EMPTY)
     for hit in split.hits:
         _check_value(hit)

@@ -11,12 +11,8 @@ from torchx.command_line import FALSE_TEXTS, NO_VALUE, TRUE_TEXTS, UNKNOWN, Argu
 from torchx.config import load_config
 from torchx.config.paths import located_component
 from torchx.errors import TorchxError
-from torchx.lazy import lazy_imports
 from torchx.schedulers import BUILT_IN, DEFAULT_SCHEDULER, create_scheduler
 from torchx_cli import component_flags
-
-with lazy_imports:
-    from torchx_cli import app
 
 _COMPONENT = """
 num_replicas j | n N nodes num-nodes num_nodes nnodes ntasks replicas instances count scale workers
@@ -100,8 +96,6 @@ def of_flag(command: str, error: ArgumentError, args: Sequence[str]) -> str | No
     other = _elsewhere(command, flag, _value_of(flag, args))
     if other and other.startswith("-"):
         other = f"did you mean `{other}`?"
-    if command == "torchx":
-        return other or _after_command(flag, args)
     if command not in ("run", "rerun"):
         return other
     name, table = _component_in(args)
@@ -118,18 +112,6 @@ def of_flag(command: str, error: ArgumentError, args: Sequence[str]) -> str | No
     if value == name != "":  # a switch
         value = "true"
     return _of_scheduler(flag, value, given, other)
-
-
-def _after_command(flag: str, args: Sequence[str]) -> str | None:
-    """Returns the hint for a flag of a command that was put before it, None for any other flag."""
-    start = [arg.partition("=")[0] for arg in args].index(flag)
-    for at, name in enumerate(args[start:], start):
-        if name in app.COMMANDS:
-            if not any(flag in param.opts for param in app.load(name).params):
-                return None
-            line = shlex.join([*args[:start], name, *args[start:at], *args[at + 1 :]])
-            return f"put it after the command: torchx {line}"
-    return None
 
 
 def _of_component(

@@ -225,7 +225,7 @@ def test_a_text_is_cast(tp: Any, text: str, value: CfgVal) -> None:
 
 @pytest.mark.parametrize(("tp", "text"), [(bool, ""), (bool, " true"), (int, "1.0"), (dict[str, str], "a")])
 def test_a_text_that_cannot_be_cast(tp: Any, text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not one of|invalid literal|is no `key:value`"):
+    with pytest.raises(ValueError, match=r"is not one of|invalid literal|is not a `key:value`"):
         runopt(None, tp, False, "h").cast_to_type(text)
 
 

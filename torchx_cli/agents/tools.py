@@ -67,7 +67,7 @@ TOOLS: dict[str, Tool] = {
         "Show the running applications: state, CPU, memory, GPU, output and last line of each replica.",
         ("handles", "scheduler"),
     ),
-    "queue": Tool("queue", "Show the GPUs of this machine, who uses them, and which jobs wait.", ()),
+    "queue": Tool("queue", "Show the GPUs of this machine, their users, and the jobs that wait.", ()),
     "describe": Tool(
         "describe",
         "Show an application as submitted: command line, roles with arguments and resources, run options.",

@@ -52,7 +52,7 @@ def queue_(
     output: Output = "",
     json: Json = False,
 ) -> None:
-    """Show this machine's GPUs, who uses them, and the jobs that wait.
+    """Show this machine's GPUs, their users, and the jobs that wait.
 
     A job on this machine queues by itself if the GPUs it needs are not free; with -cfg reserve=true it
     waits for CPUs and memory too. The jobs of all users start by priority, then in the order of their

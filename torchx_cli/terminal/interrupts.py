@@ -83,7 +83,10 @@ class Interrupts:
         """Reports the application on stderr if SIGTERM or SIGHUP ends this command, which does not end it."""
 
         def end(number: int, frame: FrameType | None) -> None:
-            self._say(f"{app_id} is being cancelled" if self.count else keeps_running(app_id, app_id))
+            line = keeps_running(app_id, app_id)
+            if self.count:
+                line = f"{app_id} is being cancelled"
+            self._say(line)
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 

@@ -35,7 +35,7 @@ def doctor_(
     scheduler: OneScheduler = "",
     gpus: Annotated[
         bool,
-        typer.Option("--gpus", help="Check only this machine's GPUs: memory, defects, who leases them."),
+        typer.Option("--gpus", help="Check only this machine's GPUs: memory, defects, leases."),
     ] = False,
     output: Output = "",
     json: Json = False,
