@@ -19,8 +19,9 @@ from terminal import Terminal
 
 from torchx.scheduling.events import AppEvent
 from torchx.scheduling.logs import LogChunk, Stream
+from torchx.specs.status import AppState, AppStatus
 from torchx_cli.folding import printing
-from torchx_cli.terminal import notices, streaming
+from torchx_cli.terminal import ending, notices, streaming
 from torchx_cli.terminal.notices import Notices
 from torchx_cli.terminal.output import columns
 from torchx_cli.terminal.streaming import LogPrinter
@@ -86,6 +87,14 @@ def test_a_retry_is_one_line(end: Mapping[str, Any], retry: Mapping[str, Any], l
     begun = [event("started"), event("started", 1)]
     found = lines_of(*begun, event("ended", at=1.5, **end), event("retry", number=1, allowed=2, **retry))
     assert found == [line]
+
+
+def test_equal_times_are_no_duration() -> None:
+    """Some engines record whole seconds."""
+    begun, end = event("started"), event("ended", exit_code=4)
+    assert lines_of(begun, end, event("retry", message="again")) == ["w/0 exit 4; again"]
+    status = AppStatus(AppState.FAILED, started_at=AT, ended_at=AT)
+    assert ending.last_line("train", status, sys.stderr) == "train FAILED"
 
 
 def test_a_retry_without_details_has_its_message() -> None:

@@ -14,7 +14,7 @@ from torchx.printable import one_line
 from torchx.runner import reports
 from torchx.scheduling.base import Reports
 from torchx.specs.handles import parse_app_handle
-from torchx_cli.terminal.times import duration
+from torchx_cli.terminal.times import duration, span
 from torchx_cli.terminal.units import names_of
 
 if TYPE_CHECKING:
@@ -167,7 +167,8 @@ class Notices(Follower):
         details, begun = event.details, self._started.get(name)
         text = str(details.get("signal") or f"exit {details.get('exit_code')}")
         if begun is not None and "time" not in {**begun.details, **details}:
-            text += f" after {duration((event.time - begun.time).total_seconds())}"
+            lasted = span(begun.time, event.time)
+            text += "" if lasted is None else f" after {duration(lasted)}"
         return text + (f" ({details['reason']})" if "reason" in details else "")
 
     def _retry(self, event: AppEvent, name: str) -> str:

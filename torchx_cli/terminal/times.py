@@ -66,6 +66,8 @@ def ago(when: datetime, now: datetime | None = None) -> str:
 def span(started: datetime | None, ended: datetime | None, *, over: bool = False) -> float | None:
     """Returns the seconds from start to end, or None if unknown, as after a change of the clock.
 
+    Equal times are those of an engine that records whole seconds, or no end: the duration is unknown.
+
     Args:
         started: the start; None if it has not started.
         ended: the end; None if it has not ended, or its end is unknown.
@@ -74,11 +76,12 @@ def span(started: datetime | None, ended: datetime | None, *, over: bool = False
     >>> started = datetime(2026, 5, 1, 12, tzinfo=timezone.utc)
     >>> span(started, started + timedelta(seconds=2)), span(started, None, over=True)
     (2.0, None)
+    >>> span(started, started)
     """
     if started is None or (over and ended is None):
         return None
     seconds = ((ended or datetime.now(timezone.utc)) - started).total_seconds()
-    if seconds < -CLOCKS_DIFFER:
+    if seconds < -CLOCKS_DIFFER or started == ended:
         return None
     return max(seconds, 0.0)
 
