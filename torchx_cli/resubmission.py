@@ -17,7 +17,8 @@ from torchx_cli.run_request import typed_options
 from torchx_cli.terminal.masking import MASK
 
 with lazy_imports:
-    from torchx.specs import handles, serialize
+    from torchx.specs import app_metadata, handles, serialize
+    from torchx.sweeps import paths
 
 if TYPE_CHECKING:
     from torchx.config import Config
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 NOT_KEPT = "<not kept>"
 """Replaces the environment and arguments of containers in overlays, in a record."""
+
+RERUN_OF = "rerun-of"
+"""The tag with the run of a sweep that an application repeats."""
 
 BUILT = "torchx-workspace"
 """The repository of images with workspaces that are not pushed."""
@@ -133,6 +137,14 @@ def _contains(data: Any, text: str) -> bool:
     if isinstance(data, (list, tuple)):
         return any(_contains(value, text) for value in data)
     return isinstance(data, str) and text in data
+
+
+def named_after_run(app: AppDef) -> None:
+    """Gives an application that was a run of a sweep a name and a tag with its number; changes it."""
+    sweep, number = paths.sweep_of_run(str(app.metadata.get(settings.RUN, "")))
+    if sweep:
+        app.name = f"{app.name}-run{number}"
+        app_metadata.set_tags(app, {RERUN_OF: f"{sweep}/{number}"})
 
 
 def request_again(

@@ -83,7 +83,7 @@ def test_several_sweeps_of_a_name_are_reported() -> None:
 
 def test_a_job_of_the_same_name_hides_no_sweep() -> None:
     sweep = torchx("run", "--each", "lr=1,2", "train.py:train", "--script", "test $LR = 1.0").stdout.strip()
-    job = torchx("rerun", f"{sweep}/2").stdout.strip()  # a failure, and of the same name
+    job = torchx("rerun", "--name", "train", f"{sweep}/2").stdout.strip()  # a failure, and of the same name
     ids = [handle.rpartition("/")[2] for handle in (job, sweep)]
     for command in ("status", "log", "why", "describe", "rerun", "delete"):
         first, hint, *_ = torchx(command, "train").stderr.splitlines()
@@ -94,6 +94,16 @@ def test_a_job_of_the_same_name_hides_no_sweep() -> None:
     assert [row["parameters"] for row in answer("results", "train", "-o", "json")] == [{"lr": 1}, {"lr": 2}]
     assert torchx("rerun", "train", "--failed").stderr.startswith("1 of 2 runs are submitted again")
     assert torchx("results", "train", "--json").stdout == torchx("results", sweep, "--json").stdout
+
+
+def test_a_rerun_of_a_run_is_named_after_it() -> None:
+    sweep = torchx("run", "--each", "lr=1,2", "train.py:train").stdout.strip()
+    job = torchx("rerun", f"{sweep}/2").stdout.strip()
+    found = answer("describe", job, "-o", "json")
+    assert (found["name"], found["tags"]) == ("train-run2", {"rerun-of": f"{sweep.rpartition('/')[2]}/2"})
+    again = torchx("rerun", job).stdout.strip()
+    assert answer("describe", again, "-o", "json")["name"] == "train-run2"
+    assert answer("status", "train", "-o", "json")["handle"] == sweep
 
 
 def test_names_read_only_sweeps_that_may_match(monkeypatch: pytest.MonkeyPatch) -> None:

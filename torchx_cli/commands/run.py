@@ -53,7 +53,7 @@ from torchx_cli.flags import (
     scheduler_option,
     switch,
 )
-from torchx_cli.resubmission import from_description, request_again
+from torchx_cli.resubmission import from_description, named_after_run, request_again
 from torchx_cli.rule_flags import rule_options, unused_rules
 from torchx_cli.run_request import (
     RunRequest,
@@ -281,6 +281,7 @@ def submit_again(
     submission: Submission, request: RunRequest, form: str, runner: Runner, config: Config
 ) -> int:
     """Submits an application as it was submitted before, with the variables and options of the request."""
+    named_after_run(submission.app)
     app = request.with_name(submission.app)
     submission = submission._replace(app=app)
     request.environment.apply(app)
