@@ -80,6 +80,16 @@ def test_status_as_json_has_each_notification(hooks: Hooks, capsys: pytest.Captu
     assert sent == {"target": target, "kind": "end", "state": "delivered", "tries": 1, "message": ""}
 
 
+def test_a_failed_delivery_ends_the_report(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "-s", "local_cwd", "--notify", "cmd:false", "utils.echo"]) == 0
+    handle, report = capsys.readouterr()
+    line = next(line for line in report.splitlines() if "delivered: cmd:false: " in line)
+    assert main(["wait", handle.strip()]) == 0
+    assert line in capsys.readouterr().err.splitlines()
+    assert main(["run", "-s", "local_cwd", "--notify", "cmd:true", "utils.echo"]) == 0
+    assert "delivered" not in capsys.readouterr().err
+
+
 def test_the_configuration_has_defaults(
     hooks: Hooks, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

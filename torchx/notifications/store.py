@@ -41,6 +41,7 @@ not known whether it has succeeded. The last two and `delivered` are final."""
 Key = tuple[int, str]
 """A notification of an application: the number of its target, and its kind."""
 
+BEING_SENT = "being sent"
 INTERRUPTED = "the sender was killed during a try"
 
 
@@ -245,7 +246,7 @@ class Store:
         if state == SENDING:
             alive = self.is_sending(STALL if kind == STALL else END)
             if alive:
-                state, message = (RETRY, "being sent")
+                state, message = (RETRY, BEING_SENT)
             else:
                 state, message = (UNKNOWN, INTERRUPTED)
         return Delivery(shown(target), kind, state, at, step.tries, message)

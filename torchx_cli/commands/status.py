@@ -16,7 +16,7 @@ from torchx_cli.flags import Handle, Json, Output, Watch, option, split_list, ta
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import mask, mask_text
 from torchx_cli.terminal.output import emit, output_format, say
-from torchx_cli.terminal.status_text import stall_lines, status_lines
+from torchx_cli.terminal.status_text import notification_line, stall_lines, status_lines
 from torchx_cli.terminal.watched import check_watch_format, failure_of, show_changes, usage_of
 from torchx_cli.terminal.wrapping import wrap_value
 
@@ -83,7 +83,7 @@ def status_(
         elif form != "text":
             emit(_data(runner, full, described, requested, deliveries, with_ranks=with_ranks), form)
         else:
-            lines = [mask_text(_notification_line(each)) for each in deliveries]
+            lines = [mask_text(notification_line(each)) for each in deliveries]
             say("\n".join(_lines(runner, full, described, requested) + lines))
             if with_ranks:
                 found = ranks.ranks_of(runner, full, status)
@@ -139,28 +139,6 @@ def _lines(
     if status.report_dir and status.state is AppState.RUNNING and status.cause is EndCause.STALLED:
         lines += stall_lines(status.report_dir, short_name(runner, handle))
     return [mask_text(line) for line in lines] + failure_of(runner, handle, status)
-
-
-def _notification_line(each: Delivery) -> str:
-    if each.kind == "end":
-        source = each.target
-    else:
-        source = f"{each.target} ({each.kind})"
-    reason = f": {each.message}" if each.message else ""
-    tries = f", {each.tries} {'try' if each.tries == 1 else 'tries'}"
-    if each.at is None:
-        at = ""
-    else:
-        at = each.at.astimezone().strftime("%H:%M:%S")
-    if each.state == "delivered":
-        return f"notified: {source} {at}"
-    if each.state == "retry":
-        return f"not yet delivered: {source}{reason}{tries}"
-    if each.state == "unknown":
-        return f"delivery unknown: {source}{reason}"
-    if each.state == "planned":
-        return f"notifies: {source}"
-    return f"not delivered: {source}{reason}"
 
 
 def delivery_data(each: Delivery) -> Object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -26,11 +27,12 @@ from torchx_cli.terminal.output import (
 )
 
 with lazy_imports:
-    from torchx.runner import first_failure
+    from torchx.notifications import store
+    from torchx.runner import first_failure, notifications
     from torchx.runner.why import explain
     from torchx.scheduling import logs
     from torchx_cli import applications
-    from torchx_cli.terminal import ending, masking, notices, times, usage_text
+    from torchx_cli.terminal import ending, masking, notices, status_text, times, usage_text
 
 if TYPE_CHECKING:
     from torchx.json_limits import Object
@@ -42,6 +44,10 @@ if TYPE_CHECKING:
 
 QUICK = 1.0
 """Seconds; for an application that succeeded within this time, a pipe gets no result."""
+
+
+FIRST_TRY, PAUSE = 3.0, 0.05
+"""Maximum seconds to wait for the first tries to send notifications, and between two looks."""
 
 
 class Attached:
@@ -159,6 +165,7 @@ def as_data(runner: Runner, handle: str, status: AppStatus | None) -> Object:
     return {
         **applications.identity(handle),
         "state": status.state.name if status else "UNKNOWN",
+        "msg": status.msg if status else "",
         "ui_url": status.ui_url if status else None,
         "exit_code": exit_code(status) if status and status.is_terminal() else None,
         "first_failure": first_failure.failure_data(runner, handle, status) if status else None,
@@ -194,9 +201,10 @@ def print_result(runner: Runner, handle: str, status: AppStatus, *, seen: bool, 
         seen: whether its logs were shown.
         command: the command that ran it.
     """
+    undelivered = _undelivered(runner, handle, status)
     lasted = times.span(status.started_at, status.ended_at, over=True)
     is_quick = lasted is None or lasted < QUICK
-    if seen and is_quick and status.state.name == "SUCCEEDED" and not status.msg:
+    if seen and is_quick and status.state.name == "SUCCEEDED" and not status.msg and not undelivered:
         _print_success(app_id_of(handle), lasted)
         return
     lines = [ending.last_line(app_id_of(handle), status, sys.stderr)]
@@ -210,7 +218,20 @@ def print_result(runner: Runner, handle: str, status: AppStatus, *, seen: bool, 
         remark = usage_text.request_note(usage_text.usage_of(runner, handle))
         if remark:
             lines += [wrap(paint(f"note: {remark}", "dim", sys.stderr), sys.stderr, "  ")]
-    print_stderr("\n".join(lines))
+    print_stderr("\n".join([*lines, *undelivered]))
+
+
+def _undelivered(runner: Runner, handle: str, status: AppStatus) -> list[str]:
+    """Returns a line about each notification that could not be delivered, after the first try of each."""
+    end = time.monotonic() + FIRST_TRY
+    while True:
+        sent = notifications.left(runner, handle, status.state)
+        tried = all(each.is_final or each.message not in ("", store.BEING_SENT) for each in sent)
+        if tried or time.monotonic() > end:
+            break
+        time.sleep(PAUSE)
+    failed = [each for each in sent if each.state not in (store.DELIVERED, store.PLANNED)]
+    return [wrap(masking.mask_text(status_text.notification_line(each)), sys.stderr, "  ") for each in failed]
 
 
 def _print_success(app_id: str, lasted: float | None) -> None:

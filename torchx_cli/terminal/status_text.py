@@ -33,6 +33,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.json_limits import Data
+    from torchx.notifications.store import Delivery
     from torchx.specs.status import AppStatus, AttemptStatus, ReplicaStatus, RoleStatus
 
 MAX_REPLICAS = 16
@@ -295,3 +296,26 @@ def how_ended(attempt: AttemptStatus) -> str:
     if attempt.exit_code:
         return f"exit {attempt.exit_code}"
     return ""
+
+
+def notification_line(each: Delivery) -> str:
+    """Returns a line about the delivery of a notification."""
+    if each.kind == "end":
+        source = each.target
+    else:
+        source = f"{each.target} ({each.kind})"
+    reason = f": {each.message}" if each.message else ""
+    tries = f", {each.tries} {'try' if each.tries == 1 else 'tries'}"
+    if each.at is None:
+        at = ""
+    else:
+        at = each.at.astimezone().strftime("%H:%M:%S")
+    if each.state == "delivered":
+        return f"notified: {source} {at}"
+    if each.state == "retry":
+        return f"not yet delivered: {source}{reason}{tries}"
+    if each.state == "unknown":
+        return f"not known whether it was delivered: {source}{reason}"
+    if each.state == "planned":
+        return f"notifies: {source}"
+    return f"not delivered: {source}{reason}"

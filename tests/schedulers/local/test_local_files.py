@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from local import describe, paths, run, scheduler, sh, submit, text
-from program import torchx
+from program import answer, torchx
 
 from torchx.errors import StateError
 from torchx.runner import get_runner
@@ -115,5 +115,7 @@ def test_a_full_disk_loses_output_and_says_so(tmp_path: Path, monkeypatch: pytes
         assert quick.returncode == 0
         assert "bytes of output were lost: No space left on device\n" in quick.stderr
         assert "bytes of output were lost" in torchx("list").stdout
+        (waited,) = answer("wait", "@last", "-o", "json")
+        assert "bytes of output were lost" in waited["msg"]
     finally:
         subprocess.run(["umount", small], check=True)
