@@ -94,7 +94,8 @@ def test_a_table_without_a_terminal() -> None:
     shown = answer("top", "-o", "json", "@last")
     assert [(app["app_id"], len(app["replicas"])) for app in shown] == [(app_id, 2)]
     assert list(shown[0]["replicas"][0]) == [
-        "role", "replica", "state", "attempt", "cpu", "memory", "gpu", "gpu_memory", "output", "last_line"
+        "role", "replica", "state", "attempt", "exit_code", "signal",
+        "cpu", "memory", "gpu", "gpu_memory", "output", "last_line",
     ]  # fmt: skip
 
 
@@ -191,7 +192,9 @@ def test_application_that_ended_remains_and_is_not_read_again() -> None:
         collector.collect()
         runner.description = lambda *args, **options: calls.append("read")  # type: ignore[method-assign]
         shown = collector.collect()
-    assert [(row.state, row.replicas[0].state, calls) for row in shown] == [("FAILED", "exit 3", [])]
+    assert [(row.state, row.replicas[0].state, calls) for row in shown] == [("FAILED", "FAILED", [])]
+    (row,) = shown[0].replicas
+    assert (cells(row)[1], row.to_json()["exit_code"], row.to_json()["signal"]) == ("exit 3", 3, None)
     assert json.dumps(shown[0].to_json())
 
 

@@ -22,6 +22,7 @@ from torchx_cli.schemas.keys import (
     ReplicaId,
     ResultCode,
     RoleName,
+    RunHandle,
     RunOptions,
     Signal,
     StartedAt,
@@ -113,6 +114,7 @@ class FirstFailure(TypedDict):
 
     role: RoleName
     replica: ReplicaId
+    handle: RunHandle
     attempt: AttemptNumber
     exit_code: ExitCode
     signal: Signal
@@ -297,6 +299,7 @@ class Ended(Identity):
     """The result of an application."""
 
     state: AppState
+    msg: Reason
     ui_url: WebPage
     exit_code: Annotated[int | None, "the exit code of the command for it; null while it runs"]
     first_failure: First
@@ -339,8 +342,10 @@ class TopReplica(TypedDict):
 
     role: RoleName
     replica: ReplicaId
-    state: Annotated[str, "the state, or how it ended"]
+    state: State
     attempt: AttemptNumber
+    exit_code: ExitCode
+    signal: Signal
     cpu: Cores
     memory: Memory
     gpu: GpuShare
@@ -352,5 +357,5 @@ class TopReplica(TypedDict):
 class TopApp(Identity):
     """An application in the output of `torchx top`."""
 
-    state: Annotated[str, "the state of the application"]
+    state: AppState
     replicas: Annotated[list[TopReplica], "the replicas"]

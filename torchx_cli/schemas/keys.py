@@ -23,6 +23,7 @@ RunOptions = Annotated[dict[str, Any], "the run options"]
 
 RoleName = Annotated[str, "the name of the role"]
 ReplicaId = Annotated[int, "the number within the role, from 0"]
+RunHandle = Annotated[str | None, "the handle of the run, in a sweep; null else, or if it was never started"]
 AttemptNumber = Annotated[int, "the number of the attempt, from 1"]
 ExitCode = Annotated[int | None, "the exit code, null if unknown or ended by a signal"]
 Signal = Annotated[str | None, "the name of the signal that ended it, such as SIGKILL"]

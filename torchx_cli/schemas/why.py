@@ -13,6 +13,7 @@ from torchx_cli.schemas.keys import (
     ExitCode,
     ReplicaId,
     RoleName,
+    RunHandle,
     Signal,
     StartedAt,
     SubmittedAt,
@@ -37,6 +38,7 @@ class ExplainedFailure(TypedDict):
 
     role: RoleName
     replica: ReplicaId
+    handle: RunHandle
     attempt: AttemptNumber
     max_attempts: Annotated[int | None, "the largest number of attempts"]
     host: Annotated[str | None, "the host on which it ran"]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.scheduling.logs import LogChunk
     from torchx.scheduling.usage import Sample
+    from torchx.specs.status import AttemptStatus
 
 CPU_SHARE = 0.03
 """Maximum share of one core for reading: a round that takes longer is followed by a longer pause."""
@@ -67,10 +68,11 @@ class ReplicaRow:
     Attributes:
         role: name of its role.
         replica: its id.
-        state: its state, or how it ended.
+        state: its state.
         attempt: the number of its attempt.
         sample: its latest measurement, None if it is not running or not measured.
         last: the last line that it printed.
+        ended: its last attempt, which has ended with its exit code or signal.
     """
 
     role: str
@@ -79,10 +81,18 @@ class ReplicaRow:
     attempt: int
     sample: Sample | None = None
     last: str = ""
+    ended: AttemptStatus | None = None
 
     def measured(self, name: str) -> Any:
         """Returns the value of a measurement; None if it is unknown."""
         return getattr(self.sample, name, None)
+
+    @property
+    def end(self) -> str:
+        """The nonzero exit code or the signal that ended it, as text; may be empty."""
+        if self.ended is None:
+            return ""
+        return how_ended(self.ended)
 
     def to_json(self) -> Object:
         """Returns plain data."""
@@ -91,6 +101,8 @@ class ReplicaRow:
             "replica": self.replica,
             "state": self.state,
             "attempt": self.attempt,
+            "exit_code": self.ended.exit_code if self.ended else None,
+            "signal": self.ended.signal if self.ended else None,
             **{name: self.measured(name) for name in MEASUREMENTS},
             "last_line": mask_text(self.last),
         }
@@ -259,10 +271,11 @@ class Collector:
             ReplicaRow(
                 role.role,
                 replica.id,
-                (how_ended(replica.attempts[-1]) if replica.attempts else "") or replica.state.name,
+                replica.state.name,
                 replica.attempt,
                 samples.get((role.role, replica.id)),
                 last.get((role.role, replica.id), ""),
+                replica.attempts[-1] if replica.attempts else None,
             )
             for role in described.roles_statuses
             for replica in role.replicas

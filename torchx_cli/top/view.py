@@ -58,10 +58,9 @@ def lines_of(apps: Sequence[AppRows]) -> list[Line]:
 
 def cells(replica: ReplicaRow) -> list[str]:
     """Returns the cells of a replica, its last line included."""
-    if replica.attempt <= 1:
-        state = replica.state
-    else:
-        state = f"{replica.state} #{replica.attempt}"
+    state = replica.end or replica.state
+    if replica.attempt > 1:
+        state += f" #{replica.attempt}"
     return [
         f"{replica.role}/{replica.replica}",
         state,
@@ -127,7 +126,9 @@ def draw(line: Line, width: int, shown: Collection[int], window: int, stream: Te
     texts[0] = f"  {texts[0]}"
     text = row_text(texts, width, shown, window)
     state = _left(texts[1], _WIDTHS[0])
-    meaning = STATE_MEANING.get(line.replica.state.split(" ")[0], "bad")
+    meaning = "bad"
+    if not line.replica.end:
+        meaning = STATE_MEANING.get(line.replica.state, "bad")
     before, after = text[:width], text[width:]
     return before + after.replace(state.rstrip(), paint(state.rstrip(), meaning, stream), 1)
 
