@@ -168,7 +168,7 @@ def status_html(status: AppStatus) -> str:
     first = status.first_failure
     why = ""
     if first:
-        why = f"{first.role}/{first.replica} failed first: {_result(first.exit_code, first.signal)}"
+        why = f"{first.name} failed first: {_result(first.exit_code, first.signal)}"
     heads = ("replica", "state", "time", "result", "attempt")
     state = f'<b style="color:{COLOURS.get(status.state.name, "inherit")}">{status.state.name}</b>'
     return f"<div>{state} {html.escape(why)}</div>{html_table(heads, rows)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -156,7 +157,37 @@ def test_the_log_of_each_run_is_complete() -> None:
         "run", "--each", "lr=1..6", "--at-once", "6", "--log", "train.py:train", "--script", "echo $LR"
     )
     lines = [line for line in done.stderr.splitlines() if "│" in line]
-    assert sorted(lines) == [f"{number}/0 │ {number}.0" for number in range(1, 7)]
+    assert sorted(lines) == [f"{number}/train/0 │ {number}.0" for number in range(1, 7)]
+
+
+def test_the_first_failure_of_a_sweep_is_a_run() -> None:
+    done = torchx("run", "-o", "json", "--each", "lr=1,2", "train.py:train", "--script", "test $LR = 1.0")
+    sweep, first = json.loads(done.stdout)["handle"], json.loads(done.stdout)["first_failure"]
+    assert first["handle"] == answer("status", f"{sweep}/2", "-o", "json")["handle"]
+    assert "  run 2 failed first: exit 1\n" in done.stderr
+    assert "run 2 failed first: exit 1\n" in torchx("status", sweep).stdout
+    (waited,) = json.loads(torchx("wait", sweep, "-o", "json").stdout)
+    assert waited["first_failure"] == first
+    assert answer("why", sweep, "-o", "json")["first_failure"]["handle"] == first["handle"]
+
+
+def test_a_command_waits_for_its_own_runs() -> None:
+    """It cancels them too; the others of the sweep continue."""
+    words = ("train.py:train", "--script", f"test $SEED = 0 || {{ {WAITS} }}")
+    first = torchx("run", "-d", "--at-once", "0", "--each", "lr=1", "--each", "seed=1", *words).stdout
+    done = torchx("run", "--each", "lr=2", "--each", "seed=0", *words)
+    assert (done.returncode, done.stdout) == (0, first)
+    ends = [line for line in done.stderr.splitlines() if line.startswith("run ")]
+    assert [line.split()[:4] for line in ends] == [["run", "2", "of", "2"]]
+    assert [run["state"] for run in answer("results", "@last", "-o", "json")] == ["RUNNING", "SUCCEEDED"]
+    with Terminal("run", "--each", "lr=3,4", "--each", "seed=1", *words, width=100) as terminal:
+        until(terminal, lambda text: text.startswith("0 of 2 done, running: lr=3"))
+        terminal.send("\x03")
+        assert terminal.end() == 130
+    states = [run["state"] for run in answer("results", "@last", "-o", "json")]
+    assert states == ["RUNNING", "SUCCEEDED", "CANCELLED", "CANCELLED"]
+    Path("go").touch()
+    assert torchx("wait", "@last").returncode == 1
 
 
 def test_the_replicas_of_runs_are_not_selected() -> None:

@@ -266,7 +266,7 @@ def _end_of(attempt: AttemptStatus) -> tuple[str, Object]:
 
 def _message(described: DescribeAppResponse) -> str:
     first = described.first_failure
-    why = str(described.msg) or ("" if first is None else f"{first.role}/{first.replica} failed first")
+    why = str(described.msg) or ("" if first is None else f"{first.name} failed first")
     return joined(described.state.name, "" if why.upper() == described.state.name else why)
 
 

@@ -142,7 +142,7 @@ def failure_data(runner: Runner, handle: str, status: AppStatus) -> Object | Non
     else:
         rank = found.rank.rank
     causes = {"msg": first.msg or found.cause.line, "cause": found.cause.name}
-    return {**vars(first), "result": first.result, "rank": rank, **causes}
+    return {**vars(first), "handle": first.handle or None, "result": first.result, "rank": rank, **causes}
 
 
 def unready_services(status: AppStatus, first: FirstFailure) -> list[str]:

@@ -111,6 +111,7 @@ class FirstFailure:
         signal: the signal that ended it, e.g. ``SIGKILL``, or None.
         msg: the reason, one line.
         cause: the cause, if the engine or the supervisor knows it.
+        handle: in a sweep, the handle of the run, empty if it was never started; else None.
     """
 
     role: str
@@ -120,6 +121,18 @@ class FirstFailure:
     signal: str | None = None
     msg: str = ""
     cause: EndCause | None = None
+    handle: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in messages.
+
+        >>> FirstFailure("trainer", 1, 1).name, FirstFailure("3", 0, 1, handle="").name
+        ('trainer/1', 'run 3')
+        """
+        if self.handle is None:
+            return f"{self.role}/{self.replica}"
+        return f"run {self.role}"
 
     @property
     def result(self) -> int | None:

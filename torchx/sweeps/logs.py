@@ -1,4 +1,4 @@
-"""The logs of a sweep: those of its runs, where the role is the number of the run."""
+"""The logs of a sweep: those of its runs, where the number of the run is before the role."""
 
 from __future__ import annotations
 
@@ -89,13 +89,8 @@ def _log_of(
             chunks = engine.log_chunks(run.app_id, query)
         else:
             chunks = merged(engine, run.app_id, described.roles, query)
-    alone = sum(role.num_replicas for role in described.roles) <= 1
     for chunk in chunks:
-        if alone:
-            role = f"{run.number}"
-        else:
-            role = f"{run.number}.{chunk.role}"
-        yield replace(chunk, role=role)
+        yield replace(chunk, role=f"{run.number}/{chunk.role}")
 
 
 def _chosen(sweep: Sweep, query: LogQuery) -> list[Run]:

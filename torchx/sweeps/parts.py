@@ -6,7 +6,7 @@ import time
 
 from torchx.errors import StateError, TorchxError
 from torchx.machine import locks
-from torchx.specs.handles import PartOfJobException, make_app_handle
+from torchx.specs.handles import PartOfJobException
 from torchx.sweeps import requests, view
 from torchx.sweeps.paths import paths_of
 from torchx.sweeps.progress import PENDING, STATES
@@ -38,6 +38,19 @@ class NotStartedError(StateError):
         return STATES[state]
 
 
+def drop(app_id: str, run: str) -> None:
+    """Cancels a run before its start; nothing if it has no application any more.
+
+    Raises:
+        TorchxError: its engine would start it, or there is no such run.
+    """
+    error = part_error(app_id, run)
+    if not isinstance(error, NotStartedError):
+        raise error
+    if error.may_drop:
+        error.drop()
+
+
 def handle_of(app_id: str, run: str) -> str:
     """Returns the handle of a run; an empty text if it does not exist or has not started.
 
@@ -52,9 +65,9 @@ def handle_of(app_id: str, run: str) -> str:
     chosen = None
     if run.isdecimal():
         chosen = sweep.numbered(int(run))
-    if chosen is None or not chosen.app_id:
+    if chosen is None:
         return ""
-    return make_app_handle(sweep.header.scheduler, sweep.header.session, chosen.app_id)
+    return view.handle_of(sweep.header, chosen)
 
 
 def part_error(app_id: str, run: str = "") -> TorchxError:

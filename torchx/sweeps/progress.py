@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from torchx.machine import files, processes
@@ -71,9 +71,16 @@ class Progress:
             return planned
         return self.at_once
 
-    def counts(self) -> dict[str, int]:
-        """Returns the number of runs in each state, without states that no run has."""
-        found = {name: self.states.count(number) for number, name in enumerate(STATES)}
+    def counts(self, numbers: Collection[int] = ()) -> dict[str, int]:
+        """Returns the number of runs in each state, without states that no run has.
+
+        Args:
+            numbers: the runs to count (default: all).
+        """
+        states = self.states
+        if numbers:
+            states = bytearray(self.states[number - 1] for number in numbers)
+        found = {name: states.count(number) for number, name in enumerate(STATES)}
         return {name: count for name, count in found.items() if count}
 
     @property

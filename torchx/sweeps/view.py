@@ -11,6 +11,7 @@ from torchx.errors import StateError
 from torchx.jobs.record import damaged
 from torchx.machine import locks
 from torchx.scheduling.base import DescribeAppResponse
+from torchx.specs.handles import make_app_handle
 from torchx.specs.status import AppState, FirstFailure
 from torchx.sweeps import after, progress
 from torchx.sweeps.paths import SweepPaths, paths_of, sweep_of_run
@@ -72,7 +73,7 @@ class Sweep:
     @property
     def first_failure(self) -> FirstFailure | None:
         """The run that failed first, as a replica."""
-        return failure_of(self.failed if self.progress.first_failed else None)
+        return failure_of(self.header, self.failed if self.progress.first_failed else None)
 
     def numbered(self, number: int) -> Run | None:
         """Returns a run by its number; None without such a run, or for an application of one run.
@@ -109,11 +110,19 @@ class Sweep:
         return f"{total:,} {'run' if total == 1 else 'runs'}: {', '.join(parts)}"
 
 
-def failure_of(run: Run | None) -> FirstFailure | None:
+def failure_of(header: Header, run: Run | None) -> FirstFailure | None:
     """Returns a failed run as a replica."""
     if run is None:
         return None
-    return FirstFailure(str(run.number), 0, 1, run.code, None, run.message)
+    handle = handle_of(header, run)
+    return FirstFailure(str(run.number), 0, 1, run.code, None, run.message, handle=handle)
+
+
+def handle_of(header: Header, run: Run) -> str:
+    """Returns the handle of a run; an empty text before it has started."""
+    if not run.app_id:
+        return ""
+    return make_app_handle(header.scheduler, header.session, run.app_id)
 
 
 NAMES = {"PENDING": "waiting"}

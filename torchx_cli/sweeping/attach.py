@@ -13,7 +13,8 @@ from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.scheduling.responses import local_time
 from torchx.specs.status import AppState
-from torchx.sweeps import progress
+from torchx.sweeps import parts, progress
+from torchx.sweeps.native_runs import has_unread_requests
 from torchx.sweeps.paths import SweepPaths, paths_of
 from torchx.sweeps.plan import Plan
 from torchx.sweeps.view import failure_of, require
@@ -32,7 +33,7 @@ with lazy_imports:
     from torchx_cli.terminal import drawing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torchx.runner.api import Runner
     from torchx.specs.status import AppStatus
@@ -42,6 +43,9 @@ PAUSE = 0.1
 """Seconds between two reads of the journal."""
 
 
+ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
+"""The states of runs that have ended."""
+
 LEAST = 8
 """Minimum columns of the parameters of a run."""
 
@@ -49,7 +53,7 @@ LEAST = 8
 def to_the_end(
     runner: Runner, handle: str, position: int, *, logs: bool, fold: bool, numbers: Sequence[int] = ()
 ) -> int:
-    """Shows the progress of a sweep until all runs have ended; returns the exit code of the command.
+    """Shows the progress of a sweep until its runs have ended; returns the exit code of the command.
 
     Args:
         runner: used to cancel the sweep.
@@ -57,25 +61,72 @@ def to_the_end(
         position: the bytes of its journal with earlier ends, which are not printed.
         logs: print the logs of the runs instead.
         fold: print equal lines of several runs once.
-        numbers: the runs that the command has requested (default: all); others do not change its result.
+        numbers: the runs that the command has requested (default: all): it waits for them, Ctrl-C cancels
+            them, and the result is theirs.
     """
     app_id = attach.app_id_of(handle)
+    sweep = require(paths_of(app_id), app_id)
+    if len(numbers) == len(sweep.runs):
+        numbers = ()
     with Interrupts() as interrupts, interrupts.reporting(app_id):
-        interrupts.arm(app_id, lambda: runner.cancel(handle), lambda: runner.kill(handle))
+        interrupts.arm(
+            app_id,
+            lambda: _end(runner.cancel, handle, numbers),
+            lambda: _end(runner.kill, handle, numbers),
+        )
         if logs:
-            _print_logs(runner, handle, fold)
-        with nullcontext() if logs else _Ends(paths_of(app_id), position, interrupts):
-            status = runner.wait(handle)
+            _print_logs(runner, handle, fold, numbers)
+        with nullcontext() if logs else _Ends(paths_of(app_id), position, interrupts, numbers):
+            status = _wait(runner, handle, numbers)
     if status is None:
         note(f"{handle} is no longer known")
         return 1
     sweep = require(paths_of(app_id), app_id)
-    if numbers and len(numbers) < len(sweep.runs):
+    if numbers:
         status, sweep = part_of(status, sweep, numbers)
     print_result(runner, handle, status, sweep)
     if interrupts.count:
         return EXIT_INTERRUPTED
     return attach.exit_code(status)
+
+
+def _wait(runner: Runner, handle: str, numbers: Sequence[int]) -> AppStatus | None:
+    """Waits until runs of a sweep have ended, all if none are given; returns the status of the sweep."""
+    app_id, begun = attach.app_id_of(handle), time.monotonic()
+    while True:
+        timeout = None
+        if numbers:
+            timeout = runner.pause_after(handle, time.monotonic() - begun)
+        status = runner.wait(handle, timeout=timeout)
+        if status is None or status.is_terminal():
+            return status
+        sweep = require(paths_of(app_id), app_id)
+        # before the request is read, runs that start again have their earlier end
+        if has_unread_requests(paths_of(app_id), sweep.progress):
+            continue
+        if all(run is None or run.state in ENDED for run in map(sweep.numbered, numbers)):
+            return status
+
+
+def _end(end: Callable[[str], None], handle: str, numbers: Sequence[int]) -> None:
+    """Ends a sweep, or some of its runs.
+
+    Args:
+        end: ends an application.
+        handle: the sweep.
+        numbers: the runs; all if none are given.
+
+    Raises:
+        StateError: a run cannot be cancelled.
+    """
+    if not numbers:
+        end(handle)
+    app_id = attach.app_id_of(handle)
+    for number in map(str, numbers):
+        if run := parts.handle_of(app_id, number):
+            end(run)
+        else:
+            parts.drop(app_id, number)
 
 
 def part_of(status: AppStatus, sweep: Sweep, numbers: Sequence[int]) -> tuple[AppStatus, Sweep]:
@@ -98,7 +149,7 @@ def part_of(status: AppStatus, sweep: Sweep, numbers: Sequence[int]) -> tuple[Ap
     status = replace(
         status,
         state=next((state for state in order if state in states), AppState.SUCCEEDED),
-        first_failure=failure_of(failed),
+        first_failure=failure_of(sweep.header, failed),
         roles=[role for role in status.roles if role.role in names],
         started_at=local_time(min(begun, default=None)),
         ended_at=local_time(max(ended, default=None)),
@@ -132,9 +183,10 @@ def _print_command(head: str, command: str) -> None:
     print_stderr(wrap_command(head, command, sys.stderr))
 
 
-def _print_logs(runner: Runner, handle: str, fold: bool) -> None:
+def _print_logs(runner: Runner, handle: str, fold: bool, numbers: Sequence[int]) -> None:
     printer = folding_printing.printer_of(sys.stderr, (), fold=fold)
-    attach.show_logs(runner, handle, logs.LogQuery(follow=True), printer)
+    chosen: dict[str, frozenset[int]] = {str(number): frozenset() for number in numbers}
+    attach.show_logs(runner, handle, logs.LogQuery(chosen, follow=True), printer)
 
 
 class _Ends(Follower):
@@ -144,11 +196,14 @@ class _Ends(Follower):
         paths: the files of the sweep.
         position: the bytes of its journal with earlier ends.
         interrupts: its messages replace the line.
+        numbers: the runs; all if none are given.
     """
 
-    def __init__(self, paths: SweepPaths, position: int, interrupts: Interrupts) -> None:
+    def __init__(
+        self, paths: SweepPaths, position: int, interrupts: Interrupts, numbers: Sequence[int]
+    ) -> None:
         super().__init__()
-        self._paths, self._position = paths, position
+        self._paths, self._position, self._numbers = paths, position, frozenset(numbers)
         self._screen = drawing.Screen(sys.stderr) if is_terminal(sys.stderr) else None
         interrupts.line_drawn = self._screen is not None  # soon: a message before it clears an empty line
         self._drawn = ""
@@ -176,8 +231,11 @@ class _Ends(Follower):
         for entry in progress.parse_lines(self._new_data()):
             with suppress(LookupError, TypeError, ValueError, AttributeError, TorchxError):  # damaged
                 self._progress.apply(entry)
-                if entry["e"] == "end" and self._screen is None:
+                if entry["e"] == "end" and self._screen is None and self._has(entry["n"]):
                     print_stderr(self._line(plan, entry))
+
+    def _has(self, number: int) -> bool:
+        return not self._numbers or number in self._numbers
 
     def _draw(self, plan: Plan) -> None:
         """Replaces the line on a terminal: how many runs have ended, and which one runs longest."""
@@ -186,13 +244,14 @@ class _Ends(Follower):
             return
         width -= len("^C")
         now = self._progress
-        counts, total = now.counts(), plan.extend()
-        failed = ""
+        now.grow(plan.extend())
+        counts = now.counts(self._numbers)
+        total, failed = sum(counts.values()), ""
         if "FAILED" in counts:
             failed = f" ({counts['FAILED']:,} failed)"
         done = total - counts.get("PENDING", 0) - counts.get("RUNNING", 0)
         line = f"{done:,} of {total:,} done{failed}, "
-        running = [number for number in now.begun if now.states[number - 1] == progress.RUNNING]
+        running = [n for n in now.begun if now.states[n - 1] == progress.RUNNING and self._has(n)]
         if not running:
             line += "waiting"
         else:

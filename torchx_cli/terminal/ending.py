@@ -112,7 +112,7 @@ def _unexplained(status: AppStatus, stream: TextIO) -> list[str]:
 
 def description(first: FirstFailure, status: AppStatus) -> str:
     """Returns a line about the replica that failed first."""
-    name = one_line(f"{first.role}/{first.replica}")
+    name = one_line(first.name)
     if first.signal:
         how = f"killed by {first.signal}"
     else:
@@ -124,6 +124,8 @@ def description(first: FirstFailure, status: AppStatus) -> str:
     if first.msg:
         why = fit(first.msg, None)
         how = f"{how}: {why}" if how else why
+    if first.handle is not None:
+        return f"{name} failed first: {how}"
     replica = next(
         (r for role in status.roles for r in role.replicas if (r.role, r.id) == (first.role, first.replica)),
         None,

@@ -84,6 +84,7 @@ def _failure(made: Explanation) -> Object | None:
     return {
         "role": first.role,
         "replica": first.replica,
+        "handle": first.handle or None,
         "attempt": first.attempt,
         "max_attempts": None if replica is None else max(replica.max_attempts, first.attempt),
         "host": None if replica is None else replica.hostname or None,
