@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from torchx.errors import UsageError
 from torchx.machine.files import expanded, unreadable
-from torchx.masking import SecretValue, add_references
+from torchx.masking import SecretValue, add_references, add_values, secrets_in_environment
 from torchx_cli.flags import PROGRAM, option
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ class Environment(NamedTuple):
         variables = dict(self._variables())
         for role in app.roles:
             role.env.update(variables)
+        own = secrets_in_environment(os.environ)  # arguments may contain them
+        add_values(value for value in own if not os.path.exists(value))  # noqa: PTH110  # a file is no secret
 
     def _variables(self) -> Iterator[tuple[str, str]]:
         """Yields the variables; later ones override earlier ones."""

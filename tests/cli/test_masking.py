@@ -155,6 +155,11 @@ def test_what_is_a_secret_by_its_form_is_masked(text: str) -> None:
     assert MASK in mask_text(text)
 
 
+def test_a_token_after_its_scheme_is_masked() -> None:
+    for name in ("-HX-Auth: ", "auth=", "auth: "):
+        assert mask_text(f"{name}Bearer canary N=1") == f"{name}Bearer {MASK} N=1"
+
+
 @pytest.mark.parametrize(
     "key", ["AKIAIOSFODNN7EXAMPLE", "ASIAIOSFODNN7EXAMPLE", "AIzaSyA0123456789012345678901234567890"]
 )
@@ -330,6 +335,67 @@ def test_quoted_log_lines_are_masked_the_log_is_not(
     for words in (["log", handle], ["log", "--fold", handle]):
         assert main(words) == 0
         assert f"declared-{CANARY} and named-{CANARY}, 12\n" in capfd.readouterr().out
+
+
+def test_each_line_of_a_secret_is_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pem").write_text(f"-----BEGIN PRIVATE KEY-----\n{CANARY}-one\n  {CANARY}-two\nend\n")
+    script = 'echo "$PEM" | sed -n 2,3p; echo end; exit 3'
+    assert main(["run", "-s", "local_cwd", "--secret", "PEM=@pem", "utils.sh", script]) == 3
+    handle = capfd.readouterr().out.strip()
+    for words in (
+        ["why", handle],
+        ["why", handle, "-o", "json"],
+        ["status", handle],
+        ["report", handle, "-o", "-"],
+    ):
+        forget_values()
+        main(words)
+        shown = capfd.readouterr()
+        assert CANARY not in shown.out + shown.err, words
+        assert MASK in shown.out and "end" in shown.out, words
+
+
+HEADER = """
+import torchx.specs as specs
+
+def app(token: str = "", header: str = "") -> specs.AppDef:
+    role = specs.Role("sh", "", entrypoint="true", args=[f"X-Custom {token}", header])
+    return specs.AppDef("app", [role])
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["c.py:app", "--token", f"{CANARY}-1"],
+        ["c.py:app", "--header", f"X-Custom {CANARY}-1"],
+        ["--secret", "OTHER", "c.py:app", "--header", f"X-Custom {CANARY}-2"],
+    ],
+)
+def test_a_secret_within_an_argument_is_masked(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is an argument of the component, a secret variable of the shell, or one of `--secret`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.py").write_text(HEADER)
+    monkeypatch.setenv("HF_TOKEN", f"{CANARY}-1")
+    monkeypatch.setenv("OTHER", f"{CANARY}-2")
+    for form in ("text", "json"):
+        forget_values()
+        assert main(["run", "-s", "local_cwd", "--dryrun", "-o", form, *words]) == 0
+        assert f"X-Custom {MASK}" in (dryrun := capfd.readouterr().out)
+        assert CANARY not in dryrun
+    assert main(["run", "-s", "local_cwd", *words]) == 0
+    handle = capfd.readouterr().out.strip()
+    for command in ("describe", "status", "why"):
+        for form in ("text", "json"):
+            forget_values()
+            main([command, handle, "-o", form])
+            shown = capfd.readouterr()
+            assert CANARY not in shown.out + shown.err, command
 
 
 def test_secret_parameter_of_sweep_is_masked_in_its_runs(capfd: pytest.CaptureFixture[str]) -> None:

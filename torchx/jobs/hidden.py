@@ -33,7 +33,10 @@ def keep(backend: str, app_id: str, apps: Iterable[AppDef], parameters: Iterable
     Raises:
         StateError: they cannot be written.
     """
-    values = set(masking.secrets_in_roles(role for app in apps for role in app.roles))
+    roles = [role for app in apps for role in app.roles]
+    values = set(masking.secrets_in_roles(roles))
+    # secrets of the component and of its caller that became a part of an argument
+    values |= {*masking.values_in(text for role in roles for text in (*role.args, *role.env.values()))}
     values |= {value for row in parameters for value in masking.secrets_in_environment(row)}
     values |= {value.replace("$$", "$") for value in values}  # without the escapes of macros
     _add(backend, app_id, values)

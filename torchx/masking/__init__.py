@@ -15,3 +15,4 @@ from torchx.masking.text import add_references as add_references
 from torchx.masking.text import add_values as add_values
 from torchx.masking.text import forget_values as forget_values
 from torchx.masking.text import mask_text as mask_text
+from torchx.masking.text import values_in as values_in

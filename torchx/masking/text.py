@@ -31,7 +31,7 @@ _SPACE = re.compile(r"[ \t]+")
 _NEXT_ITEM = re.compile(r"\s*,\s*(?=\\*[\"'])")
 _NEXT_PAIR = re.compile(r"[,;&][ \t]*(?:[\w.-]{1,256}[=:]|$|\s)")
 _REFERENCE = re.compile(r"\$+(?:[A-Z_][A-Z0-9_]*\Z|\{[^{}\s]*\}\Z|\()")
-_SCHEME = re.compile(r"(?:apikey|basic|bearer|digest|negotiate|token)[ \t]+", re.I)
+_SCHEME = re.compile(r"(?:apikey|basic|bearer|digest|negotiate|token)[ \t]+(?=\S)", re.I)
 _HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "set-cookie", "x-authorization"})
 
 _IN_ADDRESS = re.compile(r"(\w://)([^\s/@:\"'<>]*:)?([^\s/\"'<>]+)@")
@@ -72,13 +72,34 @@ _PROSE = name_set(
 """Text that follows a flag in a sentence, and is not its value."""
 
 
-_values: set[str] = set()
+LONG = 8
+"""Minimum length of a secret that does not occur by chance."""
+
+_values: list[str] = []  # the longest first
 _references: set[str] = set()
 
 
 def add_values(values: Iterable[str]) -> None:
-    """Adds texts to mask wherever they occur, such as the secrets of an application."""
-    _values.update(value for value in values if value)
+    """Adds texts to mask wherever they occur, such as the secrets of an application.
+
+    Each long line of a text is masked on its own too, as it may be printed without the others.
+    """
+    found = {*_values}
+    for value in filter(None, values):
+        found.add(value)
+        if "\n" in value:
+            lines = map(str.strip, value.split("\n"))
+            found.update(line for line in lines if len(line) >= LONG and not line.startswith("-----"))
+    if len(found) > len(_values):
+        _values[:] = sorted(found, key=len, reverse=True)
+
+
+def values_in(texts: Iterable[str]) -> list[str]:
+    """Returns the texts of :func:`add_values` that occur in some texts."""
+    if not _values:
+        return []
+    joined = "\0".join(texts)
+    return [value for value in _values if value in joined]
 
 
 def add_references(texts: Iterable[str]) -> None:
@@ -107,7 +128,7 @@ def mask_text(text: str) -> str:
     >>> mask_text("curl -H 'Authorization: Bearer abc' --api-key xyz")
     "curl -H 'Authorization: Bearer ********' --api-key ********"
     """
-    for value in sorted(_values, key=len, reverse=True):
+    for value in _values:
         text = text.replace(value, MASK)
     if text in _references:
         return text
@@ -226,8 +247,9 @@ class _Names:
         elif header:
             begin, end = at, _end_of_line(text, at)
         else:
-            begin, end = at, self._end_of_unquoted(at, flag)
-        if header and (scheme := _SCHEME.match(text, begin, end)) is not None:
+            scheme = _SCHEME.match(text, at)
+            begin, end = at, self._end_of_unquoted(at if scheme is None else scheme.end(), flag)
+        if (header or not enclosed) and (scheme := _SCHEME.match(text, begin, end)) is not None:
             begin = scheme.end()
         value = text[begin:end]
         if not value or value.startswith(MASK) or is_reference(value):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchx import masking
 from torchx.discovery.errors import ComponentError
 from torchx.discovery.find.finder import failure
 from torchx.discovery.model import VARARGS, Arguments, Component
@@ -24,7 +25,7 @@ def call(component: Component, arguments: Arguments) -> Any:
 
 
 def build_app(component: Component, arguments: Arguments) -> AppDef:
-    """Calls a component.
+    """Calls a component, whose secret arguments are masked in all later output.
 
     Args:
         component: what to call.
@@ -34,6 +35,7 @@ def build_app(component: Component, arguments: Arguments) -> AppDef:
         ComponentError: its function raised, or returned something else than an AppDef; the message points
             into its file, and the exception is the cause.
     """
+    masking.add_values(masking.secrets_in_environment(arguments.values))
     try:
         app = call(component, arguments)
     except KeyboardInterrupt:
