@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import queue
 from pathlib import Path
 from typing import Any
 
 import pytest
-from program import answer, torchx
+from program import answer, start, torchx
 from support import wait_until
-from sweeping import entries, kill_conductor, write_component
+from sweeping import entries, kill_conductor, paths, write_component
 
 from torchx.sweeps import runs
 from torchx.sweeps.conductor import Conductor
@@ -44,14 +45,45 @@ def test_an_application_starts_after_others(folder: Path) -> None:
     after = run("--after", first, "--after", f"{sweep}:failed", "utils.sh", "echo second >> seen; echo hello")
     name, sweeps = first.rpartition("/")[2], sweep.rpartition("/")[2]
     wait_until(lambda: entries(after, "conductor"), "it waits")
-    row = next(row for row in answer("list", "-o", "json") if row["handle"] == after)
-    assert (row["state"], row["msg"]) == ("SUBMITTED", f"waiting for {name} to succeed, {sweeps} to fail")
-    assert f"waiting for {name} to succeed" in torchx("status", after).stdout
+    for words in ((), ("-s", "local_cwd")):
+        rows = answer("list", *words, "--name", "sh", "-o", "json")
+        (row,) = [row for row in rows if row["handle"] != first]
+        assert (row["handle"], row["scheduler"], row["state"]) == (after, "local_cwd", "SUBMITTED")
+        assert row["msg"] == f"waiting for {name} to succeed, {sweeps} to fail"
+    assert after.startswith("local_cwd://torchx/sh-")
+    status = torchx("status", after).stdout
+    assert f"waiting for {name} to succeed" in status
+    assert [line.split() for line in status.splitlines()[2:]] == [
+        ["sh", "1", "of", "1", "pending"],
+        ["0", "PENDING"],
+    ]
     assert kill_conductor(after)
     (folder / "go").touch()
     assert torchx("wait", after).returncode == 0
     assert (folder / "seen").read_text() == "first\nsecond\n"
-    assert torchx("log", "--no-prefix", after).stdout == "hello\n"
+    assert torchx("log", after).stdout == "sh/0 │ hello\n"
+    (row,) = [row for row in answer("list", "-o", "json") if row["handle"] == after]
+    assert (row["state"], row["exit_code"]) == ("SUCCEEDED", 0)
+    assert (
+        answer("status", f"sweep://torchx/{after.rpartition('/')[2]}", "-o", "json")["state"] == "SUCCEEDED"
+    )
+    assert torchx("delete", after).returncode == 0
+    assert not paths(after).folder.exists()
+    assert "there is no application" in torchx("status", after).stderr
+
+
+def test_an_attached_run_waits_and_looks_like_a_job(folder: Path) -> None:
+    first = run("utils.sh", "until test -e go; do sleep 0.05; done")
+    process = start("run", "--after", first, "-o", "json", "utils.sh", "echo $0; exit 3")
+    assert process.stderr is not None
+    wait_until(lambda: len(answer("list", "-o", "json")) == 2, "it waits")
+    (folder / "go").touch()
+    out, err = process.communicate(timeout=120)
+    result = json.loads(out)
+    assert (result["scheduler"], result["state"], result["exit_code"]) == ("local_cwd", "FAILED", 3)
+    assert (result["first_failure"]["role"], "runs" in result) == ("sh", False)
+    assert "sweep" not in err
+    assert "1 run" not in err
 
 
 def test_an_attached_end_shows_why_nothing_was_started() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import heapq
 import os
 import threading
 import time
@@ -10,6 +11,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from torchx import settings
@@ -64,6 +66,7 @@ with lazy_imports:
     from torchx.scheduling import checks, findings
     from torchx.specs import app as specs_app
     from torchx.specs import workspace as specs_workspace
+    from torchx.sweeps import delayed
     from torchx.sweeps import paths as sweep_paths
     from torchx.sweeps import scheduler as sweep_scheduler
     from torchx.workspace import options as workspace_options
@@ -282,16 +285,20 @@ class Runner:
         else:
             found = (each for each in engine.list(resolved) if each.matches(query))
         sweeps = frozenset(sweep_paths.known())
+        if sweeps and scheduler != SWEEPS:
+            waiting = self._sweeps().delayed(query, scheduler)
+            found = heapq.merge(found, waiting, key=attrgetter("order"), reverse=True)
         for app in found:
             if sweep_paths.sweep_of_run(app.run or app.app_id)[0] in sweeps and app.app_id != query.called:
                 continue  # one row for all of its runs
-            if app.needs_reconcile:
-                with suppress(TorchxError):  # must not hide the others
-                    engine.reconcile(app.app_id)
-                    if engine.has_runs and isinstance(engine, Selects):
-                        app = next(engine.select(AppQuery(called=app.app_id)), app)
             if app.app_handle == ListAppResponse.app_handle:
                 app.app_handle = make_app_handle(scheduler, self._name, app.app_id)
+            if app.needs_reconcile:
+                with suppress(TorchxError):  # must not hide the others
+                    owner, app_id = self._of(app.app_handle)
+                    owner.reconcile(app_id)
+                    if engine.has_runs and isinstance(engine, Selects):
+                        app = next(engine.select(AppQuery(called=app.app_id)), app)
             yield app
 
     def has(self, scheduler: str, ability: type) -> bool:
@@ -867,8 +874,9 @@ class Runner:
     def delete(self, app_handle: str) -> None:
         """Removes an application with its record and logs; cancels it first."""
         scheduler, app_id = self._of(app_handle)
+        recorder, recorded = self._recorder_of(app_handle)
         with self._event("delete", scheduler.backend, app_id):
-            scheduler.delete(app_id)
+            recorder.delete(recorded)  # of a delayed application, its sweep and itself
         self._apps.pop(app_handle, None)
         notifications.forget(self, app_handle)
         provenance.forget(self, app_handle)
@@ -962,7 +970,7 @@ class Runner:
 
     def _make(self, name: str) -> AnyScheduler:
         if name == SWEEPS and name not in (self._factories or ()):
-            return sweep_scheduler.SweepScheduler(self._name, self.scheduler)
+            return self._sweeps()
         if self._factories is None:
             return torchx_schedulers.create_scheduler(name, self._name, **self._scheduler_params)
         if name not in self._factories:
@@ -991,22 +999,40 @@ class Runner:
             session=self._name,
         )
 
+    def _sweeps(self) -> sweep_scheduler.SweepScheduler:
+        return sweep_scheduler.SweepScheduler(self._name, self.scheduler)
+
     def _of(self, app_handle: str) -> tuple[AnyScheduler, str]:
         backend, _, app_id = parse_app_handle(app_handle)
         hidden.register(backend, app_id)
+        found = delayed.find(app_handle, self.scheduler)
+        if found is not None:
+            hidden.register(SWEEPS, found.sweep.header.sweep)
+            return delayed.scheduler_of(found, self.scheduler)
         return self.scheduler(backend), app_id
 
     def _notifications_folder(self, app_handle: str) -> Path:
         """Returns the folder of an application's notifications, which may not exist."""
-        scheduler, app_id = self._of(app_handle)
+        scheduler, app_id = self._recorder_of(app_handle)
         home = paths.Home(paths.user_home())
         if scheduler.sends_notifications:
             return home.job(app_id).notifications
         return home.notifications / paths.place(scheduler.backend, app_id)
 
+    def sends_notifications(self, app_handle: str) -> bool:
+        """Returns True if the scheduler of an application sends its notifications; else the runner does."""
+        return self._recorder_of(app_handle)[0].sends_notifications
+
+    def _recorder_of(self, app_handle: str) -> tuple[AnyScheduler, str]:
+        """Returns the scheduler with the records of a submission: for a delayed application, its sweep."""
+        found = delayed.find(app_handle, self.scheduler)
+        if found is not None:
+            return self._sweeps(), found.sweep.header.sweep
+        return self._of(app_handle)
+
     def _provenance_folder(self, app_handle: str) -> Path | None:
         """Returns the folder of an application's provenance, which may not exist; None if it is unknown."""
-        scheduler, app_id = self._of(app_handle)
+        scheduler, app_id = self._recorder_of(app_handle)
         if isinstance(scheduler, KeepsProvenance):
             return scheduler.provenance_folder(app_id)
         return paths.Home(paths.user_home()).provenance / paths.place(scheduler.backend, app_id)

@@ -28,10 +28,10 @@ from torchx.specs.handles import (
     parse_log_target,
 )
 from torchx.specs.home import TORCHX_HOME
-from torchx.sweeps.paths import BACKEND
+from torchx.sweeps.paths import BACKEND, paths_of
 
 with lazy_imports:
-    from torchx.sweeps import parts
+    from torchx.sweeps import delayed, parts
 
 if TYPE_CHECKING:
     from torchx.runner.host import Host
@@ -85,6 +85,24 @@ def recall_last() -> list[str]:
 
 
 def resolve(
+    runner: Host,
+    text: str,
+    prefer: Collection[str] = (),
+    patience: float | None = None,
+    only: str = "",
+) -> str:
+    """Returns the handle for a handle or a short name, see :func:`_resolve`.
+
+    An application that waited for others has its own handle after its start.
+    """
+    handle = _resolve(runner, text, prefer, patience, only)
+    found = delayed.find(handle, runner.scheduler)
+    if found is None:
+        return handle
+    return found.handle
+
+
+def _resolve(
     runner: Host,
     text: str,
     prefer: Collection[str] = (),
@@ -199,7 +217,7 @@ def target_of(runner: Host, text: str) -> LogTarget | None:
         if error.code == AMBIGUOUS or _OLDER.fullmatch(match[1]):
             raise
         return None  # the caller searches for another application
-    if sweep.scheduler_backend != BACKEND:
+    if sweep.scheduler_backend != BACKEND or paths_of(sweep.app_id).delayed.exists():
         return None
     handle = parts.handle_of(sweep.app_id, match[2])
     with suppress(*EXPECTED):  # its engine does not answer

@@ -114,6 +114,7 @@ def submit_sweep(
     at_once: int | None = None,
     after: Sequence[Sequence[str]] = (),
     fresh: bool = False,
+    delayed: bool = False,
 ) -> tuple[Submitted, list[str]]:
     """Submits a sweep; returns the result, and notes of the scheduler about its runs.
 
@@ -131,6 +132,7 @@ def submit_sweep(
             machine, else no limit).
         after: the applications to wait for, each with a condition.
         fresh: make a new sweep even if this one exists.
+        delayed: it is a single application that waits for others.
 
     Raises:
         UsageError: the scheduler cannot run the applications.
@@ -160,6 +162,7 @@ def submit_sweep(
         default_at_once=1 if engine.on_this_machine else 0,
         after=[list(each) for each in after],
         fresh=fresh,
+        delayed=delayed,
         engine_of=lambda name: engine if name == engine.backend else create_scheduler(name, session),
     )
     submitted = submit(request)

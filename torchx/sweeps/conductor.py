@@ -234,7 +234,8 @@ class Conductor:
         )
         try:
             app = self._plan.app(self._plan.run(number))
-            started = runs.start(self._engine, app, dict(self._plan.header.cfg), app_id)
+            sweep, cfg = self._plan.header.sweep, dict(self._plan.header.cfg)
+            started = runs.start(self._engine, app, cfg, app_id, sweep)
         except (TorchxError, OSError) as error:
             self._note("end", n=number, s="FAILED", t=self._clock.now(), m=runs.message_of(error))
             return

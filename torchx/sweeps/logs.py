@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner.logs import merged
-from torchx.scheduling.base import AnyScheduler, DescribeAppResponse, EngineOf, LogChunks
+from torchx.scheduling.base import AnyScheduler, EngineOf, LogChunks
 from torchx.scheduling.logs import LogChunk, LogQuery
 from torchx.scheduling.pace import pause_after, sharing
 from torchx.scheduling.protocols import UnavailableError
@@ -78,17 +78,22 @@ def log_of(engine: AnyScheduler, run: Run, query: LogQuery) -> Iterator[LogChunk
     with sharing():
         described = engine.describe(run.app_id)
     if described is not None:
-        yield from _log_of(engine, run, replace(query, replicas={}), described)
+        yield from _log_of(engine, run, replace(query, replicas={}))
 
 
-def _log_of(
-    engine: AnyScheduler, run: Run, query: LogQuery, described: DescribeAppResponse
-) -> Iterator[LogChunk]:
+def chunks_of(engine: AnyScheduler, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
+    """Returns the log of an application; nothing if its scheduler does not know it."""
+    if isinstance(engine, LogChunks):
+        return engine.log_chunks(app_id, query)
+    described = engine.describe(app_id)
+    if described is None:
+        return iter(())
+    return merged(engine, app_id, described.roles, query)
+
+
+def _log_of(engine: AnyScheduler, run: Run, query: LogQuery) -> Iterator[LogChunk]:
     with sharing():
-        if isinstance(engine, LogChunks):
-            chunks = engine.log_chunks(run.app_id, query)
-        else:
-            chunks = merged(engine, run.app_id, described.roles, query)
+        chunks = chunks_of(engine, run.app_id, query)
     for chunk in chunks:
         yield replace(chunk, role=f"{run.number}/{chunk.role}")
 
@@ -120,7 +125,7 @@ def _follow(engine_of: EngineOf, app_id: str, query: LogQuery, sweep: Sweep) -> 
             if described is None and run.ended is None:
                 followed.discard(run.app_id)  # it is just being submitted
             elif described is not None:
-                for chunk in _log_of(engine, run, replace(query, replicas={}), described):
+                for chunk in _log_of(engine, run, replace(query, replicas={})):
                     found.put(chunk)
         except UsageError as error:  # of the query: the search for its pattern takes too long
             found.put(error)

@@ -49,6 +49,8 @@ class SweepPaths:
     """The environment and the working directory of the runs."""
     log = Inside("conductor.log")
     """The error output of the conductor, normally empty."""
+    delayed = Inside("delayed")
+    """Exists if it is a single application that waits for others, see :mod:`torchx.sweeps.delayed`."""
     provenance = Inside("provenance")
     """The source that it was submitted from."""
 
@@ -77,12 +79,15 @@ def known() -> list[str]:
 
 
 def run_id(sweep: str, number: int, attempt: int = 1) -> str:
-    """Returns the id of the application of a run.
+    """Returns the id of the application of a run: that of the sweep, if it is a single application.
 
     >>> run_id("train-b4zt1k8s", 12), run_id("train-b4zt1k8s", 12, 2)
     ('train-b4zt1k8s-12', 'train-b4zt1k8s-12.2')
     """
-    return f"{sweep}-{number}" + (f".{attempt}" if attempt > 1 else "")
+    found = f"{sweep}-{number}"
+    if paths_of(sweep).delayed.exists():
+        found = sweep
+    return found + (f".{attempt}" if attempt > 1 else "")
 
 
 def sweep_of_run(app_id: str) -> tuple[str, int]:

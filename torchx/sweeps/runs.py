@@ -29,7 +29,7 @@ from torchx.scheduling.responses import epoch_seconds
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import OptionValues
 from torchx.specs.status import AppState, code_of, is_terminal
-from torchx.sweeps.paths import BACKEND, sweep_of_run
+from torchx.sweeps.paths import BACKEND
 
 if TYPE_CHECKING:
     from torchx.scheduling.usage import AppUsage
@@ -72,8 +72,8 @@ class Ended(NamedTuple):
     usage: Usage = UNMEASURED
 
 
-def start(engine: AnyScheduler, app: AppDef, cfg: OptionValues, app_id: str) -> str:
-    """Submits a run under an id, and returns the id of its application, which differs on some engines.
+def start(engine: AnyScheduler, app: AppDef, cfg: OptionValues, app_id: str, sweep: str) -> str:
+    """Submits a run of a sweep under an id, and returns the id on its engine, which may differ.
 
     Raises:
         TorchxError: the engine does not accept it.
@@ -83,7 +83,7 @@ def start(engine: AnyScheduler, app: AppDef, cfg: OptionValues, app_id: str) -> 
         info = engine.submit_dryrun(app, cfg)
     started = engine.schedule(info)
     with as_note(info.notes, "its secrets are not masked in quoted output"):
-        hidden.share((BACKEND, sweep_of_run(app_id)[0]), engine.backend, started)
+        hidden.share((BACKEND, sweep), engine.backend, started)
     return started
 
 

@@ -6,6 +6,7 @@ It runs nothing itself. Each run is an application of the scheduler that the swe
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, NoReturn
 
@@ -25,7 +26,7 @@ from torchx.sweeps.paths import BACKEND, known, paths_of
 
 with lazy_imports:
     from torchx.specs import serialize
-    from torchx.sweeps import logs, native, parts, removal, requests
+    from torchx.sweeps import delayed, logs, native, parts, removal, requests
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +96,7 @@ class SweepScheduler(AnyScheduler):
         found = view.find(paths_of(app_id))
         if found is None:
             return None
-        return _described(found, runs=False)
+        return described_without_runs(found)
 
     def sweep(self, app_id: str) -> Sweep:
         """Returns a sweep with its runs.
@@ -116,8 +117,20 @@ class SweepScheduler(AnyScheduler):
         return self.select(AppQuery())
 
     def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
-        """Yields the sweeps that match a query, newest first."""
-        names = known()
+        """Yields the sweeps that match a query, newest first; without delayed applications."""
+        return self._rows(query, [name for name in known() if not paths_of(name).delayed.exists()])
+
+    def delayed(self, query: AppQuery, scheduler: str) -> Iterator[ListAppResponse]:
+        """Yields the matching applications of a scheduler that wait for others, newest first."""
+        names = [name for name in known() if paths_of(name).delayed.exists()]
+        for row in self._rows(query, names):
+            handle = make_app_handle(scheduler, self.session_name, row.app_id)
+            found = delayed.find(handle, self._engine_of)
+            if found is not None and not found.app_id:
+                described = delayed.DelayedScheduler(self.session_name, self._engine_of).glance(row.app_id)
+                yield replace(row, app_handle=found.handle, msg=described.msg if described else row.msg)
+
+    def _rows(self, query: AppQuery, names: Sequence[str]) -> Iterator[ListAppResponse]:
         if query.called:
             # an id begins with the name
             beginning = make_unique(query.called).rpartition("-")[0]
@@ -240,14 +253,20 @@ class SweepScheduler(AnyScheduler):
         return None
 
 
-def _described(found: Sweep, *, runs: bool = True) -> DescribeAppResponse:
+def _described(found: Sweep) -> DescribeAppResponse:
+    described = described_without_runs(found)
+    described.roles_statuses = [_role(run) for run in found.runs]
+    return described
+
+
+def described_without_runs(found: Sweep) -> DescribeAppResponse:
+    """Returns the description of a sweep without its runs."""
     header = found.header
     return DescribeAppResponse(
         app_id=header.sweep,
         state=found.state,
         num_restarts=0,
         msg=found.summary(),
-        roles_statuses=[_role(run) for run in found.runs] if runs else [],
         name=header.name,
         submitted_at=local_time(header.at),
         started_at=local_time(found.progress.started),

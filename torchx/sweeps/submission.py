@@ -58,6 +58,7 @@ class Request:
         default_at_once: see `at_once`.
         after: the applications to wait for, each with a condition.
         fresh: make a new sweep even if this one exists.
+        delayed: it is a single application that waits for others.
         engine_of: returns the scheduler of a name (default: a new one).
     """
 
@@ -71,6 +72,7 @@ class Request:
     default_at_once: int = 0
     after: list[list[str]] = field(default_factory=list)
     fresh: bool = False
+    delayed: bool = False
     engine_of: EngineOf | None = None
 
     def engine(self, name: str) -> AnyScheduler:
@@ -211,6 +213,8 @@ def _create(request: Request, header: Header) -> None:
     files.make_folder(making.folder, exist_ok=False)
     try:
         environment.write(making)
+        if request.delayed:
+            files.write_file(making.delayed, b"")
         lines, alike = [], True
         for number, (row, app) in enumerate(request.runs, 1):
             differences = changes(header.template, app_data(app))

@@ -11,7 +11,8 @@ from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner import resolve, sweeps
 from torchx.scheduling.notes import as_note
-from torchx.sweeps import after, parameters, plan
+from torchx.specs.handles import make_app_handle
+from torchx.sweeps import after, delayed, parameters, plan
 from torchx.sweeps.paths import paths_of
 from torchx.sweeps.view import require
 from torchx_cli.applications import find
@@ -26,6 +27,7 @@ with lazy_imports:
     from torchx.runner import notifications
     from torchx.specs import app_metadata
     from torchx_cli import recording
+    from torchx_cli.folding import printing
     from torchx_cli.sweeping import attach as sweep_attach
     from torchx_cli.sweeping import best
     from torchx_cli.terminal import attach, dryrun_output
@@ -33,7 +35,7 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.config import Config
     from torchx.runner.api import Runner
-    from torchx.specs.app import AppDef
+    from torchx.specs.app import AnyDryRunInfo, AppDef
     from torchx.specs.status import AppStatus
     from torchx.sweeps.parameters import Row
     from torchx.sweeps.submission import Submitted
@@ -89,9 +91,14 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
                 after=others,
                 fresh=not request.sweep.each,
                 at_once=request.sweep.at_once,
+                delayed=not request.sweep.each,
             )
         request.origins.clear()
         handle = sweeps.handle_of(submitted)
+        if not request.sweep.each:
+            handle = runner.resolve_handle(
+                make_app_handle(placed.scheduler, submitted.session, submitted.sweep)
+            )
         resolve.remember_last(handle)
         note_all(notes)
         if form == "text":
@@ -105,14 +112,17 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
                 record.begin(runner, handle, runner.dryrun(runs[0][1], placed.scheduler, placed.cfg))
             _notify(request, runner, handle)
             waits = not request.detach and (request.wait or request.log or engine.attaches_by_default)
-            shows_logs = request.log or not request.sweep.each
+            if not request.sweep.each:
+                info = runner.dryrun(runs[0][1], placed.scheduler, placed.cfg)
+                info.notes.append(after.waiting(others, ()))
+                return _attached_job(request, form, runner, handle, info, waits=waits)
             code = 0
             if waits:
                 code = sweep_attach.to_the_end(
                     runner,
                     handle,
                     submitted.position,
-                    logs=shows_logs,
+                    logs=request.log,
                     fold=request.fold,
                     numbers=submitted.numbers,
                 )
@@ -121,6 +131,22 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
                 counts = {"runs": submitted.total, "submitted": submitted.added}
                 emit({**data, **counts, "existed": not submitted.added}, "json", hide=True)
         return code
+
+
+def _attached_job(
+    request: RunRequest, form: str, runner: Runner, handle: str, info: AnyDryRunInfo, *, waits: bool
+) -> int:
+    """Follows a single application that waits for others, and returns the exit code of the command."""
+    counts = [(role.name, role.num_replicas) for role in (info.app.roles if info.app is not None else ())]
+    printer = printing.printer_of(sys.stderr, counts, fold=request.fold)
+    quiet = form == "json"
+    with attach.Attached(runner, info, waits, printer=printer, replicas={}, quiet=quiet) as attached:
+        attached.handle, code = handle, 0
+        if waits:
+            code = attached.to_the_end()
+        if quiet:
+            emit(attached.as_data(), "json", hide=True)
+    return code
 
 
 def _status(runner: Runner, handle: str, submitted: Submitted) -> AppStatus | None:
@@ -143,7 +169,11 @@ def _others(request: RunRequest, runner: Runner) -> list[list[str]]:
     found = []
     for text in request.sweep.after:
         name, condition = after.split(text)
-        found.append([find(runner, name)[0], condition])
+        handle = find(runner, name)[0]
+        waiting = delayed.find(handle, runner.scheduler)
+        if waiting is not None and not waiting.app_id:
+            handle = waiting.sweep_handle
+        found.append([handle, condition])
     return found
 
 
@@ -182,7 +212,8 @@ def _dryrun(
             first, placed.scheduler, placed.cfg, placed.workspace or None, request.parent_run_id or None
         )
     note_all(info.notes)
-    note(f"{len(runs):,} runs; the request of the first one ({best.shown(runs[0][0])}):")
+    if request.sweep.each:
+        note(f"{counted(len(runs), 'run')}; the request of the first one ({best.shown(runs[0][0])}):")
     dryrun_output.print_dryrun(info, form, full=request.dryrun == FULL)
     return 0
 

@@ -1,0 +1,162 @@
+"""Single applications that wait for others: to users they are applications of their scheduler.
+
+Each is kept as a sweep of one run. Its handle has the id of the sweep. After the start, the engine has the
+application, under the same id if it can.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from torchx.errors import StateError, TorchxError
+from torchx.lazy import lazy_imports
+from torchx.scheduling.base import AnyScheduler, DescribeAppResponse
+from torchx.specs.handles import make_app_handle, parse_app_handle
+from torchx.specs.status import AppState, ReplicaStatus, RoleStatus
+from torchx.sweeps import view
+from torchx.sweeps.paths import BACKEND, paths_of
+from torchx.sweeps.scheduler import SweepScheduler, described_without_runs
+
+with lazy_imports:
+    from torchx.specs import serialize
+    from torchx.sweeps import logs
+
+if TYPE_CHECKING:
+    from socket import socket
+
+    from torchx.scheduling.base import EngineOf
+    from torchx.scheduling.logs import LogChunk, LogQuery
+    from torchx.scheduling.stacks import AppStacks
+    from torchx.scheduling.streams import Streams
+    from torchx.sweeps.view import Sweep
+
+PAUSE = 0.2
+"""Seconds between two looks for the start, while the log is followed."""
+
+
+class Delayed(NamedTuple):
+    """A single application that waits for others, or waited.
+
+    Attributes:
+        sweep: its sweep.
+        app_id: the id on its engine; empty before the start.
+    """
+
+    sweep: Sweep
+    app_id: str
+
+    @property
+    def handle(self) -> str:
+        """Its handle: that on the engine after the start."""
+        header = self.sweep.header
+        return make_app_handle(header.scheduler, header.session, self.app_id or header.sweep)
+
+    @property
+    def sweep_handle(self) -> str:
+        """The handle of its sweep."""
+        return make_app_handle(BACKEND, self.sweep.header.session, self.sweep.header.sweep)
+
+
+def find(handle: str, engine_of: EngineOf) -> Delayed | None:
+    """Returns the application of a handle, if it was submitted to wait for others.
+
+    Args:
+        handle: the handle.
+        engine_of: returns the scheduler of a name.
+    """
+    backend, _, app_id = parse_app_handle(handle)
+    try:
+        paths = paths_of(app_id)
+        if backend == BACKEND or not paths.delayed.exists():
+            return None
+        sweep = view.find(paths)
+    except (StateError, OSError):  # no state home
+        return None
+    if sweep is None or sweep.header.scheduler != backend:
+        return None
+    return Delayed(sweep, _started(sweep, engine_of))
+
+
+def _started(sweep: Sweep, engine_of: EngineOf) -> str:
+    """Returns the id of the application of a sweep of one run; empty if its engine does not have it yet."""
+    run = sweep.runs[0]
+    if run.ended is not None and run.started is not None:
+        return run.app_id
+    with suppress(TorchxError, OSError):  # its engine does not answer, or rejected it
+        if run.app_id and engine_of(sweep.header.scheduler).exists(run.app_id):
+            return run.app_id
+    return ""
+
+
+class DelayedScheduler(SweepScheduler):
+    """Reads and ends single applications that wait."""
+
+    has_runs = False
+    waits_in_queue = True
+
+    def describe(self, app_id: str) -> DescribeAppResponse | None:
+        """Returns the description of an application that has not started."""
+        found = view.find(paths_of(app_id))
+        if found is None:
+            return None
+        described = described_without_runs(found)
+        run = found.runs[0]
+        if found.has_ended:
+            described.msg = run.message or found.progress.reason
+        described.first_failure = None
+        described.roles = serialize.app_from_dict(found.header.template).roles
+        state = described.state
+        if state is AppState.SUBMITTED:
+            state = AppState.PENDING
+        described.roles_statuses = [
+            RoleStatus(role.name, [ReplicaStatus(k, state, role.name, "") for k in range(role.num_replicas)])
+            for role in described.roles
+        ]
+        return described
+
+    glance = summary = describe
+
+    def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
+        """Yields the log of the application, once it has started."""
+        found = view.require(paths_of(app_id), app_id)
+        while query.follow and not found.has_ended and not _started(found, self._engine_of):
+            time.sleep(PAUSE)
+            found = view.require(paths_of(app_id), app_id)
+        run_id = _started(found, self._engine_of)
+        if run_id:
+            yield from logs.chunks_of(self._engine_of(found.header.scheduler), run_id, query)
+
+    def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
+        """Raises an error: the application has not started."""
+        _reject(app_id)
+
+    def port_connector(self, app_id: str, role_name: str, k: int, port: str) -> Callable[[], socket]:
+        """Raises an error: the application has not started."""
+        _reject(app_id)
+
+    def stacks(
+        self,
+        app_id: str,
+        replicas: Collection[str] | None = None,
+        ranks: Collection[int] | None = None,
+        native: bool = False,
+    ) -> AppStacks:
+        """Raises an error: the application has not started."""
+        _reject(app_id)
+
+
+def _reject(app_id: str) -> NoReturn:
+    found = view.require(paths_of(app_id), app_id)
+    why = found.runs[0].message or found.summary()
+    raise StateError(f"{app_id} has not started: {why}", code="not_running")
+
+
+def scheduler_of(delayed: Delayed, engine_of: EngineOf) -> tuple[AnyScheduler, str]:
+    """Returns the scheduler that has an application, and its id there."""
+    header = delayed.sweep.header
+    if delayed.app_id:
+        return engine_of(header.scheduler), delayed.app_id
+    return DelayedScheduler(header.session, engine_of), header.sweep
