@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,6 +102,27 @@ def test_equal_times_are_no_duration() -> None:
 def test_a_retry_without_details_has_its_message() -> None:
     """The scheduler of a plugin may report no more."""
     assert lines_of(event("retry", message="again")) == ["w/0 has ended; again"]
+
+
+def test_output_of_a_new_attempt_makes_a_query_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise an engine over a network is queried every 15 seconds."""
+    due: list[bool] = []
+    scheduler = SimpleNamespace(waits_in_queue=False, has_runs=False, may_wait=lambda app_id: False)
+    runner: Any = SimpleNamespace(scheduler_of=lambda handle: scheduler)
+    followed = Notices(runner, "kubernetes://torchx/train", lambda *lines: None, new=True)
+    log = [chunk(b"x\n"), replace(chunk(b"y\n"), attempt=2)]
+
+    def read_new(feed: Any, *, others: bool, now: bool) -> list[AppEvent]:
+        due.append(now)
+        assert [*followed.observed(log)] == log
+        feed.ended = len(due) == 3
+        return []
+
+    monkeypatch.setattr(notices.reports, "Feed", lambda *arguments: SimpleNamespace(ended=False))
+    monkeypatch.setattr(notices.reports, "read_new", read_new)
+    monkeypatch.setattr(notices, "PATIENCE", 0.0)
+    followed.follow()
+    assert due == [False, True, False]
 
 
 def test_equal_stalls_are_one_line() -> None:

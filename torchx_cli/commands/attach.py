@@ -52,8 +52,9 @@ def attach_(
         printer = folding_printing.printer_of(sys.stderr, log.counts_of(described), query.replicas, fold=fold)
         try:
             leaving = Interrupts().reporting(attach.app_id_of(handle))
-            with leaving, notices.Notices(runner, handle, printer.remark, new=False):
-                attach.show_logs(runner, handle, query, printer)
+            remarks = notices.Notices(runner, handle, printer.remark, new=False)
+            with leaving, remarks:
+                attach.show_logs(runner, handle, query, printer, remarks.observed)
                 status = runner.wait(handle)
         except KeyboardInterrupt:
             _print_detached(runner, handle)

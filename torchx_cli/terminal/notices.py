@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from torchx_cli.terminal.units import names_of
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.events import AppEvent
+    from torchx.scheduling.logs import LogChunk
 
 PATIENCE = 0.5
 """Seconds before the first query and line."""
@@ -99,6 +100,17 @@ class Notices(Follower):
         self._started: dict[str, AppEvent] = {}
         self._ended: dict[str, AppEvent] = {}
         self._unready: dict[str, float] = {}  # services: the time at which they are reported
+        self._attempts: dict[tuple[str, int], int] = {}  # the newest in the log, from the second
+        self._is_due = False  # a new attempt has printed something
+
+    def observed(self, chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
+        """Yields the log; the output of a new attempt makes the next query due, as it follows a retry."""
+        for chunk in chunks:
+            attempt = chunk.attempt
+            if attempt > 1 and attempt > self._attempts.get((chunk.role, chunk.replica), 1):
+                self._attempts[chunk.role, chunk.replica] = attempt
+                self._is_due = True
+            yield chunk
 
     def follow(self) -> None:
         """Prints lines about events; about none if the context ends within :data:`PATIENCE`."""
@@ -111,7 +123,8 @@ class Notices(Follower):
         may_wait = scheduler.may_wait(parse_app_handle(self._handle).app_id)
         while not (feed.ended or last):
             last = self.stop.is_set()
-            events = reports.read_new(feed, others=True, now=last)
+            due, self._is_due = self._is_due, False
+            events = reports.read_new(feed, others=True, now=last or due)
             lines = self.lines_of(event for event in events if may_wait or event.kind != "waiting")
             self._remark(*map(one_line, lines))
             if scheduler.has_runs and self._started:
