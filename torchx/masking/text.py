@@ -247,8 +247,7 @@ class _Names:
         elif header:
             begin, end = at, _end_of_line(text, at)
         else:
-            scheme = _SCHEME.match(text, at)
-            begin, end = at, self._end_of_unquoted(at if scheme is None else scheme.end(), flag)
+            begin, end = at, self._end_of_unquoted(at, flag)
         if (header or not enclosed) and (scheme := _SCHEME.match(text, begin, end)) is not None:
             begin = scheme.end()
         value = text[begin:end]
@@ -263,6 +262,8 @@ class _Names:
     def _end_of_unquoted(self, at: int, flag: bool) -> int:
         """Returns the end of a value without quotes; a comma ends it only if another pair follows."""
         text = self._text
+        if (scheme := _SCHEME.match(text, at)) is not None:
+            at = scheme.end()
         pattern = _ARGUMENT if flag else _ITEM
         while True:
             found = pattern.match(text, at)

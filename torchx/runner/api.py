@@ -1019,7 +1019,7 @@ class Runner:
             return home.job(app_id).notifications
         return home.notifications / paths.place(scheduler.backend, app_id)
 
-    def sends_notifications(self, app_handle: str) -> bool:
+    def _sends_notifications(self, app_handle: str) -> bool:
         """Returns True if the scheduler of an application sends its notifications; else the runner does."""
         return self._recorder_of(app_handle)[0].sends_notifications
 

@@ -37,7 +37,7 @@ class Host(Protocol):
     def select(self, scheduler: str, query: AppQuery) -> Iterator[ListAppResponse]:
         """Yields the matching applications of a scheduler."""
 
-    def sends_notifications(self, app_handle: str) -> bool:
+    def _sends_notifications(self, app_handle: str) -> bool:
         """Returns True if the scheduler of an application sends its notifications."""
 
     def exists(self, app_handle: str) -> bool:

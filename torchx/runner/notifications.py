@@ -97,7 +97,7 @@ def resume(runner: Host, handle: str, state: AppState) -> None:
     final = all(each.is_final for each in left(runner, handle, state) if each.kind != STALL)
     if store.is_sending(END) or (final and not retries):
         return
-    if not runner.sends_notifications(handle):
+    if not runner._sends_notifications(handle):
         _start_watcher(store)
     elif is_terminal(state):
         launch.start(Home(user_home()).job(parse_app_handle(handle).app_id), reap=True)
@@ -116,5 +116,5 @@ def _start_watcher(store: Store) -> None:
 def forget(runner: Host, handle: str) -> None:
     """Removes the files about an application that was removed; its sender then ends."""
     with suppress(TorchxError):
-        if not runner.sends_notifications(handle):
+        if not runner._sends_notifications(handle):
             shutil.rmtree(runner._notifications_folder(handle), ignore_errors=True)

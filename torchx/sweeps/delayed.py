@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torchx.sweeps.view import Sweep
 
 PAUSE = 0.2
-"""Seconds between two looks for the start, while the log is followed."""
+"""Seconds between two searches for the start, while the log is followed."""
 
 
 class Delayed(NamedTuple):
@@ -91,6 +91,11 @@ def _started(sweep: Sweep, engine_of: EngineOf) -> str:
     return ""
 
 
+def reason(sweep: Sweep) -> str:
+    """Returns the reason for the state of an application that has not started."""
+    return sweep.blocked or sweep.runs[0].message or sweep.progress.reason
+
+
 class DelayedScheduler(SweepScheduler):
     """Reads and ends single applications that wait."""
 
@@ -103,9 +108,7 @@ class DelayedScheduler(SweepScheduler):
         if found is None:
             return None
         described = described_without_runs(found)
-        run = found.runs[0]
-        if found.has_ended:
-            described.msg = run.message or found.progress.reason
+        described.msg = reason(found)
         described.first_failure = None
         described.roles = serialize.app_from_dict(found.header.template).roles
         state = described.state
@@ -150,8 +153,7 @@ class DelayedScheduler(SweepScheduler):
 
 def _reject(app_id: str) -> NoReturn:
     found = view.require(paths_of(app_id), app_id)
-    why = found.runs[0].message or found.summary()
-    raise StateError(f"{app_id} has not started: {why}", code="not_running")
+    raise StateError(f"{app_id} has not started: {reason(found)}", code="not_running")
 
 
 def scheduler_of(delayed: Delayed, engine_of: EngineOf) -> tuple[AnyScheduler, str]:

@@ -127,8 +127,7 @@ class SweepScheduler(AnyScheduler):
             handle = make_app_handle(scheduler, self.session_name, row.app_id)
             found = delayed.find(handle, self._engine_of)
             if found is not None and not found.app_id:
-                described = delayed.DelayedScheduler(self.session_name, self._engine_of).glance(row.app_id)
-                yield replace(row, app_handle=found.handle, msg=described.msg if described else row.msg)
+                yield replace(row, app_handle=found.handle, msg=delayed.reason(found.sweep))
 
     def _rows(self, query: AppQuery, names: Sequence[str]) -> Iterator[ListAppResponse]:
         if query.called:

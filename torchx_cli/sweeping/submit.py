@@ -137,7 +137,8 @@ def _attached_job(
     request: RunRequest, form: str, runner: Runner, handle: str, info: AnyDryRunInfo, *, waits: bool
 ) -> int:
     """Follows a single application that waits for others, and returns the exit code of the command."""
-    counts = [(role.name, role.num_replicas) for role in (info.app.roles if info.app is not None else ())]
+    assert info.app is not None
+    counts = [(role.name, role.num_replicas) for role in info.app.roles]
     printer = printing.printer_of(sys.stderr, counts, fold=request.fold)
     quiet = form == "json"
     with attach.Attached(runner, info, waits, printer=printer, replicas={}, quiet=quiet) as attached:

@@ -47,7 +47,7 @@ QUICK = 1.0
 
 
 FIRST_TRY, PAUSE = 3.0, 0.05
-"""Maximum seconds to wait for the first tries to send notifications, and between two looks."""
+"""Maximum seconds to wait for the first tries to send notifications, and between two queries."""
 
 
 class Attached:
@@ -208,10 +208,15 @@ def print_result(runner: Runner, handle: str, status: AppStatus, *, seen: bool, 
         seen: whether its logs were shown.
         command: the command that ran it.
     """
-    undelivered = _undelivered(runner, handle, status)
+    _print_end(runner, handle, status, seen, command)
+    for line in _undelivered(runner, handle, status):
+        print_stderr(line)
+
+
+def _print_end(runner: Runner, handle: str, status: AppStatus, seen: bool, command: str) -> None:
     lasted = times.span(status.started_at, status.ended_at, over=True)
     is_quick = lasted is None or lasted < QUICK
-    if seen and is_quick and status.state.name == "SUCCEEDED" and not status.msg and not undelivered:
+    if seen and is_quick and status.state.name == "SUCCEEDED" and not status.msg:
         _print_success(app_id_of(handle), lasted)
         return
     lines = [ending.last_line(app_id_of(handle), status, sys.stderr)]
@@ -225,7 +230,7 @@ def print_result(runner: Runner, handle: str, status: AppStatus, *, seen: bool, 
         remark = usage_text.request_note(usage_text.usage_of(runner, handle))
         if remark:
             lines += [wrap(paint(f"note: {remark}", "dim", sys.stderr), sys.stderr, "  ")]
-    print_stderr("\n".join([*lines, *undelivered]))
+    print_stderr("\n".join(lines))
 
 
 def _undelivered(runner: Runner, handle: str, status: AppStatus) -> list[str]:

@@ -181,7 +181,8 @@ class Notices(Follower):
         text = str(details.get("signal") or f"exit {details.get('exit_code')}")
         if begun is not None and "time" not in {**begun.details, **details}:
             lasted = span(begun.time, event.time)
-            text += "" if lasted is None else f" after {duration(lasted)}"
+            if lasted is not None:
+                text += f" after {duration(lasted)}"
         return text + (f" ({details['reason']})" if "reason" in details else "")
 
     def _retry(self, event: AppEvent, name: str) -> str:

@@ -101,8 +101,8 @@ class ReplicaRow:
             "replica": self.replica,
             "state": self.state,
             "attempt": self.attempt,
-            "exit_code": self.ended.exit_code if self.ended else None,
-            "signal": self.ended.signal if self.ended else None,
+            "exit_code": getattr(self.ended, "exit_code", None),
+            "signal": getattr(self.ended, "signal", None),
             **{name: self.measured(name) for name in MEASUREMENTS},
             "last_line": mask_text(self.last),
         }
@@ -275,7 +275,7 @@ class Collector:
                 replica.attempt,
                 samples.get((role.role, replica.id)),
                 last.get((role.role, replica.id), ""),
-                replica.attempts[-1] if replica.attempts else None,
+                next(reversed(replica.attempts), None),
             )
             for role in described.roles_statuses
             for replica in role.replicas
