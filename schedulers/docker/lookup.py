@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from torchx.errors import StateError
 from torchx.json_limits import Data
@@ -28,6 +29,7 @@ from torchx.schedulers.docker.labels import APP_ID, LAST_TIME
 from torchx.schedulers.docker.rules.marks import split_marks
 from torchx.schedulers.docker.rules.removed import with_removed
 from torchx.scheduling.checks import unknown_application
+from torchx.scheduling.pace import ALL
 
 with lazy_imports:
     from torchx.schedulers.docker.queueing import status as queue_status
@@ -45,14 +47,24 @@ def entries(engine: Engine, app_id: str | None = None) -> list[Data]:
     Raises:
         StateError: the engine does not answer, or its answer is not a list.
     """
-    filters: dict[str, list[str]] = {"label": [APP_ID if app_id is None else f"{APP_ID}={app_id}"]}
-    if app_id is not None and _DAMAGED.fullmatch(app_id):
-        filters = {"label": [APP_ID], "id": [app_id.removeprefix(DAMAGED)]}
+    return engine.answers(partial(_query, engine)).about(app_id or ALL) or []
+
+
+def _query(engine: Engine, app_ids: Collection[str]) -> dict[str, list[Data]]:
+    """Returns the engine's listing of the containers of one application, or of all, by application."""
+    only = next(iter(app_ids)) if len(app_ids) == 1 else ALL
+    filters: dict[str, list[str]] = {"label": [f"{APP_ID}={only}" if only else APP_ID]}
+    if _DAMAGED.fullmatch(only):
+        filters = {"label": [APP_ID], "id": [only.removeprefix(DAMAGED)]}
     listed = engine.call("GET", "/containers/json", {"all": 1, "filters": filters})
     if not isinstance(listed, list) or not all(isinstance(e, dict) and text_in(e, "Id") for e in listed):
         raise StateError(f"{engine.address} is not a Docker engine")
-    by_id = [(id_for(mapping_in(e, "Labels").get(APP_ID), e["Id"]), e) for e in listed]
-    return [entry for own, entry in by_id if app_id is None or own == app_id]
+    found: dict[str, list[Data]] = defaultdict(list)
+    for entry in listed:
+        found[id_for(mapping_in(entry, "Labels").get(APP_ID), entry["Id"])].append(entry)
+    if not only:
+        found[ALL] = listed
+    return found
 
 
 def find_containers(

@@ -6,14 +6,14 @@ import time
 from contextlib import closing
 
 from torchx.errors import UnreachableError
-from torchx.schedulers.docker.containers import Container, damage_of
+from torchx.schedulers.docker.containers import damage_of
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.lookup import containers_of
 from torchx.schedulers.docker.replay import is_under_way
 from torchx.schedulers.docker.status import describe
 from torchx.schedulers.docker.supervisor_launch import ensure_supervisor
-from torchx.scheduling.pace import deadline
+from torchx.scheduling.pace import deadline, sharing
 from torchx.specs.status import is_terminal
 
 POLL_INTERVAL = 10.0
@@ -27,10 +27,10 @@ def wait(engine: Engine, app_id: str, timeout: float | None) -> bool:
         UnreachableError: the engine was stopped meanwhile.
     """
     end = deadline(timeout)
-    containers: list[Container] = []
     with closing(Events(engine, app_id)) as events:
+        with sharing(time.monotonic()):  # with other threads that begin to wait
+            containers = containers_of(engine, app_id)
         while True:
-            containers = containers_of(engine, app_id, events.unchanged(containers))
             if not containers or is_terminal(describe(containers, engine.clock.now()).state):
                 return True
             if damage_of(containers) and not is_under_way(containers):
@@ -44,3 +44,4 @@ def wait(engine: Engine, app_id: str, timeout: float | None) -> bool:
                     f"the Docker engine at {engine.address} was stopped while {app_id} ran",
                     hint="once it runs again: torchx status @last",
                 )
+            containers = containers_of(engine, app_id, events.unchanged(containers))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from torchx.errors import UsageError
 from torchx.json_limits import Data
-from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
+from torchx.schedulers.kubernetes.api.client import Cluster, Listing, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import (
     annotation,
@@ -238,13 +238,20 @@ def of_app(cluster: Cluster, path: str, name: str, *, small: bool = False) -> Ob
         name: the id of the application within the namespace; empty for all.
         small: they are pods; omit the fields that are not read here.
     """
+    found = listing_of(cluster, path, name, small=small)
+    return [] if found is None else found.objects
 
-    def query(names: Collection[str]) -> dict[str, Objects]:
+
+def listing_of(cluster: Cluster, path: str, name: str, *, small: bool = False) -> Listing | None:
+    """Returns the objects of an application in a list with its version, or None; see :func:`of_app`."""
+
+    def query(names: Collection[str]) -> dict[str, Listing]:
         only = next(iter(names)) if len(names) == 1 else ""
-        objects = cluster.items(path, selector(only), read=SmallPods() if small else None)
-        return {**_by_app(objects), only: objects}
+        read = cluster.list_with_version(path, selector(only), read=SmallPods() if small else None)
+        apps = {app: Listing(objects, read.version) for app, objects in _by_app(read.objects).items()}
+        return {**apps, only: read}
 
-    return cluster.answers(path, query).about(name) or []
+    return cluster.answers(path, query).about(name)
 
 
 def gather_jobs(cluster: Cluster, namespace: str, name: str) -> Facts | None:

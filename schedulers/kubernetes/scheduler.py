@@ -9,6 +9,7 @@ from torchx.compat.subclasses import NO_OPTIONS
 from torchx.lazy import lazy_imports, lazy_names
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
+from torchx.scheduling.pace import alone
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import cancel as kubernetes_cancel
@@ -145,7 +146,8 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         self._cancel_existing(app_id)
 
     def _cancel_existing(self, app_id: str) -> None:
-        kubernetes_cancel.cancel(self._clusters, app_id)
+        with alone():
+            kubernetes_cancel.cancel(self._clusters, app_id)
 
     def kill(self, app_id: str) -> None:
         """Ends all pods of an application immediately."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torchx.lazy import lazy_imports
-from torchx.schedulers.kubernetes.api.client import Cluster, Object, hang_up, lines_of, path_of
+from torchx.schedulers.kubernetes.api.client import Cluster, Listing, Object, hang_up, lines_of, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import created, deleted, owned_pods
 from torchx.schedulers.kubernetes.api.shape import shaped
@@ -21,11 +21,11 @@ from torchx.schedulers.kubernetes.gang.attempts import newest_attempts, original
 from torchx.schedulers.kubernetes.lookup import find
 from torchx.schedulers.kubernetes.manifests.names import split_run
 from torchx.schedulers.kubernetes.many.facts import main_selector, pod_selector, run_facts
-from torchx.schedulers.kubernetes.objects import BATCH, Facts, is_owned, main_path
+from torchx.schedulers.kubernetes.objects import BATCH, Facts, is_owned, listing_of, main_path
 from torchx.schedulers.kubernetes.reconcile import reconcile_objects
 from torchx.schedulers.kubernetes.status import describe
 from torchx.schedulers.kubernetes.verdict import note_outcome
-from torchx.scheduling.pace import deadline
+from torchx.scheduling.pace import deadline, sharing
 from torchx.specs.status import is_terminal
 
 with lazy_imports:
@@ -49,10 +49,16 @@ class Mirror:
         path: path of the list.
         query: query that selects objects.
         changed: called by the thread after each change.
+        first: the objects so far, if they were read.
     """
 
     def __init__(
-        self, cluster: Cluster, path: str, query: dict[str, str], changed: Callable[[], None]
+        self,
+        cluster: Cluster,
+        path: str,
+        query: dict[str, str],
+        changed: Callable[[], None],
+        first: Listing | None = None,
     ) -> None:
         self._cluster, self._path, self._query, self._changed = cluster, path, query, changed
         self._objects: dict[str, Object] = {}
@@ -62,7 +68,7 @@ class Mirror:
         self._stop = threading.Event()
         self._last_response = time.monotonic()
         self.error: ClusterError | None = None
-        self._list()
+        self._read(first or cluster.list_with_version(path, query))
         self._thread = threading.Thread(target=self._run, name=f"watch {path}", daemon=True)
         self._thread.start()
 
@@ -78,9 +84,9 @@ class Mirror:
             hang_up(response)
         self._thread.join(timeout=5)
 
-    def _list(self) -> None:
-        objects, self._version = self._cluster.list_with_version(self._path, self._query)
-        self._objects = {each["metadata"]["uid"]: each for each in objects}
+    def _read(self, listing: Listing) -> None:
+        self._version = listing.version
+        self._objects = {each["metadata"]["uid"]: each for each in listing.objects}
         self._last_response = time.monotonic()
 
     def _run(self) -> None:
@@ -89,7 +95,7 @@ class Mirror:
             before = self._last_response
             try:
                 if not self._version:
-                    self._list()
+                    self._read(self._cluster.list_with_version(self._path, self._query))
                     self._changed()
                 if self._polls:
                     self._version = ""  # read again after the pause
@@ -167,9 +173,12 @@ class Watch:
         cluster: the cluster.
         facts: the known objects of the application.
         changed: called by a thread after each change.
+        since: it begins with an answer from then on, which other watches may have got; None: with its own.
     """
 
-    def __init__(self, cluster: Cluster, facts: Facts, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, cluster: Cluster, facts: Facts, changed: Callable[[], None], since: float | None = None
+    ) -> None:
         self._first = facts
         queries = {"pods": pod_selector(facts.name, facts.run)}
         self._mirrors: dict[str, Mirror] = {}
@@ -182,7 +191,11 @@ class Watch:
         try:
             for name, path in paths.items():
                 query = queries.get(name) or main_selector(facts.name, facts.run)
-                self._mirrors[name] = Mirror(cluster, path, query, changed)
+                first = None
+                if facts.run is None and since is not None:
+                    with sharing(since):
+                        first = listing_of(cluster, path, facts.name, small=name == "pods")
+                self._mirrors[name] = Mirror(cluster, path, query, changed, first)
         except BaseException:
             self.close()
             raise
@@ -237,11 +250,13 @@ RETRY_AFTER = 2.0
 
 def wait(clusters: Clusters, app_id: str, timeout: float | None) -> bool:
     """Blocks until an application has ended; returns False after ``timeout`` seconds."""
-    facts = find(clusters, app_id)
-    return facts is None or _wait(clusters.of(app_id), facts, timeout)
+    begun = time.monotonic()
+    with sharing(begun):  # with other threads that begin to wait
+        facts = find(clusters, app_id)
+    return facts is None or _wait(clusters.of(app_id), facts, timeout, begun)
 
 
-def _wait(cluster: Cluster, facts: Facts, timeout: float | None) -> bool:
+def _wait(cluster: Cluster, facts: Facts, timeout: float | None, since: float) -> bool:
     """Blocks until an application has ended or was deleted; returns False after ``timeout`` seconds.
 
     Raises:
@@ -252,7 +267,7 @@ def _wait(cluster: Cluster, facts: Facts, timeout: float | None) -> bool:
         note_outcome(cluster, facts)
         return True
     changed = threading.Event()
-    with Watch(cluster, facts, changed.set) as watch:
+    with Watch(cluster, facts, changed.set, since) as watch:
         while True:
             changed.clear()
             current = watch.facts()

@@ -29,6 +29,7 @@ from torchx.schedulers.slurm.parse import (
 from torchx.schedulers.slurm.paths import path_exists
 from torchx.schedulers.slurm.record import Records, SlurmRecord, own_token
 from torchx.scheduling import pace
+from torchx.scheduling.pace import ALL
 from torchx.specs.status import is_terminal
 
 _NOT_KNOWN = re.compile(r"invalid job ?id", re.IGNORECASE)
@@ -193,9 +194,6 @@ def _query(keys: Collection[str]) -> dict[str, dict[str, list[JobFacts]]]:
         jobs.update(_query_jobs(others))
     return dict.fromkeys((ALL, *recorded, *jobs), jobs)
 
-
-ALL = ""
-"""The key of all jobs of this user."""
 
 ANSWERS = pace.Answers(_query)
 """The answers that watches share."""

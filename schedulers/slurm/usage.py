@@ -13,9 +13,9 @@ from torchx.schedulers.slurm.folders.marked import minimal_record
 from torchx.schedulers.slurm.folders.progress import attempts_of, read_script_end
 from torchx.schedulers.slurm.parse import JobFacts, parse_key
 from torchx.schedulers.slurm.paths import path_exists
-from torchx.schedulers.slurm.queue import ALL, ANSWERS, account, find, find_record
+from torchx.schedulers.slurm.queue import ANSWERS, account, find, find_record
 from torchx.schedulers.slurm.record import Records, SlurmRecord
-from torchx.scheduling.pace import Answers, is_sharing
+from torchx.scheduling.pace import ALL, Answers, is_sharing
 from torchx.scheduling.usage import AppUsage, ReplicaUsage, Requested, Sample
 from torchx.specs import serialize
 

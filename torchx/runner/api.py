@@ -652,7 +652,8 @@ class Runner:
             described = query(app_id)
             if described is not None and described.needs_reconcile:
                 scheduler.reconcile(app_id)
-                described = query(app_id)
+                with sharing(time.monotonic()):  # no earlier answer
+                    described = query(app_id)
             return described
 
     def poll(self, app_handle: str) -> DescribeAppResponse | None:
@@ -738,7 +739,8 @@ class Runner:
             end = time.monotonic() + timeout
         with self._event("wait", scheduler.backend, app_id):
             while True:
-                status = self.status(app_handle)
+                with sharing(time.monotonic()):  # with other threads that wait
+                    status = self.status(app_handle)
                 if end is None:
                     left = None
                 else:
@@ -750,7 +752,8 @@ class Runner:
                 elif not scheduler.wait(app_id, left):
                     continue
                 else:  # it has ended, or was started again meanwhile
-                    status = self.status(app_handle)
+                    with sharing():  # its answer
+                        status = self.status(app_handle)
                     if status is None or status.is_terminal():
                         return status
                 time.sleep(interval if left is None else min(interval, left))

@@ -11,6 +11,8 @@ import typer
 
 from torchx.runner.resolve import SESSION
 from torchx.runner.status import status_of
+from torchx.runner.survey import survey
+from torchx.scheduling.pace import sharing, together
 from torchx.scheduling.protocols import Waits
 from torchx.sweeps import BACKEND
 from torchx.sweeps.parts import NotStartedError
@@ -57,26 +59,36 @@ def cancel_(
         texts = selected(runner, session, selection, ACTIVE, "" if yes else "cancel")
         if texts is None:
             return 1
-        applications, unstarted = _found(runner, texts)
+        with together(len(texts)):
+            applications, unstarted = _found(runner, texts)
         failures = Failures(len(applications) == 1, form)
         active = [handle for handle, described in applications if not status_of(described).is_terminal()]
         for handle in active:
-            with failures.of(handle):
+            with failures.of(handle), sharing():
                 runner.cancel(handle)
         rows = [_drop(run) for run in unstarted]
+        ids = {handle: described.app_id for handle, described in applications if handle in active}
+        cancelled = [handle for handle in ids if handle not in failures]
+        ends = survey(cancelled, lambda handle: _follow(runner, handle, ids[handle]), threading.TIMEOUT_MAX)
         for handle, described in applications:
             now = described.state
             if handle not in active:
                 note(f"{described.app_id} has already ended: {now.name}")
             elif handle not in failures:
                 with failures.of(handle):
-                    now = _follow(runner, handle, described.app_id) or now
+                    now = _result(ends[handle]) or now
             error = failures.as_data(handle)
             done = handle in active and error is None
             rows.append({**identity(handle), "state": now.name, "cancelled": done, "error": error})
     if form != "text":
         emit(rows, form, hide=True)
     return failures.exit_code
+
+
+def _result(end: AppState | Exception | None) -> AppState | None:
+    if isinstance(end, Exception):
+        raise end
+    return end
 
 
 def _follow(runner: Runner, handle: str, app_id: str) -> AppState | None:

@@ -9,6 +9,7 @@ import typer
 from torchx.errors import StateError
 from torchx.runner.status import status_of
 from torchx.scheduling.base import DescribeAppResponse
+from torchx.scheduling.pace import together
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import UnknownAppException, parse_app_handle
 from torchx.specs.status import AppState
@@ -55,7 +56,8 @@ def delete_(
         texts = selected(runner, session, selection, states, "" if yes else "delete")
         if texts is None:
             return 1
-        applications = [_find(runner, text) for text in texts]
+        with together(len(texts)):
+            applications = [_find(runner, text) for text in texts]
         for handle, described in applications:
             if not force and not _has_ended(described):
                 name = short_name(runner, handle)

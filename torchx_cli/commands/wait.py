@@ -12,6 +12,7 @@ from torchx.errors import TorchxError, UsageError
 from torchx.exit_codes import TIMED_OUT
 from torchx.lazy import lazy_imports
 from torchx.runner.survey import LateError
+from torchx.scheduling.pace import together
 from torchx_cli import conditions
 from torchx_cli.applications import ACTIVE, find
 from torchx_cli.conditions import DONE, LOG, STALLED, Outcome
@@ -87,7 +88,8 @@ def wait_(
         selection = Selection(handles or (), every, state, name, since, scheduler)
         resolved = selected(runner, session, selection, ACTIVE) or []
         if handles:
-            resolved = [_found(runner, handle, limit) for handle in handles]
+            with together(len(handles)):
+                resolved = [_found(runner, handle, limit) for handle in handles]
         text = form == "text"
         resolved = list(dict.fromkeys(resolved))
         failures = Failures(len(resolved) == 1, form)

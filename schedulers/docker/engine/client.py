@@ -11,9 +11,10 @@ import json
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -39,6 +40,7 @@ from torchx.schedulers.docker.engine.http import (
     status_of,
 )
 from torchx.schedulers.shared.clock import EngineClock
+from torchx.scheduling.pace import Answers
 
 with lazy_imports:
     from torchx.schedulers.docker.engine import duplex, ssh
@@ -88,6 +90,8 @@ class Engine:
         self.clock = EngineClock()
         self._version = ""
         self._is_podman = False
+        self._lock = Lock()
+        self._answers: Answers[list[Data]] | None = None
 
     @property
     def version(self) -> str:
@@ -129,6 +133,17 @@ class Engine:
         rootless = any("rootless" in str(option) for option in info.get("SecurityOptions") or ())
         old = str(info.get("CgroupVersion") or "1") == "1"
         return info.get("CgroupDriver") == "none" or (rootless and old)
+
+    def answers(self, query: Callable[[Collection[str]], Mapping[str, list[Data]]]) -> Answers[list[Data]]:
+        """Returns the listings of containers that threads share.
+
+        Args:
+            query: lists them; that of the first call is used.
+        """
+        with self._lock:
+            if self._answers is None:
+                self._answers = Answers(query, complete=True, nearby=True)
+            return self._answers
 
     def call(
         self,

@@ -61,6 +61,18 @@ class _Request(NamedTuple):
     content_type: str = ""
 
 
+class Listing(NamedTuple):
+    """The objects of a list.
+
+    Attributes:
+        objects: the objects.
+        version: the version of the list, to start a watch from.
+    """
+
+    objects: list[Object]
+    version: str
+
+
 class Cluster:
     """A cluster. Nothing is sent before the first call.
 
@@ -93,7 +105,7 @@ class Cluster:
         self._known_until = 0.0
         self._connect = connect
         self.clock = EngineClock()
-        self._answers: dict[str, Answers[list[Object]]] = {}
+        self._answers: dict[str, Answers[Listing]] = {}
 
     @property
     def is_relayed(self) -> bool:
@@ -101,8 +113,8 @@ class Cluster:
         return self._pool.proxy is not None and self.host.startswith("http:")
 
     def answers(
-        self, path: str, query: Callable[[Collection[str]], Mapping[str, list[Object]]]
-    ) -> Answers[list[Object]]:
+        self, path: str, query: Callable[[Collection[str]], Mapping[str, Listing]]
+    ) -> Answers[Listing]:
         """Returns the answers about a list that the parts of this process share.
 
         Args:
@@ -110,7 +122,7 @@ class Cluster:
             query: reads it; that of the first call is used.
         """
         with self._lock:
-            return self._answers.setdefault(path, Answers(query))
+            return self._answers.setdefault(path, Answers(query, complete=True))
 
     def close(self) -> None:
         """Closes the connections."""
@@ -173,12 +185,10 @@ class Cluster:
             query: query parameters.
             read: validates each object; it may omit fields (default: all fields).
         """
-        return self.list_with_version(path, query, read=read)[0]
+        return self.list_with_version(path, query, read=read).objects
 
-    def list_with_version(
-        self, path: str, query: Data | None = None, *, read: Read | None = None
-    ) -> tuple[list[Object], str]:
-        """Returns all objects of a list, and the version of the list to start a watch from."""
+    def list_with_version(self, path: str, query: Data | None = None, *, read: Read | None = None) -> Listing:
+        """Returns all objects of a list, and its version."""
         read = read or shaped
         params = {**(query or {}), "limit": PAGE}
         objects: list[Object] = []
@@ -196,7 +206,7 @@ class Cluster:
                 raise self._not_a_cluster(f"a list of {path} without items")
             objects += [each for item in items if (each := read(item)) is not None]
             if not metadata.get("continue"):
-                return objects, str(metadata.get("resourceVersion", ""))
+                return Listing(objects, str(metadata.get("resourceVersion", "")))
             params["continue"] = metadata["continue"]
 
     def call(

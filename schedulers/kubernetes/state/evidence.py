@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
+from torchx.schedulers.kubernetes.api.client import Cluster, Listing, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import true_conditions, value_at
 from torchx.schedulers.kubernetes.api.shape import shaped
@@ -47,16 +47,16 @@ def events_of(cluster: Cluster, namespace: str, name: str) -> Objects:
     """Returns warnings about the objects of an application; empty without the right to read events."""
     path = path_of("v1", "events", namespace)
 
-    def query(names: Collection[str]) -> dict[str, Objects]:
-        return dict.fromkeys(names, cluster.items(path, {"fieldSelector": "type=Warning"}))
+    def query(names: Collection[str]) -> dict[str, Listing]:
+        return dict.fromkeys(names, cluster.list_with_version(path, {"fieldSelector": "type=Warning"}))
 
     try:
-        events = cluster.answers(path, query).about("") or []
+        found = cluster.answers(path, query).about("")
     except ClusterError as error:
         if error.status in (403, 404):
             return []
         raise
-    return about(events, name)
+    return about([] if found is None else found.objects, name)
 
 
 def about(events: Objects, name: str) -> Objects:

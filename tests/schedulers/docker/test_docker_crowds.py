@@ -6,14 +6,19 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from containers import Jobs, containers, describe, ended, replicas, scheduler, sh, text
 from engine import IMAGE
 
+from torchx.runner.api import Runner
 from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.request import NETWORK
+from torchx.scheduling import pace
 from torchx.specs.app import AppDef
 from torchx.specs.status import AppState
 
@@ -88,3 +93,37 @@ def test_a_submission_that_is_killed_can_be_removed(jobs: Jobs) -> None:
     assert ended(app_id).state is AppState.SUCCEEDED
     scheduler().delete(app_id)
     assert containers(app_id) == []
+
+
+def test_waits_for_many_applications_share_a_listing(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    apps = [f"local_docker://torchx/{jobs.submit(sh('exec sleep 600'))}" for _ in range(8)]
+    listings: list[str] = []
+    call = Engine.call
+
+    def counted(engine: Engine, method: str, path: str, *args: Any, **kwargs: Any) -> Any:
+        listings.extend([path] if path == "/containers/json" else [])
+        return call(engine, method, path, *args, **kwargs)
+
+    monkeypatch.setattr(Engine, "call", counted)
+    begun = threading.Barrier(len(apps) + 1)
+    wait = Events.wait_for_all
+
+    def waiting(events: Events, *args: Any) -> bool:
+        begun.wait(60)
+        begun.wait(60)  # counted
+        return wait(events, *args)
+
+    monkeypatch.setattr(Events, "wait_for_all", waiting)
+    with Runner("torchx") as runner, ThreadPoolExecutor(len(apps)) as pool:
+        with pace.together(len(apps)):
+            assert all(runner.exists(app) and runner.status(app) for app in apps)
+        assert len(listings) == 1
+        waits = [pool.submit(runner.wait, app) for app in apps]
+        begun.wait(60)
+        assert len(listings) <= 1 + len(apps)
+        monkeypatch.undo()
+        begun.wait(60)
+        for app in apps:
+            runner.kill(app)
+        states = [status.state for each in waits if (status := each.result())]
+    assert states == [AppState.CANCELLED] * len(apps)

@@ -11,11 +11,13 @@ import pytest
 from fakecluster import FakeCluster
 from kubejobs import role, submit
 from program import start, torchx
+from support import wait_until
 from terminal import Terminal
 
 from torchx.schedulers.kubernetes.scheduler import create_scheduler
 
 MINUTE, WINDOW = 60, 35
+LISTS = (("/api/v1", "pods"), ("/apis/batch/v1", "jobs"))
 PRINTING = "while true; do echo line; sleep 0.02; done"  # more lines in 15 s than one read returns
 COMPONENT = '''
 import torchx.specs as specs
@@ -97,3 +99,20 @@ def _read(top: Terminal, seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         top.read(1.0)
+
+
+def test_wait_for_many_applications_shares_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeCluster() as cluster:
+        config = cluster.kubeconfig(tmp_path / "config")
+        monkeypatch.setenv("KUBECONFIG", str(config))
+        scheduler = create_scheduler("torchx")
+        apps = [f"kubernetes://torchx/{submit(scheduler, role('sleep 600'))}" for _ in range(12)]
+        scheduler.close()
+        before = lists(cluster)
+        command = start("wait", *apps, env={"TORCHX_HOME": f"{config}-home"})
+        wait_until(lambda: cluster.asked.count("GET /api/v1/namespaces/default/pods?watch") >= 12, "watched")
+        counts = lists(cluster) - before
+        command.kill()
+        command.communicate()
+    assert set(counts) == {f"GET {path}/namespaces/default/{kind}" for path, kind in LISTS}
+    assert max(counts.values()) <= 6

@@ -235,3 +235,48 @@ def test_the_end_of_an_earlier_run_is_no_end(cluster: Path) -> None:
     described = scheduler.describe("473")
     assert described is not None
     assert described.state is AppState.SUCCEEDED
+
+
+def several(cluster: Path, count: int) -> list[str]:
+    """Adds jobs that run, and returns their numbers."""
+    (cluster / "state").write_text("RUNNING\n")
+    known = Records().find("473", "b1")
+    assert known is not None
+    numbers = range(500, 500 + count)
+    for number in numbers:
+        folder = cluster / "jobs" / f"a-c{number}"
+        folder.mkdir(mode=0o700)
+        Records().add(replace(known, job_id=number, token=f"c{number}", folder=str(folder)))
+    # squeue lists them all
+    script = (cluster / "bin" / "squeue").read_text()
+    listed = " ".join(map(str, numbers))
+    (cluster / "bin" / "squeue").write_text(script.replace("${jobs:-473}", f"${{jobs:-{listed}}}"))
+    return [str(number) for number in numbers]
+
+
+def end(cluster: Path, number: str) -> None:
+    (cluster / "jobs" / f"a-c{number}" / "over").write_text(f"{number} 0 {int(time.time()) + 60} 1\n")
+
+
+def test_wait_for_many_jobs_shares_queries(cluster: Path) -> None:
+    numbers = several(cluster, 24)
+    command = start("wait", *numbers, env={"FAKE_QUERIES": str(cluster / "wait")})
+    wait_until(lambda: len(queries(cluster, "wait")) >= 6, "the jobs are watched")
+    assert Counter(queries(cluster, "wait"))["squeue"] <= 8
+    before = len(queries(cluster, "wait"))
+    for number in numbers:  # one after another
+        end(cluster, number)
+        time.sleep(0.1)
+    _, error = command.communicate()
+    assert error.count("SUCCEEDED") == 24
+    assert len(queries(cluster, "wait")) - before <= 24, "a query of two lines in half a second"
+
+
+def test_cancel_of_many_jobs_shares_queries(cluster: Path) -> None:
+    numbers = several(cluster, 24)
+    command = start("cancel", *numbers, env={"FAKE_QUERIES": str(cluster / "cancel")})
+    wait_until(lambda: queries(cluster, "cancel").count("scancel") == 24, "all are cancelled")
+    for number in numbers:
+        end(cluster, number)
+    command.communicate()
+    assert Counter(queries(cluster, "cancel"))["squeue"] <= 12
