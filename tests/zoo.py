@@ -370,7 +370,7 @@ def cancel(runner: Runner, handle: str) -> None:
 def _wrong(runner: Runner, case: Case, handle: str) -> str:
     def explained() -> Explanation:
         described = runner.description(handle)
-        assert described is not None
+        assert described is not None, case.name
         return explain(runner, handle, described, case.name)
 
     if is_terminal(case.state):

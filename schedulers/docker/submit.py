@@ -19,8 +19,9 @@ from torchx.json_limits import Data, Object
 from torchx.lazy import lazy_imports
 from torchx.machine import locks as lock
 from torchx.machine.files import make_folder
-from torchx.schedulers.docker.cancel import remove, remove_volume
+from torchx.schedulers.docker.cancel import GONE, cancel, remove, remove_volume
 from torchx.schedulers.docker.container_body import Environment
+from torchx.schedulers.docker.containers import read
 from torchx.schedulers.docker.engine import networks
 from torchx.schedulers.docker.engine.client import LOADED_PATIENCE, Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
@@ -190,8 +191,17 @@ def _start(
         )
         return str(made["Id"])
 
-    def start(container: tuple[str, str]) -> None:
-        networks.while_unique(engine, lambda: engine.call("POST", f"/containers/{container[1]}/start"))
+    def start(container: tuple[str, str]) -> bool:
+        """Returns False if the container was cancelled meanwhile: its name has a mark then."""
+        name, identity = container
+        try:
+            networks.while_unique(engine, lambda: engine.call("POST", f"/containers/{name}/start"))
+        except EngineError as error:
+            now = read(engine.call("GET", f"/containers/{identity}/json"))
+            if error.status != GONE or now is None or not now.mark:
+                raise
+            return False
+        return True
 
     names = [name for name, _ in bodies]
     try:
@@ -202,7 +212,8 @@ def _start(
         _check_programs(engine, bodies, made)
         _provide_checkpoints(engine, bodies, made)
         starting = [pair for n, pair in enumerate(zip(names, made, strict=True)) if n in first]
-        _check([name for name, _ in starting], in_parallel(start, starting))
+        started = in_parallel(start, starting)
+        _check([name for name, _ in starting], started)
         then()
     except BaseException:
         left = remove(engine, [container.id for container in containers_of(engine, app_id)])
@@ -210,6 +221,8 @@ def _start(
         if left:
             raise StateError(f"containers of the failed start cannot be removed: {left[0]}") from left[0]
         raise
+    if False in started:  # the cancellation may have missed those that were created after it
+        cancel(engine, app_id)
 
 
 def _provide_volumes(engine: Engine, bodies: Iterable[Object]) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import shutil
 import socket
+import threading
+import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from containers import Jobs, ended, fresh, of_name, scheduler, sh, text
 from engine import IMAGE
+from support import wait_until
 
 from torchx.errors import StateError, UsageError
 from torchx.jobs.paths import user_home
@@ -20,6 +24,8 @@ from torchx.specs.resources import Resource
 from torchx.specs.status import AppState
 
 pytestmark = pytest.mark.docker
+
+TRAPS = "trap 'exit 0' TERM; while true; do sleep 0.1; done"
 
 
 def refused(*roles: Role) -> StateError:
@@ -163,3 +169,33 @@ def test_a_submission_has_the_patience_of_docker_run(jobs: Jobs) -> None:
     jobs.ids.append(app_id)
     assert ended(app_id).state is AppState.SUCCEEDED
     assert loaded._engine.patience == PATIENCE, "other commands of this process fail sooner"
+
+
+@pytest.mark.parametrize("moment", ["before the first start", "after the first start", "before a creation"])
+def test_a_cancellation_during_the_start_ends_all_at_once(
+    moment: str, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs that end at TERM are not killed after the grace period, whenever they were started."""
+    info = scheduler().submit_dryrun(AppDef(fresh("early"), [sh(TRAPS, 3)]), {"grace_period": 60.0})
+    app_id = info.request.app_id
+    jobs.ids.append(app_id)
+    call, counts, lock = Engine.call, Counter[str](), threading.Lock()
+    due = {"before the first start": ("start", 1), "after the first start": ("start", 2)}
+
+    def disturbed(engine: Engine, method: str, path: str, *args: Any, **kwargs: Any) -> Any:
+        step = path.rpartition("/")[2]
+        with lock:
+            counts[step] += method == "POST"
+            if method == "POST" and (step, counts[step]) == due.get(moment, ("create", 3)):
+                monkeypatch.setattr(Engine, "call", call)
+                wait_until(lambda: len(of_name(info.request.app_id)) >= 2, "two are created")
+                scheduler().cancel(app_id)
+                monkeypatch.setattr(Engine, "call", disturbed)
+        return call(engine, method, path, *args, **kwargs)
+
+    monkeypatch.setattr(Engine, "call", disturbed)
+    scheduler().schedule(info)
+    monkeypatch.undo()
+    begun = time.monotonic()
+    assert ended(app_id).state is AppState.CANCELLED
+    assert time.monotonic() - begun < 30
