@@ -81,9 +81,13 @@ for name in os.listdir(os.environ["FAKE_STEPS"]):
 """
 
 SCONTROL = """
-import os, sys
+import os, signal, sys, time
 with open(os.environ["FAKE_CALLS"], "a") as file:
     print(*sys.argv[1:], file=file)
+if sys.argv[1] == "requeue":  # Slurm ends all processes of the script, perhaps before scontrol gets its answer
+    for pid in (int(os.environ["FAKE_SCRIPT"]), os.getppid(), os.getpid()):
+        os.kill(pid, signal.SIGTERM)
+    time.sleep(0.3)
 if sys.argv[1:3] == ["show", "hostnames"]:
     print("node1", "node2", sep="\\n")
 """

@@ -48,6 +48,10 @@ write_end() {  # write_end CODE: reports the end of the script
     mv "$folder/.over" "$folder/over"
 }
 
+requeue_job() {  # requeues the job; Slurm then ends this run by TERM, which must not end scontrol before its answer
+    timeout --signal=KILL 60 sh -c 'trap "" TERM; exec scontrol requeue "$1"' sh "$job"
+}
+
 open_job() {  # prepares the job: its folder, the number of its attempt, the variables of all replicas
     local nodes
     open_folder
@@ -250,7 +254,8 @@ run_job() {  # runs all roles, with the retries of the whole job, and ends the s
     ((code == 0)) || gather_logs
     if ((code)) && [ "$requeue" = yes ] && [ -z "$stopped" ] && [ ! -e "$folder/.expired" ] && may_restart; then
         note_count .retried "$((retried + 1))"
-        timeout 60 scontrol requeue "$job" && exit "$code"
+        trap '' TERM
+        requeue_job && exit "$code"
     fi
     write_end "$code"
     exit "$code"

@@ -58,5 +58,5 @@ end_run() {  # requeues the job if the time limit or a preemption has ended the 
         ending=
         return 0
     fi
-    timeout 60 scontrol requeue "$job" || ending=
+    requeue_job || ending=
 }

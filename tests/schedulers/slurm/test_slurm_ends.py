@@ -121,6 +121,15 @@ def test_the_signals_of_one_end_requeue_once(tmp_path: Path) -> None:
     assert requeues(job) == 1
 
 
+def test_a_requeue_for_a_retry_is_no_end(tmp_path: Path) -> None:
+    """Slurm signals the script and scontrol before scontrol has the answer, most often of two roles."""
+    job = StepJob(AppDef("a", [role("r", "exit 3", retries=1)]), tmp_path)
+    assert job.run() == 3
+    assert requeues(job) == 1
+    assert not (job.folder / "over").exists()
+    assert job.status().state is AppState.RUNNING
+
+
 def test_program_that_fails_at_limit_by_itself_fails(tmp_path: Path) -> None:
     job = at_limit(tmp_path, f"touch {tmp_path}/up; exit 3")
     with start(job, tmp_path) as process:
