@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Collection
+from contextlib import closing
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from torchx.errors import StateError
 from torchx.jobs.events import Clock
 from torchx.machine import processes
-from torchx.sweeps import view
+from torchx.scheduling.responses import DescribeAppResponse
+from torchx.scheduling.usage import AppUsage
+from torchx.specs.status import AppState
+from torchx.sweeps import native_runs, view
+from torchx.sweeps.native_runs import NativeRuns
 from torchx.sweeps.paths import SweepPaths, paths_of
 from torchx.sweeps.plan import Header, header_line, run_line
 from torchx.sweeps.records import Runs
 from torchx.sweeps.scheduler import SweepScheduler
+from torchx.sweeps.view import Sweep
 
 APP = {"name": "a", "roles": [], "secrets": {}}
 
@@ -93,3 +101,49 @@ def test_a_damaged_line_concerns_its_run_only() -> None:
     for at in (2, 3):
         with pytest.raises(StateError, match="a line is not a run"):
             runs[at]
+
+
+class Cluster:
+    """A cluster whose clock differs; its one run starts at once and takes five minutes."""
+
+    def __init__(self, ahead: float) -> None:
+        self.state, self._now = AppState.RUNNING, datetime.now(timezone.utc) + timedelta(seconds=ahead)
+
+    def glance_many(self, app_ids: Collection[str]) -> dict[str, DescribeAppResponse]:
+        ended = self._now + timedelta(minutes=5) if self.state is AppState.SUCCEEDED else None
+        return {
+            app_id: DescribeAppResponse(app_id, self.state, started_at=self._now, ended_at=ended)
+            for app_id in app_ids
+        }
+
+    def usage_many(self, app_ids: Collection[str]) -> dict[str, AppUsage]:
+        return {}
+
+
+@pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
+def test_duration_of_a_native_sweep_follows_clock_of_no_cluster(
+    ahead: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true = time.time
+    sent = {"e": "send", "key": "k", "runs": [1], "t": true()}
+    paths, cluster = record(1, [sent, {**sent, "e": "queue", "ids": [[1, "7_1"]]}]), Cluster(ahead)
+
+    def observe() -> Sweep:
+        with closing(NativeRuns(paths, lambda _: cluster)) as native:  # type: ignore[arg-type,return-value]
+            native.observe()
+        return view.load(paths)
+
+    monkeypatch.setattr(native_runs, "SubmitsMany", Cluster)
+    started = observe().progress.started
+    assert started is not None
+    assert abs(true() - started) < 60, "the time for which it has run"
+    cluster.state = AppState.SUCCEEDED
+    monkeypatch.setattr(time, "time", lambda: true() + 300)
+    ended = observe()
+    assert ended.progress.started is not None
+    assert ended.progress.done is not None
+    assert abs(ended.progress.done - ended.progress.started - 300) < 60
+    run = ended.runs[0]
+    assert run.started is not None
+    assert run.ended is not None
+    assert run.ended - run.started == 300

@@ -22,6 +22,9 @@ from torchx.sweeps.paths import BACKEND, SweepPaths, paths_of, run_id
 from torchx.sweeps.plan import Header, Plan, append_lines
 from torchx.sweeps.progress import PENDING, Entry, Progress, load
 
+CLOCK_STEP = 2.0
+"""Seconds by which the clocks of two machines may differ unnoticed; Slurm's times are whole seconds."""
+
 GRACE = 60.0
 """Seconds after a submission in which an engine may not know a run yet."""
 
@@ -230,16 +233,27 @@ class NativeRuns:
             elif described is None or described.state is AppState.UNKNOWN:
                 entries += self._lost(number, described)
             elif is_started(described.state) and self.progress.states[number - 1] == PENDING:
-                begun = described.started_at
-                if begun is None:
-                    at = time.time()
-                else:
-                    at = begun.timestamp()
+                at = self._begun_at(number, described)
                 entries.append({"e": "begin", "n": number, "id": app_id, "t": at})
         if ended:
             entries += self._ends(ended)
         self._note(*entries)
         self._finish()
+
+    def _begun_at(self, number: int, described: DescribeAppResponse) -> float:
+        """Returns the start of a run by the clock of this machine, by which the end of the sweep is noted.
+
+        A start before its submission or in the future is by another clock, such as that of a cluster: it was
+        since the last query then.
+        """
+        now = time.time()
+        if described.started_at is None:
+            return now
+        at = described.started_at.timestamp()
+        sent = self.progress.begun.get(number, at)
+        if sent - CLOCK_STEP <= at <= now + CLOCK_STEP:
+            return at
+        return now
 
     def _ends(self, ended: Sequence[tuple[int, DescribeAppResponse]]) -> Iterator[Entry]:
         """Yields the ends of runs with their measurements."""
