@@ -84,7 +84,7 @@ SCONTROL = """
 import os, signal, sys, time
 with open(os.environ["FAKE_CALLS"], "a") as file:
     print(*sys.argv[1:], file=file)
-if sys.argv[1] == "requeue":  # Slurm ends all processes of the script, perhaps before scontrol gets its answer
+if sys.argv[1] == "requeue":  # Slurm ends the script, perhaps before scontrol has its answer
     for pid in (int(os.environ["FAKE_SCRIPT"]), os.getppid(), os.getpid()):
         os.kill(pid, signal.SIGTERM)
     time.sleep(0.3)
