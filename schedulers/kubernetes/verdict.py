@@ -14,6 +14,7 @@ from torchx.schedulers.kubernetes.state.outcome import Outcome, outcome_of
 from torchx.schedulers.kubernetes.status import describe
 from torchx.schedulers.shared import owner
 from torchx.scheduling.base import DescribeAppResponse
+from torchx.scheduling.pace import alone
 from torchx.specs.status import AppState, is_terminal
 
 TRIES = 3
@@ -48,7 +49,7 @@ def note_outcome(cluster: Cluster, facts: Facts, *, failed: bool = False) -> Non
     is_noted = noted.state is not AppState.UNKNOWN or (failed and noted.failure is not None)
     if is_noted or facts.run is not None or owner.is_foreign(facts.owner):
         return
-    with suppress(ClusterError):
+    with suppress(ClusterError), alone():
         for _ in range(TRIES):
             # read again: a copy of the pods may be older than that of the jobs
             current = gather(cluster, facts.namespace, facts.name, events=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.manifests.names import OUTCOME
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 from torchx.scheduling.causes import classify
+from torchx.scheduling.logs import LogQuery
 from torchx.specs.app import RetryPolicy
 from torchx.specs.status import AppState
 
@@ -301,6 +303,28 @@ def test_a_result_stays_when_its_pods_are_removed(
     assert result_of(scheduler, app_id) == before, "nothing is started again"
     (line,) = scheduler.list()
     assert line.state is before[0]
+
+
+SEEN_BY: dict[str, Callable[[KubernetesScheduler, str], object]] = {
+    "wait": lambda scheduler, app_id: scheduler.wait(app_id, timeout=120),
+    "log -f": lambda scheduler, app_id: list(scheduler.log_chunks(app_id, LogQuery(follow=True))),
+    "watcher": KubernetesScheduler.reconcile,
+    "cancel": KubernetesScheduler.cancel,
+    "kill": KubernetesScheduler.kill,
+}
+
+
+@pytest.mark.parametrize("command", SEEN_BY)
+def test_each_command_that_writes_notes_an_end(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, command: str
+) -> None:
+    app_id = submit(scheduler, role("exit 7", num_replicas=2))
+    assert until_ended(scheduler, app_id).state is AppState.FAILED
+    before = result_of(scheduler, app_id)
+    assert OUTCOME not in cluster.objects("jobs")[0]["metadata"]["annotations"], "a query writes nothing"
+    SEEN_BY[command](scheduler, app_id)
+    remove_pods(cluster)
+    assert result_of(scheduler, app_id) == before
 
 
 def test_without_a_note_a_removed_pod_is_no_cause(
