@@ -52,8 +52,11 @@ def entries(engine: Engine, app_id: str | None = None) -> list[Data]:
 
 def _query(engine: Engine, app_ids: Collection[str]) -> dict[str, list[Data]]:
     """Returns the engine's listing of the containers of one application, or of all, by application."""
-    only = next(iter(app_ids)) if len(app_ids) == 1 else ALL
-    filters: dict[str, list[str]] = {"label": [f"{APP_ID}={only}" if only else APP_ID]}
+    only, filters = ALL, {"label": [APP_ID]}
+    if len(app_ids) == 1:
+        (only,) = app_ids
+    if only:
+        filters = {"label": [f"{APP_ID}={only}"]}
     if _DAMAGED.fullmatch(only):
         filters = {"label": [APP_ID], "id": [only.removeprefix(DAMAGED)]}
     listed = engine.call("GET", "/containers/json", {"all": 1, "filters": filters})

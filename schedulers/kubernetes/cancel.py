@@ -51,8 +51,7 @@ from torchx.schedulers.kubernetes.state.attempts import (
     is_over,
     needs_end,
 )
-from torchx.schedulers.kubernetes.status import describe, job_facts
-from torchx.schedulers.kubernetes.verdict import note_outcome
+from torchx.schedulers.kubernetes.status import job_facts
 from torchx.specs.status import is_terminal
 
 BACK_OFF = 8.0
@@ -62,26 +61,20 @@ APPEARS_WITHIN = 5.0
 PAUSE = 0.2
 
 
-def cancel(clusters: Clusters, app_id: str) -> None:
-    """Ends an application, if it exists and has not ended."""
+def cancel(clusters: Clusters, app_id: str) -> Facts | None:
+    """Ends an application, if it exists and has not ended; returns it as it was before."""
     facts = find_own(clusters, app_id, "cancelled")
     if facts is not None:
-        _note_end(clusters.of(app_id), facts)
         cancel_objects(clusters.of(app_id), facts)
+    return facts
 
 
-def kill(clusters: Clusters, app_id: str) -> None:
-    """Ends all pods of an application immediately."""
+def kill(clusters: Clusters, app_id: str) -> Facts | None:
+    """Ends all pods of an application immediately; returns it as it was before."""
     facts = find_own(clusters, app_id, "killed")
     if facts is not None:
-        _note_end(clusters.of(app_id), facts)
         kill_objects(clusters.of(app_id), facts)
-
-
-def _note_end(cluster: Cluster, facts: Facts) -> None:
-    """Notes the result of an application that has ended: its pods may be removed later."""
-    if is_terminal(describe(facts, cluster.clock.now()).state):
-        note_outcome(cluster, facts)
+    return facts
 
 
 def delete(clusters: Clusters, app_id: str) -> None:

@@ -239,7 +239,9 @@ def of_app(cluster: Cluster, path: str, name: str, *, small: bool = False) -> Ob
         small: they are pods; omit the fields that are not read here.
     """
     found = listing_of(cluster, path, name, small=small)
-    return [] if found is None else found.objects
+    if found is None:
+        return []
+    return found.objects
 
 
 def listing_of(cluster: Cluster, path: str, name: str, *, small: bool = False) -> Listing | None:

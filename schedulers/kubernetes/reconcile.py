@@ -33,7 +33,7 @@ from torchx.schedulers.kubernetes.services.roles import has_order
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import is_over
 from torchx.schedulers.kubernetes.state.replicas import replica_of
-from torchx.schedulers.kubernetes.status import job_facts
+from torchx.schedulers.kubernetes.status import describe, job_facts
 from torchx.schedulers.kubernetes.verdict import note_outcome
 from torchx.schedulers.shared import owner
 from torchx.specs.status import is_terminal
@@ -48,6 +48,14 @@ def reconcile(clusters: Clusters, app_id: str) -> None:
     if facts is not None:
         reconcile_objects(clusters.of(app_id), facts)
         note_outcome(clusters.of(app_id), facts)
+
+
+def note_end(clusters: Clusters, facts: Facts | None) -> None:
+    """Notes the result of an application that has ended: its pods may be removed later."""
+    if facts is not None:
+        cluster = clusters.of(facts.app_id)
+        if is_terminal(describe(facts, cluster.clock.now()).state):
+            note_outcome(cluster, facts)
 
 
 def reconcile_objects(cluster: Cluster, facts: Facts) -> bool:

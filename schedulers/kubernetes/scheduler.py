@@ -147,11 +147,12 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
 
     def _cancel_existing(self, app_id: str) -> None:
         with alone():
-            kubernetes_cancel.cancel(self._clusters, app_id)
+            facts = kubernetes_cancel.cancel(self._clusters, app_id)
+            kubernetes_reconcile.note_end(self._clusters, facts)
 
     def kill(self, app_id: str) -> None:
         """Ends all pods of an application immediately."""
-        kubernetes_cancel.kill(self._clusters, app_id)
+        kubernetes_reconcile.note_end(self._clusters, kubernetes_cancel.kill(self._clusters, app_id))
 
     def delete(self, app_id: str) -> None:
         """Deletes an application with all its objects."""

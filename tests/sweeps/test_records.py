@@ -121,7 +121,7 @@ class Cluster:
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
-def test_duration_of_a_native_sweep_follows_clock_of_no_cluster(
+def test_duration_of_native_sweep_needs_no_clock_of_cluster(
     ahead: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     true = time.time

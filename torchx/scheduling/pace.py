@@ -176,8 +176,9 @@ class Answers(Generic[T]):
         """Returns True if the answers are too old for parts that wait."""
         if is_together():
             return False
-        early = 0.0 if self._nearby else EARLY
-        return now >= self._next - early or now - self._at >= WAITING
+        if self._nearby:
+            return now >= self._next
+        return now >= self._next - EARLY or now - self._at >= WAITING
 
     def _renew(self) -> None:
         if not self._nearby:

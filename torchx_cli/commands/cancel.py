@@ -62,33 +62,38 @@ def cancel_(
         with together(len(texts)):
             applications, unstarted = _found(runner, texts)
         failures = Failures(len(applications) == 1, form)
-        active = [handle for handle, described in applications if not status_of(described).is_terminal()]
-        for handle in active:
-            with failures.of(handle), sharing():
-                runner.cancel(handle)
+        ends = _cancel(runner, applications, failures)
         rows = [_drop(run) for run in unstarted]
-        ids = {handle: described.app_id for handle, described in applications if handle in active}
-        cancelled = [handle for handle in ids if handle not in failures]
-        ends = survey(cancelled, lambda handle: _follow(runner, handle, ids[handle]), threading.TIMEOUT_MAX)
         for handle, described in applications:
-            now = described.state
-            if handle not in active:
-                note(f"{described.app_id} has already ended: {now.name}")
-            elif handle not in failures:
-                with failures.of(handle):
-                    now = _result(ends[handle]) or now
+            now = ends.get(handle) or described.state
             error = failures.as_data(handle)
-            done = handle in active and error is None
+            done = handle in ends and error is None
             rows.append({**identity(handle), "state": now.name, "cancelled": done, "error": error})
     if form != "text":
         emit(rows, form, hide=True)
     return failures.exit_code
 
 
-def _result(end: AppState | Exception | None) -> AppState | None:
-    if isinstance(end, Exception):
-        raise end
-    return end
+def _cancel(
+    runner: Runner, applications: Sequence[tuple[str, DescribeAppResponse]], failures: Failures
+) -> dict[str, AppState | None]:
+    """Cancels those that run, and waits for all of them; returns their states, None if unknown."""
+    active: dict[str, str] = {}
+    for handle, described in applications:
+        if status_of(described).is_terminal():
+            note(f"{described.app_id} has already ended: {described.state.name}")
+            continue
+        with failures.of(handle), sharing():
+            runner.cancel(handle)
+            active[handle] = described.app_id
+    ends: dict[str, AppState | None] = {}
+    found = survey(active, lambda handle: _follow(runner, handle, active[handle]), threading.TIMEOUT_MAX)
+    for handle, end in found.items():
+        with failures.of(handle):
+            if isinstance(end, Exception):
+                raise end
+            ends[handle] = end
+    return ends
 
 
 def _follow(runner: Runner, handle: str, app_id: str) -> AppState | None:

@@ -56,7 +56,9 @@ def events_of(cluster: Cluster, namespace: str, name: str) -> Objects:
         if error.status in (403, 404):
             return []
         raise
-    return about([] if found is None else found.objects, name)
+    if found is None:
+        return []
+    return about(found.objects, name)
 
 
 def about(events: Objects, name: str) -> Objects:
