@@ -32,6 +32,7 @@ from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.clock import TIMES
 from torchx.schedulers.shared.listing import newest_first, row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.scheduling.failure_causes import NOT_RUN
 from torchx.scheduling.limits import LimitRule
 from torchx.scheduling.responses import local_time
 from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
@@ -42,6 +43,7 @@ from torchx.specs.status import (
     AttemptStatus,
     EndCause,
     FirstFailure,
+    Reason,
     ReplicaStatus,
     RoleStatus,
     failure_of,
@@ -128,13 +130,12 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
     job = job_of(containers)
     progress = replay(private.shown(job, containers) if job.has_services else job, containers)
     data = progress.job.data
-    state, msg = _state(progress, containers, now)
-    cause = _cause_of_end(progress, state)
+    state, reason = _state(progress, containers, now)
     stalls = history_of(progress.job.app_id, progress.job.cfg)
     if state is AppState.RUNNING and stalls.message:
-        msg, cause = msg or stalls.message, EndCause.STALLED
+        reason = Reason(reason.text or stalls.message, EndCause.STALLED)
     elif state is AppState.CANCELLED and stalls.cancelled:
-        msg, cause = f"cancelled, as it was {stalls.cancelled}", EndCause.STALLED
+        reason = Reason(f"cancelled, as it was {stalls.cancelled}", EndCause.STALLED)
     over = is_terminal(state)
     started = [at for c in containers if (at := _started(c)) is not None]
     finished = [c.finished for c in containers if c.finished is not None]
@@ -149,8 +150,8 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
         state=state,
         num_restarts=progress.restarts,
         run=progress.run,
-        msg=msg,
-        cause=cause,
+        msg=reason.text,
+        cause=reason.cause,
         roles_statuses=list(roles.values()),
         name=data.get("app", {}).get("name", ""),
         submitted_at=local_time(data.get("submitted_at") or min(c.created for c in containers)),
@@ -206,33 +207,19 @@ def _from_containers(job: Job, containers: Sequence[Container]) -> Data:
     return {"name": job.app_id, "roles": roles}
 
 
-def _state(progress: Progress, containers: Sequence[Container], now: float) -> tuple[AppState, str]:
+def _state(progress: Progress, containers: Sequence[Container], now: float) -> tuple[AppState, Reason]:
     if progress.end is not None:
         if progress.end.state == "FAILED" or (progress.gang.first_failure is None and _is_stopped(progress)):
             return AppState.FAILED, _why_failed(progress)
-        return AppState[progress.end.state], "cancelled" if progress.end.state == "CANCELLED" else ""
+        return AppState[progress.end.state], Reason("cancelled" if progress.end.state == "CANCELLED" else "")
     if progress.cancelled:
-        return AppState.RUNNING, "it is being cancelled"
+        return AppState.RUNNING, Reason("it is being cancelled")
     if any(c.started for c in containers):
         waiting = not any(c.live for c in containers)
-        return AppState.RUNNING, "waiting for its next attempt" if waiting and progress.starts else ""
+        return AppState.RUNNING, Reason("waiting for its next attempt" if waiting and progress.starts else "")
     if now - max(c.created for c in containers) > STARTED_WITHIN:
-        return AppState.FAILED, INTERRUPTED
-    return AppState.PENDING, "its containers are being created"
-
-
-def _cause_of_end(progress: Progress, state: AppState) -> EndCause | None:
-    """Returns the cause of the state of an application, if no replica shows it."""
-    if state is not AppState.FAILED:
-        return None
-    if progress.end is None:
-        return EndCause.NOT_STARTED  # the start was interrupted
-    if progress.gang.expired:
-        return EndCause.TIME_LIMIT
-    first = progress.end.first_failure
-    if first is None or first in progress.lost:
-        return EndCause.REMOVED
-    return None
+        return AppState.FAILED, Reason(INTERRUPTED, EndCause.NOT_STARTED)
+    return AppState.PENDING, Reason("its containers are being created")
 
 
 def _is_stopped(progress: Progress) -> bool:
@@ -240,21 +227,22 @@ def _is_stopped(progress: Progress) -> bool:
     return not progress.cancelled and any(mine and mine[-1].mark == STOPPED for mine in progress.replicas)
 
 
-def _why_failed(progress: Progress) -> str:
+def _why_failed(progress: Progress) -> Reason:
+    """Returns why an application failed, if no replica shows it."""
     if progress.gang.expired:
-        return progress.job.limits.reached(progress.run)
+        return Reason(progress.job.limits.reached(progress.run), EndCause.TIME_LIMIT)
     first = None
     if progress.end:
         first = progress.end.first_failure
     if first is None:
-        return "a replica failed, and its container was removed"
+        return Reason("a replica failed, and its container was removed", EndCause.REMOVED)
     role, replica = progress.job.members[first]
     if first in progress.lost:
-        return f"the container of {role.name}/{replica} was removed"
+        return Reason(f"the container of {role.name}/{replica} was removed", EndCause.REMOVED)
     newest = progress.newest(first)
     if newest is not None and newest.error:
-        return f"{role.name}/{replica} could not be started: {newest.error}"
-    return ""
+        return Reason(f"{role.name}/{replica} could not be started: {newest.error}", EndCause.NOT_STARTED)
+    return Reason()
 
 
 def _replica(progress: Progress, ordinal: int, role: RoleFacts, replica: int, over: bool) -> ReplicaStatus:
@@ -326,6 +314,8 @@ def _cause_of(c: Container) -> EndCause | None:
         return EndCause.NOT_READY
     if c.oom and c.exit_code:
         return EndCause.OUT_OF_MEMORY
+    if c.error and c.exit_code in NOT_RUN:
+        return EndCause.MISSING_PROGRAM
     if c.status in ("running", "restarting", "paused"):
         return None
     return _CAUSES.get(c.mark)
@@ -366,7 +356,7 @@ def _message(c: Container, role: RoleFacts) -> str:
     msg = ""
     if c.oom and c.exit_code:
         msg = "out of memory" + (f": its limit is {c.memory / (1 << 20):,.0f} MiB" if c.memory else "")
-    refused = refusal(c, msg)
+    refused = refusal(c)
     if msg or refused:
         return joined(msg, refused)
     if c.status not in ("running", "restarting"):

@@ -355,10 +355,7 @@ class RetryCauses:
         """
         if progress.end is not None or progress.cancelled or progress.retries == progress.carried_out:
             return False
-        try:
-            rules = RetryRules.of(progress.job.cfg)
-        except ValueError:  # written by another version
-            rules = RetryRules()
+        rules = RetryRules.recorded(progress.job.cfg)
         marked = False
         for container in _causes_of_retries(progress):
             if container.id in self._seen:
@@ -375,14 +372,10 @@ class RetryCauses:
         if rules.reads_lines:
             log = read_log(self._engine, container, LogQuery(tail=MOST_LINES))
             lines = lines_of(b"".join(line[2] for line in log))
-        if container.signal:
-            code = None
-        else:
-            code = container.exit_code
         known = None
         if container.oom:
             known = EndCause.OUT_OF_MEMORY
-        return Failure(code, container.signal, "", lines, known)
+        return Failure(container.exit_code, container.signal, lines, known)
 
 
 def _causes_of_retries(progress: Progress) -> Iterator[Container]:

@@ -101,7 +101,7 @@ def pod_of(facts: Facts, role: str, replica: int) -> Object:
         raise not_running(facts.app_id, role, replica)
     if "running" not in (container_of(mine[-1]).get("state") or {}):
         raise StateError(
-            f"{role}/{replica} of {facts.app_id} is not running yet: {waits_for(mine[-1])}",
+            f"{role}/{replica} of {facts.app_id} is not running yet: {waits_for(mine[-1]).text}",
             code="not_running",
             facts={"replica": f"{role}/{replica}"},
         )

@@ -155,5 +155,5 @@ def _new_notes(cluster: Cluster, facts: Facts, main: Object) -> dict[str, str]:
         deleted_by_hand = pod["metadata"]["name"] in by_hand and replica_of(pod)[1] not in completed
         why, key = taken.taken_away(pod, by_hand=deleted_by_hand), taken.note_key(pod)
         if why and key not in known:
-            new[key] = f"{now(cluster)} {short(why)}"
+            new[key] = f"{now(cluster)};{taken.cause_of(pod).value} {short(why)}"
     return new

@@ -34,9 +34,10 @@ from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.listing import newest_first, row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.pace import is_sharing
+from torchx.scheduling.retry_rules import RetryRules
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.run_options import RunOptions
-from torchx.specs.status import AppState, FirstFailure, ReplicaStatus, RoleStatus, is_terminal
+from torchx.specs.status import AppState, EndCause, FirstFailure, ReplicaStatus, RoleStatus, is_terminal
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import application
@@ -183,17 +184,24 @@ def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppRe
     first = None
     if failed or state is AppState.FAILED:
         first = _first_failure(facts, replicas, seen, services.counting(statuses), used)
+    cause = None
+    if state is AppState.FAILED and reasons.DEADLINE in {job.reason for job in jobs}:
+        cause = EndCause.TIME_LIMIT
     if state is AppState.FAILED and first is None:
         msg = msg or _without_pods(jobs[0].message)
     elif not is_terminal(state):
-        msg = msg or services.message(state) or reasons.waiting(statuses, facts.events)
-    msg = _with_disruption(msg, first, replicas.taken_away(is_terminal(state)))
+        msg = msg or services.message(state)
+    if not is_terminal(state) and not msg:
+        why = reasons.waiting(statuses, facts.events)
+        msg, cause = why.text, why.cause
+    msg = joined(msg, replicas.taken_away(is_terminal(state)))
     record = facts.record
     return DescribeAppResponse(
         app_id=facts.app_id,
         state=state,
         num_restarts=_restarts(facts),
         msg=msg,
+        cause=cause,
         structured_error_msg=reasons.error_file(first, statuses),
         roles_statuses=list(roles.values()),
         name=str(value_at(record, "app", "name") or facts.name),
@@ -221,13 +229,6 @@ def _first_failure(
     if first is None:
         return None
     return runs.with_limit(_with_refusal(facts, replicas, first), facts.cfg, used)
-
-
-def _with_disruption(msg: str, first: FirstFailure | None, taken: str) -> str:
-    """Returns a message with the replicas that were taken away, unless it or the first failure has them."""
-    if taken in msg or (first is not None and taken in first.msg):
-        return msg
-    return joined(msg, taken)
 
 
 def _by_role(statuses: Iterable[ReplicaStatus]) -> dict[str, RoleStatus]:
@@ -369,7 +370,7 @@ def _with_refusal(facts: Facts, replicas: Replicas, first: FirstFailure) -> Firs
         pod = replicas.newest_pod(member)
     if member is None or pod is None or first.attempt >= member.max_attempts:
         return first
-    refused = causes.refusal(causes.rules_of(facts.cfg), pod)
+    refused = causes.refusal(RetryRules.recorded(facts.cfg), pod)
     return replace(first, msg=joined(first.msg, refused))
 
 

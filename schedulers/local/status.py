@@ -295,7 +295,7 @@ def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
                 required=role.ready is None,
             )
         )
-    first = _first_failure(view)
+    stall, first = _stall(view), _first_failure(view)
     if first is None:
         error = NONE
     else:
@@ -305,8 +305,8 @@ def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
         state=AppState[view.state],
         num_restarts=view.restarts,
         run=view.run,
-        msg=view.msg or _stall(view) or _waiting(view, paths),
-        cause=_cause_of(view),
+        msg=view.msg or stall or _waiting(view, paths),
+        cause=EndCause.STALLED if stall else view.cause,
         structured_error_msg=error,
         roles_statuses=list(roles.values()),
         name=record.name,
@@ -328,12 +328,6 @@ def _waiting(view: JobView, paths: JobPaths) -> str:
     if view.supervisor is not None or view.has_ended:
         return ""
     return reasons.reason(view, paths)
-
-
-def _cause_of(view: JobView) -> EndCause | None:
-    if _stall(view):
-        return EndCause.STALLED
-    return view.cause
 
 
 def _stall(view: JobView) -> str:

@@ -156,8 +156,8 @@ def describe(
             f"its script exited with {outcome.exit_code}" if outcome.exit_code else ""
         )
     if outcome.word == "OUT_OF_MEMORY" and first is None:  # all were killed: unknown for which of them
-        reasons = [r.attempts[-1].msg for role in needed for r in role.replicas if r.attempts]
-        msg = next((reason for reason in reasons if reason.startswith(msg)), msg)
+        ends = (r.attempts[-1] for role in needed for r in role.replicas if r.attempts)
+        msg = next((end.msg for end in ends if end.cause is EndCause.OUT_OF_MEMORY), msg)
     begun, last = _span(roles)
     if first is None:
         error = NONE
@@ -325,14 +325,14 @@ def _first_failure(roles: Sequence[RoleStatus]) -> FirstFailure | None:
         return None
     last = [replica.attempts[-1] for replica in ended]
     # the rules of retries were applied to the first failure
-    keys = [(a.msg in _JOB_WIDE_MESSAGES, "not retried" not in a.msg, a.ended_at) for a in last]
+    keys = [(a.cause in _JOB_WIDE_CAUSES, not a.refused, a.ended_at) for a in last]
     first = ended[keys.index(min(keys))]
     attempt = first.attempts[-1]
     msg = attempt.msg or (KILLED if attempt.signal == "SIGKILL" else "")
     return failure_of(first.role, first.id, replace(attempt, msg=msg))
 
 
-_JOB_WIDE_MESSAGES = ("time limit reached", "a node failed")
+_JOB_WIDE_CAUSES = (EndCause.TIME_LIMIT, EndCause.NODE_LOST)
 
 
 def _name_hosts(roles: Sequence[RoleStatus], queue: Sequence[JobFacts]) -> None:

@@ -92,6 +92,24 @@ def test_a_wrong_event_changes_nothing(home: Home, wrong: dict[str, object]) -> 
     assert viewed(home, wrong) == viewed(home)
 
 
+@pytest.mark.parametrize(
+    ("event", "cause"),
+    [
+        ({"signal": "SIGKILL", "msg": "out of memory: the kernel counts a kill"}, "out_of_memory"),
+        ({"signal": "SIGKILL", "msg": "9 bytes of its output were lost: x", "cause": "stalled"}, "stalled"),
+        ({"signal": "SIGKILL", "msg": "out of memory, but by another process", "cause": None}, None),
+    ],
+)
+def test_records_without_causes_are_read_once(
+    home: Home, event: dict[str, object], cause: str | None
+) -> None:
+    view = viewed(home, START, {"t": 12.0, "e": "exit", "r": 0, "a": 1, **event})
+    assert view.replicas[0].attempts[0].cause == cause
+    text = "trian: No such file or directory"
+    view = viewed(home, {"t": 12.0, "e": "not_started", "r": 1, "a": 1, "code": 127, "msg": text})
+    assert view.replicas[1].attempts[0].cause == "missing_program"
+
+
 def test_the_states_of_an_attempt() -> None:
     running, stopped = AttemptView(1), AttemptView(1, ended_at=0.0, exit_code=0, stopped="cancelled")
     assert [running.state, stopped.state] == ["RUNNING", "CANCELLED"]

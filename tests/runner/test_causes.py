@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchx.exit_codes import KILLED
+from torchx.schedulers.kubernetes.manifests.names import DISRUPTED
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.slurm import reasons
 from torchx.scheduling.causes import ADVICE, classify
-from torchx.specs.status import AppState, EndCause, FirstFailure
+from torchx.specs.status import AppState, EndCause, FirstFailure, Reason
 
 F = AppState.FAILED
 
@@ -101,6 +102,17 @@ def test_every_disruption_of_kubernetes_has_a_cause() -> None:
         assert cause.value == expected
     assert taken.cause_of({"status": {"reason": "Evicted"}}) is EndCause.NODE_LOST
     assert taken.cause_of({"status": {}}) is EndCause.REMOVED
+
+
+def test_a_disruption_is_noted_with_its_cause() -> None:
+    key = f"{DISRUPTED}0-abc12"
+    notes = {key: "2026-11-28T10:00:00Z;removed deleted", key[:-1]: "2026-11-28T09:00:00Z;node_lost evicted"}
+    found = taken.noted({"metadata": {"annotations": notes}})[0]
+    assert found == [Reason("evicted", EndCause.NODE_LOST), Reason("deleted", EndCause.REMOVED)]
+    assert taken.was_disrupted(found, None) and not taken.was_disrupted(found[1:], None)
+    old = {key: f"2026-11-28T10:00:00Z {taken.BY_HAND}"}
+    found = taken.noted({"metadata": {"annotations": old}})[0]
+    assert found == [Reason(taken.BY_HAND, EndCause.REMOVED)]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from program import COMMAND, environment, torchx
 
 from torchx.machine.out_of_memory import OTHER, OUT_OF_MEMORY, Kills, find_counter
 from torchx.specs.status import EndCause, Reason
-from torchx.supervisor.policy import COUNTED, NEVER, Gang, RoleRules
+from torchx.supervisor.policy import Gang, RoleRules
 from torchx.supervisor.replicas import Running
 from torchx.supervisor.retry_causes import RetryCauses
 from torchx.supervisor.verdicts import facts_of_end
@@ -106,18 +106,22 @@ def test_real_kill_by_kernel_is_called_out_of_memory(group: Path, tmp_path: Path
     assert f"killed by SIGKILL: {OUT_OF_MEMORY}; peak memory" in done.stderr
 
 
-@pytest.mark.parametrize(("retry_on", "verdict"), [("oom", COUNTED), ("node", NEVER)])
-def test_lost_output_does_not_hide_the_cause(tmp_path: Path, retry_on: str, verdict: str) -> None:
+@pytest.mark.parametrize(
+    ("retry_on", "refusal"), [("oom", ""), ("node", "not retried: SIGKILL is not in retry_on")]
+)
+def test_lost_output_does_not_hide_the_cause(tmp_path: Path, retry_on: str, refusal: str) -> None:
     output = SimpleNamespace(lost=1, lost_why="No space left on device", folder=tmp_path)
     running = cast("Running", SimpleNamespace(output=output, ordinal=0))
     killed = Reason(OUT_OF_MEMORY, EndCause.OUT_OF_MEMORY)
-    facts = facts_of_end(running, signal.SIGKILL, "", None, lambda: killed)
+    facts, reason = facts_of_end(running, signal.SIGKILL, "", None, lambda: killed)
     lost = "1 bytes of its output were lost: No space left on device"
-    assert facts == {"signal": "SIGKILL", "msg": f"{OUT_OF_MEMORY}; {lost}", "cause": "out_of_memory"}
+    assert facts == {"signal": "SIGKILL"}
+    assert reason.record == {"msg": f"{OUT_OF_MEMORY}; {lost}", "cause": "out_of_memory"}
     gang = Gang([RoleRules("w", range(1), 3)])
     gang.begin()
     gang.started(0)
-    assert RetryCauses({"retry_on": [retry_on]}, gang).verdict(running, facts) == verdict
+    assert RetryCauses({"retry_on": [retry_on]}, gang).refusal(running, facts, reason) == refusal
     stalled = Reason("stalled for 10 s", EndCause.STALLED)
-    facts = facts_of_end(running, signal.SIGABRT, "", stalled, lambda: killed)
-    assert facts == {"signal": "SIGTERM", "msg": f"stalled for 10 s; {lost}", "cause": "stalled"}
+    facts, reason = facts_of_end(running, signal.SIGABRT, "", stalled, lambda: killed)
+    assert facts == {"signal": "SIGTERM"}
+    assert reason.record == {"msg": f"stalled for 10 s; {lost}", "cause": "stalled"}

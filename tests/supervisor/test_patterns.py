@@ -219,9 +219,9 @@ MOST_CPU = 0.05
 
 CHECKS = {
     "judge.py": """
-failure = Failure(3, None, "", ["aaa"])
+failure = Failure(3, None, ["aaa"])
 assert RetryRules.of({"retry_on": ["log:(a+)+$"]}).refusal(failure) == ""
-slow = Failure(3, None, "", ["a" * 60 + "b"])
+slow = Failure(3, None, ["a" * 60 + "b"])
 assert RetryRules.of({"retry_on": ["log:(a+)+$"]}).refusal(slow)
 """,
     "readiness.py": """

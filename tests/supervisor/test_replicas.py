@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from support import wait_until
 
+from torchx.end_causes import EndCause, Reason
 from torchx.jobs.events import Clock
 from torchx.jobs.log_index import STDERR, STDOUT
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
 from torchx.supervisor import replicas as module
 from torchx.supervisor.process import files_needed
-from torchx.supervisor.replicas import Replicas, Running, decode_status, describe_start_error, set_aside
+from torchx.supervisor.replicas import Replicas, Running, decode_status, set_aside, start_reason
 
 
 class Job:
@@ -288,10 +289,9 @@ def test_why_a_program_cannot_be_started() -> None:
     assert module.shell_code(FileNotFoundError()) == 127
     assert module.shell_code(PermissionError()) == 126
     assert module.shell_code(ValueError()) == 126
-    assert describe_start_error(ValueError("embedded null byte")) == "embedded null byte"
-    assert (
-        describe_start_error(OSError(errno.EMFILE, "Too many open files"))
-        == "Too many open files (ulimit -n)"
-    )
-    assert describe_start_error(OSError("custom")) == "custom"
-    assert describe_start_error(OSError(errno.EACCES, "Permission denied", 3)) == "Permission denied"
+    assert start_reason(ValueError("embedded null byte")) == Reason("embedded null byte")
+    full = start_reason(OSError(errno.EMFILE, "Too many open files"))
+    assert full == Reason("Too many open files (ulimit -n)")
+    assert start_reason(OSError("custom")) == Reason("custom")
+    denied = start_reason(OSError(errno.EACCES, "Permission denied", 3))
+    assert denied == Reason("Permission denied", EndCause.MISSING_PROGRAM)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from torchx.end_causes import EndCause
 from torchx.scheduling.retry_rules import Failure, RetryRules, exit_codes_of, matches
 
 IMPORT = Failure(1, lines=["Traceback (most recent call last):", "ModuleNotFoundError: No module named 'x'"])
@@ -64,12 +65,12 @@ def test_what_would_fail_again_is_not_retried_by_default(failure: Failure, reaso
         ("137", Failure(None, "SIGKILL"), Failure(None, "SIGRTMIN+3")),
         (
             "out-of-memory",
-            Failure(None, "SIGKILL", "out of memory: its limit is 1 GB"),
+            Failure(None, "SIGKILL", known=EndCause.OUT_OF_MEMORY),
             Failure(None, "SIGKILL"),
         ),
-        ("node", Failure(None, "SIGTERM", "evicted from node n1"), Failure(None, "SIGTERM")),
-        ("preemption", Failure(None, None, "preempted on node n1"), Failure(1)),
-        ("image", Failure(None, None, "its image cannot be pulled: x"), Failure(1)),
+        ("node", Failure(None, "SIGTERM", known=EndCause.NODE_LOST), Failure(None, "SIGTERM")),
+        ("preemption", Failure(None, known=EndCause.PREEMPTED), Failure(1)),
+        ("image", Failure(None, known=EndCause.IMAGE), Failure(1)),
         ("nccl-timeout", Failure(1, lines=["RuntimeError: collective operation timeout"]), Failure(1)),
         ("nccl-timeout", Failure(1, lines=WATCHDOG), Failure(1, lines=WATCHDOG[1:])),
         ("exception", Failure(None, "SIGABRT", lines=["ValueError: x", *STACKS]), Failure(134, lines=STACKS)),

@@ -88,16 +88,18 @@ def _fold_end(view: JobView, left: set[Process], now: float) -> list[Object]:
         left: its processes that cannot be ended.
         now: the time of the end.
     """
-    why, cause = "its supervisor was killed", EndCause.SUPERVISOR_LOST.value
+    why, cause = "its supervisor was killed", EndCause.SUPERVISOR_LOST
     if _is_rebooted(view):
-        why, cause = "the machine was restarted while it ran", EndCause.NODE_LOST.value
+        why, cause = "the machine was restarted while it ran", EndCause.NODE_LOST
     events: list[Object] = []
     lost: tuple[int, int] | None = None
     for ordinal, replica in enumerate(view.replicas):
         number = replica.announced or replica.current
         if replica.announced:
             msg = f"{why} during this start: it is not known whether the replica ran"
-            events.append({"e": "not_started", "r": ordinal, "a": number, "code": None, "msg": msg})
+            events.append(
+                {"e": "not_started", "r": ordinal, "a": number, "code": None, "msg": msg, "cause": cause}
+            )
         elif replica.attempts and replica.attempts[-1].ended_at is None:
             msg = f"{why}: its exit code is unknown, and its last output may be missing"
             events.append({"e": "exit", "r": ordinal, "a": number, "msg": msg, "cause": cause})

@@ -7,7 +7,7 @@ import errno
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchx.end_causes import EndCause
+from torchx.end_causes import EndCause, recorded_cause
 from torchx.errors import StateError
 from torchx.exit_codes import KILLED, TIMED_OUT, result_of
 from torchx.jobs import shape
@@ -293,7 +293,9 @@ def _start(view: JobView, event: Object, at: float) -> None:
 def _not_started(view: JobView, event: Object, at: float) -> None:
     replica, number = _replica(view, event), shape.integer(event["a"], "a", minimum=1)
     code, msg = shape.exit_code(event["code"], "code"), shape.text(event["msg"], "msg")
-    replica.attempts.append(AttemptView(number, started_at=at, ended_at=at, exit_code=code, msg=msg))
+    replica.attempts.append(
+        AttemptView(number, started_at=at, ended_at=at, exit_code=code, msg=msg, cause=recorded_cause(event))
+    )
     replica.announced = None
 
 
@@ -305,14 +307,12 @@ def _exit(view: JobView, event: Object, at: float) -> None:
     )
     stopped, msg = shape.text(event.get("stopped", ""), "stopped"), shape.text(event.get("msg", ""), "msg")
     peak = event.get("peak_kib")
-    if peak is None:
-        attempt.peak_kib = None
-    else:
+    if peak is not None:
         attempt.peak_kib = shape.integer(peak, "peak_kib")
     attempt.usage = _usage(event.get("usage"), at)
     attempt.ended_at, attempt.exit_code, attempt.signal = at, code, signal
     attempt.stopped, attempt.msg, attempt.needed = stopped, msg, event.get("needed") is True
-    attempt.ready, attempt.cause = False, EndCause.of(event.get("cause"))
+    attempt.ready, attempt.cause = False, recorded_cause(event)
 
 
 def _ready(view: JobView, event: Object, at: float) -> None:
@@ -355,9 +355,7 @@ def _stalled(view: JobView, event: Object, at: float) -> None:
     if event.get("r") is not None:
         _replica(view, event)
     step = event.get("step")
-    if step is None:
-        step = None
-    else:
+    if step is not None:
         step = shape.integer(step, "step")
     view.stalled = shape.timestamp(event.get("since", at), "since"), step
 
@@ -377,7 +375,7 @@ def _end(view: JobView, event: Object, at: float) -> None:
         ordinal, number = (shape.integer(item, "first") for item in first)
         view.first_failure = (range(len(view.replicas))[ordinal], number)
     view.state, view.msg, view.ended_at = state if state in ENDS else "FAILED", msg, at
-    view.cause = EndCause.of(event.get("cause"))
+    view.cause = recorded_cause(event)
 
 
 _FOLD = {

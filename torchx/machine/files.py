@@ -143,6 +143,17 @@ _PIECE = 1 << 16
 """Maximum bytes of one read."""
 
 
+def read_end(path: FilePath, limit: int) -> bytes:
+    """Returns the last bytes of a regular file of this user.
+
+    Raises:
+        OSError: :func:`open_file` fails.
+    """
+    with os.fdopen(open_file(path), "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
+        return file.read(limit)
+
+
 def write_file(path: Path, data: bytes, *, sync: bool = False) -> None:
     """Writes a private file atomically; replaces an existing one.
 

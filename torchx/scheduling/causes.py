@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from torchx.end_causes import cause_in
 from torchx.exit_codes import KILLED
 from torchx.printable import shortened
-from torchx.scheduling.failure_causes import printed_cause, reported_cause
+from torchx.scheduling.failure_causes import printed_cause
 from torchx.specs.status import AppState, EndCause, FirstFailure
 
 
@@ -117,13 +118,15 @@ def classify(
     >>> classify(AppState.FAILED, "", FirstFailure("w", 0, 1, signal="SIGKILL")).name
     'signal'
     """
-    reasons = [text for text in (first.msg if first is not None else "", msg) if text and text != KILLED]
+    reasons = [text for text in (first.msg if first is not None else "", msg) if text]
     if state is AppState.FAILED:
-        cause = _known_of_failure(first, msg, known) or _reported(reasons, first)
-        return cause or _printed(first, [*lines, *error]) or _exit_status(first, reasons)
+        cause = _reported(first, msg, reasons, known) or _printed(first, [*lines, *error])
+        return cause or _exit_status(first, reasons)
     return _of_state(state, msg, reasons, known)
 
 
+_NOT_PASSING = (EndCause.IMAGE, EndCause.MISSING_PROGRAM, EndCause.NOT_STARTED)
+"""The causes because of which a replica waits, but cannot start."""
 _PLAIN = {
     "succeeded": "it ended with exit code 0",
     "running": "it has not ended",
@@ -133,12 +136,12 @@ _PLAIN = {
 
 def _of_state(state: AppState, msg: str, reasons: Sequence[str], known: EndCause | None) -> Cause:
     """Returns the cause of the state of an application that has not failed."""
-    if known in (EndCause.STALLED, EndCause.DEPENDENCY_FAILED):
+    waits = state in (AppState.SUBMITTED, AppState.PENDING)
+    if waits and known is None:
+        known = cause_in(msg)
+    if known in (EndCause.STALLED, EndCause.DEPENDENCY_FAILED) or (waits and known in _NOT_PASSING):
         return _known(known, msg, None)
-    if state in (AppState.SUBMITTED, AppState.PENDING):
-        found = _reported(reasons, None)
-        if found is not None and found.name in ("image", "missing_program", "not_started"):
-            return found
+    if waits:
         if reasons:
             evidence = reasons[-1]
         else:
@@ -151,28 +154,24 @@ def _of_state(state: AppState, msg: str, reasons: Sequence[str], known: EndCause
     return Cause(name, "engine", evidence or _PLAIN.get(name, f"it is {state.name}"))
 
 
-def _known_of_failure(first: FirstFailure | None, msg: str, known: EndCause | None) -> Cause | None:
-    """Returns the known cause of the first failure, else that of the application; None if none is known."""
-    if first is not None and first.cause is not None:
-        return _known(first.cause, first.msg or msg, first)
-    if known is None:
-        return None
-    return _known(known, msg, first)
-
-
 def _known(cause: EndCause, reason: str, first: FirstFailure | None) -> Cause:
     """Returns a cause that the engine or the supervisor knows."""
     evidence = ": ".join(filter(None, (_how(first), reason)))
     return Cause(cause.value, "engine", evidence or f"reported as {cause.value}")
 
 
-def _reported(reasons: Sequence[str], first: FirstFailure | None) -> Cause | None:
-    """Returns the cause in a message: one of a plugin, or of an application of an earlier version."""
-    name, reason = reported_cause(reasons, None if first is None else first.exit_code)
-    if not name:
-        return None
-    how = _how(first)
-    return Cause(name, "engine", f"{how}: {reason}" if how else reason)
+def _reported(
+    first: FirstFailure | None, msg: str, reasons: Sequence[str], known: EndCause | None
+) -> Cause | None:
+    """Returns the known cause of the first failure or the application, else that in a plugin's message."""
+    if first is not None and first.cause is not None:
+        return _known(first.cause, first.msg or msg, first)
+    if known is not None:
+        return _known(known, msg, first)
+    for reason in reasons:
+        if cause := cause_in(reason):
+            return _known(cause, reason, first)
+    return None
 
 
 def _printed(first: FirstFailure | None, lines: Sequence[str]) -> Cause | None:

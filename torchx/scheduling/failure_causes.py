@@ -1,28 +1,10 @@
-"""The evidence of causes: the messages of engines, and the lines of programs that have failed.
+"""The evidence of causes: the lines that programs print before they fail.
 
 This module depends on nothing else, since jobs of Slurm run a copy of it on their nodes, with any Python 3.
 """
 
 import re
 from typing import Callable, Iterable, List, Optional, Sequence, Tuple
-
-_MESSAGES = (
-    # the messages that engines report for a replica or an application
-    ("out_of_memory", r"^out of memory\b"),
-    ("time_limit", r"^(time limit reached|the CPU time limit|it timed out|its deadline passed)"),
-    ("preempted", r"^preempted\b"),
-    (
-        "node_lost",
-        r"^(a node (failed|could not be)|evicted\b|taken (from|before)|node \S+ no longer exists|"
-        r"it was lost with its node|its pod no longer exists|the machine was restarted)",
-    ),
-    ("supervisor_lost", r"^its supervisor (was killed|failed)"),
-    ("not_ready", r"^not ready within "),
-    ("removed", r"^its container was removed$"),
-    ("image", r"image cannot be pulled|\b(ErrImagePull|ImagePullBackOff|InvalidImageName)\b"),
-    ("missing_program", r"executable file not found|[Ee]xec format error"),
-    ("not_started", r"^it could not be started|could not be started: |^its init container .* ended with"),
-)
 
 _NCCL_TIMEOUT = r"collective operation timeout|ProcessGroupNCCL.*\btimed out\b"
 _LINES = (
@@ -46,10 +28,6 @@ _LINES = (
     ("assertion", r"^AssertionError\b|: Assertion .* failed"),
 )
 
-_TABLE = {
-    table: tuple((name, re.compile(pattern)) for name, pattern in rows)
-    for table, rows in (("messages", _MESSAGES), ("lines", _LINES))
-}
 _USAGE = re.compile(r"^usage: |\berror: (argument |the following arguments |unrecognized arguments)", re.I)
 _NOT_FOUND = re.compile(r"not found|No such file|[Pp]ermission denied|bad interpreter|cannot execute", re.I)
 _WRAPPER = r"(?:\w+\.)*(?:ChildFailedError|SystemExit|CalledProcessError|ProcessExitedException)\b"
@@ -68,29 +46,10 @@ _APPENDIX = re.compile(
 _FAILED_RANK = re.compile(r"^Root Cause (?:.*\n){1,5}?  rank *: (\d+) \(local_rank: ", re.M)
 LAST_LINES = 50
 """Last lines of an output in which its cause is searched, without the lines that follow the cause."""
-_NOT_RUN = (126, 127)
+NOT_RUN = (126, 127)
 """The exit codes of a shell that cannot run a program."""
 PREFLIGHT = (94, "torchx preflight failed")
 """The exit code of a failed check, and the beginning of its line, as in ``torchx.exit_codes``."""
-
-
-def reported_cause(reasons: Iterable[str], exit_code: Optional[int]) -> Tuple[str, str]:
-    """Returns the cause that an engine reports, and the message; both empty if it reports none.
-
-    Args:
-        reasons: the messages of the engine.
-        exit_code: the exit code of the replica that failed first.
-
-    >>> reported_cause(["out of memory: its limit is 1 GiB"], None)
-    ('out_of_memory', 'out of memory: its limit is 1 GiB')
-    """
-    for reason in reasons:
-        found = (name for name, pattern in _TABLE["messages"] if pattern.search(reason))
-        not_run = exit_code in _NOT_RUN and _NOT_FOUND.search(reason)
-        name = next(found, "missing_program" if not_run else "")
-        if name:
-            return name, reason
-    return "", ""
 
 
 def printed_cause(exit_code: Optional[int], signal: Optional[str], lines: Sequence[str]) -> Tuple[str, str]:
@@ -115,7 +74,7 @@ def printed_cause(exit_code: Optional[int], signal: Optional[str], lines: Sequen
     line = _last(plain, lambda line: line.startswith(PREFLIGHT[1]))
     if exit_code == PREFLIGHT[0] and line:
         return "preflight", line
-    if exit_code in _NOT_RUN:
+    if exit_code in NOT_RUN:
         return "missing_program", _last(plain, _NOT_FOUND.search)
     if _last(plain, _FATAL.search):
         usage = ""
@@ -161,4 +120,4 @@ def _last(lines: Sequence[str], chosen: Callable[[str], object]) -> str:
 
 
 def _cause_of(line: str) -> Optional[str]:
-    return next((name for name, pattern in _TABLE["lines"] if pattern.search(line)), None)
+    return next((name for name, pattern in _LINES if re.search(pattern, line)), None)

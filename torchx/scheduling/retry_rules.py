@@ -8,7 +8,7 @@ import re
 import signal as signals
 from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from torchx.scheduling.failure_causes import LAST_LINES, printed_cause, reported_cause
+from torchx.scheduling.failure_causes import LAST_LINES, printed_cause
 from torchx.scheduling.patterns import SearchTooLongError, any_matches
 
 ALIASES = {
@@ -45,6 +45,7 @@ CAUSES = (
 NOT_WORTH = ("usage-error", "import-error", "syntax-error", "disk-full", "preflight")
 """The causes that are not retried by default: another attempt would fail in the same way."""
 ALL, NONE = "any", "none"
+NOT_RETRIED = "not retried: "
 OTHER = "other"
 """The rule of failures that no rule of ``retry_on`` matches."""
 LONGEST_TAIL = 1 << 16
@@ -60,24 +61,19 @@ class Failure(NamedTuple):
     Attributes:
         exit_code: its exit code; None after a signal, or without one.
         signal: the name of the signal that ended it.
-        msg: the reason that the engine gives.
         lines: the last lines of its output.
         known: the name of its cause, if the engine knows it.
     """
 
     exit_code: Optional[int]
     signal: Optional[str] = None
-    msg: str = ""
     lines: Sequence[str] = ()
     known: Optional[str] = None
 
     def cause(self) -> Tuple[str, str]:
-        """Returns its cause and the evidence; both may be empty."""
+        """Returns its cause, and the line that names it; both may be empty."""
         if self.known:
-            return self.known, self.msg
-        name, evidence = reported_cause([self.msg] if self.msg else [], self.exit_code)
-        if name:
-            return (name, evidence)
+            return self.known, ""
         return printed_cause(self.exit_code, self.signal, self.lines)
 
 
@@ -107,6 +103,14 @@ class RetryRules(NamedTuple):
             return cls(on or ())
         return cls(on or (), () if never == (NONE,) else never)
 
+    @classmethod
+    def recorded(cls, cfg: Mapping[str, Any]) -> "RetryRules":
+        """Returns the rules of a submitted application; the default ones for those of another version."""
+        try:
+            return cls.of(cfg)
+        except ValueError:
+            return cls()
+
     def refusal(self, failure: Failure) -> str:
         """Returns why a failure is not retried, or an empty string.
 
@@ -135,9 +139,9 @@ class RetryRules(NamedTuple):
 def refusal_by(rule: str, failure: Failure) -> str:
     """Returns why a failure is not retried, by the rule that has decided so; empty without one.
 
-    All engines report it by this function. Evidence that the engine reports itself is not repeated.
+    All engines report it by this function. The reason that the engine gives is not repeated.
 
-    >>> refusal_by("oom", Failure(137, None, "out of memory")), refusal_by("other", Failure(None, "SIGKILL"))
+    >>> refusal_by("oom", Failure(137, known="out_of_memory")), refusal_by("other", Failure(None, "SIGKILL"))
     ('not retried: oom', 'not retried: SIGKILL is not in retry_on')
     """
     if not rule:
@@ -145,13 +149,13 @@ def refusal_by(rule: str, failure: Failure) -> str:
     if rule == OTHER:
         code = failure.exit_code
         how = failure.signal or ("its end" if code is None else f"exit code {code}")
-        return f"not retried: {how} is not in retry_on"
+        return f"{NOT_RETRIED}{how} is not in retry_on"
     evidence = ""
     if not rule.startswith("log:"):
         evidence = failure.cause()[1]
     if len(evidence) > _LONGEST:
         evidence = evidence[: _LONGEST - 2] + ".."
-    return f"not retried: {rule}" + (f" ({evidence})" if evidence and evidence != failure.msg else "")
+    return f"{NOT_RETRIED}{rule}" + (f" ({evidence})" if evidence else "")
 
 
 def _rules(option: str, value: Any) -> Optional[Tuple[str, ...]]:
@@ -241,7 +245,7 @@ def exit_codes_of(rules: Iterable[str]) -> Optional[List[int]]:
 def matches(rule: str, failure: Failure) -> bool:
     """Returns True if a rule matches a failure.
 
-    >>> matches("node", Failure(None, "SIGTERM", "evicted from node n1")), matches("SIGKILL", Failure(137))
+    >>> matches("node", Failure(None, "SIGTERM", known="node_lost")), matches("SIGKILL", Failure(137))
     (True, True)
     """
     if rule == ALL:

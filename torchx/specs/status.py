@@ -78,6 +78,7 @@ class AttemptStatus:
         cause: the cause of its end, if the engine or the supervisor knows it.
         run: the number of the run of the application that it belongs to, from 1.
         noticed_at: when its program was notified of the end of the run.
+        refused: whether it is not retried because of its cause.
     """
 
     number: int
@@ -92,6 +93,7 @@ class AttemptStatus:
     cause: EndCause | None = None
     run: int = 1
     noticed_at: datetime | None = None
+    refused: bool = False
 
     @property
     def result(self) -> int | None:

@@ -10,7 +10,6 @@ from torchx import settings
 from torchx.jobs.recovery import describe_survivors
 from torchx.machine.marks import environment_of
 from torchx.machine.processes import Process, family, is_alive, send
-from torchx.printable import joined
 
 
 def terminate(processes: Iterable[Process]) -> None:
@@ -60,19 +59,18 @@ def descendants() -> set[Process]:
     return family([os.getpid()])
 
 
-def message(why: str, lost: int, lost_why: str, unendable: Iterable[Process]) -> str:
-    """Returns the message about the end of a job.
+def notes(lost: int, lost_why: str, unendable: Iterable[Process]) -> tuple[str, ...]:
+    """Returns the notes about the end of a job.
 
     Args:
-        why: the reason of its end, if it needs one.
         lost: bytes of output that were lost.
         lost_why: the reason of that.
         unendable: processes that could not be ended.
     """
-    parts = [why]
+    parts = []
     if lost:
         parts.append(f"{lost} bytes of output were lost: {lost_why}")
     left = {process for process in unendable if is_alive(process)}
     if left:
         parts.append(describe_survivors(left))
-    return joined(*parts)
+    return tuple(parts)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from torchx import settings
-from torchx.end_causes import EndCause
+from torchx.end_causes import EndCause, Reason
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
 from torchx.machine import files, processes
@@ -148,17 +148,10 @@ class Limits:
         self._note("requeue", n=requeue.number, of=requeue.allowed, why="time limit")
 
     @property
-    def message(self) -> str:
-        """The message about the end of the job by the time limit, or an empty string."""
+    def reason(self) -> Reason | None:
+        """The reason for the end of the job, if it is the time limit."""
         if self._gang.expired:
-            return self._rule.reached(self._gang.run)
-        return ""
-
-    @property
-    def cause(self) -> EndCause | None:
-        """The cause of the end of the job, if it is the time limit."""
-        if self._gang.expired:
-            return EndCause.TIME_LIMIT
+            return Reason(self._rule.reached(self._gang.run), EndCause.TIME_LIMIT)
         return None
 
 

@@ -9,25 +9,31 @@ import selectors
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from resource import struct_rusage
 from typing import Any
 
-from torchx.end_causes import EndCause
+from torchx.end_causes import EndCause, Reason
 from torchx.jobs.events import Clock, EventLog
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
+from torchx.json_limits import Data
+from torchx.lazy import lazy_imports
 from torchx.machine import files, processes
 from torchx.machine.out_of_memory import Kills
 from torchx.machine.processes import Process
 from torchx.supervisor import ending, job_stalls
 from torchx.supervisor.limits import Limits, own_run
 from torchx.supervisor.output import PARTIAL_AFTER
-from torchx.supervisor.policy import Action, End, Requeue, Retry, Start, Stop, gang_of
+from torchx.supervisor.policy import COUNTED, NEVER, Action, End, Requeue, Retry, Start, Stop, gang_of
 from torchx.supervisor.process import wake_on_signals
-from torchx.supervisor.replicas import Replicas, Running, describe_start_error, shell_code
+from torchx.supervisor.replicas import Replicas, Running, shell_code, start_reason
 from torchx.supervisor.sampling import Sampler
 from torchx.supervisor.services.readiness import Readiness
-from torchx.supervisor.verdicts import Verdicts, facts_of_end, facts_while_needed
+from torchx.supervisor.verdicts import facts_of_end, reason_while_needed
+
+with lazy_imports:
+    from torchx.supervisor import retry_causes
 
 STARTS_AT_A_TIME = 16
 """Replicas to start before output, exits and requests are handled again."""
@@ -65,7 +71,10 @@ class Supervisor:
         self._sampler = Sampler(record, paths, self._clock, self._replicas)
         self._stalls = job_stalls.of_job(record, paths, self._replicas, self.note, self._clock.now)
         self._gang = gang_of(record)
-        self._verdicts = Verdicts(record, self._gang)
+        self._retries: retry_causes.RetryCauses | None = None
+        if any(role.max_retries for role in record.roles):
+            # loaded now: torchx may be upgraded while the job runs
+            self._retries = retry_causes.RetryCauses(record.cfg, self._gang)
         self._services = Readiness(record, self._replicas, self._gang, self.note)
         self._limits = Limits(record, paths, self._replicas, self._gang, self.note)
         self._due: dict[int, float] = {}
@@ -76,9 +85,8 @@ class Supervisor:
         self._kill_rest_at: float | None = None  # when the remaining processes are killed at the end
         self._unendable: set[Process] = set()
         self._failed: tuple[int, int] | None = None
-        self._start_error = ""
-        self._cancelled_why = "cancelled"
-        self._cancelled_cause: EndCause | None = None
+        self._start_error: Reason | None = None
+        self._cancelled = Reason("cancelled")
         self._end: End | None = None
         self._killing = False
         self._reader = wake_on_signals()
@@ -96,9 +104,8 @@ class Supervisor:
         except BaseException as error:
             # no process may be left without a supervisor
             ending.kill(ending.descendants())
-            why = f"its supervisor failed: {error!r}"
-            cause = EndCause.SUPERVISOR_LOST.value
-            self.note("end", state="FAILED", msg=why, first=self._failed, cause=cause)
+            why = Reason(f"its supervisor failed: {error!r}", EndCause.SUPERVISOR_LOST)
+            self.note("end", state="FAILED", first=self._failed, **why.record)
             raise
 
     def _run(self) -> None:
@@ -127,11 +134,12 @@ class Supervisor:
         first = None
         if self._end.state == "FAILED":
             first = self._failed
-        why = self._start_error or self._limits.message
-        why = why or (self._cancelled_why if self._end.state == "CANCELLED" else "")
-        message = ending.message(why, self._replicas.lost, self._replicas.lost_why, self._unendable)
-        cause = self._limits.cause or self._cancelled_cause
-        self.note("end", state=self._end.state, msg=message, first=first, cause=cause)
+        reason = self._limits.reason or self._start_error
+        if reason is None and self._end.state == "CANCELLED":
+            reason = self._cancelled
+        notes = ending.notes(self._replicas.lost, self._replicas.lost_why, self._unendable)
+        reason = replace(reason or Reason(), notes=notes)
+        self.note("end", state=self._end.state, first=first, **reason.record)
 
     # --- actions ---------------------------------------------------------------------------------
 
@@ -185,13 +193,12 @@ class Supervisor:
         self.note("start", r=ordinal, a=running.attempt, pid=running.process.pid, start=running.process.start)
 
     def _not_started(self, ordinal: int, error: OSError | ValueError) -> None:
-        reason = describe_start_error(error)
+        reason = start_reason(error)
         attempt = self._replicas.attempt(ordinal)
-        self.note("not_started", r=ordinal, a=attempt, code=shell_code(error), msg=reason)
+        self.note("not_started", r=ordinal, a=attempt, code=shell_code(error), **reason.record)
         self._failed = self._failed or (ordinal, attempt)
-        self._start_error = (
-            self._start_error or f"{self._replicas.label(ordinal)} could not be started: {reason}"
-        )
+        text = f"{self._replicas.label(ordinal)} could not be started: {reason.text}"
+        self._start_error = self._start_error or Reason(text, EndCause.NOT_STARTED)
         self._execute(self._gang.give_up(ordinal))
 
     def _stop(self, action: Stop) -> None:
@@ -204,12 +211,10 @@ class Supervisor:
     def _handle_stalls(self) -> None:
         """Reports stalls; ends the stalled replicas as failed ones, or the job, if that is requested."""
         if self._gang.cancelled or self._end is not None:
-            due = None
-        else:
-            due = self._stalls.due_action()
+            return
+        due = self._stalls.due_action()
         if due is not None and due.name == "cancel":
-            self._cancelled_why = f"cancelled, as it was {due.why}"
-            self._cancelled_cause = EndCause.STALLED
+            self._cancelled = Reason(f"cancelled, as it was {due.why}", EndCause.STALLED)
             self._cancel(due.why)
         elif due is not None:
             stalled = [r.process for r in self._replicas.by_pid.values() if r.ordinal in due.replicas]
@@ -269,14 +274,15 @@ class Supervisor:
         forced = self._stalls.ended(ordinal) or self._services.ended(ordinal)
         stopped = self._stopping.pop(ordinal, "")
         needed = self._gang.needs(ordinal) and not (stopped or forced)
-        facts = facts_of_end(running, status, stopped, forced, lambda: self._kills.reason(usage))
+        facts, reason = facts_of_end(running, status, stopped, forced, lambda: self._kills.reason(usage))
         if forced and not stopped:  # a failure, even if it ends orderly
             status = signal.SIGTERM
         elif needed:
-            facts = facts_while_needed(facts)
+            reason = reason_while_needed(facts, reason)
+            facts["needed"] = True
         expected = (status == 0 and not needed) or bool(stopped or forced)
-        verdict = self._verdicts.of(running, facts, expected)
-        facts |= self._sampler.ended(running, usage)
+        verdict, reason = self._verdict(running, facts, reason, expected)
+        facts |= {**reason.record, **self._sampler.ended(running, usage)}
         peak_kib = 0 if usage is None else usage.ru_maxrss
         self.note("exit", r=ordinal, a=running.attempt, **facts, peak_kib=peak_kib)
         before = self._gang.first_failure
@@ -284,6 +290,15 @@ class Supervisor:
         if before is None and self._gang.first_failure is not None:
             self._failed = (ordinal, running.attempt)
         self._execute(actions)
+
+    def _verdict(self, running: Running, facts: Data, reason: Reason, expected: bool) -> tuple[str, Reason]:
+        """Returns the verdict on an end, and its reason with the one against a retry."""
+        if expected or self._retries is None:
+            return COUNTED, reason
+        refusal = self._retries.refusal(running, facts, reason)
+        if refusal:
+            return NEVER, replace(reason, notes=(*reason.notes, refusal))
+        return COUNTED, reason
 
     def _kill_overdue(self) -> None:
         if not self._ending:

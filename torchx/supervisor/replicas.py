@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchx import settings
+from torchx.end_causes import EndCause, Reason
 from torchx.jobs.events import Clock
 from torchx.jobs.log_index import STDERR, STDOUT
 from torchx.jobs.paths import LogPaths
@@ -321,19 +322,22 @@ def shell_code(error: Exception) -> int:
     return 126
 
 
-def describe_start_error(error: OSError | ValueError) -> str:
-    """Returns the message for a replica that could not be started.
+def start_reason(error: OSError | ValueError) -> Reason:
+    """Returns the reason for which a replica could not be started.
 
-    >>> describe_start_error(FileNotFoundError(2, "No such file or directory", "trian"))
+    >>> start_reason(FileNotFoundError(2, "No such file or directory", "trian")).text
     'trian: No such file or directory'
-    >>> describe_start_error(BlockingIOError(11, "Resource temporarily unavailable"))
-    'Resource temporarily unavailable: too many processes (ulimit -u)'
+    >>> start_reason(BlockingIOError(11, "Resource temporarily unavailable"))
+    Reason(text='Resource temporarily unavailable: too many processes (ulimit -u)', cause=None, notes=())
     """
     if not isinstance(error, OSError):
-        return str(error)
+        return Reason(str(error))
+    cause = None
+    if error.errno in (errno.ENOENT, errno.EACCES, errno.ENOEXEC):
+        cause = EndCause.MISSING_PROGRAM
     reason = error.strerror or str(error)
     more = {errno.EAGAIN: ": too many processes (ulimit -u)", errno.EMFILE: " (ulimit -n)"}
     file = ""
     if isinstance(error.filename, str):
         file = f"{error.filename}: "
-    return f"{file}{reason}{more.get(error.errno or 0, '')}"
+    return Reason(f"{file}{reason}{more.get(error.errno or 0, '')}", cause)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import contextlib
 
-from torchx.json_limits import Data, Object
+from torchx.end_causes import Reason
+from torchx.json_limits import Data
 from torchx.machine import files
 from torchx.scheduling.retry_rules import LONGEST_TAIL, Failure, RetryRules, lines_of
-from torchx.supervisor.policy import COUNTED, NEVER, Gang
+from torchx.supervisor.policy import Gang
 from torchx.supervisor.replicas import Running
 
 
@@ -22,45 +22,21 @@ class RetryCauses:
 
     def __init__(self, cfg: Data, gang: Gang) -> None:
         self._gang = gang
-        try:
-            self._rules = RetryRules.of(cfg)
-        except ValueError:  # written by another version
-            self._rules = RetryRules()
+        self._rules = RetryRules.recorded(cfg)
 
-    def verdict(self, running: Running, facts: Object) -> str:
-        """Returns the verdict on a failure; adds the reason against a retry to its facts.
+    def refusal(self, running: Running, facts: Data, reason: Reason) -> str:
+        """Returns why a failure is not retried, or an empty text.
 
         Args:
             running: the replica that has failed.
-            facts: its exit code, its signal, and the reason that is known.
+            facts: its exit code and its signal.
+            reason: the reason of its end.
         """
         if not self._gang.may_retry(running.ordinal):
-            return COUNTED
+            return ""
         lines = []
         if self._rules.reads_lines:
-            lines = lines_of(_tail(running.output.folder / "combined.log"))
-        known = str(facts.get("msg") or "")
-        failure = Failure(facts.get("code"), facts.get("signal"), known, lines, facts.get("cause"))
-        refusal = self._rules.refusal(failure)
-        if not refusal:
-            return COUNTED
-        if known:
-            facts["msg"] = f"{known}; {refusal}"
-        else:
-            facts["msg"] = refusal
-        return NEVER
-
-
-def _tail(path: Path) -> bytes:
-    """Returns the last bytes of a file; empty if it cannot be read."""
-    try:
-        descriptor = files.open_file(path, os.O_RDONLY)
-    except OSError:
-        return b""
-    try:
-        size = os.fstat(descriptor).st_size
-        return os.pread(descriptor, LONGEST_TAIL, max(size - LONGEST_TAIL, 0))
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
+            with contextlib.suppress(OSError):
+                lines = lines_of(files.read_end(running.output.folder / "combined.log", LONGEST_TAIL))
+        failure = Failure(facts.get("code"), facts.get("signal"), lines, reason.cause)
+        return self._rules.refusal(failure)

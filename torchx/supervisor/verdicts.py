@@ -1,21 +1,15 @@
-"""The verdicts on the failures of a job; loads the rules of retries only for a job with retries."""
+"""The ends of replicas: the data of their events, and their reasons."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from torchx.end_causes import EndCause, Reason
-from torchx.jobs.record import JobRecord
 from torchx.jobs.recovery import describe_survivors
 from torchx.json_limits import Object
-from torchx.lazy import lazy_imports
-from torchx.printable import joined
-from torchx.supervisor.policy import COUNTED, Gang
 from torchx.supervisor.replicas import Running, decode_status
 from torchx.supervisor.services.order import ENDED_WHILE_NEEDED
-
-with lazy_imports:
-    from torchx.supervisor import retry_causes
 
 
 def facts_of_end(
@@ -24,8 +18,8 @@ def facts_of_end(
     stopped: str,
     forced: Reason | None,
     kill_reason: Callable[[], Reason],
-) -> Object:
-    """Returns the data of the event of a replica's end.
+) -> tuple[Object, Reason]:
+    """Returns the data of the event of a replica's end, and the reason.
 
     Args:
         running: the replica.
@@ -35,7 +29,7 @@ def facts_of_end(
         kill_reason: returns the reason of a KILL.
     """
     facts: Object = {}
-    reason: Reason | None = None
+    reason = Reason()
     if status is None:
         reason = Reason(describe_survivors({running.process}))
     else:
@@ -50,44 +44,17 @@ def facts_of_end(
         facts["stopped"] = stopped
     elif forced is not None:
         facts, reason = {"signal": "SIGTERM"}, forced
-    if reason is not None:
-        facts["msg"] = reason.text
-        if reason.cause is not None:
-            facts["cause"] = reason.cause.value
     if running.output.lost:
         lost = f"{running.output.lost} bytes of its output were lost: {running.output.lost_why}"
-        facts["msg"] = joined(facts.get("msg"), lost)
-    return facts
+        reason = replace(reason, notes=(lost,))
+    return facts, reason
 
 
-def facts_while_needed(facts: Object) -> Object:
-    """Returns the data of the end of a service that was needed."""
+def reason_while_needed(facts: Object, reason: Reason) -> Reason:
+    """Returns the reason for the end of a service that was needed."""
+    cause = reason.cause
     if facts.get("code") == 0:
-        facts = {**facts, "cause": EndCause.SERVICE_ENDED.value}
-    return {**facts, "needed": True, "msg": facts.get("msg") or ENDED_WHILE_NEEDED}
-
-
-class Verdicts:
-    """Returns the verdict on each end of a replica.
-
-    Args:
-        record: the job.
-        gang: its rules.
-    """
-
-    def __init__(self, record: JobRecord, gang: Gang) -> None:
-        retried = any(role.max_retries for role in record.roles)
-        # loaded now: torchx may be upgraded while the job runs
-        self._causes = retry_causes.RetryCauses(record.cfg, gang) if retried else None
-
-    def of(self, running: Running, facts: Object, expected: bool) -> str:
-        """Returns the verdict on the end of a replica; adds the reason against a retry to its facts.
-
-        Args:
-            running: the replica.
-            facts: its exit code, its signal, and the reason that is known.
-            expected: it has succeeded, or was ended by the supervisor.
-        """
-        if expected or self._causes is None:
-            return COUNTED
-        return self._causes.verdict(running, facts)
+        cause = EndCause.SERVICE_ENDED
+    if reason.sentence:
+        return replace(reason, cause=cause)
+    return Reason(ENDED_WHILE_NEEDED, cause)

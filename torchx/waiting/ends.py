@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from torchx.end_causes import EndCause
 from torchx.jobs import ended, ticket
 from torchx.jobs.events import Clock, EventLog
 from torchx.jobs.paths import Home, JobPaths, LogPaths
@@ -33,7 +34,7 @@ def finish(home: Home, paths: JobPaths, state: str, msg: str) -> None:
         with contextlib.closing(EventLog(paths.events, Clock(view.seen_at), paths.reserve)) as log:
             if state == "CANCELLED":
                 log.add("cancel")
-            log.add("end", state=state, msg=msg)
+            log.add("end", state=state, msg=msg, cause=EndCause.NOT_STARTED)
         paths.reserve.unlink(missing_ok=True)
         view = load(paths)
         ended.write_success(view, LogPaths(Path(view.record.log_dir)))

@@ -85,6 +85,7 @@ def status_of(queued: Queued) -> DescribeAppResponse:
         app_id=job.app_id,
         state=state,
         msg=msg,
+        cause=view.cause,
         roles_statuses=[
             RoleStatus(
                 role.name,

@@ -13,21 +13,12 @@ LOG = "log"
 """The cause in the mark of a container whose log has a text that excludes a retry."""
 
 
-def refusal(container: Container, msg: str) -> str:
-    """Returns why the failure of a container is not retried, by its mark; empty if it has no such mark.
-
-    Args:
-        container: the container.
-        msg: the reason of its end, if the engine knows it.
-    """
+def refusal(container: Container) -> str:
+    """Returns why the failure of a container is not retried, by its mark; empty if it has no such mark."""
     rule = container.refused_cause
     if rule == LOG:
         rule = _log_rule(container.job.get("cfg"))
-    if container.signal:
-        code = None
-    else:
-        code = container.exit_code
-    return refusal_by(rule, Failure(code, container.signal, msg))
+    return refusal_by(rule, Failure(container.exit_code, container.signal))
 
 
 def _log_rule(cfg: Any) -> str:

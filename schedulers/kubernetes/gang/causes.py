@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from torchx.exit_codes import PREFLIGHT_FAILED
-from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object, deleted, owns, text_at, value_at
 from torchx.schedulers.kubernetes.manifests.names import CONTAINER
 from torchx.schedulers.kubernetes.objects import Facts
@@ -18,14 +17,6 @@ from torchx.scheduling.retry_rules import Failure, RetryRules, exit_codes_of, li
 from torchx.specs.run_options import RunOptions
 
 
-def rules_of(cfg: Data) -> RetryRules:
-    """Returns the rules of a submitted application; those of another version count as the default ones."""
-    try:
-        return RetryRules.of(cfg)
-    except ValueError:
-        return RetryRules()
-
-
 def refusal(rules: RetryRules, pod: Object) -> str:
     """Returns why the failure of a pod is not retried, or an empty string.
 
@@ -36,7 +27,7 @@ def refusal(rules: RetryRules, pod: Object) -> str:
     attempt = attempts_of(pod, 1)[-1]
     ended = ended_container(pod)
     lines = lines_of(text_at(ended, "message").encode("utf-8", "replace"))
-    return rules.refusal(Failure(attempt.exit_code, attempt.signal, attempt.msg, lines, attempt.cause))
+    return rules.refusal(Failure(attempt.exit_code, attempt.signal, lines, attempt.cause))
 
 
 def never_retried(facts: Facts) -> set[tuple[int, int]]:
@@ -46,7 +37,7 @@ def never_retried(facts: Facts) -> set[tuple[int, int]]:
     """
     if facts.partial or not facts.fails_fast:
         return set()
-    rules = rules_of(facts.cfg)
+    rules = RetryRules.recorded(facts.cfg)
     newest = {replica_of(pod): pod for pod in sorted(facts.pods, key=run_of)}
     by_jobs = [main for main in facts.mains if value_at(main, "spec", "backoffLimitPerIndex")]
     return {

@@ -22,7 +22,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     value_at,
 )
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of
-from torchx.schedulers.kubernetes.gang.causes import refusal, rules_of
+from torchx.schedulers.kubernetes.gang.causes import refusal
 from torchx.schedulers.kubernetes.gang.records import Restart, restart_from, used_retries
 from torchx.schedulers.kubernetes.gang.runs import DISRUPTED, RunLimits, started_at
 from torchx.schedulers.kubernetes.manifests.names import ATTEMPT, OUTCOME, RESTARTED, RETRIES
@@ -34,8 +34,9 @@ from torchx.schedulers.kubernetes.state.attempts import FAILURE_COUNT, attempts_
 from torchx.schedulers.kubernetes.state.outcome import outcome_of
 from torchx.schedulers.kubernetes.state.replicas import replica_of
 from torchx.schedulers.kubernetes.state.replicas import run_of as pod_order
+from torchx.scheduling.retry_rules import RetryRules
 from torchx.services import ENDED_WHILE_NEEDED
-from torchx.specs.status import AppState
+from torchx.specs.status import AppState, Reason
 from torchx.supervisor.policy import (
     APPLICATION,
     COUNTED,
@@ -150,7 +151,7 @@ class Replay:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         cfg = facts.cfg
-        self._causes = rules_of(cfg)
+        self._causes = RetryRules.recorded(cfg)
         self._pods = {m["metadata"]["name"]: _newest_pods(facts, m) for m in facts.mains}
         self._limits = RunLimits.of(cfg, (pod for pods in self._pods.values() for pod in pods.values()))
         self.rules = _rules(facts)
@@ -298,7 +299,7 @@ class Replay:
                 elif pod is not None:
                     yield from self._end_of(main, pod, ordinal, pod["metadata"]["name"] in by_hand)
                 elif index in failed:
-                    yield End(0.0, ordinal, why=f"failed: {notes[-1] if notes else taken.GONE}")
+                    yield End(0.0, ordinal, why=f"failed: {notes[-1].text if notes else taken.GONE}")
 
     def _end_of(self, main: Object, pod: Object, ordinal: int, by_hand: bool) -> Iterator[End]:
         """Yields the end of a pod, if it has ended."""
@@ -358,12 +359,12 @@ def _rules(facts: Facts) -> list[RoleRules]:
     return rules
 
 
-def _lost_why(pod: Object | None, notes: list[str] | None) -> str:
+def _lost_why(pod: Object | None, notes: list[Reason] | None) -> str:
     why = ""
     if pod is not None:
         why = taken.disruption(pod)
     if notes:
-        why = notes[-1]
+        why = notes[-1].text
     return f"was lost: {why or 'taken from its node'}"
 
 

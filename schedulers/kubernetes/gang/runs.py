@@ -15,8 +15,8 @@ from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.state.attempts import ended_by_us, finished_after_notice
 from torchx.schedulers.kubernetes.state.reasons import JobFacts
 from torchx.schedulers.kubernetes.state.replicas import Member, replica_of
-from torchx.scheduling.limits import REACHED, LimitRule
-from torchx.specs.status import AppState, FirstFailure, ReplicaStatus
+from torchx.scheduling.limits import LimitRule
+from torchx.specs.status import AppState, EndCause, FirstFailure, ReplicaStatus
 from torchx.supervisor.policy import REQUEUED
 
 DISRUPTED = "disruption"
@@ -128,6 +128,6 @@ def as_finished(facts: Facts, main: Object, job: JobFacts) -> JobFacts:
 def with_limit(first: FirstFailure, cfg: Data, used: Mapping[str, int]) -> FirstFailure:
     """Returns the first failure, with the time limit and its used requeues if they are the reason."""
     rule = rule_of(cfg)
-    if rule.limit is None or first.msg != REACHED:
+    if rule.limit is None or first.cause is not EndCause.TIME_LIMIT:
         return first
     return replace(first, msg=rule.reached(used.get(REQUEUED, 0) + 1))

@@ -25,7 +25,7 @@ from torchx.schedulers.kubernetes.services.roles import (
     names_of,
     services_of,
 )
-from torchx.schedulers.kubernetes.state.attempts import ENDED, live
+from torchx.schedulers.kubernetes.state.attempts import live
 from torchx.schedulers.kubernetes.state.reasons import REPLICA_FAILURES, JobFacts
 from torchx.schedulers.kubernetes.state.replicas import replica_of
 from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
@@ -163,6 +163,6 @@ def _attempt(attempt: AttemptStatus, *, early: bool, released: bool) -> AttemptS
         return replace(attempt, state=AppState.FAILED, msg=ENDED_WHILE_NEEDED, cause=cause)
     if attempt.state is AppState.FAILED and attempt.exit_code is not None and not attempt.msg:
         return replace(attempt, msg=ENDED_WHILE_NEEDED)
-    if attempt.state is AppState.CANCELLED and released and attempt.msg in ("", ENDED):
+    if attempt.state is AppState.CANCELLED and released:
         return replace(attempt, msg=NO_LONGER_NEEDED)
     return attempt

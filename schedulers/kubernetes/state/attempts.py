@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
 
+from torchx.end_causes import cause_in
 from torchx.exit_codes import signal_of
 from torchx.json_limits import Data
 from torchx.printable import joined
@@ -116,7 +117,7 @@ def attempts_of(
     if "exitCode" in last and restarts:
         attempts.append(_ended(pod, last, number + restarts - 1, by_hand))
     if last and "waiting" in state and restarts:
-        return [*attempts, AttemptStatus(number + restarts, AppState.PENDING, msg=waits_for(pod, events))]
+        return [*attempts, _pending(number + restarts, waits_for(pod, events))]
     return [*attempts, _current(pod, state, number + restarts, events, by_hand, now)]
 
 
@@ -140,7 +141,13 @@ def _current(
             ready_at=time_of(annotation(pod, READY)),
             noticed_at=_noticed_at(pod, datetime.fromtimestamp(now, timezone.utc)),
         )
-    return AttemptStatus(number, AppState.PENDING, msg=taken or waits_for(pod, events))
+    if taken:
+        return _pending(number, Reason(taken))
+    return _pending(number, waits_for(pod, events))
+
+
+def _pending(number: int, why: Reason) -> AttemptStatus:
+    return AttemptStatus(number, AppState.PENDING, msg=why.text, cause=why.cause)
 
 
 def _stopped(pod: Object, by_hand: bool) -> bool:
@@ -234,14 +241,15 @@ def _why(pod: Object, terminated: Data, by_hand: bool) -> Reason:
         text = "out of memory" + (f": its limit is {limit}" if limit else "")
         return Reason(text, EndCause.OUT_OF_MEMORY)
     if reason in ("StartError", "ContainerCannotRun"):
-        return Reason(f"it could not be started: {_start_error(str(terminated.get('message') or ''))}")
+        error = _start_error(str(terminated.get("message") or ""))
+        return Reason(f"it could not be started: {error}", cause_in(error) or EndCause.NOT_STARTED)
     if reason == "ContainerStatusUnknown":
         return Reason("it was lost with its node", EndCause.NODE_LOST)
     if status.get("reason"):
         return Reason(f"{status['reason']}: {short(status.get('message'))}".rstrip(": "))
     if terminated:
-        return Reason("")
-    return Reason(_init_failure(pod))
+        return Reason()
+    return _init_failure(pod)
 
 
 def _start_error(message: str) -> str:
@@ -254,16 +262,16 @@ def _start_error(message: str) -> str:
     return short((match[1] if match else message).removesuffix(": unknown"))
 
 
-def _init_failure(pod: Object) -> str:
+def _init_failure(pod: Object) -> Reason:
     for status in value_at(pod, "status", "initContainerStatuses") or []:
         ended = value_at(status, "state", "terminated") or {}
         if ended.get("exitCode"):
             more = short(ended.get("message"))
             why = f"its init container `{status.get('name')}` ended with exit {ended['exitCode']}"
             if more:
-                return f"{why}: {more}"
-            return why
-    return ""
+                why = f"{why}: {more}"
+            return Reason(why, EndCause.NOT_STARTED)
+    return Reason()
 
 
 def _memory_limit(pod: Object) -> str:
@@ -274,30 +282,30 @@ def _memory_limit(pod: Object) -> str:
     return ""
 
 
-def waits_for(pod: Object, events: Iterable[Object] = ()) -> str:
+def waits_for(pod: Object, events: Iterable[Object] = ()) -> Reason:
     """Returns the reason why a pod is not running yet, in one line."""
     scheduled = conditions_of(pod).get("PodScheduled", {})
     if scheduled.get("status") == "False":
         detail = short(_PREEMPTION.sub("", text_at(scheduled, "message"))).rstrip(". ")
         gated = scheduled.get("reason") == "SchedulingGated"
         if gated:
-            return f"scheduling is gated: {detail}"
-        return f"no node can run it: {detail}"
+            return Reason(f"scheduling is gated: {detail}")
+        return Reason(f"no node can run it: {detail}")
     waiting, init = _waiting(pod)
     if init:
-        return f"its init container `{init}` is running"
+        return Reason(f"its init container `{init}` is running")
     reason, message = text_at(waiting, "reason"), short(waiting.get("message"))
     if reason in _NO_IMAGE:
-        return f"its image cannot be pulled: {_pull_error(message) or reason}"
+        return Reason(f"its image cannot be pulled: {_pull_error(message) or reason}", EndCause.IMAGE)
     if reason == "CrashLoopBackOff":
-        return "it failed, and waits for its restart"
+        return Reason("it failed, and waits for its restart")
     if message:
-        return f"it cannot be started: {message}"
+        return Reason(f"it cannot be started: {message}", cause_in(message))
     if trouble := _trouble(events):
-        return trouble
+        return Reason(trouble, cause_in(trouble))
     if reason or value_at(pod, "spec", "nodeName"):
-        return "its node pulls the image and creates the container"
-    return "it waits for a node"
+        return Reason("its node pulls the image and creates the container")
+    return Reason("it waits for a node")
 
 
 def _waiting(pod: Object) -> tuple[Data, str]:

@@ -9,10 +9,11 @@ from datetime import datetime, timezone
 from types import MappingProxyType, NoneType
 from typing import NamedTuple
 
+from torchx.end_causes import recorded_cause
 from torchx.json_shape import ANY_KEY, check
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, short, time_of
 from torchx.schedulers.kubernetes.manifests.names import OUTCOME
-from torchx.specs.status import AppState, EndCause, FirstFailure, is_terminal
+from torchx.specs.status import AppState, FirstFailure, is_terminal
 
 _FAILURE = {"role": str, "replica": int, "attempt": int, "msg": str}
 _CODES = {"exit_code": (int, NoneType), "signal": (str, NoneType)}
@@ -64,7 +65,7 @@ def outcome_of(mains: Iterable[Object]) -> Outcome:
         data = json.loads(text)
         check(data, _SHAPE, "")
         state, failure = AppState[data["state"]], data["failure"]
-        first = failure and FirstFailure(**{**failure, "cause": EndCause.of(failure.get("cause"))})
+        first = failure and FirstFailure(**{**failure, "cause": recorded_cause(failure)})
         ended_at = time_of(data["ended_at"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return Outcome()

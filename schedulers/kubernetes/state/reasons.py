@@ -12,7 +12,7 @@ from torchx.exit_codes import signal_of
 from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object, label, short
 from torchx.schedulers.kubernetes.objects import Facts
-from torchx.specs.status import NONE, AppState, FirstFailure, ReplicaStatus, failure_of, is_terminal
+from torchx.specs.status import NONE, AppState, FirstFailure, Reason, ReplicaStatus, failure_of, is_terminal
 
 BEING_ENDED = "a replica failed, the others are being ended"
 CONTINUES = "a replica failed, the others continue"
@@ -51,9 +51,10 @@ REPLICA_FAILURES = (
 )
 """Reasons that only report a failed replica, which has details."""
 
+DEADLINE = "DeadlineExceeded"
 ENDING = {
     **dict.fromkeys(REPLICA_FAILURES, BEING_ENDED),
-    "DeadlineExceeded": "it timed out and is being ended",
+    DEADLINE: "it timed out and is being ended",
 }
 
 
@@ -67,32 +68,35 @@ def suspension_reason(facts: Facts) -> str:
 
 def why(job: JobFacts) -> str:
     """Returns why a job failed, unless a replica shows it."""
-    if job.reason == "DeadlineExceeded":
+    if job.reason == DEADLINE:
         return "it timed out"
     if job.reason in REPLICA_FAILURES:
         return ""
     return job.message or job.reason
 
 
-def waiting(statuses: Sequence[ReplicaStatus], events: Iterable[Object]) -> str:
+def waiting(statuses: Sequence[ReplicaStatus], events: Iterable[Object]) -> Reason:
     """Returns why an application waits: the most common reason of its replicas."""
-    counts: collections.Counter[str] = collections.Counter()
+    counts: collections.Counter[Reason] = collections.Counter()
     for status in statuses:
         if status.state is AppState.PENDING and status.attempts:
             last = status.attempts[-1]
-            failed = last.state is AppState.FAILED
-            counts[f"attempt {last.number + 1} will follow" if failed else last.msg] += 1
-    counts.pop("", None)
+            why = Reason(last.msg, last.cause)
+            if last.state is AppState.FAILED:
+                why = Reason(f"attempt {last.number + 1} will follow")
+            counts[why] += 1
+    counts.pop(Reason(), None)
     if counts:
-        text, number = counts.most_common(1)[0]
+        why, number = counts.most_common(1)[0]
         if number == len(statuses) == 1:
-            return text
-        return f"{text} ({number} of {len(statuses)} replicas)"
+            return why
+        return replace(why, text=f"{why.text} ({number} of {len(statuses)} replicas)")
     refused = [e for e in events if e.get("reason") == "FailedCreate"]
     if refused:
         message = str(refused[-1].get("message") or "")
-        return f"the cluster rejects its pods: {short(message.partition('is forbidden: ')[2] or message)}"
-    return ""
+        detail = short(message.partition("is forbidden: ")[2] or message)
+        return Reason(f"the cluster rejects its pods: {detail}")
+    return Reason()
 
 
 def first_failure(
@@ -140,7 +144,7 @@ def as_ended(status: ReplicaStatus, job: JobFacts, whole: AppState, ended: datet
     else:
         state = AppState.CANCELLED
     ended = job.ended_at or ended
-    over = replace(last, state=state, msg="", ended_at=ended if last.started_at else None)
+    over = replace(last, state=state, msg="", cause=None, ended_at=ended if last.started_at else None)
     return replace(status, state=state, attempts=[*status.attempts[:-1], over])
 
 

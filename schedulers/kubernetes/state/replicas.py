@@ -38,7 +38,7 @@ from torchx.schedulers.kubernetes.state.attempts import (
     ended_container,
 )
 from torchx.schedulers.kubernetes.state.outcome import Outcome
-from torchx.specs.status import NONE, AppState, AttemptStatus, EndCause, ReplicaStatus, is_terminal
+from torchx.specs.status import NONE, AppState, AttemptStatus, EndCause, Reason, ReplicaStatus, is_terminal
 
 if TYPE_CHECKING:
     from torchx.schedulers.kubernetes.state.reasons import JobFacts
@@ -241,13 +241,18 @@ class Replicas:
             ]
         if state is AppState.FAILED:
             if notes:
-                return state, [AttemptStatus(1, state, msg=notes[-1])]
+                return state, [AttemptStatus(1, state, msg=notes[-1].text, cause=notes[-1].cause)]
             self.unproven.add((member.role, member.replica))
             return state, [AttemptStatus(1, state, msg=taken.GONE, cause=EndCause.REMOVED)]
         refused = self._refused.get(key)
-        if state is not AppState.SUBMITTED or not (refused or notes):
+        if state is not AppState.SUBMITTED:
             return state, []
-        msg = f"the cluster rejects its pod: {refused}" if refused else f"{notes[-1]}; a new pod will follow"  # type: ignore[index]
+        if refused:
+            msg = f"the cluster rejects its pod: {refused}"
+        elif notes:
+            msg = f"{notes[-1].text}; a new pod will follow"
+        else:
+            return state, []
         return AppState.PENDING, [AttemptStatus(1, AppState.PENDING, msg=msg)]
 
     def taken_away(self, over: bool) -> str:
@@ -271,7 +276,7 @@ class Replicas:
             if before > 1:
                 again = f"taken from its node {before} times"
             notes = self._notes.get(key) or self._noted_before.get(key)
-            reason = news or (notes or [again if before else ""])[-1]
+            reason = news or (notes or [Reason(again if before else "")])[-1].text
             if reason:
                 reasons[f"{member.role}/{member.replica}"] = reason
         if not reasons:
@@ -347,7 +352,7 @@ def _role(thing: Object) -> int:
     return _count(label(thing, ROLE_INDEX))
 
 
-def _notes(jobs: list[Object]) -> dict[tuple[int, int], list[str]]:
+def _notes(jobs: list[Object]) -> dict[tuple[int, int], list[Reason]]:
     """Returns the noted disruptions of replicas."""
     return {(_role(job), index): why for job in jobs for index, why in taken.noted(job).items()}
 

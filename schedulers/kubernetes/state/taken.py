@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from operator import itemgetter
 
+from torchx.end_causes import cause_in
 from torchx.schedulers.kubernetes.api.objects import (
     Object,
     annotation,
@@ -18,7 +20,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     value_at,
 )
 from torchx.schedulers.kubernetes.manifests.names import DISRUPTED, ENDED, JOB_COMPLETION_INDEX
-from torchx.specs.status import EndCause
+from torchx.specs.status import EndCause, Reason
 
 IGNORED_COUNT = "batch.kubernetes.io/job-index-ignored-failure-count"
 """Annotation of a pod: the number of earlier disruptions of its replica, which use up no retry."""
@@ -169,35 +171,38 @@ def note_key(pod: Object) -> str:
     return f"{DISRUPTED}{index}-{suffix}"[: len(DISRUPTED) + 40]
 
 
-def noted(main: Object) -> dict[int, list[str]]:
-    """Returns the noted disruptions of a job's pods by replica."""
+def noted(main: Object) -> dict[int, list[Reason]]:
+    """Returns the noted disruptions of a job's pods by replica; notes of earlier versions have no cause."""
     notes = value_at(main, "metadata", "annotations") or {}
-    result: dict[int, list[tuple[str, str]]] = {}
+    result: dict[int, list[tuple[str, Reason]]] = {}
     for key, text in notes.items():
         index = str(key).removeprefix(DISRUPTED).partition("-")[0]
         number = None
         if str(key).startswith(DISRUPTED):
             number = count_of(index)
         if number is not None:
-            at, _, why = str(text).partition(" ")
-            result.setdefault(number, []).append((at, short(why)))
-    return {index: [why for _, why in sorted(each)] for index, each in result.items()}
+            begin, _, why = str(text).partition(" ")
+            at, _, name = begin.partition(";")
+            reason = Reason(short(why), EndCause.of(name) or cause_in(why))
+            result.setdefault(number, []).append((at, reason))
+    return {index: [why for _, why in sorted(each, key=itemgetter(0))] for index, each in result.items()}
 
 
-def was_disrupted(notes: Iterable[str] | None, pod: Object | None) -> bool:
+def was_disrupted(notes: Iterable[Reason] | None, pod: Object | None) -> bool:
     """Returns True if a replica was disrupted, and has not failed by itself or by a deletion.
 
     Args:
         notes: the noted disruptions of its pods.
         pod: its newest pod, if it exists.
     """
-    if pod is not None and annotation(pod, ENDED):
-        return False
-    if pod is not None and (disruption(pod) or count_before(pod)):
-        return True
-    if pod is not None and value_at(pod, "status", "reason") == "Evicted":
-        return False  # it has exceeded its own limit
-    return any(note != BY_HAND for note in notes or ())
+    if pod is not None:
+        if annotation(pod, ENDED):
+            return False
+        if disruption(pod) or count_before(pod):
+            return True
+        if value_at(pod, "status", "reason") == "Evicted":
+            return False  # it has exceeded its own limit
+    return any(note.cause is not EndCause.REMOVED for note in notes or ())
 
 
 def count_before(pod: Object) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 from torchx.machine import files
@@ -16,10 +15,8 @@ BEGINS = "== attempt "
 def log_tail(paths: SlurmPaths, size: int = 1 << 14) -> str:
     """Returns the last bytes of ``batch.log``, limited to the last attempt."""
     try:
-        with os.fdopen(files.open_file(paths.batch_log), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
-            text = file.read().decode("utf-8", "replace")
-            return text[max(text.rfind(BEGINS), 0) :]
+        text = files.read_end(paths.batch_log, size).decode("utf-8", "replace")
+        return text[max(text.rfind(BEGINS), 0) :]
     except (OSError, ValueError):
         return ""
 

@@ -204,6 +204,7 @@ def main(folder: str, least: int, logs: str, mark: str, grace: int, variables: "
             code = 127
         if mark:
             facts["needed"] = True
+        facts["cause"] = "missing_program"
         record(os.path.join(path, "end.json"), exit_code=code, ended_at=time.time(), msg=why, **facts)
         return code
 

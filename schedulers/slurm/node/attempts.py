@@ -8,12 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from torchx.end_causes import recorded_cause
 from torchx.printable import joined
 from torchx.schedulers.slurm.outcome import Outcome, is_time
 from torchx.schedulers.slurm.paths import clean, parse_json, read_own
-from torchx.schedulers.slurm.reasons import CAUSES, FAILURES
+from torchx.schedulers.slurm.reasons import CAUSES
 from torchx.scheduling.responses import local_time
-from torchx.scheduling.retry_rules import Failure, RetryRules
+from torchx.scheduling.retry_rules import NOT_RETRIED, Failure, RetryRules
 from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
 from torchx.specs.status import AppState, AttemptStatus, EndCause, is_terminal
 
@@ -43,9 +44,11 @@ def statuses_of(
         if last and not end and _has_begun_since(path, facts, outcome):
             break
         attempt = _attempt(number, facts, bool(end), outcome, last)
-        if last and attempt.state is AppState.FAILED and attempt.cause is EndCause.OUT_OF_MEMORY:
-            refused = _refusal(str(facts.get("msg", "")), number <= retries, cfg or {})
-            attempt = replace(attempt, msg=joined(attempt.msg, refused))
+        if last and attempt.cause is EndCause.OUT_OF_MEMORY:
+            refused = facts.get("refused", "")
+            if number <= retries:
+                refused = RetryRules.recorded(cfg or {}).refusal(_KILLED) or refused
+            attempt = replace(attempt, msg=joined(attempt.msg, refused), refused=bool(refused))
         if service and end:
             attempt = _end_of_service(attempt, end, outcome, last)
         elif service and attempt.state is AppState.SUCCEEDED:  # killed, with the program that records its end
@@ -71,25 +74,8 @@ def _has_begun_since(path: Path, facts: Mapping[str, Any], outcome: Outcome) -> 
         return True
 
 
-def _refusal(msg: str, retries_left: bool, cfg: Mapping[str, Any]) -> str:
-    """Returns why an attempt that ran out of memory is not retried, or an empty string.
-
-    Args:
-        msg: the message of its node, which does not know the cause, and may be missing.
-        retries_left: True if retries of its role are left.
-        cfg: the run options of the job.
-    """
-    try:
-        rules = RetryRules.of(cfg)
-    except ValueError:  # written by another version
-        rules = RetryRules()
-    failure = Failure(None, "SIGKILL", FAILURES["OUT_OF_MEMORY"], (), EndCause.OUT_OF_MEMORY)
-    refused = ""
-    if retries_left:
-        refused = rules.refusal(failure)
-    return refused or (msg if msg.startswith("not retried: ") else "")
-
-
+_KILLED = Failure(None, "SIGKILL", known=EndCause.OUT_OF_MEMORY)
+"""A failure whose node does not know the cause."""
 CLOCKS_DIFFER = 2.0
 """Seconds by which the clocks of a node and of the file system may differ."""
 LARGEST_RUN = 1 << 30
@@ -99,7 +85,7 @@ LARGEST_RUN = 1 << 30
 def _attempt(
     number: int, facts: Mapping[str, Any], ended: bool, outcome: Outcome, last: bool
 ) -> AttemptStatus:
-    msg, cause = str(facts.get("msg", "")), EndCause.of(facts.get("cause"))
+    msg, cause = str(facts.get("msg", "")), recorded_cause(facts)
     started = facts.get("started_at")
     if ended:
         state, msg, cause = _ended(facts, msg, cause, outcome, last)
@@ -129,6 +115,7 @@ def _attempt(
         cause=cause,
         run=facts.get("run", 1),
         noticed_at=local_time(facts.get("noticed_at")),
+        refused=bool(facts.get("refused")),
     )
 
 
@@ -203,6 +190,8 @@ def read_facts(path: Path) -> dict[str, Any] | None:
         fields["needed"] = True
     data.setdefault("stop_signal", data.get("told"))  # the name in files of version 0.1.0
     fields |= {name: clean(data[name][:1000]) for name in _TEXTS if isinstance(data.get(name), str)}
+    # in files of earlier versions, only the message has it
+    fields.setdefault("refused", "".join(fields.get("msg", "").partition(NOT_RETRIED)[1:]))
     code, run = data.get("exit_code"), data.get("run")
     if type(run) is int and 0 < run < LARGEST_RUN:
         fields["run"] = run
@@ -213,5 +202,5 @@ def read_facts(path: Path) -> dict[str, Any] | None:
 
 _TIMES, _TEXTS = (
     ("started_at", "ended_at", "ready_at", "noticed_at"),
-    ("host", "signal", "stop_signal", "msg", "cause"),
+    ("host", "signal", "stop_signal", "msg", "cause", "refused"),
 )

@@ -31,10 +31,12 @@ def main(place: str, node: str, once: str) -> int:
     with open(path) as file:
         end = json.load(file)
     lines = lines_of(tail(os.path.join(folder, "combined.log")) or tail(os.path.join(folder, "stderr.log")))
-    failure = Failure(end.get("exit_code"), end.get("signal"), end.get("msg") or "", lines, end.get("cause"))
+    failure = Failure(end.get("exit_code"), end.get("signal"), lines, end.get("cause"))
     refusal = rules.refusal(failure)
     if not refusal:
         return 1
+    end.setdefault("cause", "")
+    end["refused"] = refusal
     end["msg"] = "; ".join(text for text in (end.get("msg"), refusal) if text)
     with open(os.open(path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump(end, file)

@@ -107,7 +107,7 @@ class Service:
         if self.late:
             facts.update(signal="SIGTERM", msg=self.late, cause="not_ready")
         elif status != -9:
-            facts["msg"] = ENDED_WHILE_NEEDED
+            facts.update(msg=ENDED_WHILE_NEEDED, cause="")
         return facts
 
     def _unmark(self) -> None:

@@ -45,7 +45,7 @@ torchx_run_plainly() {  # on a node without Python: no timestamps
     done
     torchx_at=$torchx_place/attempt-$torchx_attempt torchx_message= torchx_since=
     if [ -n "$torchx_probe" ]; then
-        torchx_message=', "msg": "the probe of a service needs Python 3.8 on its node"'
+        torchx_message=', "msg": "the probe of a service needs Python 3.8 on its node", "cause": ""'
     elif [ -n "$torchx_ready" ]; then
         torchx_since=$(date +%s)
         echo "$torchx_since" > "$torchx_ready"
