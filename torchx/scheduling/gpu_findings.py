@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torchx.leases import gpus as leases
 from torchx.scheduling.findings import Finding, Verdict
-from torchx.scheduling.preflight_gpus import CheckFailedError, defects, read_gpus
+from torchx.scheduling.preflight_gpus import CheckFailedError, NotInstalledError, defects, read_gpus
 
 REMEDY = "details: nvidia-smi -q   a reset needs the rights of root: nvidia-smi --gpu-reset -i N"
 
@@ -22,7 +22,7 @@ def diagnose(env: Mapping[str, str]) -> list[Finding]:
     try:
         found = read_gpus()
     except CheckFailedError as failure:
-        missing = str(failure).endswith("is not installed")
+        missing = isinstance(failure, NotInstalledError)
         return [Finding("driver", Verdict.ABSENT if missing else Verdict.WRONG, str(failure))]
     known = {use.gpu.id: use for use in leases.survey(leases.all_gpus(env), env)}
     instances: dict[str, list[leases.GpuUse]] = {}

@@ -27,6 +27,10 @@ class CheckFailedError(Exception):
     """A check has failed; the text is the finding."""
 
 
+class NotInstalledError(CheckFailedError):
+    """This machine has no program of the driver."""
+
+
 def check_gpus(request: Object, check: Object) -> None:
     """Checks the GPUs that this process may use.
 
@@ -78,7 +82,7 @@ def query(columns: str) -> list[Object]:
             check=False,
         )
     except FileNotFoundError:
-        raise CheckFailedError("nvidia-smi is not installed") from None
+        raise NotInstalledError("nvidia-smi is not installed") from None
     except subprocess.TimeoutExpired:
         raise CheckFailedError(f"nvidia-smi does not answer within {GPU_ANSWERS_WITHIN} s") from None
     except OSError as error:

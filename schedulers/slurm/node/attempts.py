@@ -25,7 +25,7 @@ def statuses_of(
     *,
     service: bool = False,
     retries: int = 0,
-    cfg: Mapping[str, Any] | None = None,
+    cfg: Mapping[str, Any],
 ) -> list[tuple[AttemptStatus, str]]:
     """Returns the attempts of a replica, in order, each with its node.
 
@@ -47,7 +47,7 @@ def statuses_of(
         if last and attempt.cause is EndCause.OUT_OF_MEMORY:
             refused = facts.get("refused", "")
             if number <= retries:
-                refused = RetryRules.recorded(cfg or {}).refusal(_KILLED) or refused
+                refused = RetryRules.recorded(cfg).refusal(_KILLED) or refused
             attempt = replace(attempt, msg=joined(attempt.msg, refused), refused=bool(refused))
         if service and end:
             attempt = _end_of_service(attempt, end, outcome, last)
