@@ -144,8 +144,8 @@ class Container:
 
     @property
     def was_forced(self) -> bool:
-        """Whether it was ended as a failed one: it was stalled, or not ready in time."""
-        return self.mark == marks.STALLED or self.mark.startswith(marks.UNREADY)
+        """Whether it was ended as a failed one: it was stalled, not ready in time, or ended by a policy."""
+        return self.mark == marks.STALLED or self.mark.startswith((marks.UNREADY, marks.FORCED))
 
     @property
     def signal(self) -> str | None:

@@ -6,6 +6,7 @@ import re
 import select
 import time
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from torchx.errors import StateError
 from torchx.schedulers.docker.containers import Container
@@ -21,6 +22,13 @@ RENEWED_AFTER = 0.5
 """Minimum seconds between two subscriptions."""
 TOGETHER = 0.005
 """Seconds to wait for further events after one, as they often come in groups."""
+
+
+class HasFileno(Protocol):
+    """Has a descriptor to poll."""
+
+    def fileno(self) -> int:
+        """Returns the descriptor."""
 
 
 class Events:
@@ -69,15 +77,22 @@ class Events:
         """Returns the descriptor to poll."""
         return self._connection.fileno()
 
-    def wait(self, timeout: float | None) -> bool:
+    def wait(self, timeout: float | None, others: Iterable[HasFileno] = ()) -> bool:
         """Waits for an event, or for the timeout in seconds.
+
+        Args:
+            timeout: the seconds.
+            others: further descriptors to wait for.
 
         Returns:
             False if the engine has closed the connection, and does not answer.
         """
         poll = select.poll()
         poll.register(self._connection, select.POLLIN)
-        if not poll.poll(None if timeout is None else max(timeout, 0.0) * 1000):
+        for other in others:
+            poll.register(other, select.POLLIN)
+        ready = poll.poll(None if timeout is None else max(timeout, 0.0) * 1000)
+        if self.fileno() not in dict(ready):
             return True
         time.sleep(TOGETHER)
         return self.clear()

@@ -123,20 +123,19 @@ def used_here() -> set[str]:
     return set()
 
 
-def keep_leases(engine: Engine, app_id: str) -> None:
+def keep_leases(app_id: str, containers: Sequence[Container]) -> None:
     """Keeps the leases of an application as long as its supervisor or the guard of that runs.
 
     The supervisor of an application has inherited them. One that replaces a killed supervisor takes them
     again, unless another job has them.
 
     Args:
-        engine: the engine.
         app_id: the application.
+        containers: its containers, as far as they are known.
     """
     leases = inherited()
     ends: float | None = None
     with suppress(TorchxError, OSError):
-        containers = find_containers(engine, app_id).get(app_id, [])
         ends = latest_end(containers)
         live = () if leases.names else [container for container in containers if container.live]
         for gpu in {gpu for container in live for gpu in container.gpus}:

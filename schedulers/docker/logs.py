@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from select import POLLIN, poll
 
-from torchx.errors import StateError
+from torchx.errors import StateError, TorchxError
 from torchx.json_limits import Object
 from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import PATIENCE, Engine, EngineError
 from torchx.schedulers.docker.engine.following import Following, follow
-from torchx.schedulers.docker.engine.frames import Frames, Line, Source, seconds_of, stamp, time_of
+from torchx.schedulers.docker.engine.frames import (
+    Frames,
+    Line,
+    Source,
+    normalized,
+    seconds_of,
+    split,
+    stamp,
+    time_of,
+)
 from torchx.schedulers.docker.engine.http import receive
 from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.lookup import find_containers, readable
 from torchx.schedulers.docker.replay import replay
 from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.docker.supervisor_launch import ensure_supervisor
-from torchx.schedulers.shared.logs import TIME, chunks, line_filter, merged, select
+from torchx.schedulers.shared.logs import TIME, Position, chunks, line_filter, merged, select
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 
 READ_SIZE = 1 << 18
@@ -122,6 +132,79 @@ def _parameters(query: LogQuery, *, follow: bool, since: str = "") -> Object:
     elif query.tail is not None and query.regex is None and query.stream is Stream.COMBINED and not since:
         parameters["tail"] = query.tail
     return parameters
+
+
+class FollowedLog:
+    """The followed log of a container; once the engine has closed it, it continues after the last line.
+
+    Args:
+        engine: the engine.
+        container: the container.
+    """
+
+    def __init__(self, engine: Engine, container: Container) -> None:
+        self._engine, self._container = engine, container
+        self._position: Position[bytes] = Position()
+        self._connection: Following | None = None
+        self._rest = b""
+        self._open_at = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has a descriptor to poll."""
+        return self._connection is not None
+
+    def fileno(self) -> int:
+        """Returns the descriptor to poll."""
+        assert self._connection is not None
+        return self._connection.fileno()
+
+    def pause(self) -> float:
+        """Returns the seconds until it is to be opened."""
+        if self._connection is not None:
+            return math.inf
+        return max(self._open_at - time.monotonic(), 0.0)
+
+    def read(self) -> list[Line]:
+        """Returns the lines since the last call, and the begun ones."""
+        if self._connection is None and self.pause() <= 0:
+            self._open_at = time.monotonic() + REOPEN_AFTER
+            with suppress(TorchxError):
+                self._position.resume()
+                query = LogQuery()
+                self._connection, self._rest = _follow(self._engine, self._container, self._position, query)
+        if self._connection is None:
+            return []
+        try:
+            data, closed = receive(self._connection, READ_SIZE)
+        except TorchxError:  # it was removed
+            data, closed = b"", True
+        pieces, self._rest = split(self._rest + data)
+        if closed:
+            self.close()
+        lines = [(*normalized(piece), stream) for stream, piece in pieces]
+        fresh = [self._position.fresh((at, (self._container.id, n), text)) for at, text, n in lines]
+        found = [line for line in fresh if line is not None]
+        for line in found:
+            self._position.note(line)
+        return found
+
+    def close(self) -> None:
+        """Closes it."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _follow(
+    engine: Engine, container: Container, position: Position[bytes], query: LogQuery
+) -> tuple[Following, bytes]:
+    """Follows the log of a container after a position; see :func:`follow`."""
+    since = ""
+    if position.last:
+        since = stamp(position.last)
+    parameters = _parameters(query, follow=True, since=since)
+    return follow(engine, container.id, {**parameters, "tail": "all"})
 
 
 def _chunks(containers: Iterable[Container], lines: Iterable[Line]) -> Iterator[LogChunk]:
@@ -234,14 +317,10 @@ class _Follower:
         """Opens the log of a container after its last line; returns False if the container was removed."""
         frames = self._frames.get(container.id) or Frames(container)
         self._frames[container.id] = frames
-        since = ""
-        if frames.position.last:
-            since = stamp(frames.position.last)
         frames.resume()
         with suppress(EngineError):
-            parameters = _parameters(self._query, follow=True, since=since)
-            connection, data = follow(self._engine, container.id, {**parameters, "tail": "all"})
-            frames.held_back = data
+            query = self._query
+            connection, frames.held_back = _follow(self._engine, container, frames.position, query)
             self._open[connection.fileno()] = (connection, frames)
             self._poll.register(connection, POLLIN)
             return True

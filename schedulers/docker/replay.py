@@ -64,6 +64,12 @@ class Progress:
         return newest
 
     @property
+    def running(self) -> dict[int, Container]:
+        """The containers that run, by replica."""
+        newest = {n: mine[-1] for n, mine in enumerate(self.replicas) if mine}
+        return {n: container for n, container in newest.items() if container.status == "running"}
+
+    @property
     def cancelled(self) -> bool:
         """Whether the application was cancelled."""
         return any(c.mark == CANCELLED for mine in self.replicas for c in mine)

@@ -24,7 +24,17 @@ from torchx.schedulers.docker.lookup import (
 from torchx.schedulers.docker.record import full_data
 from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.rules.job import Job, RoleFacts, job_of
-from torchx.schedulers.docker.rules.marks import CANCELLED, ENDED, EXPIRED, FAILED, STALLED, STOPPED, UNNEEDED
+from torchx.schedulers.docker.rules.marks import (
+    CANCELLED,
+    ENDED,
+    EXPIRED,
+    FAILED,
+    FORCED,
+    STALLED,
+    STOPPED,
+    UNNEEDED,
+    decoded,
+)
 from torchx.schedulers.docker.rules.refusals import refusal
 from torchx.schedulers.docker.stalling.files import history_of, stall_folder
 from torchx.schedulers.docker.supervisor_launch import lacks_supervisor
@@ -359,9 +369,11 @@ def _message(c: Container, role: RoleFacts) -> str:
     refused = refusal(c)
     if msg or refused:
         return joined(msg, refused)
-    if c.status not in ("running", "restarting"):
-        return _WHY.get(c.mark, "")
-    return ""
+    if c.status in ("running", "restarting"):
+        return ""
+    if c.mark.startswith(FORCED):
+        return decoded(c.mark.removeprefix(FORCED))
+    return _WHY.get(c.mark, "")
 
 
 def _first_failure(progress: Progress) -> FirstFailure | None:

@@ -13,17 +13,17 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 from torchx import settings
-from torchx.errors import StateError
+from torchx.errors import StateError, TorchxError
 from torchx.jobs.paths import JobPaths
-from torchx.json_limits import Object
+from torchx.json_limits import Data, Object
 from torchx.lazy import lazy_imports
 from torchx.machine.outage import Outage
+from torchx.schedulers.docker.attempts import Attempts
 from torchx.schedulers.docker.cancel import KILLED_WITHIN, end_all, join_kills, remove
 from torchx.schedulers.docker.container_body import next_body
 from torchx.schedulers.docker.containers import Container, damage_of
@@ -36,8 +36,9 @@ from torchx.schedulers.docker.logs import read_log
 from torchx.schedulers.docker.lookup import find_containers
 from torchx.schedulers.docker.measurement.sampling import Sampler
 from torchx.schedulers.docker.replay import Progress, replay
-from torchx.schedulers.docker.rules.job import job_of
+from torchx.schedulers.docker.rules.job import Job, job_of
 from torchx.schedulers.docker.rules.marks import CANCELLED, EXPIRED, FAILED, REFUSED, STOPPED, UNNEEDED
+from torchx.schedulers.docker.rules.policies import RULE, ContainerPolicy, ContainerReplica
 from torchx.schedulers.docker.rules.refusals import slug
 from torchx.schedulers.docker.rules.removed import Ends, ends_path
 from torchx.schedulers.docker.supervisor_launch import usage_path
@@ -45,9 +46,10 @@ from torchx.schedulers.shared.notice import NOTICE_SCRIPT
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.retry_rules import MOST_LINES, Failure, RetryRules, lines_of
 from torchx.services import NO_LONGER_NEEDED
-from torchx.specs.status import EndCause
-from torchx.supervisor.policy import REPLICA, REQUEUED, Start
+from torchx.supervisor.policies import Order, Policy
+from torchx.supervisor.policy import COUNTED, NEVER, REPLICA, REQUEUED, Start
 from torchx.supervisor.process import report_ready, separate
+from torchx.supervisor.stall_actions import rule_of
 
 with lazy_imports:
     from torchx.schedulers.docker.queueing import records
@@ -68,9 +70,10 @@ class Supervisor:
     Args:
         engine: the engine.
         app_id: the application.
+        containers: its containers, as far as they are known; its policies are loaded then.
     """
 
-    def __init__(self, engine: Engine, app_id: str) -> None:
+    def __init__(self, engine: Engine, app_id: str, containers: Sequence[Container] = ()) -> None:
         self._engine = engine
         self._app_id = app_id
         self._ends = Ends(ends_path(app_id))
@@ -78,11 +81,10 @@ class Supervisor:
         self._overdue: dict[str, float] = {}
         self._due: dict[tuple[tuple[int, int], ...], float] = {}
         self._tries = 0
-        self._causes = RetryCauses(engine)
-        self._sampler = Sampler(engine, usage_path(app_id))
-        self._notices = Notices(engine, print_error)
-        self._stalls: detection.ContainerStalls | None = None
-        self._readiness: readiness.Readiness | None = None
+        self._judged: set[str] = set()  # the containers whose failures have got a verdict
+        self._attempts: Attempts | None = None
+        if containers and not damage_of(containers):
+            self._attempts = self._attempts_of(job_of(containers))
 
     def run(self) -> None:
         """Runs until the application has ended or was removed, or the engine is unreachable for too long."""
@@ -92,9 +94,8 @@ class Supervisor:
                 with closing(Events(self._engine, self._app_id)) as events:
                     outage.over()
                     if self._watch(events):
-                        self._sampler.close()
-                        if self._stalls is not None:
-                            self._stalls.close()
+                        if self._attempts is not None:
+                            self._attempts.close()
                         return
             except StateError as error:  # it is being restarted, or does not answer
                 if outage.is_too_long():
@@ -114,7 +115,7 @@ class Supervisor:
             if not containers or damage_of(containers):
                 return True
             progress = self._replay(containers)
-            if progress.retries and self._causes.mark_refused(progress):
+            if progress.retries and self._mark_refused(progress):
                 refreshed = 0.0  # with the marks
                 continue
             if known and (self._to_stop(progress) or progress.starts):
@@ -126,44 +127,59 @@ class Supervisor:
             if progress.end is not None:
                 return True
             pause = min(self._act(progress), POLL_INTERVAL)
-            self._follow(progress)
             # once cancelled, only the end of the containers matters
-            wait = partial(events.wait_for_all, containers) if progress.cancelled else events.wait
-            if not self._wait(events, wait, pause):
+            live = containers if progress.cancelled else None
+            if not self._wait(events, live, pause):
                 return False
 
-    def _follow(self, progress: Progress) -> None:
-        """Measures and checks the containers that run now."""
-        self._sampler.watch(progress)
-        if progress.job.cfg.get("stall"):
-            self._stalls = self._stalls or detection.ContainerStalls(self._engine, self._app_id)
-            self._stalls.follow(progress)
-        if progress.job.has_services:
-            self._readiness = self._readiness or readiness.Readiness(self._engine, print_error)
-            self._readiness.follow(progress)
+    def _wait(self, events: Events, live: Sequence[Container] | None, pause: float) -> bool:
+        """Waits for an event or a pause, while the policies work; returns False if the stream is closed.
 
-    def _wait(self, events: Events, wait: Callable[[float], bool], pause: float) -> bool:
-        """Waits for an event or a pause, and measures meanwhile; returns False if the stream is closed."""
+        Args:
+            events: the stream.
+            live: the containers that all must have had an event; None if each event counts.
+            pause: the seconds.
+        """
         end = time.monotonic() + pause
+        attempts = self._attempts
+        assert attempts is not None
         while True:
             left = end - time.monotonic()
-            if self._stalls is not None:
-                due = self._stalls.pause()
+            timeout = min(left, attempts.pause())
+            if live is None:
+                is_open = events.wait(timeout, attempts.files())
             else:
-                due = left
-            if not wait(min(left, self._sampler.pause(), due)):
+                is_open = events.wait_for_all(live, timeout)
+            if not is_open:
                 return False
             if left <= 0 or events.pending:
                 return True
-            self._sampler.sample_if_due()
-            if self._stalls is not None:
-                self._stalls.check()
+            attempts.carry_out()
 
     def _replay(self, containers: Sequence[Container]) -> Progress:
         progress = replay(job_of(containers), containers)
         self._ends.record(containers)
-        self._notices.apply_limit(progress)
+        if self._attempts is None:
+            self._attempts = self._attempts_of(progress.job)
+        self._attempts.follow(progress)
         return progress
+
+    def _attempts_of(self, job: Job) -> Attempts:
+        return Attempts(self._engine, self._app_id, policies_of(self._engine, job))
+
+    def _mark_refused(self, progress: Progress) -> bool:
+        """Marks the failed containers whose failure is not retried; returns True if there are any."""
+        if progress.end is not None or progress.cancelled or progress.retries == progress.carried_out:
+            return False
+        marked = False
+        for ordinal, container in _causes_of_retries(progress):
+            if container.id not in self._judged and self._attempts is not None:
+                self._judged.add(container.id)
+                cause = self._attempts.refusal(ordinal, container)
+                if cause:
+                    end_all(self._engine, [container], f"{REFUSED}{cause}", 0.0)
+                    marked = True
+        return marked
 
     def _to_stop(self, progress: Progress) -> list[Container]:
         """Returns the containers to stop that have not been signalled yet."""
@@ -178,7 +194,10 @@ class Supervisor:
             self._stopping.update(c.id for c in stopped)
             for mark, containers in self._by_mark(progress, stopped).items():
                 end_all(self._engine, containers, mark, progress.job.grace)
-        pause = min(self._kill_overdue(progress), self._notices.send_due(progress))
+        pause = self._kill_overdue(progress)
+        if self._attempts is not None:
+            self._attempts.carry_out(before_ends=True)
+            pause = min(pause, self._attempts.pause(before_ends=True))
         due: list[Sequence[int]] = []
         for start in progress.starts:
             left = self._due.setdefault(_retry_of(progress, start), time.monotonic() + start.delay)
@@ -326,107 +345,123 @@ def main(argv: list[str]) -> None:
     """
     folder, app_id, ready = Path(argv[0]), argv[1], int(argv[2])
     separate()
-    keep_leases(Engine(), app_id)
+    containers: Sequence[Container] = ()
+    with suppress(TorchxError, OSError):
+        containers = find_containers(Engine(), app_id).get(app_id, ())
+    keep_leases(app_id, containers)
     paths = JobPaths(folder)
     if paths.record.exists():  # its containers were started from the queue
         records.started(paths)
+    supervisor = Supervisor(Engine(), app_id, containers)
     report_ready(ready)
-    Supervisor(Engine(), app_id).run()
+    supervisor.run()
     join_kills()
     shutil.rmtree(folder, ignore_errors=True)
 
 
-class RetryCauses:
-    """The rules of retries of one application.
+def policies_of(engine: Engine, job: Job) -> list[Policy[ContainerReplica]]:
+    """Returns the policies of an application, in the order in which its supervisor calls them."""
+    policies: list[Policy[ContainerReplica]] = [Notices(engine)]
+    if any(role.max_retries for role in job.roles):
+        policies.append(RetryCauses(engine, job.cfg))
+    rule = rule_of(job.cfg)
+    if rule is not None:
+        with suppress(OSError):  # the application runs without
+            policies.append(detection.ContainerStalls(rule, engine, job))
+    if job.has_services:
+        policies.append(readiness.Readiness(engine, print_error))
+    return [*policies, Sampler(engine, usage_path(job.app_id))]
+
+
+class RetryCauses(Policy[ContainerReplica]):
+    """The rules of retries of an application.
 
     Args:
         engine: the engine.
+        cfg: the run options.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, cfg: Data) -> None:
         self._engine = engine
-        self._seen: set[str] = set()
+        self._rules = RetryRules.recorded(cfg)
 
-    def mark_refused(self, progress: Progress) -> bool:
-        """Marks the failed containers whose failure is not retried; returns True if there are any.
-
-        Args:
-            progress: the state of the application; a retry may be due.
-        """
-        if progress.end is not None or progress.cancelled or progress.retries == progress.carried_out:
-            return False
-        rules = RetryRules.recorded(progress.job.cfg)
-        marked = False
-        for container in _causes_of_retries(progress):
-            if container.id in self._seen:
-                continue
-            self._seen.add(container.id)
-            rule = rules.refused_by(self._failure(container, rules))
-            if rule:
-                end_all(self._engine, [container], f"{REFUSED}{slug(rule)}", 0.0)
-                marked = True
-        return marked
-
-    def _failure(self, container: Container, rules: RetryRules) -> Failure:
+    def verdict(self, replica: ContainerReplica, facts: Object) -> str:
+        """Returns NEVER for a failure that is not retried; adds the rule to its facts."""
         lines: list[str] = []
-        if rules.reads_lines:
-            log = read_log(self._engine, container, LogQuery(tail=MOST_LINES))
+        if self._rules.reads_lines:
+            log = read_log(self._engine, replica.container, LogQuery(tail=MOST_LINES))
             lines = lines_of(b"".join(line[2] for line in log))
-        known = None
-        if container.oom:
-            known = EndCause.OUT_OF_MEMORY
-        return Failure(container.exit_code, container.signal, lines, known)
+        failure = Failure(facts["code"], facts["signal"], lines, facts["cause"])
+        rule = self._rules.refused_by(failure)
+        if not rule:
+            return COUNTED
+        facts[RULE] = slug(rule)
+        return NEVER
 
 
-def _causes_of_retries(progress: Progress) -> Iterator[Container]:
-    """Yields the containers whose failures have caused the retries that are due."""
-    failed: list[tuple[float, Container, str]] = []
+def _causes_of_retries(progress: Progress) -> Iterator[tuple[int, Container]]:
+    """Yields the replicas and containers whose failures have caused the retries that are due."""
+    failed: list[tuple[float, int, Container, str]] = []
     for ordinal, (role, _) in enumerate(progress.job.members):
         newest = progress.newest(ordinal)
         if newest is None or newest.live or newest.mark or not newest.exit_code or not role.max_retries:
             continue
         if newest.attempt >= progress.expected[ordinal]:
-            failed.append((newest.finished or newest.created, newest, role.policy))
+            failed.append((newest.finished or newest.created, ordinal, newest, role.policy))
     failed.sort(key=lambda each: each[0])
-    yield from (container for _, container, policy in failed if policy == REPLICA)
+    yield from ((ordinal, container) for _, ordinal, container, policy in failed if policy == REPLICA)
     # the others have ended because of the first one, or after it
-    yield from [container for _, container, policy in failed if policy != REPLICA][:1]
+    yield from [(ordinal, one) for _, ordinal, one, policy in failed if policy != REPLICA][:1]
 
 
-class Notices:
+class Notices(ContainerPolicy):
     """Applies the time limit, and sends the notice, once to each container.
 
     Args:
         engine: the engine.
-        report: called with a line about a container that cannot be notified.
     """
 
-    def __init__(self, engine: Engine, report: Callable[[str], None]) -> None:
-        self._engine, self._report = engine, report
-        self._notified: set[str] = set()
+    before_ends = True
 
-    def apply_limit(self, progress: Progress) -> None:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._notified: set[str] = set()
+        self._progress: Progress | None = None
+
+    def follow(self, progress: Progress) -> None:
         """Applies the time limit to an application if it is reached while containers run."""
+        self._progress = progress
         if progress.ends_at and progress.end is None and time.time() >= progress.ends_at and _live(progress):
             progress.expire()
 
-    def send_due(self, progress: Progress) -> float:
-        """Sends the notice if it is due; returns the seconds until the notice or the limit."""
+    def pause(self) -> float | None:
+        """Returns the seconds until the notice or the limit; None without one."""
+        progress = self._progress
+        if progress is None or not progress.ends_at or progress.gang.expired or progress.cancelled:
+            return None
+        notice, left = progress.job.limits.notice, progress.ends_at - time.time()
+        if left <= 0:
+            return 1.0
+        if notice and left > notice:
+            return left - notice
+        return left
+
+    def due(self) -> Sequence[Order]:
+        """Sends the notice if it is due; returns no orders."""
+        progress = self._progress
+        if progress is None or self.pause() is None:
+            return ()
         rule, left = progress.job.limits, progress.ends_at - time.time()
-        if not progress.ends_at or progress.gang.expired or progress.cancelled:
-            return float("inf")
-        if not rule.notice or left <= 0:
-            return max(left, 1.0)
-        if left > rule.notice:
-            return left - rule.notice
+        if not rule.notice or not 0 < left <= rule.notice:
+            return ()
         new = [container for container in _live(progress) if container.id not in self._notified]
         self._notified.update(container.id for container in new)
         number = signal.Signals[f"SIG{rule.signal}"].value
         command = ["sh", "-c", NOTICE_SCRIPT, "sh", rule.signal, str(number), "1", str(math.ceil(left))]
         for container, result in zip(new, in_parallel(lambda c: self._run(c, command), new), strict=True):
             if isinstance(result, Exception):
-                self._report(f"{container.name} was not notified: {result}")
-        return left
+                print_error(f"{container.name} was not notified: {result}")
+        return ()
 
     def _run(self, container: Container, command: list[str]) -> None:
         """Starts a program in a container.

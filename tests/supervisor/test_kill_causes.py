@@ -17,10 +17,10 @@ from program import COMMAND, environment, torchx
 
 from torchx.machine.out_of_memory import OTHER, OUT_OF_MEMORY, Kills, find_counter
 from torchx.specs.status import EndCause, Reason
+from torchx.supervisor.end_facts import facts_of_end
 from torchx.supervisor.policy import Gang, RoleRules
 from torchx.supervisor.replicas import Running
 from torchx.supervisor.retry_causes import RetryCauses
-from torchx.supervisor.verdicts import facts_of_end
 
 EATER = "import time\nheld = []\nwhile True: held.append(bytearray(10 << 20))\n"
 

@@ -33,11 +33,11 @@ def test_a_pass_is_made_early_and_then_rarely(tmp_path: Path, monkeypatch: pytes
     assert sampler.pause() == sampling.FIRST_AFTER
     for at in (100.5, 101.5, 102.9, 121.4, 121.6):
         now[0] = at
-        sampler.sample_if_due()
+        sampler.due()
     assert passes == [101.5, 121.6], "the pause is so long that passes use a hundredth of a core"
     now[0] = 300.0
     sampler.close()
-    sampler.sample_if_due()
+    sampler.due()
     assert passes == [101.5, 121.6]
 
 

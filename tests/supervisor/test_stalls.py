@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from torchx.scheduling import patterns
 from torchx.scheduling.stalls import StallRule
 from torchx.specs.status import EndCause, Reason
 from torchx.supervisor import stall_actions, stalls
+from torchx.supervisor.policies import Fail, Order, Replica
 from torchx.supervisor.stalls import SLOT, Stall, StallWatch, describe
 
 STALLED = Reason("stalled for 10 s", EndCause.STALLED)
@@ -200,41 +202,45 @@ def test_a_pattern_that_takes_too_long_is_given_up(
     assert signal.getsignal(signal.SIGVTALRM) is handler
 
 
+class Reacting(stall_actions.Stalls[Replica]):
+    """Notes the replicas whose stacks its report lacks; its reporter has the pid 7."""
+
+    aborted: Sequence[int] = ()
+
+    def start_report(self) -> Process:
+        return Process(7, 1)
+
+    def abort(self, order: Order, replicas: Sequence[int]) -> None:
+        self.aborted = replicas
+
+
 def test_action_affects_only_replicas_stalled_when_due(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stall_actions, "time", clock)
     job = Job(tmp_path / "beats", clock, 3)
-    aborted: list[int] = []
-    acting = stall_actions.Stalls(
-        StallRule(10.0, "restart"),
-        tmp_path / "beats",
-        ["w/0", "w/1", "w/2"],
-        lambda *a, **k: None,
-        clock.monotonic,
-        lambda: Process(7, 1),
-        abort=lambda due: aborted.extend(due.replicas),
-    )
+    rule, names = StallRule(10.0, "restart"), ["w/0", "w/1", "w/2"]
+    acting = Reacting(rule, tmp_path / "beats", names, lambda *a, **k: None, clock.monotonic)
     try:
         for ordinal in range(3):
-            acting.started(ordinal)
+            acting.started(Replica(ordinal, 1, clock.now))
         job.beats(0)
         job.beats(1)
         clock.now += 3.0
         job.beats(2)
         clock.now += 7.5
-        assert acting.due_action() is None, "the report on 0 and 1 is being written"
+        assert not acting.due(), "the report on 0 and 1 is being written"
         clock.now += 3.0
-        assert acting.due_action() is None, "2 stalls too"
+        assert not acting.due(), "2 stalls too"
         clock.now += 0.5
         job.beats(0)  # less than a second before the action
-        assert acting.reaped(7, 0)  # the first report, after which another one is written
-        assert acting.due_action() is None
-        assert acting.reaped(7, 3 << 8)
-        assert acting.due_action() == ("restart", (1, 2), "stalled for 10 s")
-        assert aborted == [1, 2], "the report lacks stacks"
-        assert [acting.ended(n) for n in range(3)] == [None, STALLED, STALLED]
-        assert acting.due_action() is None
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        assert acting.reaped(7, 0, usage)  # the first report, after which another one is written
+        assert not acting.due()
+        assert acting.reaped(7, 3 << 8, usage)
+        assert acting.due() == [Fail((1, 2), STALLED)]
+        assert acting.aborted == (1, 2), "the report lacks stacks"
+        assert not acting.due()
     finally:
         acting.close()
         job.watch.close()
@@ -288,20 +294,13 @@ def test_the_record_of_a_stall_names_its_replicas(
     noted: dict[str, object] = {}
     names = [f"w/{ordinal}" for ordinal in range(count)]
     rule = StallRule(10.0, progress=progress)
-    acting = stall_actions.Stalls(
-        rule,
-        tmp_path / "beats",
-        names,
-        lambda event, **facts: noted.update(facts),
-        clock.monotonic,
-        lambda: None,
-    )
-    assert acting.watch is not None
+    note = lambda event, **facts: noted.update(facts)  # noqa: E731
+    acting = Reacting(rule, tmp_path / "beats", names, note, clock.monotonic)
     for ordinal in range(count):
-        acting.started(ordinal)
-        acting.watch.output(ordinal, 1, b"x\n")
+        acting.started(Replica(ordinal, 1, clock.now))
+        acting.output(ordinal, 1, b"x\n", clock.now)
     clock.now += 10.5
-    acting.due_action()
+    acting.due()
     assert (noted["rs"], noted["msg"], noted["text"]) == (
         tuple(range(count)), message, message.partition(": ")[2]
     )  # fmt: skip

@@ -105,7 +105,7 @@ class RetryRules(NamedTuple):
 
     @classmethod
     def recorded(cls, cfg: Mapping[str, Any]) -> "RetryRules":
-        """Returns the rules of a submitted application; the default ones for those of another version."""
+        """Returns the rules of recorded run options; the default ones if another version wrote them."""
         try:
             return cls.of(cfg)
         except ValueError:

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,9 +17,12 @@ from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.machine.processes import Process
 from torchx.notifications import launch as notifications
+from torchx.scheduling.stalls import StallRule
+from torchx.supervisor.policies import Cancel, Order
+from torchx.supervisor.policy import Gang
 from torchx.supervisor.process import python_command
-from torchx.supervisor.replicas import Replicas
-from torchx.supervisor.stall_actions import DueAction, Stalls, rule_of, start_logged
+from torchx.supervisor.replicas import Replicas, Running
+from torchx.supervisor.stall_actions import Stalls, start_logged
 
 with lazy_imports:
     from torchx.machine import ports
@@ -33,48 +36,66 @@ ABORT_WITHIN = 10.0
 PAUSE = 0.01
 
 
-def of_job(
-    record: JobRecord,
-    paths: JobPaths,
-    replicas: Replicas,
-    note: Callable[..., None],
-    now: Callable[[], float],
-) -> Stalls:
-    """Returns the detection of stalls of a local job.
+class JobStalls(Stalls[Running]):
+    """Detects stalls of a local job.
 
     Args:
+        rule: its rule.
         record: the job.
         paths: its record.
-        replicas: its replicas, whose output is then watched.
+        replicas: its replicas.
+        gang: its rules.
         note: appends to its events.
         now: returns the time of its clock.
     """
-    rule = rule_of(record.cfg)
-    if rule is None:
-        sources = None
-    else:
-        sources = Sources(LogPaths(Path(record.log_dir)), replicas)
-    argv = python_command(REPORTER, [record.handle, record.log_dir, str(sources.port if sources else 0)])
-    names = [replicas.label(ordinal) for ordinal in range(len(replicas))]
 
-    def report() -> Process | None:
-        return start_logged(argv, paths.supervisor_log)
+    def __init__(
+        self,
+        rule: StallRule,
+        record: JobRecord,
+        paths: JobPaths,
+        replicas: Replicas,
+        gang: Gang,
+        note: Callable[..., None],
+        now: Callable[[], float],
+    ) -> None:
+        names = [replicas.label(ordinal) for ordinal in range(len(replicas))]
+        super().__init__(rule, paths.heartbeats, names, note, now)
+        self._job, self._paths, self._replicas, self._gang = record, paths, replicas, gang
+        self._sources = Sources(LogPaths(Path(record.log_dir)), replicas)
 
-    def notify() -> None:
-        notifications.start(paths, "stall")
+    def variables(self, ordinal: int) -> Mapping[str, str]:
+        """Returns the variables of the heartbeats and of the further sources."""
+        return {**super().variables(ordinal), **self._sources.variables(ordinal)}
 
-    def abort_before(due: DueAction) -> None:
-        every = sorted(running.ordinal for running in replicas.by_pid.values())
-        ended = [names[ordinal] for ordinal in (every if due.name == "cancel" else due.replicas)]
-        abort(record.handle, ended, paths.supervisor_log, replicas.read_all)
+    def pause(self) -> float | None:
+        """Returns the seconds until the next check; None once the job is cancelled."""
+        if self._gang.cancelled:
+            return None
+        return super().pause()
 
-    stalls = Stalls(rule, paths.heartbeats, names, note, now, report, notify, abort_before)
-    if (watch := stalls.watch) is not None:
-        replicas.watch = watch
-        replicas.variables.append(watch.variables)
-    if sources is not None:
-        replicas.variables.append(sources.variables)
-    return stalls
+    def due(self) -> Sequence[Order]:
+        """Checks for stalls, unless the job is cancelled."""
+        if self._gang.cancelled:
+            return ()
+        return super().due()
+
+    def start_report(self) -> Process | None:
+        """Starts the process that writes the report."""
+        job = self._job
+        argv = python_command(REPORTER, [job.handle, job.log_dir, str(self._sources.port)])
+        return start_logged(argv, self._paths.supervisor_log)
+
+    def notify(self) -> None:
+        """Sends the notification of a stall."""
+        notifications.start(self._paths, "stall")
+
+    def abort(self, order: Order, replicas: Sequence[int]) -> None:
+        """Aborts the replicas that the order ends: all of them to cancel the job."""
+        if isinstance(order, Cancel):
+            replicas = sorted(running.ordinal for running in self._replicas.by_pid.values())
+        ended = [self.names[ordinal] for ordinal in replicas]
+        abort(self._job.handle, ended, self._paths.supervisor_log, self._replicas.read_all)
 
 
 class Sources:

@@ -14,6 +14,7 @@ from torchx.jobs.record import JobRecord
 from torchx.machine import files, processes
 from torchx.machine.processes import Entry, Process
 from torchx.scheduling.limits import LimitRule, exact
+from torchx.supervisor.policies import Policy, Replica
 from torchx.supervisor.policy import Action, Gang, Requeue
 from torchx.supervisor.replicas import Replicas
 
@@ -40,16 +41,18 @@ def latest_end(record: JobRecord) -> float | None:
     return time.time() + rule.limit + record.grace
 
 
-class Limits:
+class Limits(Policy[Replica]):
     """The time limit of a job and its runs.
 
     Args:
         record: the job.
         paths: its record.
-        replicas: its replicas; they get the variables of the run.
+        replicas: its replicas.
         gang: its rules.
         note: appends to its events.
     """
+
+    before_ends = True  # programs may end because of the notice
 
     def __init__(
         self,
@@ -71,10 +74,10 @@ class Limits:
         self._checkpoints = self._rule.checkpoint_dir or str(paths.checkpoints)
         with contextlib.suppress(OSError):  # a full disk: the programs report it
             files.make_folder(paths.checkpoints)
-        replicas.variables.append(self._variables)
         gang.requeues = self._rule.requeues
 
-    def _variables(self, _ordinal: int) -> Mapping[str, str]:
+    def variables(self, ordinal: int) -> Mapping[str, str]:
+        """Returns the variables of the run."""
         self.begin()
         return {
             **self._rule.variables(self._gang.run, self._ends_at),
@@ -94,7 +97,7 @@ class Limits:
             return wait
         return min(wait, self._pause)
 
-    def due_actions(self) -> list[Action]:
+    def due(self) -> list[Action]:
         """Sends the notice if it is due; returns the actions that the limit requires if that is due."""
         now = time.monotonic()
         if self._gang.cancelled or self._gang.over:

@@ -11,29 +11,24 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from resource import struct_rusage
-from typing import Any
+from typing import Any, TypeVar
 
 from torchx.end_causes import EndCause, Reason
 from torchx.jobs.events import Clock, EventLog
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
-from torchx.json_limits import Data
-from torchx.lazy import lazy_imports
 from torchx.machine import files, processes
 from torchx.machine.out_of_memory import Kills
 from torchx.machine.processes import Process
-from torchx.supervisor import ending, job_stalls
-from torchx.supervisor.limits import Limits, own_run
+from torchx.supervisor import ending
+from torchx.supervisor.end_facts import facts_of_end, reason_while_needed
+from torchx.supervisor.job_policies import policies_of
+from torchx.supervisor.limits import own_run
 from torchx.supervisor.output import PARTIAL_AFTER
-from torchx.supervisor.policy import COUNTED, NEVER, Action, End, Requeue, Retry, Start, Stop, gang_of
+from torchx.supervisor.policies import Cancel, Fail, Order, pause_of, verdict_of
+from torchx.supervisor.policy import COUNTED, End, Requeue, Retry, Start, Stop, gang_of
 from torchx.supervisor.process import wake_on_signals
 from torchx.supervisor.replicas import Replicas, Running, shell_code, start_reason
-from torchx.supervisor.sampling import Sampler
-from torchx.supervisor.services.readiness import Readiness
-from torchx.supervisor.verdicts import facts_of_end, reason_while_needed
-
-with lazy_imports:
-    from torchx.supervisor import retry_causes
 
 STARTS_AT_A_TIME = 16
 """Replicas to start before output, exits and requests are handled again."""
@@ -43,6 +38,8 @@ GIVE_UP_AFTER = 5.0
 
 LARGEST_REQUEST = 1 << 16
 """Maximum bytes of all requests to end a job."""
+
+T = TypeVar("T")
 
 CHECK_INTERVAL = 0.03
 """Seconds between two checks of processes whose end is not reported, as they are not own children."""
@@ -68,17 +65,12 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._replicas = Replicas(record, self._clock, self._selector, own_run(base_env), umask)
         self._kills = Kills()
-        self._sampler = Sampler(record, paths, self._clock, self._replicas)
-        self._stalls = job_stalls.of_job(record, paths, self._replicas, self.note, self._clock.now)
         self._gang = gang_of(record)
-        self._retries: retry_causes.RetryCauses | None = None
-        if any(role.max_retries for role in record.roles):
-            # loaded now: torchx may be upgraded while the job runs
-            self._retries = retry_causes.RetryCauses(record.cfg, self._gang)
-        self._services = Readiness(record, self._replicas, self._gang, self.note)
-        self._limits = Limits(record, paths, self._replicas, self._gang, self.note)
+        self._policies = policies_of(record, paths, self._replicas, self._gang, self.note, self._clock)
+        self._replicas.policies = self._policies
         self._due: dict[int, float] = {}
         self._stopping: dict[int, str] = {}
+        self._failing: dict[int, Reason] = {}
         self._ending: dict[Process, float] = {}  # processes that got TERM; the time at which they get KILL
         self._killed_at: dict[Process, float] = {}
         self._checked_at = 0.0  # when these processes were last checked
@@ -118,33 +110,37 @@ class Supervisor:
                     self._clear_wakeup()
                 else:
                     self._replicas.read(*key.data)
-            self._execute(self._limits.due_actions())  # first: programs may end because of the notice
+            self._carry_out(before_ends=True)
             self._reap()
             self._kill_overdue()
             self._replicas.flush()
-            self._sampler.sample_if_due()
-            self._handle_stalls()
-            self._probe_services()
-            if self._end is not None:
-                self._sampler.close()
+            self._carry_out(before_ends=False)
         for running in self._replicas.still_open():
             self._replicas.finish(running)
         self._replicas.index.close()
-        self._stalls.close()
+        self._note_end(self._end.state)
+
+    def _note_end(self, state: str) -> None:
         first = None
-        if self._end.state == "FAILED":
+        if state == "FAILED":
             first = self._failed
-        reason = self._limits.reason or self._start_error
-        if reason is None and self._end.state == "CANCELLED":
+        reason = next(filter(None, (policy.reason for policy in self._policies)), self._start_error)
+        if reason is None and state == "CANCELLED":
             reason = self._cancelled
         notes = ending.notes(self._replicas.lost, self._replicas.lost_why, self._unendable)
         reason = replace(reason or Reason(), notes=notes)
-        self.note("end", state=self._end.state, first=first, **reason.record)
+        self.note("end", state=state, first=first, **reason.record)
 
     # --- actions ---------------------------------------------------------------------------------
 
-    def _execute(self, actions: Sequence[Action]) -> None:
-        for action in actions:
+    def _carry_out(self, *, before_ends: bool) -> None:
+        """Carries out the orders of the policies that are due before, or after, the ends of replicas."""
+        for policy in self._policies:
+            if policy.before_ends == before_ends and self._end is None:
+                self._execute(policy.due())
+
+    def _execute(self, orders: Sequence[Order]) -> None:
+        for action in orders:
             if isinstance(action, Start):
                 at = time.monotonic() + action.delay
                 self._due.update(dict.fromkeys(action.replicas, at))
@@ -153,9 +149,16 @@ class Supervisor:
             elif isinstance(action, Retry):
                 self.note("retry", **action.facts())
             elif isinstance(action, Requeue):
-                self._limits.requeued(action)
+                for policy in self._policies:
+                    policy.requeued(action)
+            elif isinstance(action, Fail):
+                self._fail(action)
+            elif isinstance(action, Cancel):
+                self._cancel_because(action.reason)
             else:
                 self._end = action
+                for policy in self._policies:
+                    policy.close()
 
     def _start_due(self) -> None:
         if not self._due or self._ending:
@@ -187,9 +190,8 @@ class Supervisor:
             self._not_started(ordinal, error)
             return
         self._gang.started(ordinal)
-        self._sampler.started(running)
-        self._stalls.started(ordinal)
-        self._services.started(running)
+        for policy in self._policies:
+            policy.started(running)
         self.note("start", r=ordinal, a=running.attempt, pid=running.process.pid, start=running.process.start)
 
     def _not_started(self, ordinal: int, error: OSError | ValueError) -> None:
@@ -202,28 +204,23 @@ class Supervisor:
         self._execute(self._gang.give_up(ordinal))
 
     def _stop(self, action: Stop) -> None:
-        wanted = set(action.replicas)
-        running = [r for r in self._replicas.by_pid.values() if r.ordinal in wanted]
+        self._end_replicas(action.replicas, self._stopping, action.why)
+
+    def _fail(self, order: Fail) -> None:
+        self._end_replicas(order.replicas, self._failing, order.reason)
+
+    def _cancel_because(self, reason: Reason) -> None:
+        if not self._gang.cancelled:
+            self._cancelled = Reason(f"cancelled, as it was {reason.text}", reason.cause)
+            self._cancel(reason.text)
+
+    def _end_replicas(self, ordinals: Sequence[int], reasons: dict[int, T], reason: T) -> None:
+        """Ends replicas, and keeps the reason until they have ended."""
+        wanted = set(ordinals)
+        running = [replica for replica in self._replicas.by_pid.values() if replica.ordinal in wanted]
         for replica in running:
-            self._stopping.setdefault(replica.ordinal, action.why)
+            reasons.setdefault(replica.ordinal, reason)
         self._end_all(ending.with_family([replica.process for replica in running]))
-
-    def _handle_stalls(self) -> None:
-        """Reports stalls; ends the stalled replicas as failed ones, or the job, if that is requested."""
-        if self._gang.cancelled or self._end is not None:
-            return
-        due = self._stalls.due_action()
-        if due is not None and due.name == "cancel":
-            self._cancelled = Reason(f"cancelled, as it was {due.why}", EndCause.STALLED)
-            self._cancel(due.why)
-        elif due is not None:
-            stalled = [r.process for r in self._replicas.by_pid.values() if r.ordinal in due.replicas]
-            self._end_all(ending.with_family(stalled))
-
-    def _probe_services(self) -> None:
-        ready, late = self._services.due()
-        self._execute(ready)
-        self._end_all(ending.with_family(late) if late else set())
 
     @property
     def _grace(self) -> float:
@@ -246,8 +243,9 @@ class Supervisor:
             while (result := os.wait4(-1, os.WNOHANG))[0]:
                 running = self._replicas.by_pid.pop(result[0], None)
                 if running is None:
-                    if not any(each.reaped(*result[:2]) for each in (self._stalls, self._services)):
-                        self._sampler.adopted(result[0], result[2])
+                    for policy in self._policies:
+                        if policy.reaped(*result):
+                            break
                 else:
                     self._ending.pop(running.process, None)
                     ended.append((running, result[1], result[2]))
@@ -271,7 +269,7 @@ class Supervisor:
         if not leaves_some:
             self._replicas.finish(running)
         ordinal = running.ordinal
-        forced = self._stalls.ended(ordinal) or self._services.ended(ordinal)
+        forced = self._failing.pop(ordinal, None)
         stopped = self._stopping.pop(ordinal, "")
         needed = self._gang.needs(ordinal) and not (stopped or forced)
         facts, reason = facts_of_end(running, status, stopped, forced, lambda: self._kills.reason(usage))
@@ -281,8 +279,12 @@ class Supervisor:
             reason = reason_while_needed(facts, reason)
             facts["needed"] = True
         expected = (status == 0 and not needed) or bool(stopped or forced)
-        verdict, reason = self._verdict(running, facts, reason, expected)
-        facts |= {**reason.record, **self._sampler.ended(running, usage)}
+        facts |= reason.record
+        verdict = COUNTED
+        if not expected:
+            verdict = verdict_of(self._policies, running, facts)
+        for policy in self._policies:
+            facts |= policy.ended(running, usage)
         peak_kib = 0 if usage is None else usage.ru_maxrss
         self.note("exit", r=ordinal, a=running.attempt, **facts, peak_kib=peak_kib)
         before = self._gang.first_failure
@@ -290,15 +292,6 @@ class Supervisor:
         if before is None and self._gang.first_failure is not None:
             self._failed = (ordinal, running.attempt)
         self._execute(actions)
-
-    def _verdict(self, running: Running, facts: Data, reason: Reason, expected: bool) -> tuple[str, Reason]:
-        """Returns the verdict on an end, and its reason with the one against a retry."""
-        if expected or self._retries is None:
-            return COUNTED, reason
-        refusal = self._retries.refusal(running, facts, reason)
-        if refusal:
-            return NEVER, replace(reason, notes=(*reason.notes, refusal))
-        return COUNTED, reason
 
     def _kill_overdue(self) -> None:
         if not self._ending:
@@ -365,11 +358,9 @@ class Supervisor:
 
     def _pause(self) -> float | None:
         """Returns the seconds until the next timer, or None without one."""
-        waits = [
-            wait
-            for wait in (s.pause() for s in (self._sampler, self._stalls, self._limits, self._services))
-            if wait is not None
-        ]
+        waits = []
+        if self._end is None and (wait := pause_of(self._policies)) is not None:
+            waits.append(wait)
         if self._due and not self._ending:
             waits.append(min(self._due.values()) - time.monotonic())
         if self._ending:

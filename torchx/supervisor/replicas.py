@@ -12,7 +12,8 @@ import selectors
 import signal
 import sys
 import termios
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,8 +26,8 @@ from torchx.jobs.record import JobRecord, RoleRecord
 from torchx.machine import files, processes
 from torchx.machine.processes import Process
 from torchx.supervisor.output import PARTIAL_AFTER, AttemptOutput, Index
+from torchx.supervisor.policies import Interest, Policy, Replica
 from torchx.supervisor.process import OTHER_FILES, PIPES_PER_REPLICA
-from torchx.supervisor.stalls import StallWatch
 
 READ_SIZE = 1 << 16
 FILES_PER_REPLICA = PIPES_PER_REPLICA + 3  # its pipes and its logs
@@ -34,22 +35,20 @@ ATTEMPT_FILES = ("stdout.log", "stderr.log", "combined.log", "error.json")
 
 
 @dataclass
-class Running:
+class Running(Replica):
     """A replica that is running, or whose output is still being read.
 
     Attributes:
-        ordinal: its ordinal within the application.
-        attempt: from 1.
         process: its main process.
         output: its log files.
+        listeners: the policies that handle its output.
         pipes: the open read ends, by stream.
         ended: whether its main process has ended.
     """
 
-    ordinal: int
-    attempt: int
     process: Process
     output: AttemptOutput
+    listeners: Sequence[Policy[Running]] = ()
     pipes: dict[int, int] = field(default_factory=dict)
     ended: bool = False
 
@@ -65,9 +64,7 @@ class Replicas:
         umask: the umask of the replicas; -1 for that of this process.
 
     Attributes:
-        watch: handles their output if stalls are detected.
-        taps: functions that handle output too: they get the ordinal, the stream and the data.
-        variables: functions that return further variables of the replica with the given ordinal.
+        policies: policies that add variables to their environment, and handle their output.
     """
 
     def __init__(
@@ -94,9 +91,7 @@ class Replicas:
         self.index = Index(self._logs.index)
         self.lost = 0  # bytes of output that could not be written
         self.lost_why = ""
-        self.watch: StallWatch | None = None
-        self.taps: list[Callable[[int, int, bytes], None]] = []
-        self.variables: list[Callable[[int], Mapping[str, str]]] = []
+        self.policies: Sequence[Policy[Running]] = ()
         self._holding: set[int] = set()
         self._open: dict[int, Running] = {}  # by id(): replicas with open files or pipes
 
@@ -133,6 +128,7 @@ class Replicas:
             for stream in (STDOUT, STDERR):
                 reads[stream], writes[stream] = os.pipe()
                 os.set_blocking(reads[stream], False)
+            began = time.monotonic()
             process = self._spawn(spec.args, env, role.cwd, writes)
         except BaseException:
             for descriptor in reads.values():
@@ -144,7 +140,8 @@ class Replicas:
                 os.close(descriptor)
         with contextlib.suppress(OSError):  # it may have ended already
             resource.prlimit(process.pid, resource.RLIMIT_NOFILE, self._own_limit)
-        running = Running(ordinal, attempt, process, output, reads)
+        listeners = [policy for policy in self.policies if policy.interest(ordinal) != Interest.NOTHING]
+        running = Running(ordinal, attempt, began, process, output, listeners, reads)
         for stream, descriptor in reads.items():
             self._selector.register(descriptor, selectors.EVENT_READ, (running, stream))
         self.by_pid[process.pid] = running
@@ -154,7 +151,7 @@ class Replicas:
     def environment(self, ordinal: int) -> dict[bytes, bytes]:
         """Returns the environment of a replica in its current attempt."""
         role, replica = self._specs[ordinal]
-        more = {name: value for add in self.variables for name, value in add(ordinal).items()}
+        more = {name: value for policy in self.policies for name, value in policy.variables(ordinal).items()}
         own = {**role.replicas[replica].env, settings.TORCHX_ATTEMPT: str(self._attempts[ordinal])}
         return {**self._base_env, **_encoded(more), **self._role_env[role.name], **_encoded(own)}
 
@@ -202,10 +199,8 @@ class Replicas:
             self._close_pipe(running, stream)
             return 0
         running.output.feed(stream, data)
-        if self.watch is not None:
-            self.watch.output(running.ordinal, stream, data)
-        for tap in self.taps:
-            tap(running.ordinal, stream, data)
+        for policy in running.listeners:
+            policy.output(running.ordinal, stream, data, time.monotonic())
         if running.output.holds:
             self._holding.add(id(running))
         return len(data)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 
-from torchx.end_causes import Reason
-from torchx.json_limits import Data
+from torchx.json_limits import Data, Object
 from torchx.machine import files
+from torchx.printable import joined
 from torchx.scheduling.retry_rules import LONGEST_TAIL, Failure, RetryRules, lines_of
-from torchx.supervisor.policy import Gang
+from torchx.supervisor.policies import Policy
+from torchx.supervisor.policy import COUNTED, NEVER, Gang
 from torchx.supervisor.replicas import Running
 
 
-class RetryCauses:
+class RetryCauses(Policy[Running]):
     """The rules of retries of a job.
 
     Args:
@@ -24,19 +25,18 @@ class RetryCauses:
         self._gang = gang
         self._rules = RetryRules.recorded(cfg)
 
-    def refusal(self, running: Running, facts: Data, reason: Reason) -> str:
-        """Returns why a failure is not retried, or an empty text.
-
-        Args:
-            running: the replica that has failed.
-            facts: its exit code and its signal.
-            reason: the reason of its end.
-        """
-        if not self._gang.may_retry(running.ordinal):
-            return ""
+    def verdict(self, replica: Running, facts: Object) -> str:
+        """Returns NEVER for a failure that is not retried; adds the reason to its message."""
+        if not self._gang.may_retry(replica.ordinal):
+            return COUNTED
         lines = []
         if self._rules.reads_lines:
             with contextlib.suppress(OSError):
-                lines = lines_of(files.read_end(running.output.folder / "combined.log", LONGEST_TAIL))
-        failure = Failure(facts.get("code"), facts.get("signal"), lines, reason.cause)
-        return self._rules.refusal(failure)
+                lines = lines_of(files.read_end(replica.output.folder / "combined.log", LONGEST_TAIL))
+        refusal = self._rules.refusal(
+            Failure(facts.get("code"), facts.get("signal"), lines, facts.get("cause"))
+        )
+        if not refusal:
+            return COUNTED
+        facts["msg"] = joined(facts.get("msg"), refusal)
+        return NEVER

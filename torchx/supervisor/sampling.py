@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import time
+from collections.abc import Sequence
 
 from torchx import settings
 from torchx.jobs.events import Clock
@@ -21,6 +22,7 @@ from torchx.machine.marks import environment_of
 from torchx.machine.processes import Entry, read_proc, table
 from torchx.scheduling.usage import Sample
 from torchx.supervisor.metering import Meter, Use, most
+from torchx.supervisor.policies import Order, Policy
 from torchx.supervisor.replicas import Replicas, Running
 from torchx.supervisor.usage_file import UsageFile
 
@@ -126,7 +128,7 @@ class Known:
             self.busy_span += sample.span
 
 
-class Sampler:
+class Sampler(Policy[Running]):
     """Measures the running replicas of a job.
 
     A defect or an error here never affects the job: it ends the measurements.
@@ -178,11 +180,12 @@ class Sampler:
             return {}
         return {"usage": attempt.total(self._clock.now(), usage)}
 
-    def adopted(self, pid: int, usage: resource.struct_rusage) -> None:
+    def reaped(self, pid: int, status: int, usage: resource.struct_rusage) -> bool:
         """Counts the CPU time of an ended process that the supervisor had adopted."""
         owner = self._owners.pop(pid, None)
         if owner is not None:
             owner.adopted += usage.ru_utime + usage.ru_stime
+        return False
 
     def pause(self) -> float | None:
         """Returns the seconds until the next pass, or None if no replica is running."""
@@ -190,18 +193,19 @@ class Sampler:
             return None
         return self._next - time.monotonic()
 
-    def sample_if_due(self) -> None:
-        """Makes a pass if it is due."""
+    def due(self) -> Sequence[Order]:
+        """Makes a pass if it is due; returns no orders."""
         if self._next is None or not self._attempts or time.monotonic() < self._next:
-            return
+            return ()
         used = time.thread_time()
         try:
             self._sample()
         except Exception:
             self._next = time.monotonic() + AFTER_ERROR
             traceback.print_exc()  # into the supervisor's log
-            return
+            return ()
         self._next = time.monotonic() + max(INTERVAL, (time.thread_time() - used) / SHARE)
+        return ()
 
     def close(self) -> None:
         """Ends the measurements."""

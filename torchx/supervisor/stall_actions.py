@@ -5,102 +5,102 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from resource import struct_rusage
 
 from torchx.end_causes import EndCause, Reason
-from torchx.json_limits import Data
+from torchx.json_limits import Data, Object
 from torchx.machine import files, processes
 from torchx.machine.processes import Process
 from torchx.scheduling.stalls import StallRule, brief
+from torchx.supervisor.policies import Cancel, Fail, Interest, Order, Policy, R
 from torchx.supervisor.stalls import Stall, StallWatch, describe
 
 REPORT_WITHIN = 30.0
 """Maximum seconds for which an action waits for the report about the stall."""
 
-
 MOST_NAMED = 1000
 """The most replicas that the record of a stall names."""
 
 
-class DueAction(NamedTuple):
-    """An action that is to be carried out now.
-
-    Attributes:
-        name: restart or cancel.
-        replicas: the ordinals of the replicas that are stalled now.
-        why: the reason, a few words.
-    """
-
-    name: str
-    replicas: tuple[int, ...]
-    why: str
-
-
-class Stalls:
+class Stalls(Policy[R]):
     """Detects stalls of an application, and reports them.
 
+    A supervisor adds the process that writes the report, and the last resort for stacks.
+
     Args:
-        rule: its rule; None for an application that requests no detection.
+        rule: its rule.
         heartbeats: the file for the heartbeats of its replicas.
         names: its replicas as ``role/id``, by ordinal.
         note: records an event with its details.
         now: returns the time of the record's clock.
-        report: starts the process that writes the report; None if it cannot be started.
-        notify: sends the notification.
-        abort: ends processes whose stacks the report lacks so that they print them, before an action.
     """
 
     def __init__(
         self,
-        rule: StallRule | None,
+        rule: StallRule,
         heartbeats: Path,
         names: Sequence[str],
         note: Callable[..., None],
         now: Callable[[], float],
-        report: Callable[[], Process | None],
-        notify: Callable[[], None] = lambda: None,
-        abort: Callable[[DueAction], None] = lambda due: None,
     ) -> None:
-        self._rule, self._names, self._note, self._now = rule, names, note, now
-        self._start_report, self._notify, self._abort = report, notify, abort
+        self.names = names
+        self._rule, self._note, self._now = rule, note, now
         self._reporter: Process | None = None
         self._lacks_stacks = False
         self._again = False  # whether a further stall began while the report about one was written
         self._waiting: tuple[Stall, float] | None = None  # a stall whose action waits for the report
-        self._restarted: dict[int, Reason] = {}
-        if rule is None:
-            self.watch = None
-        else:
-            self.watch = StallWatch(rule, heartbeats, len(names))
+        self._watch = StallWatch(rule, heartbeats, len(names))
 
-    def started(self, ordinal: int, since: float | None = None) -> None:
+    def start_report(self) -> Process | None:
+        """Starts the process that writes the report; returns None if it cannot be started."""
+        raise NotImplementedError
+
+    def notify(self) -> None:
+        """Sends the notification of a stall."""
+
+    def abort(self, order: Order, replicas: Sequence[int]) -> None:
+        """Ends processes whose stacks the report lacks so that they print them, before an order.
+
+        Args:
+            order: the order.
+            replicas: the ordinals of the stalled replicas.
+        """
+
+    def interest(self, ordinal: int) -> Interest:
+        """Returns TIME, or LATER if only some of the output is progress."""
+        if self._rule.progress:
+            return Interest.LATER
+        return Interest.TIME
+
+    def variables(self, ordinal: int) -> Mapping[str, str]:
+        """Returns the variable with the place of the heartbeats."""
+        return self._watch.variables(ordinal)
+
+    def started(self, replica: R) -> None:
         """Handles the start of an attempt; see :meth:`StallWatch.started`."""
-        if self.watch is not None:
-            self.watch.started(ordinal, since)
+        self._watch.started(replica.ordinal, replica.began)
 
-    def ended(self, ordinal: int) -> Reason | None:
-        """Handles the end of an attempt; returns the reason if it was ended as it was stalled."""
-        if self.watch is not None:
-            self.watch.ended(ordinal)
-        return self._restarted.pop(ordinal, None)
+    def output(self, ordinal: int, stream: int, data: bytes, at: float) -> None:
+        """Handles output of a replica; see :meth:`StallWatch.output`."""
+        self._watch.output(ordinal, stream, data, at)
+
+    def ended(self, replica: R, usage: struct_rusage | None) -> Object:
+        """Handles the end of an attempt."""
+        self._watch.ended(replica.ordinal)
+        return {}
 
     @property
     def reporter(self) -> int | None:
-        """The pid of the process that writes the report, which the caller reaps."""
+        """The pid of the process that writes the report."""
         if self._reporter is None:
             return None
         return self._reporter.pid
 
-    def reaped(self, pid: int, status: int) -> bool:
-        """Handles the end of a child; returns True if it was a reporter.
-
-        Args:
-            pid: the child.
-            status: its wait status.
-        """
-        if self._reporter is None or self._reporter.pid != pid:
+    def reaped(self, pid: int, status: int, usage: struct_rusage) -> bool:
+        """Handles the end of a child; returns True if it was a reporter."""
+        if self.reporter != pid:
             return False
         self._reporter, self._lacks_stacks = None, status != 0
         if self._again:
@@ -109,21 +109,18 @@ class Stalls:
 
     def pause(self) -> float | None:
         """Returns the seconds until the next check, None without one."""
-        if self.watch is None or (wait := self.watch.pause()) is None:
-            return None
-        if self._waiting is not None:
+        wait = self._watch.pause()
+        if wait is not None and self._waiting is not None:
             wait = min(wait, max(self._waiting[1] - time.monotonic(), 0.0))
         return wait
 
-    def due_action(self) -> DueAction | None:
-        """Checks for stalls and reports a new one; returns a due action."""
-        if self.watch is None or self._rule is None:
-            return None
-        was_stalled = self.watch.stalled
+    def due(self) -> Sequence[Order]:
+        """Checks for stalls and reports a new one; returns the requested reaction if it is due."""
+        was_stalled = self._watch.stalled
         if self._waiting is not None:
-            self.watch.refresh()
-        stall = self.watch.check()
-        if was_stalled and not self.watch.stalled:
+            self._watch.refresh()
+        stall = self._watch.check()
+        if was_stalled and not self._watch.stalled:
             self._note("progress")
             self._waiting = None
         if stall is not None:
@@ -133,22 +130,22 @@ class Stalls:
             else:
                 self._waiting = None
         if self._waiting is None or (self._reporter is not None and time.monotonic() < self._waiting[1]):
-            return None
+            return ()
         stall, self._waiting = self._waiting[0], None
-        why = f"stalled for {brief(stall.seconds)}"
-        stalled = self.watch.stalled  # some may have resumed, or stalled since
+        reason = Reason(f"stalled for {brief(stall.seconds)}", EndCause.STALLED)
+        stalled = self._watch.stalled  # some may have resumed, or stalled since
+        order: Order = Cancel(reason)
         if self._rule.action == "restart":
-            self._restarted.update(dict.fromkeys(stalled, Reason(why, EndCause.STALLED)))
-        due = DueAction(self._rule.action, stalled, why)
+            order = Fail(stalled, reason)
         if self._lacks_stacks:
-            self._abort(due)
-        return due
+            self.abort(order, stalled)
+        return [order]
 
     def _record(self, stall: Stall) -> None:
         """Records a stall, sends the notification, and starts the report."""
-        names = [self._names[ordinal] for ordinal in stall.replicas]
+        names = [self.names[ordinal] for ordinal in stall.replicas]
         lacks = "output"
-        if self._rule is not None and self._rule.progress:
+        if self._rule.progress:
             lacks = "progress"
         text = describe(stall, lacks)
         others = ""
@@ -162,19 +159,17 @@ class Stalls:
             since=round(self._now() - stall.seconds, 3),
             step=stall.step,
         )
-        self._notify()
+        self.notify()
         self._write_report()
 
     def _write_report(self) -> None:
         self._again = self._reporter is not None
         if not self._again:
-            self._reporter = self._start_report()
+            self._reporter = self.start_report()
 
     def close(self) -> None:
         """Releases the memory for heartbeats."""
-        if self.watch is not None:
-            self.watch.close()
-            self.watch = None
+        self._watch.close()
 
 
 def start_logged(argv: Sequence[str], log: Path) -> Process | None:

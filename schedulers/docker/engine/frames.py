@@ -74,7 +74,7 @@ class Frames:
             line = data[body:stop]
             time = data[at + HEAD : body]
             if time[29:] != b"Z ":
-                time, line = _normalized(data[at + HEAD : stop])
+                time, line = normalized(data[at + HEAD : stop])
             at = stop
             held: list[bytes] = []
             size = len(line)
@@ -107,10 +107,10 @@ class Frames:
         return [line for each in lines if (line := self.position.fresh(each)) is not None]
 
 
-def _normalized(text: bytes) -> tuple[bytes, bytes]:
+def normalized(text: bytes) -> tuple[bytes, bytes]:
     """Returns the time in Docker's format and the line; Podman formats times differently.
 
-    >>> _normalized(b"2026-05-01T14:00:00.25+02:00 a line")
+    >>> normalized(b"2026-05-01T14:00:00.25+02:00 a line")
     (b'2026-05-01T12:00:00.250000000Z ', b'a line')
     """
     time, _, line = text.partition(b" ")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +22,9 @@ from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.engine.parallel import in_parallel
 from torchx.schedulers.docker.measurement.statistics import measure
 from torchx.schedulers.docker.replay import Progress
+from torchx.schedulers.docker.rules.policies import ContainerPolicy
 from torchx.supervisor.metering import Meter, Use
+from torchx.supervisor.policies import Order
 from torchx.supervisor.usage_file import UsageFile
 
 with lazy_imports:
@@ -69,7 +72,7 @@ class _Attempt(Meter):
         return self.cgroup.read()
 
 
-class Sampler:
+class Sampler(ContainerPolicy):
     """Measures the running containers of an application.
 
     A defect or an error here never affects the application: it ends the measurements.
@@ -87,15 +90,14 @@ class Sampler:
         self._gpus: supervisor_gpus.GpuMonitor | None = None
         self._next = math.inf
 
-    def watch(self, progress: Progress) -> None:
+    def follow(self, progress: Progress) -> None:
         """Measures the containers that are running now, until the next call."""
         if self._file is None:
             self._file = UsageFile(self._path, len(progress.replicas))
         before, self._attempts = self._attempts, {}
         now = self._clock.now()
-        for ordinal, mine in enumerate(progress.replicas):
-            container = mine[-1] if mine else None
-            if container is None or container.status != "running" or container.started is None:
+        for ordinal, container in progress.running.items():
+            if container.started is None:
                 continue
             key = (container.id, container.started)
             attempt = before.get(key)
@@ -111,25 +113,26 @@ class Sampler:
             self._gpus = supervisor_gpus.GpuMonitor()
             self._gpus.start(INTERVAL)
 
-    def pause(self) -> float:
-        """Returns the seconds until the next pass."""
+    def pause(self) -> float | None:
+        """Returns the seconds until the next pass, or None if nothing runs."""
         if self._attempts:
             return self._next - time.monotonic()
-        return math.inf
+        return None
 
-    def sample_if_due(self) -> None:
-        """Makes a pass if it is due."""
-        if self.pause() > 0:
-            return
+    def due(self) -> Sequence[Order]:
+        """Makes a pass if it is due; returns no orders."""
+        if not self._attempts or time.monotonic() < self._next:
+            return ()
         used = time.thread_time()
         try:
             queried = self._sample()
         except Exception:
             self._next, self._attempts = math.inf, {}
             traceback.print_exc()  # into the supervisor's log
-            return
+            return ()
         cost = time.thread_time() - used + queried * ENGINE_COST
         self._next = time.monotonic() + max(INTERVAL, cost / SHARE)
+        return ()
 
     def close(self) -> None:
         """Ends the measurements."""

@@ -21,8 +21,10 @@ REFUSED = "refused-"
 """Prefix of the mark of a failed container that is not retried because of its cause, which follows."""
 UNREADY = "unready-"
 """Prefix of the mark of a service's container that was not ready in time; its probe's last answer follows."""
+FORCED = "forced-"
+"""Prefix of the mark of a container that a policy has ended as a failed one; the reason follows."""
 LONGEST_ANSWER = 80
-"""Maximum characters of that answer."""
+"""Maximum characters of that answer, and of that reason."""
 _READY = re.compile(f"{READY}(_[0-9]{{1,15}})?")
 
 
@@ -33,7 +35,7 @@ def split_name(name: str) -> tuple[str, str]:
     (('echo-b1-echo-0', 'cancelled'), ('echo-b1-echo-0.2', ''))
     """
     head, _, last = name.rpartition(".")
-    is_mark = last in MARKS or last.startswith((REFUSED, UNREADY)) or _READY.fullmatch(last)
+    is_mark = last in MARKS or last.startswith((REFUSED, UNREADY, FORCED)) or _READY.fullmatch(last)
     if head and is_mark:
         return (head, last)
     return (name, "")
@@ -60,7 +62,7 @@ def is_passing(mark: str) -> bool:
     >>> is_passing("stopped"), is_passing("unready-HTTP-503"), is_passing("unneeded")
     (True, True, False)
     """
-    return mark in (STOPPED, EXPIRED, STALLED) or mark.startswith(UNREADY)
+    return mark in (STOPPED, EXPIRED, STALLED) or mark.startswith((UNREADY, FORCED))
 
 
 def ready_since(at: float | None) -> str:
@@ -88,12 +90,25 @@ def unready(answer: str) -> str:
     >>> unready("HTTP 503"), decoded(unready("no: 5 s").removeprefix(UNREADY))
     ('unready-HTTP-503', 'no: 5 s')
     """
+    return UNREADY + _encoded(answer)
+
+
+def forced(reason: str) -> str:
+    """Returns the mark of a container that a policy has ended as a failed one.
+
+    >>> forced("it printed 3 lines")
+    'forced-it-printed-3-lines'
+    """
+    return FORCED + _encoded(reason)
+
+
+def _encoded(answer: str) -> str:
     text = answer[:LONGEST_ANSWER].replace("\n", " ").encode()
     plain = re.sub(rb"[^A-Za-z0-9 ]", lambda found: b"_%02x" % found[0][0], text)
-    return UNREADY + plain.replace(b" ", b"-").decode()
+    return plain.replace(b" ", b"-").decode()
 
 
 def decoded(text: str) -> str:
-    """Returns the answer in a mark."""
+    """Returns the text in a mark."""
     data = re.sub("_([0-9a-f]{2})", lambda found: chr(int(found[1], 16)), text.replace("-", " "))
     return data.encode("latin-1", "replace").decode("utf-8", "replace")

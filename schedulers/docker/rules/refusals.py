@@ -23,10 +23,7 @@ def refusal(container: Container) -> str:
 
 def _log_rule(cfg: Any) -> str:
     """Returns the rule with a text of the log that has excluded a retry; its pattern fits into no name."""
-    try:
-        rules = RetryRules.of(cfg if isinstance(cfg, Mapping) else {}).never
-    except ValueError:
-        rules = ()
+    rules = RetryRules.recorded(cfg if isinstance(cfg, Mapping) else {}).never
     return " or ".join(rule for rule in rules if rule.startswith(f"{LOG}:")) or LOG
 
 

@@ -19,21 +19,20 @@ from torchx.errors import TorchxError
 from torchx.json_limits import Data
 from torchx.schedulers.docker.cancel import end_all, mark_ready
 from torchx.schedulers.docker.containers import Container, mapping_in, text_in
-from torchx.schedulers.docker.engine import frames
 from torchx.schedulers.docker.engine.client import Engine
-from torchx.schedulers.docker.engine.following import Following, follow
-from torchx.schedulers.docker.engine.http import receive
 from torchx.schedulers.docker.exec import addresses_of
+from torchx.schedulers.docker.logs import FollowedLog
 from torchx.schedulers.docker.replay import Progress
 from torchx.schedulers.docker.rules.marks import unready
+from torchx.schedulers.docker.rules.policies import ContainerPolicy
 from torchx.schedulers.docker.services.private import with_probes
 from torchx.services.probe import CMD, LOG, Probe, ServiceRule
 from torchx.supervisor.services.probes import LONGEST_CHECK, Check, PortCheck
 from torchx.supervisor.services.watch import Watch
 
 READ_SIZE = 1 << 16
-REOPEN_AFTER = 1.0
-"""Seconds after which a log that the engine has closed is opened again."""
+AGAIN_AFTER = 1.0
+"""Seconds until a container is checked again after an error of the engine."""
 
 
 class Watched:
@@ -47,61 +46,34 @@ class Watched:
 
     def __init__(self, engine: Engine, container: Container, rule: ServiceRule) -> None:
         self.container = container
-        self._engine = engine
-        self._reads = rule.probe.kind == LOG
         now = engine.clock.now()
         age = max(now - (container.started or now), 0.0)
         self.watch = Watch(rule, Checks(engine, container, rule.probe).start, age)
-        self.log: Following | None = None
-        self._rest = b""
-        self._open_at = 0.0
+        self.log: FollowedLog | None = None
+        if rule.probe.kind == LOG:
+            self.log = FollowedLog(engine, container)
 
     def pause_from(self, now: float) -> float:
         """Returns the seconds until the next check, or until its log is to be opened."""
         pause = self.watch.pause_from(now)
-        if self._reads and self.log is None:
-            return min(pause, max(self._open_at - now, 0.0))
+        if self.log is not None:
+            return min(pause, self.log.pause())
         return pause
 
-    def open_log(self, now: float) -> None:
-        """Opens the log of the container if its probe needs it."""
-        if not self._reads or self.log is not None or now < self._open_at:
-            return
-        self._open_at = now + REOPEN_AFTER
-        with suppress(TorchxError):
-            self.log, self._rest = follow(self._engine, self.container.id, {"stdout": 1, "stderr": 1})
-            self._feed(b"")
-
     def read(self) -> None:
-        """Reads the new output."""
-        if self.log is None:
-            return
-        try:
-            data, closed = receive(self.log, READ_SIZE)
-        except TorchxError:  # it was removed
-            data, closed = b"", True
-        self._feed(data)
-        if closed:
-            self.close_log()
-
-    def _feed(self, data: bytes) -> None:
-        pieces, self._rest = frames.split(self._rest + data)
-        for stream, piece in pieces:
-            self.watch.feed(stream, piece)
-
-    def close_log(self) -> None:
-        """Closes the log."""
+        """Reads the new output if its probe needs it."""
         if self.log is not None:
-            self.log.close()
-            self.log, self._rest = None, b""
+            for _, (_, stream), data in self.log.read():
+                self.watch.feed(stream, data)
 
     def close(self) -> None:
         """Gives up the watch."""
         self.watch.close()
-        self.close_log()
+        if self.log is not None:
+            self.log.close()
 
 
-class Readiness:
+class Readiness(ContainerPolicy):
     """Watches the services of one application.
 
     Args:
@@ -126,15 +98,11 @@ class Readiness:
             }
             self._grace = progress.job.grace
         wanted = {}
-        for ordinal, (role, _) in enumerate(progress.job.members):
-            newest = None
-            if role.service is not None:
-                newest = progress.newest(ordinal)
-            if newest is None or newest.status != "running" or newest.mark or progress.is_ready(ordinal):
-                continue
-            wanted[newest.id] = newest
-        if progress.cancelled or progress.end is not None:
-            wanted = {}
+        if not progress.cancelled and progress.end is None:
+            for ordinal, container in progress.running.items():
+                is_service = progress.job.members[ordinal][0].service is not None
+                if is_service and not container.mark and not progress.is_ready(ordinal):
+                    wanted[container.id] = container
         with self._lock:
             changed = wanted.keys() != self._wanted.keys()
             self._wanted = wanted
@@ -162,7 +130,7 @@ class Readiness:
                 except Exception as error:  # the engine does not answer
                     self._report(f"{one.container.name} could not be checked: {error}")
                     watched.pop(key).close()  # begins again
-                    time.sleep(REOPEN_AFTER)
+                    time.sleep(AGAIN_AFTER)
                     continue
                 if over:
                     done.add(key)
@@ -176,7 +144,7 @@ class Readiness:
     def _is_over(self, one: Watched) -> bool:
         """Checks a container; returns True if it is ready, or was ended as it was not ready in time."""
         now = time.monotonic()
-        one.open_log(now)
+        one.read()
         if one.watch.is_ready(now):
             mark_ready(self._engine, one.container)
             return True
@@ -191,14 +159,12 @@ class Readiness:
         pauses = [one.pause_from(now) for one in watched]
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
-        logs = {one.log.fileno(): one for one in watched if one.log is not None}
-        for log in logs:
-            poll.register(log, select.POLLIN)
-        for descriptor, _ in poll.poll(min(pauses) * 1000 if pauses else None):
-            if descriptor in logs:
-                logs[descriptor].read()
-            else:
-                os.read(self._woken, READ_SIZE)
+        for one in watched:
+            if one.log is not None and one.log.is_open:
+                poll.register(one.log, select.POLLIN)
+        ready = poll.poll(min(pauses) * 1000 if pauses else None)
+        if self._woken in dict(ready):
+            os.read(self._woken, READ_SIZE)
 
 
 STAYS_OPEN = 0.5

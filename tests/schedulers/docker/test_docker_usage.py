@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import time
@@ -139,32 +138,32 @@ def test_control_groups_elsewhere_are_measured_by_the_engine(
 ) -> None:
     clock, engine, path = [100.2], _Statistics(STATISTICS), tmp_path / "usage" / "app"
     sampler = _sampler(path, engine, clock, monkeypatch)
-    assert sampler.pause() == math.inf, "nothing runs"
-    sampler.watch(_progress(_container(0), _container(1, "exited"), _container(2, attempt=3)))
+    assert sampler.pause() is None, "nothing runs"
+    sampler.follow(_progress(_container(0), _container(1, "exited"), _container(2, attempt=3)))
     assert sampler.pause() == pytest.approx(0.8)
-    sampler.sample_if_due()
+    sampler.due()
     assert not path.exists(), "not yet"
     clock[0] = 110.0
-    sampler.sample_if_due()
+    sampler.due()
     assert sampler.pause() == sampling.INTERVAL
     engine.answer = {**STATISTICS, "memory_stats": {"usage": 10 * MB}}
     clock[0] = 120.0
-    sampler.sample_if_due()
+    sampler.due()
     samples = read_samples(path, 3)
     assert sorted(samples) == [(0, 1), (2, 3)]
     first, second = samples[0, 1]
     assert (first.span, first.cpu, first.memory, first.write) == (10.0, 0.5, 70 * MB, 2.0)
     assert (second.span, second.cpu, second.memory) == (10.0, 0.0, 10 * MB)
-    sampler.watch(_progress(_container(0, "exited"), _container(1, "exited"), _container(2, "exited")))
-    assert sampler.pause() == math.inf
+    sampler.follow(_progress(_container(0, "exited"), _container(1, "exited"), _container(2, "exited")))
+    assert sampler.pause() is None
     sampler.close()
 
 
 def test_many_statistics_are_read_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [200.0]
     sampler = _sampler(tmp_path / "usage", _Statistics({}), clock, monkeypatch)
-    sampler.watch(_progress(*(_container(n) for n in range(100))))
-    sampler.sample_if_due()
+    sampler.follow(_progress(*(_container(n) for n in range(100))))
+    sampler.due()
     assert sampler.pause() == pytest.approx(100 * sampling.ENGINE_COST / sampling.SHARE)
 
 
@@ -174,9 +173,9 @@ def test_a_defect_ends_only_the_measurements(
     clock = [200.0]
     sampler = _sampler(tmp_path / "usage", _Statistics(STATISTICS), clock, monkeypatch)
     monkeypatch.setattr(sampling, "cgroup_of", lambda pid, name: 1 / 0)
-    sampler.watch(_progress(_container(0)))
-    sampler.sample_if_due()
-    assert sampler.pause() == math.inf
+    sampler.follow(_progress(_container(0)))
+    sampler.due()
+    assert sampler.pause() is None
     assert "ZeroDivisionError" in capfd.readouterr().err
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
+from resource import struct_rusage
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.end_causes import EndCause, Reason
 from torchx.jobs.record import JobRecord
+from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
-from torchx.machine.processes import Process
-from torchx.supervisor.policy import Action, Gang
+from torchx.supervisor.policies import Fail, Interest, Order, Policy
+from torchx.supervisor.policy import Gang
 from torchx.supervisor.replicas import Replicas, Running
 
 with lazy_imports:
@@ -31,8 +33,8 @@ class Watched(NamedTuple):
     watch: watch.Watch
 
 
-class Readiness:
-    """Probes the replicas of services; does nothing in a job without services.
+class Readiness(Policy[Running]):
+    """Probes the replicas of services.
 
     Args:
         record: the job.
@@ -47,11 +49,14 @@ class Readiness:
         self._rules = {n: service_probe.rule_of(role.service) for n, role in known}
         self._folders = {n: role.cwd for n, role in known}
         self._watched: dict[int, Watched] = {}
-        self._overdue: dict[int, Reason] = {}
         self._commands: dict[int, probes.CommandCheck] = {}
-        if known:  # loaded now: torchx may be upgraded while the job runs
-            replicas.taps.append(self._read)
-            assert watch.FIRST_PAUSE
+        assert watch.FIRST_PAUSE  # loaded now: torchx may be upgraded while the job runs
+
+    def interest(self, ordinal: int) -> Interest:
+        """Returns LINES for the replicas of services, whose probes may search them."""
+        if ordinal in self._rules:
+            return Interest.LINES
+        return Interest.NOTHING
 
     def started(self, running: Running) -> None:
         """Handles the start of a replica."""
@@ -61,14 +66,14 @@ class Readiness:
             start = functools.partial(self._start, ordinal, rule.probe)
             self._watched[ordinal] = Watched(running, watch.Watch(rule, start))
 
-    def ended(self, ordinal: int) -> Reason | None:
-        """Handles the end of a replica; returns why it was ended, if it was not ready in time."""
-        watched = self._watched.pop(ordinal, None)
+    def ended(self, running: Running, usage: struct_rusage | None) -> Object:
+        """Handles the end of a replica."""
+        watched = self._watched.pop(running.ordinal, None)
         if watched is not None:
             watched.watch.close()
-        return self._overdue.pop(ordinal, None)
+        return {}
 
-    def reaped(self, pid: int, status: int) -> bool:
+    def reaped(self, pid: int, status: int, usage: struct_rusage) -> bool:
         """Handles the end of another child process; returns True for the program of a probe."""
         command = self._commands.pop(pid, None)
         if command is not None:
@@ -82,26 +87,20 @@ class Readiness:
         now = time.monotonic()
         return min(watched.watch.pause_from(now) for watched in self._watched.values())
 
-    def due(self) -> tuple[list[Action], list[Process]]:
-        """Checks the replicas.
-
-        Returns:
-            The actions that follow, and the replicas to end, as they were not ready in time.
-        """
-        actions: list[Action] = []
-        late = []
+    def due(self) -> list[Order]:
+        """Checks the replicas; returns what follows from those that are ready, or not ready in time."""
+        orders: list[Order] = []
         now = time.monotonic()
         for ordinal, (running, current) in list(self._watched.items()):
             if current.is_ready(now):
                 del self._watched[ordinal]
                 self._note("ready", r=ordinal, a=running.attempt)
-                actions += self._gang.ready(ordinal)
+                orders += self._gang.ready(ordinal)
             elif current.is_late(now):
                 del self._watched[ordinal]
                 current.close()
-                self._overdue[ordinal] = Reason(current.reason(), EndCause.NOT_READY)
-                late.append(running.process)
-        return actions, late
+                orders.append(Fail((ordinal,), Reason(current.reason(), EndCause.NOT_READY)))
+        return orders
 
     def _start(self, ordinal: int, probe: Probe) -> Check | None:
         env = self._replicas.environment(ordinal)
@@ -115,7 +114,8 @@ class Readiness:
             self._commands[check.pid] = check
         return check
 
-    def _read(self, ordinal: int, stream: int, data: bytes) -> None:
+    def output(self, ordinal: int, stream: int, data: bytes, at: float) -> None:
+        """Handles output of a replica, which a probe may search."""
         watched = self._watched.get(ordinal)
         if watched is not None:
             watched.watch.feed(stream, data)

@@ -1,0 +1,50 @@
+"""The policies of a local job, in the order in which its supervisor calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torchx.jobs.events import Clock
+from torchx.jobs.paths import JobPaths
+from torchx.jobs.record import JobRecord
+from torchx.lazy import lazy_imports
+from torchx.supervisor.limits import Limits
+from torchx.supervisor.policies import Policy
+from torchx.supervisor.policy import Gang
+from torchx.supervisor.replicas import Replicas, Running
+from torchx.supervisor.sampling import Sampler
+from torchx.supervisor.stall_actions import rule_of
+
+with lazy_imports:
+    from torchx.supervisor import job_stalls, retry_causes
+    from torchx.supervisor.services import readiness
+
+
+def policies_of(
+    record: JobRecord,
+    paths: JobPaths,
+    replicas: Replicas,
+    gang: Gang,
+    note: Callable[..., None],
+    clock: Clock,
+) -> list[Policy[Running]]:
+    """Returns the policies of a job; all their modules are loaded, as torchx may be upgraded while it runs.
+
+    Args:
+        record: the job.
+        paths: its record.
+        replicas: its replicas.
+        gang: its rules.
+        note: appends to its events.
+        clock: its clock.
+    """
+    policies: list[Policy[Running]] = [Limits(record, paths, replicas, gang, note)]
+    if any(role.max_retries for role in record.roles):
+        policies.append(retry_causes.RetryCauses(record.cfg, gang))
+    rule = rule_of(record.cfg)
+    if rule is not None:
+        policies.append(job_stalls.JobStalls(rule, record, paths, replicas, gang, note, clock.now))
+    if any(role.service is not None for role in record.roles):
+        policies.append(readiness.Readiness(record, replicas, gang, note))
+    # last: the CPU time of processes that no other policy has started counts for their replicas
+    return [*policies, Sampler(record, paths, clock, replicas)]
