@@ -104,5 +104,8 @@ ONCE = "torchx/once"
 """Key in the metadata of an application: the name that ``--once`` gave to its submission."""
 SERVICE = "torchx/service"
 """Key in the metadata of a role: the probe, the time limit and the weight of a service."""
+POLICIES = "policies"
+"""The run option with the policies of other packages, and their key in records."""
+
 AFTER = "torchx/after"
 """Key in the metadata of a role: the roles that must be ready before it starts."""

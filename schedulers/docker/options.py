@@ -10,6 +10,7 @@ from torchx.schedulers.shared.options import (
     check_shared,
 )
 from torchx.scheduling.limits import LimitRule
+from torchx.settings import POLICIES
 from torchx.specs.run_options import RunOptions, runopts
 
 
@@ -41,6 +42,7 @@ def run_options() -> runopts:
         "stall",
         "on_stall",
         "progress",
+        POLICIES,
     )
     return opts
 

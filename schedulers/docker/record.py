@@ -29,7 +29,7 @@ from torchx.schedulers.docker.rules.removed import LONGEST_FILE, LONGEST_NAME, e
 from torchx.schedulers.docker.stalling import files as stall_files
 from torchx.schedulers.docker.supervisor_launch import usage_path
 from torchx.scheduling.preflight import without_checks
-from torchx.settings import AFTER, SERVICE
+from torchx.settings import AFTER, POLICIES, SERVICE
 from torchx.specs.serialize import app_from_dict, app_to_dict
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def label_data(data: Data) -> Object:
     roles = [_label_role(role) for role in app["roles"]]
     metadata = readable_by_others(app["metadata"])
     label = {**data, "app": {**app, "metadata": metadata, "roles": roles}, "cfg": cfg}
+    label.pop(POLICIES, None)  # of folders of this machine
     if isinstance(env, dict):
         return {**label, "cfg_env": sorted(env)}
     return label

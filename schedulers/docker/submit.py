@@ -38,6 +38,7 @@ from torchx.schedulers.docker.supervisor_launch import docker_home, spawn_superv
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.options import progress_of, provide_checkpoint_dir
 from torchx.scheduling.checks import require_application
+from torchx.settings import POLICIES
 from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import RunOptions
 
@@ -46,6 +47,7 @@ with lazy_imports:
     from torchx.schedulers.docker.images import workspace
     from torchx.schedulers.docker.queueing import records as queue_records
     from torchx.schedulers.docker.stalling import files as stall_files
+    from torchx.supervisor import foreign_policies
 
 
 def schedule(engine: Engine, info: AppDryRunInfo[DockerJob], session: str) -> str:
@@ -57,6 +59,8 @@ def schedule(engine: Engine, info: AppDryRunInfo[DockerJob], session: str) -> st
     """
     app = require_application(info)
     data = job_data(app, info.cfg, session)
+    if info.cfg.get(POLICIES):
+        data[POLICIES] = foreign_policies.references_of(info.cfg)
     usual, engine.patience = engine.patience, LOADED_PATIENCE
     try:
         info.notes += submit(engine, info.request, app, info.cfg, data, progress_of(info))

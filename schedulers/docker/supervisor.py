@@ -46,15 +46,18 @@ from torchx.schedulers.shared.notice import NOTICE_SCRIPT
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.retry_rules import MOST_LINES, Failure, RetryRules, lines_of
 from torchx.services import NO_LONGER_NEEDED
-from torchx.supervisor.policies import Order, Policy
+from torchx.settings import POLICIES
+from torchx.supervisor.policies import Application, Order, Policy, Replica
 from torchx.supervisor.policy import COUNTED, NEVER, REPLICA, REQUEUED, Start
 from torchx.supervisor.process import report_ready, separate
 from torchx.supervisor.stall_actions import rule_of
 
 with lazy_imports:
+    from torchx.schedulers.docker import record
     from torchx.schedulers.docker.queueing import records
     from torchx.schedulers.docker.services import readiness
     from torchx.schedulers.docker.stalling import detection
+    from torchx.supervisor import foreign_policies
 
 POLL_INTERVAL = 30.0
 """Seconds between checks of all containers without an event."""
@@ -368,9 +371,22 @@ def policies_of(engine: Engine, job: Job) -> list[Policy[ContainerReplica]]:
     if rule is not None:
         with suppress(OSError):  # the application runs without
             policies.append(detection.ContainerStalls(rule, engine, job))
+    if job.cfg.get(POLICIES):
+        policies += _foreign(job)
     if job.has_services:
         policies.append(readiness.Readiness(engine, print_error))
     return [*policies, Sampler(engine, usage_path(job.app_id))]
+
+
+def _foreign(job: Job) -> list[Policy[Replica]]:
+    """Returns the policies of other packages; those of a job that this user has submitted here."""
+    names = [f"{role.name}/{replica}" for role, replica in job.members]
+    kept = record.load(job.app_id) or {}
+    try:
+        return foreign_policies.create(kept.get(POLICIES, ()), Application(job.app_id, names, job.cfg))
+    except (StateError, ValueError, TypeError) as error:  # the application runs without
+        print_error(f"without its policies: {error}")
+        return []
 
 
 class RetryCauses(Policy[ContainerReplica]):

@@ -10,6 +10,7 @@ from torchx.schedulers.shared.options import (
     check_shared,
 )
 from torchx.scheduling.limits import LimitRule
+from torchx.settings import POLICIES
 from torchx.specs.run_options import RunOptions, runopts
 
 
@@ -34,6 +35,7 @@ def run_options(scheduler: str) -> runopts:
         "stall",
         "on_stall",
         "progress",
+        POLICIES,
         *LIMITS,
         "workspace_limit_mb",
         "reserve",

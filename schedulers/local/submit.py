@@ -18,7 +18,7 @@ from torchx.schedulers.local.request import PopenRequest
 from torchx.schedulers.local.request_checks import check_limits, check_places, check_programs, check_texts
 from torchx.schedulers.shared.options import NO_WAIT, provide_checkpoint_dir
 from torchx.scheduling.checks import require_application
-from torchx.settings import AFTER, SERVICE
+from torchx.settings import AFTER, POLICIES, SERVICE
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.run_options import RunOptions
 from torchx.specs.serialize import app_to_dict
@@ -34,6 +34,7 @@ with lazy_imports:
     from torchx.schedulers.shared import reservation as reservations
     from torchx.schedulers.shared import waiting
     from torchx.services import rules
+    from torchx.supervisor import foreign_policies
 
 if TYPE_CHECKING:
     from torchx.jobs.ticket import Ticket
@@ -136,6 +137,7 @@ def _record(
         grace=float(str(cfg["grace_period"])),
         fail_fast=bool(cfg["fail_fast"]),
         backoff=float(str(cfg["retry_backoff"])),
+        policies=foreign_policies.references_of(cfg) if cfg.get(POLICIES) else (),
     )
 
 

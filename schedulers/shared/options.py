@@ -12,6 +12,7 @@ from torchx.machine import files
 from torchx.scheduling.limits import LimitRule
 from torchx.scheduling.preflight import checks_of
 from torchx.scheduling.stalls import LONGEST, StallRule
+from torchx.settings import POLICIES
 from torchx.specs.run_options import CfgVal, RunOptions, runopt, runopts
 from torchx.suggestions import did_you_mean
 from torchx.workspace.options import LIMIT, LIMIT_NAME
@@ -49,6 +50,9 @@ SHARED: Mapping[str, runopt] = {
     ),
     "on_stall": runopt(None, str, False, "on a stall: report (default), restart or cancel"),
     "progress": runopt(None, str, False, "count only log lines that match as progress (default: all)"),
+    POLICIES: runopt(
+        None, list[str], False, "run policies of other packages in the supervisor, as MODULE:CLASS"
+    ),
     "time_limit": runopt(None, str, False, "end the application after this time, e.g. 24h"),
     "notice": runopt(None, str, False, "signal the programs this long before the time limit: 5m or 5m:USR1"),
     "requeue_on": runopt(None, str, False, "restart the application after: time-limit[:20],preempted,node"),

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,6 +85,7 @@ class JobRecord(NamedTuple):
         grace: seconds between TERM and KILL when something is ended.
         fail_fast: end all other replicas when one fails permanently.
         backoff: seconds before the first retry.
+        policies: the policies of other packages: module, class and folder of each.
     """
 
     app_id: str
@@ -99,6 +100,7 @@ class JobRecord(NamedTuple):
     grace: float = 10.0
     fail_fast: bool = True
     backoff: float = 1.0
+    policies: Sequence[Sequence[str]] = ()
 
     @property
     def handle(self) -> str:
@@ -274,6 +276,7 @@ _RECORD = partial(
         "grace": shape.timestamp,
         "fail_fast": lambda value, _: bool(value),
         "backoff": shape.timestamp,
+        "policies": partial(shape.list_of, shape.system_texts),
     },
 )
 

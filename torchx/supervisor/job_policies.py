@@ -9,14 +9,14 @@ from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
 from torchx.lazy import lazy_imports
 from torchx.supervisor.limits import Limits
-from torchx.supervisor.policies import Policy
+from torchx.supervisor.policies import Application, Policy
 from torchx.supervisor.policy import Gang
 from torchx.supervisor.replicas import Replicas, Running
 from torchx.supervisor.sampling import Sampler
 from torchx.supervisor.stall_actions import rule_of
 
 with lazy_imports:
-    from torchx.supervisor import job_stalls, retry_causes
+    from torchx.supervisor import foreign_policies, job_stalls, retry_causes
     from torchx.supervisor.services import readiness
 
 
@@ -37,6 +37,9 @@ def policies_of(
         gang: its rules.
         note: appends to its events.
         clock: its clock.
+
+    Raises:
+        StateError: a policy of another package cannot be loaded.
     """
     policies: list[Policy[Running]] = [Limits(record, paths, replicas, gang, note)]
     if any(role.max_retries for role in record.roles):
@@ -46,5 +49,9 @@ def policies_of(
         policies.append(job_stalls.JobStalls(rule, record, paths, replicas, gang, note, clock.now))
     if any(role.service is not None for role in record.roles):
         policies.append(readiness.Readiness(record, replicas, gang, note))
+    if record.policies:
+        names = [replicas.label(ordinal) for ordinal in range(len(replicas))]
+        application = Application(record.app_id, names, record.cfg)
+        policies += foreign_policies.create(record.policies, application)
     # last: the CPU time of processes that no other policy has started counts for their replicas
     return [*policies, Sampler(record, paths, clock, replicas)]

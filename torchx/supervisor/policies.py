@@ -13,7 +13,7 @@ from resource import struct_rusage
 from typing import Generic, NamedTuple, TypeVar
 
 from torchx.end_causes import Reason
-from torchx.json_limits import Object
+from torchx.json_limits import Data, Object
 from torchx.supervisor.actions import Action, Requeue
 from torchx.supervisor.policy import COUNTED
 
@@ -61,11 +61,27 @@ class Replica:
     began: float
 
 
+class Application(NamedTuple):
+    """The application that a policy of another package belongs to.
+
+    Attributes:
+        app_id: its id.
+        replicas: its replicas as ``role/id``, by ordinal.
+        cfg: the run options.
+    """
+
+    app_id: str
+    replicas: Sequence[str]
+    cfg: Data
+
+
 R = TypeVar("R", bound=Replica, contravariant=True)
 
 
 class Policy(Generic[R]):
     """A feature of a running application. Each method has a default that does nothing.
+
+    A policy of another package is created with an :class:`Application`.
 
     Attributes:
         before_ends: it is due before the ends of replicas are handled, as it may have caused them.

@@ -1,4 +1,4 @@
-"""What policies see of an application in containers."""
+"""The types of policies that see the containers of an application."""
 
 from __future__ import annotations
 

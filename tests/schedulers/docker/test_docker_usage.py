@@ -26,12 +26,14 @@ from torchx.schedulers.docker.measurement import sampling
 from torchx.schedulers.docker.measurement.sampling import Sampler
 from torchx.schedulers.docker.measurement.statistics import measure, totals_of
 from torchx.schedulers.docker.replay import Progress
+from torchx.schedulers.docker.rules.job import Job, RoleFacts
 from torchx.schedulers.docker.supervisor_launch import docker_home, usage_path
 from torchx.schedulers.docker.usage import sample_of
 from torchx.schedulers.shared.clock import EngineClock
 from torchx.scheduling.usage import AppUsage, Requested
 from torchx.specs.resources import Resource
 from torchx.specs.status import AppState
+from torchx.supervisor.policy import Gang, RoleRules
 
 MB = 1 << 20
 
@@ -103,7 +105,8 @@ def test_a_supervisor_that_only_measures_delays_nothing(jobs: Jobs, monkeypatch:
 
 
 def _progress(*containers: Container) -> Progress:
-    return SimpleNamespace(replicas=[[one] for one in containers])  # type: ignore[return-value]
+    job = Job("app", (RoleFacts("w", len(containers)),), {}, {})
+    return Progress(job, [[one] for one in containers], Gang([RoleRules("w", range(len(containers)))]))
 
 
 def _container(number: int, status: str = "running", **fields: Any) -> Container:
