@@ -102,3 +102,13 @@ def test_a_policy_that_cannot_be_loaded_again_is_named(policy: str) -> None:
         StateError, match=r"the policy strange:Lines of .* cannot be loaded: division by zero"
     ):
         create(references, Application("a", ["w/0"], cfg))
+
+
+def test_an_error_of_a_policy_ends_only_the_policy(policy: str) -> None:
+    module = Path(references_of({"policies": [policy]})[0].folder, "strange.py")
+    module.write_text(LINES.replace("self.lines.get(ordinal, 0)", "[][0]"), encoding="utf-8")
+    app_id = local.submit(local.sh("seq 3; echo $ADDED", 1), policies=[policy])
+    assert local.scheduler().wait(app_id, 120)
+    assert local.describe(app_id).state is AppState.SUCCEEDED
+    log = local.paths(app_id).supervisor_log.read_text()
+    assert log.count("IndexError") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from torchx.supervisor.policies import Application, Policy, Replica
 
 with lazy_imports:
     import site
+    import traceback
 
 
 class Reference(NamedTuple):
@@ -65,7 +67,26 @@ def create(references: Sequence[Sequence[str]], application: Application) -> lis
     for module, name, folder in references:
         sys.path.append(folder)
         try:
-            policies.append(getattr(importlib.import_module(module), name)(application))
+            policies.append(_guarded(getattr(importlib.import_module(module), name)(application)))
         except Exception as error:
             raise StateError(f"the policy {module}:{name} of {folder} cannot be loaded: {error}") from error
     return policies
+
+
+def _guarded(policy: Policy[Replica]) -> Policy[Replica]:
+    """Changes a policy so that its first error ends the policy alone, and not the application."""
+    default: Policy[Replica] = Policy()
+    names = [name for name, value in vars(Policy).items() if callable(value) and not name.startswith("_")]
+    methods = {name: getattr(policy, name) for name in names}
+
+    def call(name: str, *args: object) -> object:
+        try:
+            return methods[name](*args)
+        except Exception:
+            traceback.print_exc()  # into the supervisor's log
+            methods.update({each: getattr(default, each) for each in names})
+            return methods[name](*args)
+
+    for name in names:
+        setattr(policy, name, partial(call, name))
+    return policy

@@ -145,14 +145,14 @@ class Supervisor:
                 at = time.monotonic() + action.delay
                 self._due.update(dict.fromkeys(action.replicas, at))
             elif isinstance(action, Stop):
-                self._stop(action)
+                self._end_replicas(action.replicas, self._stopping, action.why)
             elif isinstance(action, Retry):
                 self.note("retry", **action.facts())
             elif isinstance(action, Requeue):
                 for policy in self._policies:
                     policy.requeued(action)
             elif isinstance(action, Fail):
-                self._fail(action)
+                self._end_replicas(action.replicas, self._failing, action.reason)
             elif isinstance(action, Cancel):
                 self._cancel_because(action.reason)
             else:
@@ -202,12 +202,6 @@ class Supervisor:
         text = f"{self._replicas.label(ordinal)} could not be started: {reason.text}"
         self._start_error = self._start_error or Reason(text, EndCause.NOT_STARTED)
         self._execute(self._gang.give_up(ordinal))
-
-    def _stop(self, action: Stop) -> None:
-        self._end_replicas(action.replicas, self._stopping, action.why)
-
-    def _fail(self, order: Fail) -> None:
-        self._end_replicas(order.replicas, self._failing, order.reason)
 
     def _cancel_because(self, reason: Reason) -> None:
         if not self._gang.cancelled:
