@@ -16,6 +16,7 @@ import pytest
 from program import COMMAND, environment, torchx
 
 from torchx.machine.out_of_memory import OTHER, OUT_OF_MEMORY, Kills, find_counter
+from torchx.printable import joined
 from torchx.specs.status import EndCause, Reason
 from torchx.supervisor.end_facts import facts_of_end
 from torchx.supervisor.policy import Gang, RoleRules
@@ -120,7 +121,10 @@ def test_lost_output_does_not_hide_the_cause(tmp_path: Path, retry_on: str, refu
     gang = Gang([RoleRules("w", range(1), 3)])
     gang.begin()
     gang.started(0)
-    assert RetryCauses({"retry_on": [retry_on]}, gang).refusal(running, facts, reason) == refusal
+    facts |= reason.record
+    verdict = RetryCauses({"retry_on": [retry_on]}, gang).verdict(running, facts)
+    assert verdict == (NEVER if refusal else COUNTED)
+    assert facts["msg"] == joined(OUT_OF_MEMORY, lost, refusal)
     stalled = Reason("stalled for 10 s", EndCause.STALLED)
     facts, reason = facts_of_end(running, signal.SIGABRT, "", stalled, lambda: killed)
     assert facts == {"signal": "SIGTERM"}
