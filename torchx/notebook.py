@@ -73,7 +73,7 @@ class App:
         if runner is None:
             runner = torchx_runner.get_runner()
         self._runner = runner
-        self.handle = runner.resolve_handle(handle)
+        self.handle = runner.resolve_handle(handle, acts=True)
 
     def status(self) -> AppStatus:
         """Returns its status.

@@ -25,6 +25,7 @@ def find(
     replicas: bool = True,
     outline: bool = False,
     prefer: Collection[str] = (),
+    acts: bool = False,
 ) -> tuple[str, DescribeAppResponse]:
     """Returns the full handle and the description of an application.
 
@@ -35,12 +36,13 @@ def find(
         replicas: include the replicas; otherwise they may be omitted.
         outline: include the replicas, whose status may be omitted, and nothing else.
         prefer: if several applications match, consider only those in these states or of these schedulers.
+        acts: the command changes the application: a name matches those of this state home only.
 
     Raises:
         UnknownAppException: the application does not exist.
         UsageError: the handle is invalid or its scheduler does not exist.
     """
-    handle = runner.resolve_handle(text, prefer)
+    handle = runner.resolve_handle(text, prefer, acts=acts)
     if outline:
         described = runner.outline(handle)
     else:

@@ -146,14 +146,8 @@ def _selects_by_flags(selection: Selection) -> bool:
 
 
 def from_here(runner: Runner, applications: Sequence[ListAppResponse]) -> list[ListAppResponse]:
-    """Returns the applications without those of shared engines that were submitted from elsewhere."""
-    known = frozenset(origins.recall())
-    kept = [
-        app
-        for app in applications
-        if app.app_handle in known
-        or not runner.has(parse_app_handle(app.app_handle).scheduler_backend, Shared)
-    ]
+    """Returns the applications of this state home; a note has the number of the others."""
+    kept = origins.from_here(runner, applications)
     left = len(applications) - len(kept)
     if left:
         note(f"{counted(left, 'application')} submitted from elsewhere left out; to include: --everywhere")

@@ -315,7 +315,59 @@ def test_on_a_shared_engine_only_applications_from_here(
     assert engine.deleted == here[::-1]
     assert main(["cancel", "--all", "--everywhere", "--yes"]) == 0
     assert engine.cancelled[2:] == ["elsewhere-0"]
-    assert main(["cancel", "elsewhere"]) == 0  # the application itself
+    assert main(["cancel", "elsewhere-0"]) == 0  # a whole id
+
+
+@pytest.fixture
+def homes(monkeypatch: pytest.MonkeyPatch) -> tuple[SharedEngine, Engine]:
+    """Returns an engine that is shared with another state home, and one that is not."""
+    runner = Runner("torchx", {"memory": SharedEngine, "more": Engine})
+    runner.default_scheduler = "more"
+    monkeypatch.setattr(torchx.runner, "get_runner", lambda name: runner)
+    monkeypatch.setattr(runner, "close", lambda: None)
+    shared, local = runner._scheduler("memory"), runner._scheduler("more")
+    assert isinstance(shared, SharedEngine)
+    assert isinstance(local, Engine)
+    return shared, local
+
+
+@pytest.mark.parametrize("command", ["cancel", "delete", "delete --force", "queue hold", "exec -i", "port"])
+@pytest.mark.parametrize("text", ["zwcolleague", "zwc", "zwcolleague~0"])
+def test_a_name_never_changes_another_home(
+    command: str, text: str, homes: tuple[SharedEngine, Engine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared, _ = homes
+    for number, state in enumerate((AppState.RUNNING, AppState.SUCCEEDED, AppState.SUBMITTED)):
+        shared.add("zwcolleague", state, f"zwcolleague-{number}")
+        assert main([*command.split(), text, "80"][: None if command in ("exec -i", "port") else -1]) == 1
+        expected = f"`{text}` matches no application of yours from this state home, but zwcolleague-"
+        if "~" in text:
+            expected = "there is no `zwcolleague~0`"
+        assert expected in capsys.readouterr().err
+    assert (shared.cancelled, shared.deleted) == ([], [])
+    assert main(["delete", "--force", "zwcolleague-0"]) == 0
+    assert main(["delete", "memory://torchx/zwcolleague-1"]) == 0
+    assert shared.deleted == ["zwcolleague-0", "zwcolleague-1"]
+
+
+def test_a_name_wins_over_a_prefix_of_another_scheduler(
+    homes: tuple[SharedEngine, Engine], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared, local = homes
+    role = Role("r", "", entrypoint="true", resource=Resource(1, 0, 1))
+    here = torchx.runner.get_runner("torchx").run(AppDef("zwhere", [role]), "memory").rpartition("/")[2]
+    shared.jobs[here].end(AppState.SUCCEEDED)
+    shared.add("zw", AppState.SUCCEEDED, "zw-elsewhere")
+    local.add("zw", AppState.RUNNING, "zw-mine")
+    assert main(["delete", "zw"]) == 1
+    assert "zw-mine has not ended" in capsys.readouterr().err
+    assert main(["cancel", "zw"]) == 0
+    assert local.cancelled == ["zw-mine"]
+    local.add("zwhere-b", AppState.RUNNING, "zwhere-b")
+    shared.add("zwhere", AppState.RUNNING, "zwhere-elsewhere")
+    assert main(["cancel", "zwhere"]) == 0  # the name of an ended application, not the start of another
+    assert f"{here} has already ended" in capsys.readouterr().err
+    assert (shared.cancelled, shared.deleted) == ([], [])
 
 
 def test_the_list_of_submissions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

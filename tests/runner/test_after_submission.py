@@ -140,8 +140,7 @@ def test_a_stopped_submission_delays_no_other(monkeypatch: pytest.MonkeyPatch) -
     TORCHX_HOME().mkdir(exist_ok=True)
     held = [locks.acquire(TORCHX_HOME() / name) for name in ("last.lock", "submitted.lock")]
     assert None not in held
-    for module in (resolve, origins):
-        monkeypatch.setattr(module, "LOCKED_WITHIN", 0.05)
+    monkeypatch.setattr(origins, "LOCKED_WITHIN", 0.05)
     resolve.remember_last("slurm://torchx/1")
     origins.remember("slurm://torchx/1")
     for lock in held:

@@ -618,7 +618,9 @@ class Runner:
             role.image, role.workspace = done.image, specs_workspace.Workspace(dict(still)) if still else None
         return ready
 
-    def resolve_handle(self, text: str, prefer: Collection[str] = (), patience: float | None = None) -> str:
+    def resolve_handle(
+        self, text: str, prefer: Collection[str] = (), patience: float | None = None, *, acts: bool = False
+    ) -> str:
         """Returns the handle of a short name, see :func:`torchx.runner.resolve.resolve`.
 
         Args:
@@ -626,8 +628,9 @@ class Runner:
             prefer: if several applications match, consider only those in these states or of these
                 schedulers.
             patience: maximum seconds of a query of several schedulers (default: a few).
+            acts: the application is to be changed: a name matches those of this state home only.
         """
-        return resolve.resolve(self, text, prefer, patience)
+        return resolve.resolve(self, text, prefer, patience, acts=acts)
 
     def description(
         self, app_handle: str, *, brief: bool = False, replicas: bool = True

@@ -6,18 +6,29 @@ caller's applications are from here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchx.errors import TorchxError
 from torchx.machine import files, locks
-from torchx.runner.resolve import LOCKED_WITHIN
+from torchx.runner.survey import EXPECTED
+from torchx.scheduling.base import Shared
+from torchx.specs.handles import parse_app_handle
 from torchx.specs.home import TORCHX_HOME
+
+if TYPE_CHECKING:
+    from torchx.runner.host import Host
+    from torchx.scheduling.base import ListAppResponse
 
 MOST = 10_000
 """Number of applications that are listed, the newest ones."""
 
 _LARGEST = 1 << 22
+
+LOCKED_WITHIN = 1.0
+"""Maximum seconds to wait for another submission that adds its handle."""
 
 
 def remember(handle: str) -> None:
@@ -34,6 +45,28 @@ def recall() -> list[str]:
     with suppress(OSError, TorchxError):
         return _read(files.state_home_path() / "submitted")
     return []
+
+
+def from_here(runner: Host, applications: Iterable[ListAppResponse]) -> list[ListAppResponse]:
+    """Returns the applications without those of shared engines that were submitted from elsewhere."""
+    known: frozenset[str] | None = None
+    kept = []
+    for app in applications:
+        if is_shared(runner, parse_app_handle(app.app_handle).scheduler_backend):
+            if known is None:
+                known = frozenset(recall())
+            if app.app_handle not in known:
+                continue
+        kept.append(app)
+    return kept
+
+
+def is_shared(runner: Host, backend: str) -> bool:
+    """Returns True if an engine is shared with other users, or cannot be loaded."""
+    try:
+        return runner.has(backend, Shared)
+    except EXPECTED:
+        return True
 
 
 def _read(path: Path) -> list[str]:

@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchx import settings
 from torchx.errors import AbsentError, StateError, TorchxError, UnreachableError
 from torchx.lazy import lazy_imports
 from torchx.machine import files, locks
+from torchx.runner import origins
 from torchx.runner.survey import EXPECTED, LateError, survey
-from torchx.scheduling.base import Shared
 from torchx.scheduling.query import AppQuery, begins
 from torchx.specs.handles import (
     LogTarget,
@@ -58,9 +58,6 @@ AMBIGUOUS = "ambiguous_name"
 _LARGEST = 1 << 16
 """Maximum bytes of the file of handles."""
 
-LOCKED_WITHIN = 1.0
-"""Maximum seconds to wait for another submission that adds its handle."""
-
 _LISTED = 5
 """Number of applications listed in an error."""
 
@@ -71,7 +68,7 @@ def remember_last(handle: str) -> None:
         return
     with suppress(Exception):  # the submission succeeded, so this is no error
         path = TORCHX_HOME() / "last"
-        with locks.exclusive(path.with_suffix(".lock"), LOCKED_WITHIN):
+        with locks.exclusive(path.with_suffix(".lock"), origins.LOCKED_WITHIN):
             kept = [handle, *(before for before in recall_last() if before != handle)][:_KEPT]
             files.write_file(path, "".join(f"{each}\n" for each in kept).encode())
 
@@ -90,12 +87,14 @@ def resolve(
     prefer: Collection[str] = (),
     patience: float | None = None,
     only: str = "",
+    *,
+    acts: bool = False,
 ) -> str:
     """Returns the handle for a handle or a short name, see :func:`_resolve`.
 
     An application that waited for others has its own handle after its start.
     """
-    handle = _resolve(runner, text, prefer, patience, only)
+    handle = _resolve(runner, text, prefer, patience, only, acts)
     found = delayed.find(handle, runner.scheduler)
     if found is None:
         return handle
@@ -103,17 +102,13 @@ def resolve(
 
 
 def _resolve(
-    runner: Host,
-    text: str,
-    prefer: Collection[str] = (),
-    patience: float | None = None,
-    only: str = "",
+    runner: Host, text: str, prefer: Collection[str], patience: float | None, only: str, acts: bool
 ) -> str:
     """Returns the handle for a handle or a short name.
 
-    Searches for a short name in the default scheduler and the sweeps first, then in all others: a whole app
-    id, then the name of an application, then the start of an app id. A sweep with the number of a run is that
-    run.
+    A whole app id wins over the name of an application, and a name over the start of an app id. Of equal
+    matches, the applications of this state home win. The default scheduler and the sweeps are searched
+    first. A sweep with the number of a run is that run.
 
     Args:
         runner: used to query the schedulers.
@@ -121,6 +116,8 @@ def _resolve(
         prefer: if several applications match, consider only those in these states or of these schedulers.
         patience: maximum seconds of a query of several schedulers (default: a few).
         only: the scheduler to search (default: all).
+        acts: the command changes the application. So a name, or the start of an id, matches applications of
+            this state home only, and all schedulers are searched for a name before the start of an id counts.
 
     Raises:
         MalformedAppHandleException: the text is neither a handle nor a short name.
@@ -138,7 +135,7 @@ def _resolve(
     if text == LAST:
         return _last(runner)
     if older is not None:
-        return _older(runner, older[1], int(older[2]), only)
+        return _older(runner, older[1], int(older[2]), only, acts=acts)
     if text[0] == LAST[0]:
         raise UnknownAppException(text, [LAST])
     first, last = _backends(runner, only)
@@ -146,16 +143,15 @@ def _resolve(
     if text[0].isdigit() and (handle := _recorded(runner, backends, text)):
         return handle
     silent: dict[str, Exception] = {}
-    others: list[ListAppResponse] = []  # not in a preferred state
+    ranked: list[tuple[_Rank, ListAppResponse]] = []
     for queried in (first, last):
-        found = _matches(text, _select(runner, queried, AppQuery(called=text), silent, patience))
-        preferred = _preferred(found, prefer)
-        if not preferred and prefer and not any(text in _ids(app) for app in found):
-            others += found
-        elif found:
-            return _only(text, preferred or found)
-    if others:
-        return _only(text, others)
+        found = _select(runner, queried, AppQuery(called=text), silent, patience)
+        ranked += _ranked(runner, text, found, prefer)
+        best = min((rank for rank, _ in ranked), default=None)
+        if best is not None and best.suffices(acts=acts):
+            break
+    if ranked:
+        return _only(text, ranked, acts=acts)
     return _unlisted(runner, text, backends, patience, silent)
 
 
@@ -324,35 +320,71 @@ def _newest(apps: Iterable[ListAppResponse]) -> list[ListAppResponse]:
     return sorted(apps, key=attrgetter("order"), reverse=True)
 
 
-def _preferred(apps: Iterable[ListAppResponse], prefer: Collection[str]) -> list[ListAppResponse]:
-    """Returns the applications of this user in preferred states, or of preferred schedulers."""
-    return [
-        app
-        for app in apps
-        if app.is_own
-        and (app.state.name in prefer or parse_app_handle(app.app_handle).scheduler_backend in prefer)
-    ]
+def _is_preferred(app: ListAppResponse, prefer: Collection[str]) -> bool:
+    if not prefer:
+        return True
+    return app.state.name in prefer or parse_app_handle(app.app_handle).scheduler_backend in prefer
 
 
-def _matches(text: str, apps: Sequence[ListAppResponse]) -> list[ListAppResponse]:
-    return (
-        [app for app in apps if text in _ids(app)]
-        or [app for app in apps if app.name == text]
-        or [app for app in apps if begins(app.app_id, text)]
-    )
+_ID, _NAME, _BEGUN = range(3)
 
 
-def _ids(app: ListAppResponse) -> tuple[str, str]:
-    """Returns the id of an application, with and without its namespace."""
-    return app.app_id, app.app_id.partition(":")[2]
+class _Rank(NamedTuple):
+    """How well an application matches a text; less is better.
+
+    Attributes:
+        kind: by its whole id, its name, or the start of its id.
+        is_elsewhere: it belongs to another user or another state home.
+        is_other: it is in no preferred state.
+    """
+
+    kind: int
+    is_elsewhere: bool
+    is_other: bool
+
+    def suffices(self, *, acts: bool) -> bool:
+        """Returns True if no other scheduler has to be searched for a better match."""
+        if self.kind == _BEGUN and acts:
+            return False
+        return self.kind == _ID or not (self.is_elsewhere or self.is_other)
 
 
-def _only(text: str, matching: list[ListAppResponse]) -> str:
-    """Returns the handle of the only match.
+def _ranked(
+    runner: Host, text: str, apps: Sequence[ListAppResponse], prefer: Collection[str]
+) -> list[tuple[_Rank, ListAppResponse]]:
+    """Returns the applications that match a text, each with its rank."""
+    here = {app.app_handle for app in origins.from_here(runner, apps) if app.is_own}
+    ranked = []
+    for app in apps:
+        if text in (app.app_id, app.app_id.partition(":")[2]):
+            kind = _ID
+        elif app.name == text:
+            kind = _NAME
+        elif begins(app.app_id, text):
+            kind = _BEGUN
+        else:
+            continue
+        ranked.append((_Rank(kind, app.app_handle not in here, not _is_preferred(app, prefer)), app))
+    return ranked
+
+
+def _only(text: str, ranked: Sequence[tuple[_Rank, ListAppResponse]], *, acts: bool) -> str:
+    """Returns the handle of the only application that matches best.
 
     Raises:
-        StateError: there are several.
+        StateError: there are several, or only applications from elsewhere match a command that acts.
     """
+    allowed = [each for each in ranked if not acts or each[0].kind == _ID or not each[0].is_elsewhere]
+    best = min(rank for rank, _ in allowed or ranked)
+    matching = [app for rank, app in allowed or ranked if rank == best]
+    if not allowed:
+        ids = [app.app_id for app in _newest(matching)]
+        raise StateError(
+            f"`{text}` matches no application of yours from this state home, but {ids[0]} from elsewhere",
+            hint=f"to change it, use its whole id: {ids[0]}",
+            code="unknown_application",
+            facts={"given": text},
+        )
     if len(matching) == 1:
         return matching[0].app_handle
     matching = _newest(matching)
@@ -360,17 +392,20 @@ def _only(text: str, matching: list[ListAppResponse]) -> str:
     more = ""
     if len(matching) > _LISTED:
         more = f" and {len(matching) - _LISTED} more"
-    name = shlex.quote(matching[0].name or text)
+    hint = "use a whole id   all applications: torchx list"
+    if best.kind == _NAME:
+        name = shlex.quote(text)
+        hint = f"the newest called {name}: {name}~0   the one before: {name}~1   "
+        hint += f"all: torchx list --name {name}"
     raise StateError(
         f"`{text}` matches {len(matching)} applications: {listed}{more}",
-        hint=f"the newest called {name}: {name}~0   the one before: {name}~1   "
-        f"all: torchx list --name {name}",
+        hint=hint,
         code=AMBIGUOUS,
         facts={"given": text, "matches": [app.app_handle for app in matching[:_LISTED]]},
     )
 
 
-def _older(runner: Host, name: str, number: int, only: str) -> str:
+def _older(runner: Host, name: str, number: int, only: str, *, acts: bool) -> str:
     """Returns the application submitted before the newest one: of the kept ones, or of one name.
 
     A name is searched for like all names: in the default scheduler and the sweeps first.
@@ -380,6 +415,7 @@ def _older(runner: Host, name: str, number: int, only: str) -> str:
         name: `@last`, or the name of applications.
         number: how many submissions before the newest one.
         only: the scheduler to search; empty for all.
+        acts: only applications of this state home count.
 
     Raises:
         StateError: there are not that many.
@@ -393,6 +429,8 @@ def _older(runner: Host, name: str, number: int, only: str) -> str:
         apps: list[ListAppResponse] = []
         for queried in _backends(runner, only):
             found = _select(runner, queried, AppQuery(called=name), silent)
+            if acts:
+                found = origins.from_here(runner, found)
             apps += [app for app in found if app.name == name and app.is_own]
             if len(apps) > number:
                 break
@@ -418,7 +456,7 @@ def _last(runner: Host) -> str:
     for kept in recall_last():
         if runner.exists(kept):
             return kept
-    own = [backend for backend in runner.listed_backends() if not _is_shared(runner, backend)]
+    own = [backend for backend in runner.listed_backends() if not origins.is_shared(runner, backend)]
     silent: dict[str, Exception] = {}
     dated = [app for app in _select(runner, own, AppQuery(), silent) if app.submitted_at is not None]
     if not dated and silent:
@@ -431,10 +469,3 @@ def _last(runner: Host) -> str:
             facts={"given": LAST},
         )
     return _newest(dated)[0].app_handle
-
-
-def _is_shared(runner: Host, backend: str) -> bool:
-    try:
-        return runner.has(backend, Shared)
-    except EXPECTED:
-        return True  # not available

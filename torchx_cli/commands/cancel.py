@@ -110,7 +110,7 @@ def _found(
     applications, unstarted = [], []
     for text in texts:
         try:
-            applications.append(find(runner, text, prefer=ACTIVE))
+            applications.append(find(runner, text, prefer=ACTIVE, acts=True))
         except NotStartedError as error:
             if not error.may_drop:
                 raise

@@ -84,11 +84,11 @@ def delete_(
 def _find(runner: Runner, text: str) -> tuple[str, DescribeAppResponse]:
     """Returns the full handle and the description, or the listing if the record cannot be read."""
     try:
-        return find(runner, text, prefer=ENDED)
+        return find(runner, text, prefer=ENDED, acts=True)
     except UnknownAppException:
         raise
     except StateError:
-        handle = runner.resolve_handle(text)
+        handle = runner.resolve_handle(text, acts=True)
         backend, _, app_id = parse_app_handle(handle)
         for app in runner.select(backend, AppQuery(called=app_id)):
             if app.app_id == app_id and app.state is AppState.UNKNOWN:

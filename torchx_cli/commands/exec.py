@@ -63,7 +63,7 @@ def exec_(
     terminal = sys.stdin.isatty() and sys.stdout.isatty() and may_read
     with session_of(ctx).runner() as runner:
         parsed = target_of(runner, target)
-        handle, described = find(runner, parsed.handle, outline=True, prefer=ACTIVE)
+        handle, described = find(runner, parsed.handle, outline=True, prefer=ACTIVE, acts=True)
         role, replica = requested_replica(parsed, described)
         source = None
         if terminal or (stdin and may_read):

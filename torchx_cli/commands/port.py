@@ -44,7 +44,7 @@ def port_(
     port_number(port)
     with session_of(ctx).runner() as runner:
         parsed = target_of(runner, target)
-        handle, described = find(runner, parsed.handle, full=True, prefer=ACTIVE)
+        handle, described = find(runner, parsed.handle, full=True, prefer=ACTIVE, acts=True)
         role, replica = requested_replica(parsed, described)
         declared = next((each.port_map for each in described.roles if each.name == role), {})
         # a declared number may be another one on the machine of the replica

@@ -86,7 +86,7 @@ def _change(ctx: typer.Context, action: str, handles: Sequence[str]) -> None:
     with session_of(ctx).runner() as runner:
         # the last one first, so that several keep their order
         for text in reversed(handles) if action == queue.FIRST else handles:
-            handle, described = find(runner, text, prefer=("SUBMITTED",))
+            handle, described = find(runner, text, prefer=("SUBMITTED",), acts=True)
             if described.state.name != "SUBMITTED":
                 raise StateError(f"{described.app_id} does not wait: it is {described.state.name}")
             queue.change(parse_app_handle(handle).app_id, action)
