@@ -52,6 +52,7 @@ def begin(
     Returns:
         The reason why the source is not recorded, or an empty string.
     """
+    folder = None
     try:
         home = state_home()
         folder = runner._provenance_folder(handle)
@@ -69,7 +70,7 @@ def begin(
     except TorchxError as error:
         return f"its source is not recorded: {error.message}"
     except OSError as error:
-        return f"its source is not recorded: {error.filename or ''}: {error.strerror}"
+        return f"its source is not recorded at {error.filename or folder}: {error.strerror}"
     threads.begin(process.reap, pid)
     return ""
 

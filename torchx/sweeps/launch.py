@@ -45,5 +45,7 @@ def start(paths: SweepPaths, scheduler: str) -> None:
             os.close(held)
     except OSError as error:
         raise StateError(
-            f"the sweep cannot be started at {error.filename or paths.folder}: {error.strerror}"
+            f"the request to {paths.folder.name} is recorded, but nothing can be started "
+            f"at {error.filename or paths.folder}: {error.strerror}",
+            hint=f"to start it: torchx wait {paths.folder.name}",
         ) from error

@@ -172,7 +172,12 @@ class NativeRuns:
             self._note({"e": "queue", "key": key, "ids": [], "t": time.time()})
             self._fail(numbers, runs.message_of(error))
             return
-        self._note({"e": "queue", "key": key, "ids": [[n, ids[n]] for n in numbers], "t": time.time()})
+        try:
+            self._note({"e": "queue", "key": key, "ids": [[n, ids[n]] for n in numbers], "t": time.time()})
+        except OSError:
+            if first:  # the caller removes the sweep
+                self._engine.cancel_many([*ids.values()], now=True)
+            raise
         with suppress(StateError):  # the runs are submitted
             for number in numbers:
                 hidden.share((BACKEND, self.header.sweep), self.header.scheduler, ids[number])

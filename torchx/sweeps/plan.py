@@ -331,11 +331,17 @@ def append_lines(path: os.PathLike[str], lines: Iterable[bytes]) -> None:
     """Appends whole lines to a file, after a line that an interrupted process left incomplete.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written; then no line is left.
     """
+    data = b"".join(lines)
     descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-    with open(descriptor, "ab+") as file:
+    with open(descriptor, "ab+", buffering=0) as file:
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            file.write(b"\n")
-        file.writelines(lines)
+            data = b"\n" + data
+        try:
+            while data:
+                data = data[file.write(data) :]
+        except OSError:
+            os.ftruncate(descriptor, size)
+            raise

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torchx.errors import StateError
 from torchx.json_limits import Object
 from torchx.machine import files, locks
-from torchx.sweeps import launch, view
+from torchx.sweeps import environment, launch, view
 from torchx.sweeps.paths import SweepPaths, wake
 from torchx.sweeps.plan import append_lines
 
@@ -20,26 +21,30 @@ LARGEST = 1 << 28
 """Maximum bytes of the requests."""
 
 
-def send(
-    paths: SweepPaths, scheduler: str, *requests: Object, also: Callable[[], None] | None = None
-) -> None:
+def send(paths: SweepPaths, scheduler: str, *requests: Object, runs: Sequence[bytes] = ()) -> None:
     """Sends requests to the conductor of a sweep; starts one if none is alive.
 
     Args:
         paths: the files of the sweep.
         scheduler: the scheduler of its runs.
         requests: the requests.
-        also: called first, under the same lock.
+        runs: the lines of runs to append to the plan, in the environment of this process.
 
     Raises:
-        StateError: they cannot be written, or the conductor cannot be started.
+        StateError: they cannot be written, and nothing is; or the conductor cannot be started.
     """
     try:
         # a conductor ends under this lock, so that none ends without having read them
         with locks.exclusive(paths.edit):
-            if also is not None:
-                also()
-            append_lines(paths.requests, [json.dumps(request).encode() + b"\n" for request in requests])
+            size = paths.plan.stat().st_size
+            if runs:
+                environment.write(paths)
+                append_lines(paths.plan, runs)
+            try:
+                append_lines(paths.requests, [json.dumps(request).encode() + b"\n" for request in requests])
+            except OSError:
+                os.truncate(paths.plan, size)
+                raise
         wake(paths)
     except OSError as error:
         raise StateError(f"{error.filename or paths.folder}: {error.strerror}") from error

@@ -140,8 +140,11 @@ def submit(request: Request) -> Submitted:
             hidden.keep(BACKEND, header.sweep, apps, rows)
             if earlier is not None:
                 return _extend(request, earlier)
-            _create(request, header)
-            files.write_file(index, header.sweep.encode())
+            try:
+                _create(request, header, index)
+            except BaseException:
+                hidden.forget(BACKEND, header.sweep)
+                raise
     except OSError as error:
         where = error.filename or "the state home"
         raise StateError(f"the sweep cannot be recorded at {where}: {error.strerror}") from error
@@ -202,8 +205,8 @@ def _header(request: Request, digest: str) -> Header:
     )
 
 
-def _create(request: Request, header: Header) -> None:
-    """Writes the files of a new sweep under a hidden name, and renames them.
+def _create(request: Request, header: Header, index: Path) -> None:
+    """Writes the files of a new sweep under a hidden name, and renames them; an error leaves none of them.
 
     Raises:
         OSError: they cannot be written.
@@ -222,6 +225,7 @@ def _create(request: Request, header: Header) -> None:
             lines.append(line_of(number, row, differences))
         header.native = alike and _is_native(request, header)
         append(making, [header_line(header), *lines])
+        files.write_file(index, header.sweep.encode())
         making.folder.rename(paths.folder)
     except BaseException:
         shutil.rmtree(making.folder, ignore_errors=True)
@@ -242,9 +246,10 @@ def _submit_natively(request: Request, paths: SweepPaths) -> None:
     except UnavailableError as error:
         error.hint = error.hint or f"to try again: torchx status {paths.folder.name}"
         raise
-    except BaseException as error:
-        if isinstance(error, Exception):
-            shutil.rmtree(paths.folder, ignore_errors=True)
+    except Exception as error:
+        shutil.rmtree(paths.folder, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise StateError(f"the sweep cannot be recorded at {paths.folder}: {error.strerror}") from error
         raise
 
 
@@ -277,12 +282,7 @@ def _extend(request: Request, earlier: Sweep) -> Submitted:
         at_once = request.at_once
         messages.append({"r": "at_once", "to": at_once})
     if lines or messages:
-
-        def also() -> None:
-            environment.write(paths)
-            append(paths, lines)
-
-        requests.send(paths, header.scheduler, *messages, {"r": "look"}, also=also)
+        requests.send(paths, header.scheduler, *messages, {"r": "look"}, runs=lines)
         if lines:
             _await_begin(earlier)
     return Submitted(
