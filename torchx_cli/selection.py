@@ -15,7 +15,6 @@ from torchx.config.options import valid_options
 from torchx.errors import AbsentError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner.survey import survey
-from torchx.scheduling.base import Shared
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import parse_app_handle
 from torchx_cli.flags import argument, scheduler_option, since_option, states_of

@@ -16,7 +16,7 @@ from support import wait_until
 from torchx.runner import get_runner
 from torchx.runner.first_failure import Evidence
 from torchx.runner.why.data import LARGEST, as_data
-from torchx.runner.why.explain import Difference, Explanation, Line, explain
+from torchx.runner.why.explain import Difference, Explanation, Line, _commands, explain
 from torchx.scheduling import causes
 from torchx.specs.app import AppDef, Role
 from torchx.specs.status import AppState, AppStatus, FirstFailure, ReplicaStatus, RoleStatus
@@ -77,6 +77,28 @@ def test_only_a_success_of_the_same_program_is_compared() -> None:
     torchx("run", "utils.sh", "exit 3")
     data = answer("why", "@last", "-o", "json")
     assert (data["last_success"], data["differences"]) == (None, [])
+
+
+def test_another_folder_is_the_first_difference(folder: Path) -> None:
+    for name, code in (("a", "0"), ("b", "3")):
+        (folder / name).mkdir()
+        (folder / name / "train.py").write_text(f"raise SystemExit({code})")
+        torchx("run", "utils.python", "--script", "train.py", cwd=folder / name)
+    data = answer("why", "@last", "-o", "json")
+    assert data["differences"][0] == {
+        "part": "folder", "before": str(folder / "a"), "now": str(folder / "b")
+    }  # fmt: skip
+    assert "cause        exit code 3\n" in torchx("why", "@last").stdout
+
+
+@pytest.mark.parametrize(
+    ("cause", "command"),
+    [("stalled", "torchx stacks x"), ("running", "torchx wait x")],
+)
+def test_running_application_has_the_command_that_helps(cause: str, command: str) -> None:
+    status = AppStatus(AppState.RUNNING)
+    made = Explanation("local_cwd://torchx/x", "x", status, causes.Cause(cause, "engine", "stalled for 9 s"))
+    assert _commands(made, "x", "")[0] == command
 
 
 def test_running_application_shows_last_line_of_each_replica(folder: Path) -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchx.exit_codes import KILLED
+from torchx.machine.out_of_memory import OTHER
 from torchx.schedulers.kubernetes.manifests.names import DISRUPTED
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.slurm import reasons
@@ -74,6 +75,8 @@ def test_abort_has_printed_cause_and_other_signals_have_none() -> None:
 def test_memory_is_cause_only_if_engine_says_so() -> None:
     killed = classify(F, "", failure(signal="SIGKILL", msg=f"{KILLED}; peak memory 3 GB"))
     assert (killed.name, killed.source) == ("signal", "exit")
+    counted = classify(F, "", failure(signal="SIGKILL", msg=OTHER))
+    assert (counted.evidence, counted.advice) == (f"killed by SIGKILL: {OTHER}", "")
     answer = classify(F, "", failure(signal="SIGKILL", msg="out of memory: its limit is 512 MB"))
     assert (answer.name, answer.source) == ("out_of_memory", "engine")
     assert answer.evidence == "killed by SIGKILL: out of memory: its limit is 512 MB"

@@ -90,7 +90,7 @@ def test_an_attached_end_shows_why_nothing_was_started() -> None:
     failed = run("utils.sh", "exit 3").rpartition("/")[2]
     done = torchx("run", "--after", failed, "utils.sh", "true")
     assert done.returncode == 1
-    assert f"\n  not started: it waited for {failed} to succeed, which is FAILED\n" in done.stderr
+    assert done.stderr.count(f"\n  not started: it waited for {failed} to succeed, which is FAILED\n") == 1
 
 
 def test_a_condition_that_is_not_met_starts_nothing(folder: Path) -> None:
@@ -99,6 +99,8 @@ def test_a_condition_that_is_not_met_starts_nothing(folder: Path) -> None:
     assert torchx("wait", after).returncode == 1
     status = answer("status", "-o", "json", after)
     assert (status["state"], status["msg"].startswith("not started: it waited for ")) == ("CANCELLED", True)
+    data = answer("why", "-o", "json", after)
+    assert (data["cause"]["class"], data["commands"]) == ("dependency_failed", [f"torchx why {failed}"])
     chained = run("--after", f"{after}:any", "--each", "seed=1,2", "--each", "lr=1", "train.py:train")
     assert torchx("wait", chained).returncode == 0
     assert not (folder / "started").exists()
@@ -109,6 +111,12 @@ def test_unknown_applications_are_rejected_and_waiting_ones_are_cancelled(folder
         done = torchx("run", "--after", text, "utils.echo")
         assert (done.returncode != 0, done.stdout) == (True, "")
     first = run("utils.sh", "exec sleep 600")
+    name = first.rpartition("/")[2]
+    for text in (f"{name}:done", f"afterok:{name}"):
+        done = torchx("run", "--after", text, "utils.echo")
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: unknown condition `"), done.stderr
+        assert f"\n  conditions: {name}:ok, {name}:any, {name}:failed\n" in done.stderr
     assert first.rpartition("/")[2] in [offer.text for offer in offers.of_flag("after", "run", "", {}, [])]
     assert [offer.text for offer in offers.of_flag("output", "results", "", {}, [])] == [
         "csv",

@@ -17,7 +17,7 @@ from pathlib import Path
 import fakegpus
 import pytest
 from local import ended, paths, scheduler, sh, submit
-from program import torchx
+from program import answer, torchx
 from support import wait_until
 
 from torchx.jobs.paths import Home
@@ -102,13 +102,11 @@ def test_reports_of_others_do_no_harm(machine: fakegpus.FakeGpus) -> None:
     first = submit(job())
     until(first, AppState.RUNNING)
     listeners = []
-    for number, answer in enumerate(
-        (b"\xff\0{\n", b"[" * 5000 + b"\n", b'{"sets": [[1]], "jobs": 3}\n', b"")
-    ):
+    for number, data in enumerate((b"\xff\0{\n", b"[" * 5000 + b"\n", b'{"sets": [[1]], "jobs": 3}\n', b"")):
         listener = socket_names.hold(f"{keepers.PREFIX}!{number}-{os.getpid()}")
         assert listener is not None
         listener.listen(64)
-        listeners.append((listener, answer))
+        listeners.append((listener, data))
     pid = os.fork()
     if not pid:
         try:
@@ -159,7 +157,14 @@ def test_commands_for_a_waiting_job(machine: fakegpus.FakeGpus, tmp_path: Path) 
     reason = "2 GPUs: 0 of 2 are free; first in the queue"
     assert f"waiting for {reason}" in torchx("status", second).stdout
     why = torchx("why", second).stdout
-    assert f"cause        waiting: for {reason}" in why
+    assert f"cause        queued: for {reason}" in why
+    assert f"{first} holds GPU 0, 1" in why
+    assert answer("why", second, "-o", "json")["commands"][0] == "torchx queue"
+    torchx("queue", "hold", second)
+    data = answer("why", second, "-o", "json")
+    assert (data["cause"]["class"], data["commands"][0]) == ("held", f"torchx queue release {second}")
+    assert "free resources" not in torchx("why", second).stdout
+    torchx("queue", "release", second)
     assert torchx("log", second).stdout == ""
     assert torchx("events", second).returncode == 0
     assert second not in torchx("prune", "--older-than", "0", "--dryrun").stdout

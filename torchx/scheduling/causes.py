@@ -44,6 +44,8 @@ ADVICE = {
     "succeeded": "",
     "running": "",
     "waiting": "it starts when the engine has free resources; torchx doctor checks the engine",
+    "queued": "torchx queue shows the order, and who uses the resources",
+    "held": "it does not start until it is released",
     "unknown": "torchx doctor checks the engine",
     "cancelled": "",
     "out_of_memory": "request more memory, or reduce the memory that the program needs",
@@ -191,6 +193,8 @@ def _exit_status(first: FirstFailure | None, reasons: Sequence[str]) -> Cause:
         return Cause("unknown", "engine", reasons[0] if reasons else "the engine gives no exit code")
     reported = "; ".join(dict.fromkeys(reasons))
     if first.signal:
+        if reported:
+            return Cause("signal", "exit", f"{_how(first)}: {reported}")
         return Cause("signal", "exit", _how(first), signal=first.signal)
     if first.exit_code is None:
         return Cause("not_started", "engine", reported or "it has no exit code")

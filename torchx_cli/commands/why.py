@@ -61,22 +61,29 @@ def why_(ctx: typer.Context, handle: Handle, output: Output = "", json: Json = F
         emit(data, form)
 
 
-PARTS = ("arguments", "source", "packages", "run options", "environment", "resources", "image", "machine")
+EVIDENT = ("exit_code", "signal", "stalled", "held")
+"""Causes whose evidence names them."""
+
+PARTS = ("arguments", "source", "run options", "resources", "image", "environment", "machine", "packages")
 """The sections of a comparison that may explain a failure, the most telling ones first."""
 
 
 def _differences(runner: Runner, before: str, handle: str) -> Iterator[Difference]:
     """Yields the differences between the last success and this application."""
     try:
-        found = sections.compare_submissions(
-            (sections.Side.of(runner, before), sections.Side.of(runner, handle))
-        )
+        sides = (sections.Side.of(runner, before), sections.Side.of(runner, handle))
+        found = sections.compare_submissions(sides)
     except (TorchxError, OSError):
         return  # the cause is known without them
+    folders = [side.provenance.directory for side in sides if side.provenance is not None]
+    if len(folders) == 2 and folders[0] != folders[1]:
+        yield Difference("folder", *folders)
     by_name = {section.name: section.differences for section in found}
     # a program has other arguments if its component has
     for name in ("program", *PARTS) if not by_name["arguments"] else PARTS:
-        yield from (Difference(f"{name}: {each.name}", each.a, each.b) for each in by_name[name])
+        for each in by_name[name]:
+            if (name, each.name) != ("machine", "folder"):
+                yield Difference(f"{name}: {each.name}", each.a, each.b)
 
 
 def _lines(data: Object, made: Explanation) -> list[str]:
@@ -84,7 +91,10 @@ def _lines(data: Object, made: Explanation) -> list[str]:
     out, cause = sys.stdout, data["cause"]
     counts = ", ".join(f"{count} {state}" for state, count in data["replicas"].items())
     lines = title_lines(data, out)
-    lines += _part("cause", f"{cause['class']}: {cause['evidence']}")
+    cause_text = f"{cause['class']}: {cause['evidence']}"
+    if cause["class"] in EVIDENT:
+        cause_text = cause["evidence"]
+    lines += _part("cause", cause_text)
     lines += _part("", cause["advice"])
     lines += _part("failed first", _first(data["first_failure"]))
     lines += _part("replicas", counts if sum(data["replicas"].values()) > 1 else "")

@@ -12,20 +12,28 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchx import excerpts
 from torchx.errors import TorchxError
+from torchx.lazy import lazy_imports
 from torchx.masking import MASK, SecretValue, add_references
 from torchx.printable import shortened
 from torchx.runner import first_failure
 from torchx.runner.status import status_of
 from torchx.scheduling import causes, logs
+from torchx.scheduling.causes import Cause
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import AppState, AppStatus
+from torchx.sweeps import after
+from torchx.sweeps.scheduler import SweepScheduler
+
+with lazy_imports:
+    import os
+
+    from torchx.runner import queue
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.runner.first_failure import Evidence
     from torchx.scheduling.base import DescribeAppResponse
-    from torchx.scheduling.causes import Cause
     from torchx.scheduling.logs import LogChunk
     from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import Role
@@ -134,6 +142,11 @@ def explain(runner: Runner, handle: str, described: DescribeAppResponse, name: s
     else:
         cause = found.cause
     made = Explanation(handle, described.name, status, cause, found)
+    if status.state is AppState.SUBMITTED and runner.scheduler_of(handle).waits_in_queue:
+        _explain_waiting(made)
+    others = _unmet(runner, handle)
+    if others:
+        made.cause = Cause("dependency_failed", "engine", status.msg)
     made.lines = _distinct(found, printed)
     if status.state is AppState.RUNNING:
         made.last_output = _last_output(printed)
@@ -146,8 +159,48 @@ def explain(runner: Runner, handle: str, described: DescribeAppResponse, name: s
     again = rerun_command(name, described.roles)
     if runner.scheduler_of(handle).has_runs:
         again += " --failed"
-    made.commands = _commands(made, shlex.quote(name), again)
+    made.commands = [f"torchx why {shlex.quote(other)}" for other in others]
+    if not others:
+        made.commands = _commands(made, shlex.quote(name), again)
     return made
+
+
+def _explain_waiting(made: Explanation) -> None:
+    """Adds the place in the queue of this machine: held, or behind the applications that hold the GPUs."""
+    app_id = parse_app_handle(made.handle)[2]
+    row = next((row for row in queue.waiting_rows() if row.own and row.app_id == app_id), None)
+    if row is None:
+        return
+    if row.held:
+        made.cause = made.cause._replace(name="held")
+        return
+    made.cause = made.cause._replace(name="queued")
+    holders: dict[str, list[str]] = {}
+    for gpu in queue.gpu_rows(os.environ) if row.gpus else ():
+        if not gpu.is_free:
+            holders.setdefault(gpu.app or f"{gpu.program or 'a process'} of {gpu.user}", []).append(gpu.gpu)
+    evidence = [made.cause.evidence]
+    evidence += [f"{holder} holds GPU {', '.join(gpus)}" for holder, gpus in holders.items()]
+    made.cause = made.cause._replace(evidence="; ".join(evidence))
+
+
+def _unmet(runner: Runner, handle: str) -> list[str]:
+    """Returns the applications whose ends kept the runs of a sweep from starting."""
+    engine = runner.scheduler_of(handle)
+    if not isinstance(engine, SweepScheduler):
+        return []
+    sweep = engine.sweep(parse_app_handle(handle)[2])
+    found = []
+    for number, (other, condition) in enumerate(sweep.header.after):
+        if not sweep.progress.reason or number in sweep.progress.met:
+            continue
+        try:
+            ended = runner.status(other)
+        except _UNEXPECTED:
+            ended = None
+        if ended is None or (ended.is_terminal() and not after.is_met(condition, ended.state.name)):
+            found.append(other)
+    return found
 
 
 def _last_chunks(runner: Runner, handle: str, status: AppStatus) -> list[LogChunk]:
@@ -248,6 +301,12 @@ def rerun_command(name: str, roles: Iterable[Role]) -> str:
 
 def _commands(made: Explanation, name: str, again: str) -> list[str]:
     status, first = made.status, made.status.first_failure
+    if made.cause.name == "held":
+        return [f"torchx queue release {name}", f"torchx cancel {name}"]
+    if made.cause.name == "queued":
+        return ["torchx queue", f"torchx wait --for running {name}", f"torchx cancel {name}"]
+    if made.cause.name == "stalled" and status.state is AppState.RUNNING:
+        return [f"torchx stacks {name}", f"torchx log -n 100 {name}", f"torchx cancel {name}"]
     if status.state in (AppState.SUBMITTED, AppState.PENDING):
         return [f"torchx wait --for running {name}", f"torchx cancel {name}"]
     if status.state is AppState.RUNNING:
