@@ -159,7 +159,7 @@ def test_requeues_are_counted_apart_from_retries(scheduler: KubernetesScheduler)
     assert lines(scheduler, app_id) == [f"run {run} attempt {n}" for run, n in ((1, 1), (2, 2), (2, 3))]
     assert (done.state, done.run) == (AppState.FAILED, 2)
     assert done.first_failure is not None
-    assert done.first_failure.msg == "time limit reached: 3s; all 1 requeues are used"
+    assert done.first_failure.msg == "time limit reached: 3s; all requeues are used (1)"
 
 
 def test_the_limit_is_the_named_cause(scheduler: KubernetesScheduler) -> None:

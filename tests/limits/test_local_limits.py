@@ -71,7 +71,21 @@ def test_used_requeues_are_named() -> None:
     cfg = {"time_limit": "0.2s", "requeue_on": "time-limit:1", "grace_period": 5.0}
     done = ended(submit(sh("trap 'exit 0' TERM; while :; do sleep 0.05; done", retries=9), **cfg))
     assert (done.state, done.run) == (AppState.FAILED, 2)
-    assert done.msg == "time limit reached: 0.2s; all 1 requeues are used"
+    assert done.msg == "time limit reached: 0.2s; all requeues are used (1)"
+
+
+def test_requeue_is_printed_before_output_of_next_run() -> None:
+    script = "echo of run $TORCHX_RUN; test $TORCHX_RUN = 3 || exec sleep 600"
+    flags = ["-s", "local_cwd", "--time-limit", "1s", "--requeue", "time-limit"]
+    done = torchx("run", *flags, "utils.sh", script)
+    lines = [line.rpartition("│ ")[2] for line in done.stderr.splitlines()]
+    assert lines[:5] == [
+        "of run 1",
+        "requeued: run 2 begins after the time limit",
+        "of run 2",
+        "requeued: run 3 begins after the time limit",
+        "of run 3",
+    ], done.stderr
 
 
 def test_notice_reaches_program_below_shell_and_no_other(tmp_path: Path) -> None:

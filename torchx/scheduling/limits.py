@@ -111,11 +111,11 @@ class LimitRule(NamedTuple):
         """Returns the message about the time limit that has ended a run.
 
         >>> LimitRule(5400.0).reached(1), LimitRule(60.0, requeue={"time-limit": 2}).reached(3)
-        ('time limit reached: 1h30m', 'time limit reached: 1m; all 2 requeues are used')
+        ('time limit reached: 1h30m', 'time limit reached: 1m; all requeues are used (2)')
         """
         used = ""
         if 0 < self.requeues < run:
-            used = f"; all {self.requeues} requeues are used"
+            used = f"; all requeues are used ({self.requeues})"
         return f"{REACHED}: {exact(self.limit or 0.0)}{used}"
 
 

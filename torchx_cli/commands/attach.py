@@ -52,9 +52,10 @@ def attach_(
         printer = folding_printing.printer_of(sys.stderr, log.counts_of(described), query.replicas, fold=fold)
         try:
             leaving = Interrupts().reporting(attach.app_id_of(handle))
-            remarks = notices.Notices(runner, handle, printer.remark, new=False)
-            with leaving, remarks:
-                attach.show_logs(runner, handle, query, printer, remarks.observed)
+            follower = notices.Notices(runner, handle, printer.remark, new=False)
+            printer.before_attempt = follower.catch_up
+            with leaving, follower:
+                attach.show_logs(runner, handle, query, printer)
                 status = runner.wait(handle)
         except KeyboardInterrupt:
             _print_detached(runner, handle)

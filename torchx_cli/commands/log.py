@@ -6,6 +6,7 @@ import dataclasses
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -119,12 +120,10 @@ def log_(
             timestamps=timestamps,
             live=query.follow,
         )
-        if not query.follow:
-            printer.print_log(chunks, live=False)
-            return
-        remarks = notices.Notices(runner, handle, printer.remark, new=False)
-        with remarks:
-            printer.print_log(remarks.observed(chunks))
+        follower = notices.Notices(runner, handle, printer.remark, new=False)
+        printer.before_attempt = follower.catch_up
+        with follower if query.follow else nullcontext():
+            printer.print_log(chunks, live=query.follow)
 
 
 def counts_of(described: DescribeAppResponse) -> list[tuple[str, int]]:

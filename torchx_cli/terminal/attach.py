@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.json_limits import Object
     from torchx.runner.api import Runner
-    from torchx.scheduling.logs import LogChunk, LogQuery
+    from torchx.scheduling.logs import LogQuery
     from torchx.specs.app import AnyDryRunInfo
     from torchx.specs.status import AppStatus
     from torchx_cli.terminal.streaming import LogPrinter
@@ -123,10 +123,11 @@ class Attached:
         lines = notices.Notices(
             self._runner, self.handle, self._printer.remark, self._info.notes, new=not self._info.existed
         )
+        self._printer.before_attempt = lines.catch_up
         leaving = self._interrupts.reporting(app_id_of(self.handle))
         with leaving, nullcontext() if self._quiet else lines:
             if self._stream:
-                show_logs(self._runner, self.handle, self._query, self._printer, lines.observed)
+                show_logs(self._runner, self.handle, self._query, self._printer)
             self._status = self._runner.wait(self.handle)
         if self._status is None:
             note(f"{self.handle} is no longer known to its scheduler")
@@ -172,13 +173,7 @@ def as_data(runner: Runner, handle: str, status: AppStatus | None) -> Object:
     }
 
 
-def show_logs(
-    runner: Runner,
-    handle: str,
-    query: LogQuery,
-    printer: LogPrinter,
-    observed: Callable[[Iterable[LogChunk]], Iterable[LogChunk]] = iter,
-) -> None:
+def show_logs(runner: Runner, handle: str, query: LogQuery, printer: LogPrinter) -> None:
     """Prints the logs of an application on stderr, until stderr is closed.
 
     Args:
@@ -186,10 +181,9 @@ def show_logs(
         handle: the application.
         query: selects the lines.
         printer: prints them.
-        observed: returns the lines, and observes them.
     """
     try:
-        printer.print_log(observed(runner.log_chunks(handle, query)))
+        printer.print_log(runner.log_chunks(handle, query))
     except OSError:
         if not printer.failed:
             raise

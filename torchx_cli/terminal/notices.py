@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -20,7 +20,6 @@ from torchx_cli.terminal.units import names_of
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.events import AppEvent
-    from torchx.scheduling.logs import LogChunk
 
 PATIENCE = 0.5
 """Seconds before the first query and line."""
@@ -100,33 +99,42 @@ class Notices(Follower):
         self._started: dict[str, AppEvent] = {}
         self._ended: dict[str, AppEvent] = {}
         self._unready: dict[str, float] = {}  # services: the time at which they are reported
-        self._attempts: dict[tuple[str, int], int] = {}  # the newest in the log, from the second
-        self._is_due = False  # a new attempt has printed something
+        self._lock = threading.Lock()
+        self._feed: reports.Feed | None = None
+        self._may_wait = True
+        self._caught_up_at = 0.0
 
-    def observed(self, chunks: Iterable[LogChunk]) -> Iterator[LogChunk]:
-        """Yields the log; the output of a new attempt makes the next query due, as it follows a retry."""
-        for chunk in chunks:
-            attempt = chunk.attempt
-            if attempt > 1 and attempt > self._attempts.get((chunk.role, chunk.replica), 1):
-                self._attempts[chunk.role, chunk.replica] = attempt
-                self._is_due = True
-            yield chunk
+    def catch_up(self) -> None:
+        """Prints the lines about events until now, which come before the output of a new attempt.
+
+        Attempts that begin together share one query of the engine.
+        """
+        is_due = time.monotonic() >= self._caught_up_at + RARE_PAUSE
+        with suppress(Exception):  # the thread itself reads them later
+            self._read(now=is_due)
+        if is_due:
+            self._caught_up_at = time.monotonic()
+
+    def _read(self, *, now: bool) -> None:
+        with self._lock:
+            if self._feed is None:
+                return
+            events = reports.read_new(self._feed, others=True, now=now)
+            lines = self.lines_of(event for event in events if self._may_wait or event.kind != "waiting")
+            self._remark(*map(one_line, lines))
 
     def follow(self) -> None:
         """Prints lines about events; about none if the context ends within :data:`PATIENCE`."""
         if self.stop.wait(PATIENCE):
             return
-        feed, last = reports.Feed(self._runner, self._handle), False
+        self._feed, last = reports.Feed(self._runner, self._handle), False
         scheduler = self._runner.scheduler_of(self._handle)
         if scheduler.waits_in_queue or scheduler.has_runs:
             self._before_reasons = ""  # reasons of torchx are clauses about what it waits for
-        may_wait = scheduler.may_wait(parse_app_handle(self._handle).app_id)
-        while not (feed.ended or last):
+        self._may_wait = scheduler.may_wait(parse_app_handle(self._handle).app_id)
+        while not (self._feed.ended or last):
             last = self.stop.is_set()
-            due, self._is_due = self._is_due, False
-            events = reports.read_new(feed, others=True, now=last or due)
-            lines = self.lines_of(event for event in events if may_wait or event.kind != "waiting")
-            self._remark(*map(one_line, lines))
+            self._read(now=last)
             if scheduler.has_runs and self._started:
                 return  # each of its runs is an application of its own
             is_queried = not isinstance(scheduler, Reports)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
@@ -44,6 +44,7 @@ class LogPrinter:
     Attributes:
         failed: whether writing to the stream failed.
         prefix: as given.
+        before_attempt: called before the first output of a later attempt of a replica.
     """
 
     def __init__(
@@ -63,6 +64,8 @@ class LogPrinter:
         self.prefix, self._timestamps, self._live = prefix, timestamps, live
         self._prefixes: dict[tuple[str, int], bytes] = {}
         self.failed = False
+        self.before_attempt: Callable[[], None] | None = None
+        self._attempts: dict[tuple[str, int], int] = {}
         self._lock = threading.RLock()
         self._shares = stream is sys.stderr or (self._terminal and is_terminal(sys.stderr))
         self._remarks: list[tuple[float, str]] = []
@@ -90,6 +93,10 @@ class LogPrinter:
         data = chunk.data
         if not data:
             return
+        replica = (chunk.role, chunk.replica)
+        if chunk.attempt > self._attempts.setdefault(replica, chunk.attempt) and self.before_attempt:
+            self.before_attempt()
+        self._attempts[replica] = chunk.attempt
         source = (chunk.role, chunk.replica, chunk.attempt, chunk.stream)
         before = b""
         if self.prefix:
