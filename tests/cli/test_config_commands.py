@@ -96,6 +96,22 @@ def test_config_show_checks_every_scheduler(capsys: pytest.CaptureFixture[str]) 
     )
 
 
+def test_config_show_checks_components(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.py").write_text("raise SystemExit\ndef app(lr: float) -> int:\n    pass\n")
+    text = "[component:utils.pyhton]\ngpu=1\n[component:utils.python]\ngpu = two\nmax_retires=1\ncpu=2\n"
+    text += "[component:mine.py:app]\nlr=1\nrl=2\n[component:mine.py:none]\nx=1\n"
+    Path(".torchxconfig").write_text(text)
+    problems = json.loads(out(capsys, "config", "show", "-o", "json"))["problems"]
+    messages = [each["message"] for each in problems]
+    assert len(messages) == 5, messages
+    assert "line 2 [component:utils.pyhton]: no component `utils.pyhton`" in messages[0]
+    assert 'takes an int, got "two"' in messages[1]
+    assert messages[2].endswith("unknown argument `max_retires` of utils.python")
+    assert messages[3].endswith("unknown argument `rl` of mine.py:app")
+    assert messages[4].endswith("there is no component `mine.py:none`")
+    assert problems[2]["hint"].startswith("did you mean `max_retries`?")
+
+
 def test_config_show_without_any(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "show"]) == 0
     assert capsys.readouterr().err == "no configuration\n"

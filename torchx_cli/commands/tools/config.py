@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from torchx.command_line import ArgumentError
 from torchx.config import CONFIG_FILE, shown_path
+from torchx.config.ini import ConfigError
 from torchx.config.model import OWN_SECTION
 from torchx.config.options import valid_options
+from torchx.config.paths import located_component
 from torchx.config.trust import approve
-from torchx.errors import TorchxError
+from torchx.errors import TorchxError, UsageError
+from torchx.lazy import lazy_imports
 from torchx.machine.files import expanded
 from torchx.printable import one_line
 from torchx.specs.notify import shown as shown_target
+from torchx.suggestions import did_you_mean
 from torchx_cli.app import TYPER, Subcommands
 from torchx_cli.command import TorchxCommand
 from torchx_cli.flags import Json, Output, argument
@@ -23,6 +30,11 @@ from torchx_cli.session import Session, passed_over, session_of, unused_sections
 from torchx_cli.terminal.display import show_table
 from torchx_cli.terminal.masking import MASK, looks_secret, mask_text
 from torchx_cli.terminal.output import emit, error_line, note, output_format, print_stderr
+
+with lazy_imports:
+    from torchx.discovery.call import arguments
+    from torchx.discovery.find import catalogue, finder
+    from torchx_cli import component_flags
 
 if TYPE_CHECKING:
     from torchx.config import Config, Entry
@@ -65,6 +77,7 @@ def show(
     problems: list[TorchxError] = [*errors]
     rows = [_row(entry) for entry in config.entries() if not section or entry.section == section]
     rows += _check_schedulers(session, config, section, problems)
+    problems += _component_problems(config)
     files = config.found
     over = list(zip(files.passed_over, files.reasons, strict=True))
     if form != "text":
@@ -131,6 +144,39 @@ def _check_schedulers(
                 missing = [(key, opt) for key, opt in opts if key not in given]
                 defaults += [_default(name, key, opt.default) for key, opt in missing]
     return defaults
+
+
+def _component_problems(config: Config) -> Iterator[ConfigError]:
+    """Yields the errors of the sections of components, whose files are not imported."""
+    names = config.sections("component")
+    if not names:
+        return
+    registered = {each.name for each in catalogue.list_components()}
+    for name in names:
+        settings = config.section(f"component:{name}")
+        for key, setting in settings.items():
+            origin = setting.origin
+            try:
+                written = located_component(replace(setting, value=name))
+                outline = component_flags.outline_of(written)
+                if outline is None:
+                    raise UsageError(
+                        f"there is no component `{name}`", hint="all components: torchx builtins"
+                    )
+            except TorchxError as error:
+                yield ConfigError(f"{origin}: {error.message}", hint=error.hint)
+                break
+            known = [argument.name for argument in outline.arguments]
+            if outline.kwargs is None and key.lstrip("-").replace("-", "_").partition(".")[0] not in known:
+                hint = did_you_mean(key, known, f"arguments: {', '.join(known)}")
+                yield ConfigError(f"{origin}: unknown argument `{key}` of {name}", hint=hint)
+                continue
+            if name in registered:
+                try:
+                    arguments.parse_arguments(finder.find_component(name), [], section={key: setting})
+                except ArgumentError as error:
+                    if error.code != "missing_argument":
+                        yield ConfigError(error.message, hint=error.hint)
 
 
 def _problem(error: TorchxError) -> Object:
