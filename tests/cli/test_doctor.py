@@ -84,6 +84,15 @@ def test_a_state_home_that_cannot_be_is_wrong(
     assert reported["state home"]["verdict"] == "wrong"
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
+def test_a_state_home_where_no_folder_can_be_made(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TORCHX_HOME", "/proc/none/home")
+    assert main(["run", "utils.sh", "true"]) == 1
+    assert capsys.readouterr().err.startswith("error: the state home /proc/none/home cannot be used: ")
+
+
 def test_people_read_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "local_docker"]) == 1
     first, second, third = capsys.readouterr().out.splitlines()

@@ -195,6 +195,8 @@ def make_folder(folder: Path, *, exist_ok: bool = True) -> None:
             _check_owner(folder)
         folder.mkdir(mode=PRIVATE_FOLDER)
     except FileNotFoundError:
+        if folder.parent.is_dir():  # a file system without new folders, such as /proc
+            raise
         make_folder(folder.parent)
         make_folder(folder, exist_ok=exist_ok)
     except FileExistsError:
