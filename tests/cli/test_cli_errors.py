@@ -148,6 +148,12 @@ def test_what_cannot_be_right(line: str, message: str, capsys: pytest.CaptureFix
     check(line, message, 2, capsys)
 
 
+@pytest.mark.parametrize("values", ["[1,2", "[", "[a,b]"])
+def test_values_in_brackets_are_a_json_list(values: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--each", f"lr={values}", "utils.sh", "echo {lr}"]) == 2
+    assert f"the values `{values}` of `lr` are not a JSON list (from --each)" in capsys.readouterr().err
+
+
 def test_a_value_that_needs_quotes(capsys: pytest.CaptureFixture[str]) -> None:
     setup = "module load x; export A=1"
     command = ["run", "-s", "slurm", "--dryrun", "utils.echo"]

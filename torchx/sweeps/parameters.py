@@ -181,6 +181,11 @@ def _values(name: str, text: str) -> list[str]:
             data = None
         if isinstance(data, list):
             return [_text(value) for value in data]
+        raise UsageError(
+            f"the values `{text}` of `{name}` are not a JSON list (from --each)",
+            hint=f"""e.g. --each '{name}=[1, 2]' or --each {name}=1,2""",
+            code="invalid_value",
+        )
     found: list[str] = []
     for part in text.split(",") if text else ():
         match = _RANGE.fullmatch(part.strip())

@@ -7,11 +7,11 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from torchx.config.paths import component_settings
-from torchx.errors import UsageError
+from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner import resolve, sweeps
 from torchx.scheduling.notes import as_note
-from torchx.specs.handles import make_app_handle
+from torchx.specs.handles import UnknownAppException, make_app_handle
 from torchx.sweeps import after, delayed, parameters, plan
 from torchx.sweeps.paths import paths_of
 from torchx.sweeps.view import require
@@ -170,12 +170,38 @@ def _others(request: RunRequest, runner: Runner) -> list[list[str]]:
     found = []
     for text in request.sweep.after:
         name, condition = after.split(text)
-        handle = find(runner, name)[0]
+        try:
+            handle = find(runner, name)[0]
+        except UnknownAppException:
+            _check_condition(runner, name)
+            raise
         waiting = delayed.find(handle, runner.scheduler)
         if waiting is not None and not waiting.app_id:
             handle = waiting.sweep_handle
         found.append([handle, condition])
     return found
+
+
+def _check_condition(runner: Runner, text: str) -> None:
+    """Rejects an existing application with a condition that does not exist, such as ``prep:done``.
+
+    Raises:
+        UsageError: it is one.
+    """
+    before, _, last = text.rpartition(":")
+    first, _, rest = text.partition(":")
+    for name, condition in ((before, last), (rest, first)):
+        if not name or not condition.isalnum():
+            continue
+        try:
+            find(runner, name)
+        except TorchxError:
+            continue
+        raise UsageError(
+            f"unknown condition `{condition}` (from --after)",
+            hint=f"conditions: {name}:ok, {name}:any, {name}:failed",
+            code="invalid_value",
+        )
 
 
 def _applications(request: RunRequest, config: Config, rows: list[Row]) -> list[tuple[Row, AppDef]]:
