@@ -115,6 +115,10 @@ def python(
         mounts: mounts, as SRC:DST[:ro] or type=bind,src=SRC,dst=DST
         max_retries: number of restarts after failures
     """
+    if m is c is script is None and args and args[0].endswith(".py"):
+        raise ValueError(
+            f"nothing to run; to run {args[0]}: --script {args[0]}, with its arguments after `--`"
+        )
     if sum(what is not None for what in (m, c, script)) != 1:
         raise ValueError("nothing to run; add one of -m MODULE, -c TEXT and --script PATH")
     if c is not None:

@@ -69,6 +69,15 @@ run | a run shows its output; for a shell in a replica: torchx exec APP sh | it 
 list | yours are listed, also ended ones; those of all users: --all-users | a all u user users
 list | to watch running applications: torchx top | w watch f follow
 exec | the program has a terminal if stdin is one | t it tty interactive
+prune | all ended applications: torchx prune --older-than 0 | all a
+cancel delete | without --yes it lists them first, and changes nothing without a confirmation | dryrun dry-run
+delete | by their age: torchx prune --older-than AGE | older-than age
+log | the lines of all replicas are merged, in the order of their times | merged merge interleave
+log | to ignore case: --regex '(?i)PATTERN' | i ignore-case
+log | a log has the lines of all attempts | attempt attempts retry
+results | for some of the columns: torchx results -o csv | columns column fields
+list | it is sorted: the newest are first | sort order sort-by
+top | only some applications: torchx top APP | n limit max
 cancel | KILL follows after the grace period: torchx cancel APP | f force signal
 """
 """Commands | the flag, or a sentence | the names of other tools."""
@@ -164,11 +173,29 @@ def of_program(instead: Sequence[str], argv: Sequence[str]) -> str:
         instead: the arguments of `torchx run` that run it.
         argv: the arguments that follow its name.
     """
+    if instead[-1] == "torchrun":
+        return _of_torchrun(argv)
     if instead[0] != "utils.python":
         return f"to run it: torchx run {shlex.join([*instead, *argv])}"
     if argv[:1] == ["-j"]:
         instead, argv = ["dist.torchrun", *argv[:2], *instead[1:]], argv[2:]
     return f"to run it: torchx run {_with_script(instead, argv)}"
+
+
+def _of_torchrun(argv: Sequence[str]) -> str:
+    """Returns the hint for torchrun in place of a component, with its script and its numbers of processes.
+
+    >>> _of_torchrun(["--nproc", "2", "a.py", "x"])
+    'to run it: torchx run dist.torchrun -j 1x2 --script a.py -- x'
+    """
+    at = next((at for at, arg in enumerate(argv) if arg.endswith(".py")), len(argv))
+    counts = [
+        _value_of(name, argv[:at]) or _value_of(name.replace("_", "-"), argv[:at])
+        for name in ("--nnodes", "--nproc_per_node", "--nproc")
+    ]
+    j = f"{counts[0] or 1}x{counts[1] or counts[2] or 1}"
+    run = ["dist.torchrun", "-j", j, "--script", *(argv[at : at + 1] or ["PATH"])]
+    return f"to run it: torchx run {_with_script(run, argv[at + 1 :])}"
 
 
 def _of_scheduler(flag: str, value: str, given: str, other: str | None) -> str | None:

@@ -237,8 +237,9 @@ def run_(
         error.hint = hints.of_component_flag(request.component, error, request.argv, table) or error.hint
         raise
     except ComponentNotFoundException as error:
-        if error.instead:
-            error.hint = hints.of_program(error.instead, request.argv)
+        instead = error.instead or [request.component]
+        if error.instead or instead == ["torchrun"]:
+            error.hint = hints.of_program(instead, request.argv)
         raise
 
 
