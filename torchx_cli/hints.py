@@ -75,7 +75,6 @@ delete | by their age: torchx prune --older-than AGE | older-than age
 log | the lines of all replicas are merged, in the order of their times | merged merge interleave
 log | to ignore case: --regex '(?i)PATTERN' | i ignore-case
 log | a log has the lines of all attempts | attempt attempts retry
-results | for some of the columns: torchx results -o csv | columns column fields
 list | it is sorted: the newest are first | sort order sort-by
 top | only some applications: torchx top APP | n limit max
 cancel | KILL follows after the grace period: torchx cancel APP | f force signal

@@ -295,7 +295,7 @@ def test_older_applications_have_names() -> None:
     missing = torchx("status", "@last~5")
     assert (missing.returncode, missing.stderr.splitlines()[0]) == (
         1,
-        "error: there is no `@last~5`: known applications called `@last`: 2",
+        "error: there is no `@last~5`: the handles of 2 submissions are known",
     )
     assert "the newest called echo: echo~0 " in torchx("status", "echo").stderr
 

@@ -107,6 +107,15 @@ def test_cancel_selects_running_applications_of_the_caller(
     assert engine.cancelled == cancelled
 
 
+@pytest.mark.parametrize(("command", "name"), [("cancel", "train-1"), ("delete", "train-0")])
+def test_one_application_given_twice_is_changed_once(
+    command: str, name: str, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, name, f"memory://torchx/{name}"]) == 0
+    assert [*engine.cancelled, *engine.deleted] == [name]
+    assert capsys.readouterr().err.count(name) == 1
+
+
 def test_others_are_cancelled_and_deleted_after_an_error(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

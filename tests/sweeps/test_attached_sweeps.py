@@ -125,7 +125,7 @@ def test_an_attached_sweep_ends_as_it_was_run() -> None:
         "  best:     run 1  lr=1  loss 1",
     ]
     again = torchx(*end[-3].split()[2:])
-    assert "1 of 3 runs are submitted again" in again.stderr
+    assert "submitted again: 1 of 3 runs" in again.stderr
     assert again.returncode == 3
 
 

@@ -92,7 +92,7 @@ def test_a_job_of_the_same_name_hides_no_sweep() -> None:
     found = [answer("status", text, "-o", "json")["handle"] for text in ("train~0", "train~1")]
     assert found == [job, sweep]
     assert [row["parameters"] for row in answer("results", "train", "-o", "json")] == [{"lr": 1}, {"lr": 2}]
-    assert torchx("rerun", "train", "--failed").stderr.startswith("1 of 2 runs are submitted again")
+    assert torchx("rerun", "train", "--failed").stderr.startswith("submitted again: 1 of 2 runs")
     assert torchx("results", "train", "--json").stdout == torchx("results", sweep, "--json").stdout
 
 

@@ -43,7 +43,7 @@ LAST = "@last"
 SESSION = "torchx"
 """The session in the handles of applications that are in no listing."""
 
-_KEPT = 10
+_KEPT = 100
 """Number of handles kept for `@last`, which skips deleted applications."""
 
 _OLDER = re.compile(r"(.+)~([0-9]{1,4})")
@@ -437,10 +437,14 @@ def _older(runner: Host, name: str, number: int, only: str, *, acts: bool) -> st
         known = [app.app_handle for app in _newest(apps)]
     if number < len(known):
         return known[number]
+    if name == LAST:
+        reason = f"the handles of {len(known)} submissions are known"
+    else:
+        reason = f"known {only or 'application'}s called `{name}`: {len(known)}"
     if silent:
         raise _unreachable(silent, f"of the others, {len(known)} are called `{name}`")
     raise StateError(
-        f"there is no `{name}~{number}`: known {only or 'application'}s called `{name}`: {len(known)}",
+        f"there is no `{name}~{number}`: {reason}",
         hint="all applications: torchx list",
         code="unknown_application",
         facts={"given": f"{name}~{number}"},

@@ -115,7 +115,7 @@ def _found(
             if not error.may_drop:
                 raise
             unstarted.append(error)
-    return applications, unstarted
+    return [*dict(applications).items()], unstarted
 
 
 def _drop(run: NotStartedError) -> dict[str, Any]:

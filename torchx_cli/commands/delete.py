@@ -57,7 +57,7 @@ def delete_(
         if texts is None:
             return 1
         with together(len(texts)):
-            applications = [_find(runner, text) for text in texts]
+            applications = [*dict(_find(runner, text) for text in texts).items()]
         for handle, described in applications:
             if not force and not _has_ended(described):
                 name = short_name(runner, handle)

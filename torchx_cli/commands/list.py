@@ -144,7 +144,7 @@ def list_(
         heads = list(map(COLUMNS.__getitem__, chosen))
         spare = () if columns else _spare_columns(shown)  # chosen ones are never dropped
         say("\n".join(table(rows, heads, sys.stdout, spare=spare)), hide=True)
-    else:
+    elif limit != 0:
         note("no matching applications" if query != AppQuery() else "no applications")
     if more:
         note(f"only the newest {TABLE_LIMIT} are shown (to see more: torchx list -n 500)")

@@ -13,7 +13,7 @@ from torchx.sweeps.view import require
 from torchx_cli.sweeping import attach as sweep_attach
 from torchx_cli.terminal import attach
 from torchx_cli.terminal.error_output import about
-from torchx_cli.terminal.output import emit, note, note_all
+from torchx_cli.terminal.output import counted, emit, note, note_all
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -71,7 +71,7 @@ def rerun_sweep(handle: str, runner: Runner, request: RunRequest, form: str, *, 
         attach.print_handle(handle)
     with about(handle):
         note_all(notes)
-        note(f"{count:,} of {total:,} runs are submitted again" if count else "no run has failed")
+        note(f"submitted again: {count:,} of {counted(total, 'run')}" if count else "no run has failed")
         engine = runner.scheduler(sweep.header.scheduler)
         waits = count and not request.detach and (request.wait or request.log or engine.attaches_by_default)
         code = 0

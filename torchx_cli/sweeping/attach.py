@@ -169,8 +169,6 @@ def print_result(runner: Runner, handle: str, status: AppStatus, sweep: Sweep | 
     """
     app_id = attach.app_id_of(handle)
     attach.print_result(runner, handle, status, seen=False)
-    if status.state.name == "CANCELLED":
-        note(f"  {status.msg}")
     if status.state.name != "SUCCEEDED":
         _print_command("again:  ", f"torchx rerun --failed {app_id}")
     if len(status.roles) > 1:
@@ -272,7 +270,9 @@ class _Ends(Follower):
         if "b" in entry:
             lasted = f" in {duration(entry['t'] - entry['b'])}"
         end = f"{paint_state(entry['s'], sys.stderr)}{lasted}"
-        return f"run {entry['n']} of {plan.extend()}  {end}  {shown(plan.run(entry['n']).parameters)}"
+        return (
+            f"run {entry['n']} of {plan.extend()}  {end}  {shown(plan.run(entry['n']).parameters)}".rstrip()
+        )
 
     def _new_data(self) -> bytes:
         """Returns the lines of the journal since the last call."""

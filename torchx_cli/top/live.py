@@ -18,7 +18,7 @@ from torchx.scheduling.logs import LogQuery
 from torchx_cli.folding.printing import printer_of
 from torchx_cli.terminal.drawing import FullScreen
 from torchx_cli.terminal.masking import mask_text
-from torchx_cli.terminal.output import bar_of, colour, columns, fit, note, paint, plain
+from torchx_cli.terminal.output import bar_of, colour, columns, counted, fit, note, paint, plain
 from torchx_cli.terminal.status_text import status_lines
 from torchx_cli.top.keys import Keyboard
 from torchx_cli.top.view import HEADS, Line, draw, lines_of, name_width, row_text, shown_columns
@@ -235,7 +235,7 @@ class Top:
         """Returns the title, the heads and the visible rows."""
         apps = self._collector.apps
         count = sum(len(app.replicas) for app in apps)
-        title = f"{len(apps)} application{'' if len(apps) == 1 else 's'}, {count} replicas"
+        title = f"{counted(len(apps), 'application')}, {counted(count, 'replica')}"
         if not apps:
             return [f"torchx top  {title}", "", "no running applications"]
         room, position = max(1, height - 3), self._position()
