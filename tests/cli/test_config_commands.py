@@ -97,7 +97,9 @@ def test_config_show_checks_every_scheduler(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_config_show_checks_components(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("mine.py").write_text("raise SystemExit\ndef app(lr: float) -> int:\n    pass\n")
+    Path("mine.py").write_text(
+        "raise SystemExit\nfrom torchx.specs import AppDef\ndef app(lr: float) -> AppDef:\n    pass\n"
+    )
     text = "[component:utils.pyhton]\ngpu=1\n[component:utils.python]\ngpu = two\nmax_retires=1\ncpu=2\n"
     text += "[component:mine.py:app]\nlr=1\nrl=2\n[component:mine.py:none]\nx=1\n"
     Path(".torchxconfig").write_text(text)

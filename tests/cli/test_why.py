@@ -79,7 +79,8 @@ def test_only_a_success_of_the_same_program_is_compared() -> None:
     assert (data["last_success"], data["differences"]) == (None, [])
 
 
-def test_another_folder_is_the_first_difference(folder: Path) -> None:
+def test_another_folder_is_the_first_difference(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHX_PROVENANCE", "1")
     for name, code in (("a", "0"), ("b", "3")):
         (folder / name).mkdir()
         (folder / name / "train.py").write_text(f"raise SystemExit({code})")
@@ -133,7 +134,7 @@ def test_secrets_and_control_characters_are_in_no_answer(capsys: pytest.CaptureF
         assert value[::-1] not in out + err
         assert printed not in out + err
         assert "\x1b" not in out
-        assert "exit_code" in out
+        assert "exit" in out
 
 
 def explanation(line: str, replicas: int = 64) -> Explanation:

@@ -330,7 +330,7 @@ _ID, _NAME, _BEGUN = range(3)
 
 
 class _Rank(NamedTuple):
-    """How well an application matches a text; less is better.
+    """The quality of a match of an application and a text; the lowest one is the best.
 
     Attributes:
         kind: by its whole id, its name, or the start of its id.
@@ -368,32 +368,43 @@ def _ranked(
     return ranked
 
 
+def _best(
+    text: str, ranked: Sequence[tuple[_Rank, ListAppResponse]], *, acts: bool
+) -> tuple[int, list[ListAppResponse]]:
+    """Returns the kind of the best matches, and these applications, newest first.
+
+    Raises:
+        StateError: only applications from elsewhere match, and the command acts.
+    """
+    allowed = [each for each in ranked if not acts or each[0].kind == _ID or not each[0].is_elsewhere]
+    best = min(rank for rank, _ in allowed or ranked)
+    matching = _newest(app for rank, app in allowed or ranked if rank == best)
+    if allowed:
+        return best.kind, matching
+    app_id = matching[0].app_id
+    raise StateError(
+        f"`{text}` matches no application of yours from this state home, but {app_id} from elsewhere",
+        hint=f"to change it, use its whole id: {app_id}",
+        code="unknown_application",
+        facts={"given": text},
+    )
+
+
 def _only(text: str, ranked: Sequence[tuple[_Rank, ListAppResponse]], *, acts: bool) -> str:
     """Returns the handle of the only application that matches best.
 
     Raises:
-        StateError: there are several, or only applications from elsewhere match a command that acts.
+        StateError: there are several, or :func:`_best` finds none.
     """
-    allowed = [each for each in ranked if not acts or each[0].kind == _ID or not each[0].is_elsewhere]
-    best = min(rank for rank, _ in allowed or ranked)
-    matching = [app for rank, app in allowed or ranked if rank == best]
-    if not allowed:
-        ids = [app.app_id for app in _newest(matching)]
-        raise StateError(
-            f"`{text}` matches no application of yours from this state home, but {ids[0]} from elsewhere",
-            hint=f"to change it, use its whole id: {ids[0]}",
-            code="unknown_application",
-            facts={"given": text},
-        )
+    kind, matching = _best(text, ranked, acts=acts)
     if len(matching) == 1:
         return matching[0].app_handle
-    matching = _newest(matching)
     listed = ", ".join(f"{app.app_id} ({app.state.name})" for app in matching[:_LISTED])
     more = ""
     if len(matching) > _LISTED:
         more = f" and {len(matching) - _LISTED} more"
     hint = "use a whole id   all applications: torchx list"
-    if best.kind == _NAME:
+    if kind == _NAME:
         name = shlex.quote(text)
         hint = f"the newest called {name}: {name}~0   the one before: {name}~1   "
         hint += f"all: torchx list --name {name}"

@@ -44,7 +44,7 @@ ADVICE = {
     "succeeded": "",
     "running": "",
     "waiting": "it starts when the engine has free resources; torchx doctor checks the engine",
-    "queued": "torchx queue shows the order, and who uses the resources",
+    "queued": "torchx queue shows the order, and the users of the resources",
     "held": "it does not start until it is released",
     "unknown": "torchx doctor checks the engine",
     "cancelled": "",

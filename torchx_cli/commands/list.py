@@ -145,9 +145,16 @@ def list_(
         spare = () if columns else _spare_columns(shown)  # chosen ones are never dropped
         say("\n".join(table(rows, heads, sys.stdout, spare=spare)), hide=True)
     elif limit != 0:
-        note("no matching applications" if query != AppQuery() else "no applications")
+        _note_none(query)
     if more:
         note(f"only the newest {TABLE_LIMIT} are shown (to see more: torchx list -n 500)")
+
+
+def _note_none(query: AppQuery) -> None:
+    if query == AppQuery():
+        note("no applications")
+    else:
+        note("no matching applications")
 
 
 def _data(apps: Iterable[ListAppResponse], chosen: Sequence[str], runner: Runner) -> Iterator[Object]:

@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from torchx.config.paths import component_settings
-from torchx.errors import TorchxError, UsageError
+from torchx.errors import TorchxError, UnreachableError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner import resolve, sweeps
 from torchx.scheduling.notes import as_note
@@ -172,7 +172,7 @@ def _others(request: RunRequest, runner: Runner) -> list[list[str]]:
         name, condition = after.split(text)
         try:
             handle = find(runner, name)[0]
-        except UnknownAppException:
+        except (UnknownAppException, UnreachableError):
             _check_condition(runner, name)
             raise
         waiting = delayed.find(handle, runner.scheduler)
