@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from program import COMMAND, answer, component_folder, environment, start, torch
 from support import wait_until
 
 from torchx.machine import processes
-from torchx_cli.terminal.interrupts import Interrupts
+from torchx_cli.terminal.interrupts import Interrupts, Terminated, Terminations
 
 COMPONENT = """
 import torchx.specs as specs
@@ -100,6 +101,49 @@ def test_the_end_of_the_command_leaves_the_application_running(number: signal.Si
     follow = torchx("log", "-f", handle)
     assert follow.stdout == "app/0 │ up\napp/0 │ done\n"
     wait_until(lambda: status(handle)["state"] == "SUCCEEDED", "the application has ended")
+
+
+WAITS = "echo up; while ! test -e go; do sleep 0.02; done  # {n}"
+
+
+def as_json(*words: str) -> subprocess.Popen[str]:
+    """Starts a run with -o json, and waits for the first line of its application."""
+    process = start("run", "-o", "json", *PATIENT, "--log", *words, "c.py:app", "--line", WAITS)
+    assert process.stderr is not None
+    while not process.stderr.readline().endswith("│ up\n"):
+        assert process.poll() is None
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("sweep", [(), ("--each", "n=1")])
+def test_a_terminated_command_prints_the_handle_as_json(
+    number: signal.Signals, sweep: tuple[str, ...]
+) -> None:
+    process = as_json(*sweep)
+    process.send_signal(number)
+    out, _, code = finish(process)
+    data = json.loads(out)
+    assert (code, data["exit_code"], data["state"]) == (128 + number, None, "RUNNING")
+    Path("go").touch()
+    assert torchx("wait", data["handle"]).returncode == 0
+
+
+@pytest.mark.parametrize("sweep", [(), ("--each", "n=1")])
+def test_ctrl_c_is_the_exit_code_in_json(sweep: tuple[str, ...]) -> None:
+    process = as_json(*sweep)
+    process.send_signal(signal.SIGINT)
+    out, _, code = finish(process)
+    data = json.loads(out)
+    assert (code, data["exit_code"], data["state"]) == (130, 130, "CANCELLED")
+
+
+def test_a_deferred_termination_is_raised_later() -> None:
+    with Terminations("json") as terminations:
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Terminated):
+            terminations.arm()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_an_ignored_sigint_stays_ignored() -> None:

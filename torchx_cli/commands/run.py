@@ -68,6 +68,7 @@ from torchx_cli.run_request import (
 from torchx_cli.session import session_of
 from torchx_cli.sweep_flags import After, AtOnce, Each, Zip, sweep_flags
 from torchx_cli.terminal.error_output import about
+from torchx_cli.terminal.interrupts import Terminated
 from torchx_cli.terminal.masking import remember
 from torchx_cli.terminal.output import (
     emit,
@@ -317,7 +318,7 @@ def submit(info: AnyDryRunInfo, request: RunRequest, form: str, runner: Runner) 
         replicas = shown.select(text, counts, origin)
     printer = printing.printer_of(sys.stderr, counts, replicas, fold=request.fold)
     with attach.Attached(
-        runner, info, follow, printer=printer, replicas=replicas, quiet=form == "json", named=request.named
+        runner, info, follow, printer=printer, replicas=replicas, form=form, named=request.named
     ) as attached:
         printed = len(info.notes)
         with progress.ProgressReporter(attached.allow_stop) as info.on_progress:  # e.g. for image pulls
@@ -331,17 +332,20 @@ def submit(info: AnyDryRunInfo, request: RunRequest, form: str, runner: Runner) 
         with about(handle):  # in JSON, it is not printed before
             if record is not None and (form == "text" or ends):
                 record.begin(runner, handle, info)
-            if ends:
-                code = attached.to_the_end()
-            else:
-                code = attached.leave()
+            try:
+                if ends:
+                    code = attached.to_the_end()
+                else:
+                    code = attached.leave()
+            except Terminated as end:
+                code = end.exit_code
             if not ends and not request.detach and form == "text" and is_terminal(sys.stderr):
                 note(f"it runs without this command; to follow it: torchx attach {attach.app_id_of(handle)}")
             if form == "json":
                 existed = {}
                 if request.once:
                     existed = {"existed": info.existed}
-                emit(attached.as_data() | existed, "json", hide=True)
+                emit(attached.as_data(code) | existed, "json", hide=True)
                 if record is not None:
                     record.begin(runner, handle, info)
         return code

@@ -76,11 +76,10 @@ def rerun_sweep(handle: str, runner: Runner, request: RunRequest, form: str, *, 
         waits = count and not request.detach and (request.wait or request.log or engine.attaches_by_default)
         code = 0
         if waits:
-            code = sweep_attach.to_the_end(runner, handle, position, logs=request.log, fold=request.fold)
-        if form == "json":
-            emit(
-                {**attach.as_data(runner, handle, runner.status(handle)), "runs": total, "submitted": count},
-                "json",
-                hide=True,
+            code = sweep_attach.to_the_end(
+                runner, handle, position, logs=request.log, fold=request.fold, form=form
             )
+        if form == "json":
+            data = attach.as_data(runner, handle, runner.status(handle), code)
+            emit({**data, "runs": total, "submitted": count}, "json", hide=True)
     return code

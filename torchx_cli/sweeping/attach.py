@@ -21,7 +21,7 @@ from torchx.sweeps.view import failure_of, require
 from torchx_cli.sweeping import best
 from torchx_cli.sweeping.best import shown
 from torchx_cli.terminal import attach
-from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED, Interrupts
+from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED, Interrupts, Terminated, Terminations
 from torchx_cli.terminal.notices import Follower
 from torchx_cli.terminal.output import fit, is_terminal, note, paint, paint_state, print_stderr, width_of
 from torchx_cli.terminal.times import duration, whole
@@ -51,7 +51,14 @@ LEAST = 8
 
 
 def to_the_end(
-    runner: Runner, handle: str, position: int, *, logs: bool, fold: bool, numbers: Sequence[int] = ()
+    runner: Runner,
+    handle: str,
+    position: int,
+    *,
+    logs: bool,
+    fold: bool,
+    numbers: Sequence[int] = (),
+    form: str = "text",
 ) -> int:
     """Shows the progress of a sweep until its runs have ended; returns the exit code of the command.
 
@@ -63,12 +70,23 @@ def to_the_end(
         fold: print equal lines of several runs once.
         numbers: the runs that the command has requested (default: all): it waits for them, Ctrl-C cancels
             them, and the result is theirs.
+        form: the output format; with JSON, SIGTERM does not end the process, so that the handle is printed.
     """
+    try:
+        return _follow(runner, handle, position, logs, fold, numbers, form)
+    except Terminated as end:
+        return end.exit_code
+
+
+def _follow(
+    runner: Runner, handle: str, position: int, logs: bool, fold: bool, numbers: Sequence[int], form: str
+) -> int:
     app_id = attach.app_id_of(handle)
     sweep = require(paths_of(app_id), app_id)
     if len(numbers) == len(sweep.runs):
         numbers = ()
-    with Interrupts() as interrupts, interrupts.reporting(app_id):
+    with Terminations(form) as terminations, Interrupts() as interrupts, interrupts.reporting(app_id):
+        terminations.arm()
         interrupts.arm(
             app_id,
             lambda: _end(runner.cancel, handle, numbers),

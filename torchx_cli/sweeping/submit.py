@@ -125,9 +125,10 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
                     logs=request.log,
                     fold=request.fold,
                     numbers=submitted.numbers,
+                    form=form,
                 )
             if form == "json":
-                data = attach.as_data(runner, handle, _status(runner, handle, submitted))
+                data = attach.as_data(runner, handle, _status(runner, handle, submitted), code)
                 counts = {"runs": submitted.total, "submitted": submitted.added}
                 emit({**data, **counts, "existed": not submitted.added}, "json", hide=True)
         return code
@@ -140,13 +141,12 @@ def _attached_job(
     assert info.app is not None
     counts = [(role.name, role.num_replicas) for role in info.app.roles]
     printer = printing.printer_of(sys.stderr, counts, fold=request.fold)
-    quiet = form == "json"
-    with attach.Attached(runner, info, waits, printer=printer, replicas={}, quiet=quiet) as attached:
+    with attach.Attached(runner, info, waits, printer=printer, replicas={}, form=form) as attached:
         attached.handle, code = handle, 0
         if waits:
             code = attached.to_the_end()
-        if quiet:
-            emit(attached.as_data(), "json", hide=True)
+        if form == "json":
+            emit(attached.as_data(code), "json", hide=True)
     return code
 
 

@@ -14,7 +14,7 @@ from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import code_of
-from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED, Interrupts
+from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED, Interrupts, Terminations
 from torchx_cli.terminal.output import (
     discard_output,
     is_terminal,
@@ -59,7 +59,7 @@ class Attached:
         stream: whether to show the logs on stderr.
         printer: prints the logs.
         replicas: the replicas whose logs are shown, as in a query.
-        quiet: print no lines about events.
+        form: the output format; with JSON, no lines about events are printed.
         named: an application on the command line of this process, and its name that stays valid.
     """
 
@@ -71,21 +71,23 @@ class Attached:
         *,
         printer: LogPrinter,
         replicas: Mapping[str, frozenset[int]],
-        quiet: bool = False,
+        form: str = "text",
         named: tuple[str, str] = ("", ""),
     ) -> None:
         self._runner, self._info, self._stream = runner, info, stream
         self._query, self._printer = logs.LogQuery(replicas, follow=True), printer
-        self._quiet, self._named = quiet, named
+        self._form, self._named = form, named
         self._status: AppStatus | None = None
-        self._interrupts = Interrupts()
+        self._interrupts, self._terminations = Interrupts(), Terminations(form)
         self.handle = ""
 
     def __enter__(self) -> Attached:
         self._interrupts.__enter__()
+        self._terminations.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._terminations.__exit__(*exception)
         self._interrupts.__exit__(*exception)
 
     def submit(self) -> str:
@@ -103,11 +105,13 @@ class Attached:
         return self.handle
 
     def allow_stop(self, allowed: bool) -> None:
-        """Sets whether Ctrl-C may stop the submission immediately."""
+        """Sets whether Ctrl-C and SIGTERM may stop the submission immediately."""
+        self._terminations.arm(allowed)
         self._interrupts.allow_stop(allowed)
 
     def leave(self) -> int:
         """Leaves the application running, unless Ctrl-C was pressed during submission."""
+        self._terminations.arm()
         if not self._interrupts.count:
             return 0
         self._runner.cancel(self.handle)
@@ -115,6 +119,7 @@ class Attached:
 
     def to_the_end(self) -> int:
         """Waits until the application has ended, and returns the exit code of the command."""
+        self._terminations.arm()
         self._interrupts.arm(
             app_id_of(self.handle),
             lambda: self._runner.cancel(self.handle),
@@ -125,7 +130,7 @@ class Attached:
         )
         self._printer.before_attempt = lines.catch_up
         leaving = self._interrupts.reporting(app_id_of(self.handle))
-        with leaving, nullcontext() if self._quiet else lines:
+        with leaving, nullcontext() if self._form == "json" else lines:
             if self._stream:
                 show_logs(self._runner, self.handle, self._query, self._printer)
             self._status = self._runner.wait(self.handle)
@@ -142,9 +147,9 @@ class Attached:
             return EXIT_INTERRUPTED
         return exit_code(self._status)
 
-    def as_data(self) -> Object:
-        """Returns the result as plain data: handle, app_id, scheduler, state, ui_url and more."""
-        return as_data(self._runner, self.handle, self._status or self._runner.status(self.handle))
+    def as_data(self, code: int) -> Object:
+        """Returns the result as plain data, for an exit code of the command."""
+        return as_data(self._runner, self.handle, self._status or self._runner.status(self.handle), code)
 
 
 def print_handle(handle: str) -> None:
@@ -161,14 +166,26 @@ def app_id_of(handle: str) -> str:
     return parse_app_handle(handle).app_id
 
 
-def as_data(runner: Runner, handle: str, status: AppStatus | None) -> Object:
-    """Returns the result of an application as plain data."""
+def as_data(runner: Runner, handle: str, status: AppStatus | None, code: int = 0) -> Object:
+    """Returns the result of an application as plain data.
+
+    Args:
+        runner: used to read the log of the failed replica.
+        handle: the application.
+        status: its status.
+        code: the exit code of the command; that of Ctrl-C replaces the one of the application.
+    """
+    result = None
+    if code == EXIT_INTERRUPTED:
+        result = code
+    elif status and status.is_terminal():
+        result = exit_code(status)
     return {
         **applications.identity(handle),
         "state": status.state.name if status else "UNKNOWN",
         "msg": status.msg if status else "",
         "ui_url": status.ui_url if status else None,
-        "exit_code": exit_code(status) if status and status.is_terminal() else None,
+        "exit_code": result,
         "first_failure": first_failure.failure_data(runner, handle, status) if status else None,
     }
 

@@ -83,7 +83,8 @@ def failure_of(error: BaseException) -> Failure:
         hint = error.hint or _of_full_disk(error.__cause__)
         return Failure(error.code, error.message, hint, error.exit_code, facts)
     if isinstance(error, KeyboardInterrupt):
-        return Failure("interrupted", "interrupted", None, EXIT_INTERRUPTED, {})
+        code = getattr(error, "exit_code", EXIT_INTERRUPTED)
+        return Failure("interrupted", "interrupted", None, code, facts)
     if isinstance(error, BrokenPipeError):
         return Failure("broken_pipe", "the reader of the output has closed it", None, EXIT_PIPE, {})
     if isinstance(error, OSError):
@@ -124,11 +125,11 @@ def _is_of_a_thread(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def about(handle: str) -> Iterator[None]:
-    """Adds an application to the facts of an error."""
+    """Adds an application to the facts of an error, also to those of Ctrl-C."""
     try:
         yield
-    except Exception as error:
-        error.facts = {"handle": handle, **getattr(error, "facts", {})}  # type: ignore[attr-defined]
+    except (Exception, KeyboardInterrupt) as error:
+        error.facts = {"handle": handle, **getattr(error, "facts", {})}  # type: ignore[union-attr]
         raise
 
 

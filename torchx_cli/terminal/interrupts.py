@@ -21,17 +21,66 @@ with lazy_imports:
 EXIT_INTERRUPTED = 130
 """128 + SIGINT."""
 
+LEFT = (signal.SIGTERM, signal.SIGHUP)
+"""The signals that end a command and leave its application running."""
+
 CLEAR_LINE = "\r\x1b[2K"
 """The code that clears a line of a terminal, with its ^C."""
-
-
-ENDING = (signal.SIGTERM, signal.SIGHUP)
-"""The signals of `kill` and of a closed terminal."""
 
 
 def keeps_running(app_id: str, name: str) -> str:
     """Returns the line about an application that this command leaves running."""
     return f"{app_id} keeps running   cancel: torchx cancel {name}   attach: torchx attach {name}"
+
+
+class Terminated(KeyboardInterrupt):
+    """A signal of :data:`LEFT`.
+
+    Attributes:
+        exit_code: 128 + its number.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+
+
+class Terminations:
+    """Raises :class:`Terminated` for the first signal of :data:`LEFT`, so that JSON can still be printed.
+
+    Before :meth:`arm` it is deferred. The next one ends the process.
+
+    Args:
+        form: the output format; without data to print, the signals keep their default action.
+    """
+
+    def __init__(self, form: str) -> None:
+        self._form = form
+        self._armed, self._number = False, 0
+        self._replaced: list[signal.Signals] = []
+
+    def __enter__(self) -> Terminations:
+        if self._form == "json" and threading.current_thread() is threading.main_thread():
+            self._replaced = [number for number in LEFT if signal.getsignal(number) is signal.SIG_DFL]
+        for number in self._replaced:
+            signal.signal(number, self._on)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number in self._replaced:
+            signal.signal(number, signal.SIG_DFL)
+
+    def arm(self, armed: bool = True) -> None:
+        """Sets whether a signal is raised immediately, and raises a deferred one."""
+        self._armed = armed
+        if armed and self._number:
+            raise Terminated(self._number)
+
+    def _on(self, number: int, frame: FrameType | None) -> None:
+        self.__exit__()
+        self._number = number
+        if self._armed:
+            raise Terminated(number)
 
 
 class Interrupts:
@@ -92,7 +141,7 @@ class Interrupts:
 
         taken = []
         if threading.current_thread() is threading.main_thread():
-            taken = [number for number in ENDING if signal.getsignal(number) is signal.SIG_DFL]
+            taken = [number for number in LEFT if signal.getsignal(number) is signal.SIG_DFL]
         for number in taken:
             signal.signal(number, end)
         try:
