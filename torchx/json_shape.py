@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import NoneType
 from typing import Any
 
@@ -47,6 +47,16 @@ def check(value: Any, shape: Shape, path: str, *, closed: bool = False) -> None:
     ...
     ValueError: `app.roles[0].name` takes a string, got null
     """
+    missing = list(_missing(value, shape, path, closed))
+    if missing:
+        verb = "is"
+        if missing[1:]:
+            verb = "are"
+        raise ValueError(f"{', '.join(f'`{name}`' for name in missing)} {verb} missing")
+
+
+def _missing(value: Any, shape: Shape, path: str, closed: bool) -> Iterator[str]:
+    """Checks the shape of data, and yields the paths of the missing keys."""
     if not isinstance(shape, tuple):
         shape = (shape,)
     fitting = [each for each in shape if _fits(value, _kind(each))]
@@ -55,24 +65,24 @@ def check(value: Any, shape: Shape, path: str, *, closed: bool = False) -> None:
         raise ValueError(f"`{path}` takes {expected}, got {kind_of(value)}")
     if isinstance(fitting[0], list):
         for number, item in enumerate(value):
-            check(item, fitting[0][0], f"{path}[{number}]", closed=closed)
+            yield from _missing(item, fitting[0][0], f"{path}[{number}]", closed)
     elif isinstance(fitting[0], dict):
-        _check_object(value, fitting[0], path, closed)
+        yield from _missing_keys(value, fitting[0], path, closed)
 
 
-def _check_object(value: Data, shape: Mapping[str, Shape], path: str, closed: bool) -> None:
+def _missing_keys(value: Data, shape: Mapping[str, Shape], path: str, closed: bool) -> Iterator[str]:
     for key, item in value.items():
         known = ANY_KEY if key == REQUIRED else key
         inner = shape.get(known, shape.get(ANY_KEY))
         if inner is not None:
-            check(item, inner, f"{path}.{key}".lstrip("."), closed=closed)
+            yield from _missing(item, inner, f"{path}.{key}".lstrip("."), closed)
         elif closed and shape:
             close = nearest(key, [name for name in shape if name != REQUIRED])
             hint = f": did you mean `{close}`?" if close else ""
             raise ValueError(f"`{path}.{key}` is not known{hint}")
     for key in shape.get(REQUIRED, ()):
         if key not in value:
-            raise ValueError(f"`{f'{path}.{key}'.lstrip('.')}` is missing")
+            yield f"{path}.{key}".lstrip(".")
 
 
 def _kind(shape: Shape) -> type:

@@ -13,7 +13,7 @@ from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.specs.app import AppDef
 from torchx.specs.workspace import Workspace
-from torchx_cli.run_request import typed_options
+from torchx_cli.run_request import DESCRIPTION_EXAMPLE, json_options, typed_options
 from torchx_cli.terminal.masking import MASK
 
 with lazy_imports:
@@ -100,11 +100,13 @@ def from_description(data: Data, runner: Runner) -> Submission:
         json_shape.check(data, {**DESCRIPTION, "app": serialize.SHAPE}, "")
         json_shape.check(data["app"], serialize.SHAPE, "app", closed=True)
     except ValueError as error:
-        raise UsageError(
-            f"{error} (from --stdin)", hint="e.g. torchx describe -o json @last | torchx run --stdin"
-        ) from None
+        raise UsageError(f"{error} (from --stdin)", hint=DESCRIPTION_EXAMPLE) from None
     scheduler, cfg, workspaces = data["scheduler"], data.get("cfg") or {}, data.get("workspaces") or {}
     app, handle = data["app"], data.get("handle")
+    if cfg:
+        opts = runner.scheduler_run_opts(scheduler)
+        unknown = {key: value for key, value in cfg.items() if value is not None and opts.get(key) is None}
+        json_options(unknown, scheduler, opts)  # raises: a misspelled option must not be lost
     if isinstance(handle, str) and _contains(data, MASK):
         original = _recorded(handle, runner)
         app, cfg = _unmasked(app, original["app"]), _unmasked(cfg, original["cfg"])

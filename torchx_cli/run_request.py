@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from torchx import json_shape, settings
@@ -188,7 +188,11 @@ STDIN_KEYS: Data = {
 }
 """The keys of the JSON read by `--stdin`, with their shapes."""
 
-STDIN_SHAPE = {**STDIN_KEYS, json_shape.REQUIRED: ("component_name", "scheduler", "scheduler_args")}
+STDIN_SHAPE = {**STDIN_KEYS, json_shape.REQUIRED: ("component_name",)}
+
+STDIN_EXAMPLE = """e.g. {"component_name": "utils.echo", "component_args": {"msg": "hi"}}"""
+
+DESCRIPTION_EXAMPLE = "e.g. torchx describe -o json @last | torchx run --stdin"
 
 
 def read_stdin(stream: TextIO) -> RunRequest:
@@ -197,33 +201,50 @@ def read_stdin(stream: TextIO) -> RunRequest:
     Raises:
         UsageError: the JSON is invalid, or a key is unknown, missing or of the wrong type.
     """
-    try:
-        data = json_limits.load_json(stream.read(json_limits.LARGEST + 1))
-    except ValueError as error:  # not UTF-8, not JSON, too large or nested too deeply
-        raise UsageError(f"--stdin takes a JSON object: {error}") from None
-    if not isinstance(data, dict):
-        raise UsageError(f"--stdin takes a JSON object, got {json_shape.kind_of(data)}")
+    data = _load(stream)
     if "app" in data:
         return RunRequest(description=data)
-    for key in data:
-        if key not in STDIN_KEYS:
-            hint = did_you_mean(key, STDIN_KEYS, "keys: " + ", ".join(STDIN_KEYS))
-            raise UsageError(f"unknown key `{key}` (from --stdin)", hint=hint)
+    unknown = [key for key in data if key not in STDIN_KEYS]
+    if unknown:
+        keys = f"keys: {', '.join(STDIN_KEYS)}; or app, scheduler and cfg, as in torchx describe -o json"
+        names = ", ".join(f"`{key}`" for key in unknown)
+        plural = "s"[: len(unknown) - 1]
+        hint = did_you_mean(unknown[0], STDIN_KEYS, keys)
+        raise UsageError(f"unknown key{plural} {names} (from --stdin)", hint=hint)
     given = {key: value for key, value in data.items() if value is not None}
     try:
         json_shape.check(given, STDIN_SHAPE, "")
     except ValueError as error:
-        raise UsageError(f"{error} (from --stdin)") from None
+        raise UsageError(f"{error} (from --stdin)", hint=STDIN_EXAMPLE) from None
     return _from_stdin(given)
 
 
+def _load(stream: TextIO) -> Object:
+    try:
+        text = stream.read(json_limits.LARGEST + 1)
+        text.encode()  # in the locale C, other bytes are read as surrogates
+    except UnicodeError:
+        problem = "stdin is not UTF-8"
+        raise UsageError(f"--stdin takes a JSON object: {problem}", hint=STDIN_EXAMPLE) from None
+    if not text.strip():
+        raise UsageError("--stdin takes a JSON object: stdin is empty", hint=STDIN_EXAMPLE)
+    try:
+        data = json_limits.load_json(text)
+    except ValueError as error:  # not JSON, too large or nested too deeply
+        raise UsageError(f"--stdin takes a JSON object: {error}", hint=STDIN_EXAMPLE) from None
+    if not isinstance(data, dict):
+        kind = json_shape.kind_of(data)
+        raise UsageError(f"--stdin takes a JSON object, got {kind}", hint=STDIN_EXAMPLE)
+    return data
+
+
 def _from_stdin(data: Data) -> RunRequest:
-    options = data["scheduler_args"]
+    options = data.get("scheduler_args")
     return RunRequest(
         component=data["component_name"],
         argv=_split_arguments(data.get("component_args_str", [])),
         component_args=data.get("component_args"),
-        scheduler=data["scheduler"],
+        scheduler=data.get("scheduler", ""),
         scheduler_args=[options] if isinstance(options, str) and options else [],
         options=options if isinstance(options, dict) else None,
         workspace=data.get("workspace"),
@@ -245,20 +266,21 @@ def _split_arguments(value: str | list[Any]) -> list[str]:
         raise UsageError(f"`component_args_str` cannot be split: {reason} (from --stdin)") from None
 
 
+IN_STDIN = {
+    "argv": "a component",
+    "scheduler": "-s",
+    "scheduler_args": "-cfg",
+    "workspace": "--workspace",
+    "parent_run_id": "--parent_run_id",
+    "rules": "flags of run options, such as --time-limit",
+    "sweep": "--each and --after",
+}
+"""Field -> what may not be combined with `--stdin`."""
+
 WITH_STDIN = (
-    "dryrun",
-    "wait",
-    "log",
-    "detach",
-    "fold",
-    "show",
-    "environment",
-    "notify",
-    "tags",
-    "note",
-    "once",
+    "set it in the JSON; these flags work with --stdin: --dryrun, --detach, --wait, --log, --fold, --show, "
+    "--env, --env-file, --secret, --notify, --tag, --note, --name, --once, -o"
 )
-"""The fields whose flags may be combined with `--stdin`."""
 
 
 def check_stdin_alone(request: RunRequest) -> None:
@@ -267,12 +289,10 @@ def check_stdin_alone(request: RunRequest) -> None:
     Raises:
         UsageError: the component or another flag is given.
     """
-    empty = RunRequest()
-    for item in fields(RunRequest):
-        if item.name not in WITH_STDIN and getattr(request, item.name) != getattr(empty, item.name):
-            raise UsageError(
-                "--stdin cannot be combined with a component or other flags", code="conflicting_flags"
-            )
+    for name, flag in IN_STDIN.items():
+        if getattr(request, name):
+            message = f"--stdin cannot be combined with {flag}"
+            raise UsageError(message, hint=WITH_STDIN, code="conflicting_flags")
 
 
 def tags_of(texts: Sequence[str], config: Config) -> dict[str, str]:
@@ -368,11 +388,20 @@ def run_options(request: RunRequest, scheduler: str, runner: Runner, config: Con
     opts = runner.scheduler_run_opts(scheduler)
     cfg: dict[str, CfgVal] = typed_options(request.scheduler_args, scheduler, opts)
     if request.options is not None:
-        with _origin("--stdin", scheduler):
-            cfg.update(opts.cfg_from_json_repr(json.dumps(request.options), strict=True))
+        cfg.update(json_options(request.options, scheduler, opts))
     cfg |= flag_options(request.rules, scheduler, opts)
     request.add_options(scheduler_options(config, scheduler, opts), cfg)
     return cfg
+
+
+def json_options(data: Object, scheduler: str, opts: runopts) -> dict[str, CfgVal]:
+    """Returns the run options of JSON on stdin.
+
+    Raises:
+        UsageError: an option is unknown or of the wrong type.
+    """
+    with _origin("--stdin", scheduler):
+        return dict(opts.cfg_from_json_repr(json.dumps(data), strict=True))
 
 
 def typed_options(texts: Sequence[str], scheduler: str, opts: runopts) -> dict[str, CfgVal]:

@@ -125,8 +125,10 @@ def test_what_was_not_kept_is_named(folder: Path) -> None:
     described["app"]["roles"][0]["env"]["DB_PASSWORD"] = "x"
     described["cfg"]["removed_option"] = 1
     done = torchx("run", "--stdin", "--dryrun", stdin=json.dumps(described))
-    assert done.returncode == 0
-    assert done.stderr == "note: local_cwd has no run option `removed_option` any more; it is omitted\n"
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "error: unknown run option `removed_option` for local_cwd (from --stdin)\n  all options: "
+    )
     bad = torchx("run", "--stdin", stdin='{"app": {}}')
     assert (bad.returncode, bad.stderr.partition(":")[0]) == (2, "error")
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from program import answer, on_terminal, torchx
+from program import COMMAND, answer, environment, on_terminal, torchx
 
 from torchx.errors import UsageError
 from torchx.specs.app import AppDef, Role
@@ -338,7 +339,11 @@ def test_json_on_stdin() -> None:
         ('{"component_name": "utils.echo", "scheduler": "local_cwd", "scheduler_args": {}, '
          '"component_args": {"msg": "\\ud800"}}',
          "role `echo` of application `echo` has '\\ud800' among its arguments or its environment, "),
-        ("{}", "`component_name` is missing (from --stdin)"),
+        ("{}", "`component_name` is missing (from --stdin)\n  e.g. {"),
+        (" \n", "--stdin takes a JSON object: stdin is empty\n  e.g. {"),
+        ('{"name": "x", "roles": []}', "unknown keys `name`, `roles` (from --stdin)\n  keys: "),
+        ('{"app": {"name": "x", "roles": [{"name": "r"}]}}',
+         "`app.roles[0].image`, `scheduler` are missing (from --stdin)\n  e.g. torchx describe"),
         ('{"componet_name": 1}',
          "unknown key `componet_name` (from --stdin)\n  did you mean `component_name`?"),
         ('{"component_name": 1}', "`component_name` takes a string, got a number (from --stdin)"),
@@ -409,7 +414,24 @@ def test_a_wrong_type_anywhere_names_its_key() -> None:
 def test_flags_beside_stdin_are_refused() -> None:
     done = torchx("run", "--stdin", "-s", "local_cwd", stdin="{}")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: --stdin cannot be combined with")
+    assert done.stderr.startswith(
+        "error: --stdin cannot be combined with -s\n  set it in the JSON; these flags"
+    )
+
+
+@pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
+def test_stdin_that_is_not_utf8_is_named(locale: str) -> None:
+    done = subprocess.run(
+        [*COMMAND, "run", "--stdin"], input=b'{"component_name": "\xff"}', capture_output=True,
+        env=environment({"LC_ALL": locale}),
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"error: --stdin takes a JSON object: stdin is not UTF-8\n")
+
+
+def test_a_request_needs_only_a_component() -> None:
+    done = torchx("run", "--stdin", "--name", "short", stdin='{"component_name": "utils.echo"}')
+    assert (done.returncode, done.stdout.startswith("local_cwd://torchx/short-")) == (0, True)
 
 
 def test_the_help_of_a_component() -> None:
