@@ -223,7 +223,14 @@ CheckpointDir = Annotated[
     ),
 ]
 RequestOutput = Annotated[
-    str, option("-o", "--output", metavar="FORMAT", help="With --dryrun: json or yaml.", group=OUTPUT)
+    str,
+    option(
+        "-o",
+        "--output",
+        metavar="FORMAT",
+        help="text (default), json, or with --dryrun yaml.",
+        group=OUTPUT,
+    ),
 ]
 ResultJson = Annotated[
     bool, switch("--json", help="Print a JSON object instead of the handle.", group=OUTPUT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import typer
@@ -86,25 +86,10 @@ def requested_format(args: Sequence[str]) -> str:
         parsed = complete.parse(args)
         if parsed is not None:
             _, line = parsed
-            return _first_format([*line.values.get("output", ()), "json" if "json" in line.given else ""])
-    return _first_format(_formats_in(args))  # of an unknown command, or of a plugin
-
-
-def _first_format(formats: Iterable[str]) -> str:
-    return next((each for each in formats if each in ("json", "yaml")), "text")
-
-
-def _formats_in(args: Sequence[str]) -> Iterator[str]:
-    """Yields the formats that flags of an unknown command request."""
-    for arg, following in zip(args, [*args[1:], ""], strict=True):
-        if arg == "--":
-            return
-        if arg == "--json":
-            yield "json"
-        elif arg in ("-o", "--output"):
-            yield following
-        elif arg.startswith(("-o", "--output=")):
-            yield arg.removeprefix("--output").removeprefix("-o").removeprefix("=")
+            return error_output.first_format(
+                [*line.values.get("output", ()), "json" if "json" in line.given else ""]
+            )
+    return error_output.format_in(args)  # of an unknown command, or of a plugin
 
 
 def _base_named(cls: type, name: str) -> type:

@@ -19,6 +19,7 @@ from torchx_cli.environment import Environment
 from torchx_cli.flags import split_list, tags_given
 from torchx_cli.rule_flags import flag_options
 from torchx_cli.sweep_flags import SweepFlags
+from torchx_cli.terminal.error_output import format_in
 from torchx_cli.terminal.output import emit, has_colour, note_all, say, supports_unicode, width_of
 
 with lazy_imports:
@@ -465,6 +466,8 @@ def make_app(request: RunRequest, config: Config, form: str = "text") -> AppDef 
         component, request.argv, config=request.component_args, section=section
     )
     if arguments.wants_help:
+        if form == "text":
+            form = format_in(request.argv)
         given = call_arguments.configured(component, section)
         if form != "text":
             emit(component_help.as_data(component, given), form)

@@ -108,6 +108,8 @@ class Session:
 def passed_over(path: Path, why: str) -> str:
     """Returns a line about an ignored configuration file, with the command to trust it."""
     name = config.shown_path(path)
+    if path.exists() and not path.is_file():  # trust does not help
+        return f"{name} is not used: {why}"
     return f"{name} is not used: {why}; to use it: torchx config trust {shlex.quote(name)}"
 
 

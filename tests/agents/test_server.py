@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -234,6 +235,13 @@ def test_each_tool_has_the_flags_of_its_command() -> None:
             {"arguments": ["c"], "notify": ["cmd:true"], "stall": "10m"},
             ["run", "--detach", "--json", "--stall=10m", "--notify=cmd:true", "c"],
         ),
+        (
+            "run",
+            {"arguments": ["c"], "env": {"A": "1"}, "scheduler_args": {"k": 3}, "tag": {"a": "b"}},
+            ["run", "--detach", "--json", "-cfg=k=3", "--env=A=1", "--tag=a=b", "c"],
+        ),
+        ("log", {"handle": "a"}, ["log", "-o", "json", "--mask", "--", "a"]),
+        ("wait", {"handle": "a"}, ["wait", "-o", "json", "--timeout=600", "--", "a"]),
         ("status", {"handle": "a", "ranks": True}, ["status", "-o", "json", "--ranks", "--", "a"]),
         ("list", {"columns": "state"}, ["list", "-o", "json", "--lines=200", "--columns=state", "--"]),
         ("top", {}, ["top", "-o", "json", "--"]),
@@ -254,7 +262,7 @@ def test_the_command_line_of_a_call(name: str, arguments: dict[str, Any], argv: 
         ("status", {"handle": True}, "takes a string"),
         ("list", {"lines": True}, "takes a whole number"),
         ("run", {"arguments": ["c", None]}, "takes a list of strings"),
-        ("run", {"arguments": ["c"], "env": [{"A": "1"}]}, "takes a list of strings"),
+        ("run", {"arguments": ["c"], "env": [{"A": "1"}]}, "takes an object, or a list of strings"),
         ("status", {"handle": "--help"}, "got the flag `--help`"),
         ("wait", {"handles": "a"}, "takes a list of strings"),
         ("wait", {"handles": ["a"], "any": 1}, "takes true or false"),
@@ -266,6 +274,12 @@ def test_the_command_line_of_a_call(name: str, arguments: dict[str, Any], argv: 
 def test_invalid_arguments_run_nothing(name: str, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         tools.command_line(name, tools.TOOLS[name], arguments)
+
+
+def test_descriptions_name_no_flags_and_no_shell() -> None:
+    for tool in tools.TOOLS.values():
+        for name, argument in tools.schema(tool)["properties"].items():
+            assert not re.search(r" --|shell|repeatable|torchx [a-z]+ ", argument["description"]), name
 
 
 def test_bytes_that_are_not_text_do_not_end_server(raw: Raw) -> None:

@@ -214,6 +214,20 @@ def test_handle_that_stdout_does_not_take_comes_on_stderr() -> None:
     assert "app/0 │ up\n" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "words", [("run", "-o", "json", "utils.sh", "true"), ("list", "-o", "json"), ("list",)]
+)
+def test_a_full_disk_below_stdout_is_one_error(words: tuple[str, ...]) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [*COMMAND, *words], stdout=full, stderr=subprocess.PIPE, text=True, env=environment()
+        )
+    error, *rest = done.stderr.splitlines()
+    assert (done.returncode, error) == (1, "error: No space left on device")
+    if words[0] == "run":
+        assert rest[0].startswith("  the application: local_cwd://torchx/sh-")
+
+
 def test_ctrl_c_before_the_submission_counts_after_it(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

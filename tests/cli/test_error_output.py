@@ -52,6 +52,8 @@ ERRORS: list[tuple[str, int, str, dict[str, Any]]] = [
         {"flag": "--mgs", "did_you_mean": "--msg"},
     ),
     ("run --json -cfg log_dri=x utils.echo", 2, "unknown_run_option", {"option": "log_dri"}),
+    ("run utils.echo -o json --msg hi", 2, "unknown_flag", {"flag": "-o"}),
+    ("run utils.echo --json", 2, "unknown_flag", {"flag": "--json"}),
     ("run --json --workspace nowhere utils.echo", 2, "unknown_workspace", {}),
     ("report --json nope://torchx/x", 2, "unknown_scheduler", {"scheduler": "nope"}),
     ("tracker list jobs --json", 2, "unknown_tracker", {}),

@@ -439,6 +439,7 @@ def test_the_help_of_a_component() -> None:
     assert done.returncode == 0
     assert done.stdout.startswith("Runs a shell line.\n")
     assert "--n INT" in done.stdout
+    assert json.loads(torchx("run", "c.py:app", "--help", "-o", "json").stdout)
     assert answer("list", "-o", "json") == []
 
 

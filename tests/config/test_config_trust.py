@@ -272,7 +272,7 @@ def test_config_show_waits_for_no_pipe(project: Path) -> None:
         capture_output=True, text=True, timeout=60, cwd=project, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 0
-    assert ".torchxconfig is not used: it is not a regular file" in done.stderr
+    assert ".torchxconfig is not used: it is not a regular file\n" in done.stderr
 
 
 def test_config_show_names_a_file_that_is_missing(

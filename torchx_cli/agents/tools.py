@@ -77,7 +77,7 @@ TOOLS: dict[str, Tool] = {
         "log",
         "Read the output of an application, a role or replicas (HANDLE/ROLE/0,2-4). `regex` "
         "keeps matching lines; `lines` reads only the last ones.",
-        ("target!", "lines", "since", "until", "regex", "streams"),
+        ("handle!", "lines", "since", "until", "regex", "streams"),
         kind="lines",
         fixed=("-o", "json", "--mask"),
     ),
@@ -107,7 +107,7 @@ TOOLS: dict[str, Tool] = {
     "stacks": Tool(
         "stacks",
         "Find a hang: show the Python stacks of all processes, identical ones grouped.",
-        ("target!", "rank"),
+        ("handle!", "rank"),
     ),
     "report": Tool(
         "report",
@@ -163,11 +163,37 @@ TOOLS: dict[str, Tool] = {
 }
 """The tools by name."""
 
-_NAMES = {"cfg": "scheduler_args"}
+_NAMES = {"cfg": "scheduler_args", "target": "handle"}
 """Arguments of tools that are not named after their flag, as in the JSON of `run --stdin`."""
 
-_KINDS = {"N": "integer", "FLAG=VALUE": "object"}
+_KINDS = {"N": "integer", "FLAG=VALUE": "object", "NAME[=VALUE]": "pairs", "K=V,...": "pairs"}
 """Kinds of arguments, by the form of the value of their flag."""
+
+_HELP = {
+    "arguments": """The component, then its flags and arguments: ["utils.echo", "--msg", "hi"].""",
+    "env": """Environment variables: {"A": "1"} or ["A=1"]; ["A"] copies A from the server's environment.""",
+    "scheduler_args": (
+        """Run options of the scheduler: {"KEY": "VALUE"} or ["KEY=VALUE"]. `run_options` lists them."""
+    ),
+    "secret": """Secrets, masked in all output: ["NAME"] from the server's environment, ["NAME=@FILE"].""",
+    "each": (
+        """Run once for each value; several: each combination: ["lr=1e-3,3e-4", "seed=1..3"] or """
+        """["@runs.csv"]. A name is a flag of the component, or a {NAME} placeholder in its arguments."""
+    ),
+    "set": """Change flags of the component or of its program: {"lr": 0.1, "debug": true}.""",
+    "tag": """Tags: {"sweep": "lr"} or ["sweep=lr"]; `list` takes patterns such as lr*.""",
+    "notify": """Targets: ["https://..."] to post JSON to, ["cmd:PROGRAM ARGS"], or ["none"].""",
+    "metric": """Metrics in the logs (the last match): ["loss"], or with a pattern: ["loss:=total (.+)"].""",
+    "sort": """Sort by a parameter, a metric, run, state, duration, memory, cpu or gpu; -NAME: descending.""",
+    "best": """Show only the succeeded run with the smallest value of this metric; -NAME: the largest one.""",
+    "lines": "At most this many: the last lines or events, the newest applications, the first runs.",
+    "on_stall": "With `stall`: report (default), restart or cancel.",
+    "until": "Only lines before this time; same format as `since`.",
+    "once": "Submit at most once under this name; if it exists, its handle is returned instead.",
+    "handles": """A list: handles, app ids or prefixes of them, names, or @last: ["@last"].""",
+    "output": "The file (default: APP_ID.html).",
+}
+"""Descriptions of arguments whose flag is described for a shell."""
 
 CURSOR = {"type": "string", "description": "Continue an earlier answer: a cursor from its `more`."}
 
@@ -198,7 +224,7 @@ class Parameter(NamedTuple):
     Attributes:
         name: its name.
         flag: the flag of the command; empty for a positional argument.
-        kind: ``boolean``, ``array``, ``object``, ``integer`` or ``string``.
+        kind: ``boolean``, ``array``, ``object``, ``pairs`` (array or object), ``integer`` or ``string``.
         help: its purpose.
         required: whether it is required.
     """
@@ -227,10 +253,12 @@ def _parameter(declared: Any) -> Parameter:
     kind = "string"
     if getattr(declared, "is_flag", False):
         kind = "boolean"
-    kind = _KINDS.get(declared.metavar, "array" if several else kind)
+    if several:
+        kind = "array"
+    kind = _KINDS.get(declared.metavar, kind)
     name = flag.lstrip("-").replace("-", "_") or declared.name
     name = _NAMES.get(name, name)
-    return Parameter(name, flag, kind, getattr(declared, "help", None) or "", False)
+    return Parameter(name, flag, kind, _HELP.get(name) or getattr(declared, "help", None) or "", False)
 
 
 def schema(tool: Tool) -> Object:
@@ -240,7 +268,9 @@ def schema(tool: Tool) -> Object:
     for name, parameter in found.items():
         kind: Object = {"type": parameter.kind}
         if parameter.kind == "array":
-            kind["items"] = {"type": "string"}
+            kind = _LIST
+        elif parameter.kind == "pairs":
+            kind = {"anyOf": [_LIST, {"type": "object"}]}
         properties[name] = {**kind, "description": parameter.help}
         if name in tool.defaults:
             properties[name]["default"] = tool.defaults[name]
@@ -261,10 +291,12 @@ def command_line(name: str, tool: Tool, arguments: Data) -> list[str]:
         UsageError: an argument is unknown, missing or of the wrong type.
     """
     found = parameters(tool)
+    arguments = _with_other_names(arguments, found)
     for given in arguments:
         if given not in found:
+            all_names = f"arguments: {', '.join(found)}"
             raise UsageError(
-                f"`{name}` has no argument `{given}`", hint=did_you_mean(given, found, ", ".join(found))
+                f"`{name}` has no argument `{given}`", hint=did_you_mean(given, found, all_names)
             )
     flags: list[str] = []
     words: list[str] = []
@@ -289,6 +321,19 @@ def command_line(name: str, tool: Tool, arguments: Data) -> list[str]:
     return [tool.command, *tool.fixed, *flags, *separator, *words]
 
 
+def _with_other_names(arguments: Data, found: Mapping[str, Parameter]) -> Data:
+    """Returns the arguments of a call, with a single application under the name that the tool has for it."""
+    renamed = dict(arguments)
+    for other in ("handle", "target"):
+        if other not in renamed or other in found:
+            continue
+        if "handle" in found:
+            renamed.setdefault("handle", renamed.pop(other))
+        elif "handles" in found:
+            renamed.setdefault("handles", [renamed.pop(other)])
+    return renamed
+
+
 def _texts(name: str, parameter: Parameter, value: Any) -> list[str]:
     """Returns the value of an argument as texts."""
     kinds, expected = _TAKES[parameter.kind]
@@ -297,9 +342,11 @@ def _texts(name: str, parameter: Parameter, value: Any) -> list[str]:
     else:
         items = [value]
     is_simple = all(isinstance(item, (str, int, float)) and not isinstance(item, bool) for item in items)
-    if not isinstance(value, kinds) or not (is_simple or parameter.kind in ("boolean", "object")):
-        raise UsageError(f"`{parameter.name}` of `{name}` takes {expected}, got {value!r}")
-    if parameter.kind == "object":
+    is_object = isinstance(value, dict)
+    if not isinstance(value, kinds) or not (is_simple or is_object or parameter.kind == "boolean"):
+        message = f"`{parameter.name}` of `{name}` takes {expected}, got {value!r}"
+        raise UsageError(message, hint=parameter.help)
+    if is_object:
         return [f"{key}={_text(item)}" for key, item in value.items()]
     if parameter.kind == "boolean":
         return []
@@ -313,10 +360,13 @@ def _text(value: Any) -> str:
     return json.dumps(value)
 
 
+_LIST: Object = {"type": "array", "items": {"type": "string"}}
+
 _TAKES: dict[str, tuple[Any, str]] = {
     "boolean": (bool, "true or false"),
     "array": (list, "a list of strings"),
     "object": (dict, "an object with a value for each name"),
+    "pairs": ((list, dict), "an object, or a list of strings"),
     "integer": ((int, str), "a whole number"),
     "string": ((str, int, float), "a string"),
 }

@@ -345,7 +345,7 @@ def submit(info: AnyDryRunInfo, request: RunRequest, form: str, runner: Runner) 
                 existed = {}
                 if request.once:
                     existed = {"existed": info.existed}
-                emit(attached.as_data(code) | existed, "json", hide=True)
+                emit(attached.as_data(code) | existed, "json", hide=True, flush=True)
                 if record is not None:
                     record.begin(runner, handle, info)
         return code
@@ -373,7 +373,8 @@ def check_combination(request: RunRequest, form: str) -> None:
     if request.dryrun not in ("", False, True, FULL, *OMITTED.values()):
         raise UsageError(f'--dryrun takes {FULL} or no value, got "{request.dryrun}"', code="invalid_value")
     if form == "yaml" and not request.dryrun:
-        raise UsageError("-o yaml requires --dryrun", code="conflicting_flags")
+        hint = "for the result as data: -o json"
+        raise UsageError("-o yaml requires --dryrun", hint=hint, code="conflicting_flags")
 
 
 def follows(request: RunRequest, runner: Runner, info: AnyDryRunInfo) -> bool:

@@ -81,5 +81,5 @@ def rerun_sweep(handle: str, runner: Runner, request: RunRequest, form: str, *, 
             )
         if form == "json":
             data = attach.as_data(runner, handle, runner.status(handle), code)
-            emit({**data, "runs": total, "submitted": count}, "json", hide=True)
+            emit({**data, "runs": total, "submitted": count}, "json", hide=True, flush=True)
     return code

@@ -130,7 +130,7 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
             if form == "json":
                 data = attach.as_data(runner, handle, _status(runner, handle, submitted), code)
                 counts = {"runs": submitted.total, "submitted": submitted.added}
-                emit({**data, **counts, "existed": not submitted.added}, "json", hide=True)
+                emit({**data, **counts, "existed": not submitted.added}, "json", hide=True, flush=True)
         return code
 
 

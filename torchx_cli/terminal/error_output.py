@@ -6,10 +6,11 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torchx import settings
+from torchx.command_line import ArgumentError
 from torchx.errors import RunOptionError, TorchxError
 from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
@@ -39,6 +40,9 @@ _CLICK_CODES = {
     "got unexpected extra": "unexpected_argument",
 }
 """Name of an error of click, or the beginning of its message, and the code."""
+
+
+_FORMAT_FLAGS = ("-o", "--output", "--json")
 
 
 class Failure(NamedTuple):
@@ -80,7 +84,9 @@ def failure_of(error: BaseException) -> Failure:
     """Returns the description of an error."""
     facts: Object = getattr(error, "facts", {})
     if isinstance(error, TorchxError):
-        hint = error.hint or _of_full_disk(error.__cause__)
+        hint, cause = error.hint or _of_full_disk(error.__cause__), error.__cause__
+        if isinstance(cause, OSError):
+            facts = {"errno": errno.errorcode.get(cause.errno or 0), **facts}
         return Failure(error.code, error.message, hint, error.exit_code, facts)
     if isinstance(error, KeyboardInterrupt):
         code = getattr(error, "exit_code", EXIT_INTERRUPTED)
@@ -200,14 +206,14 @@ def report(error: BaseException, args: Sequence[str], form: str) -> int:
     An interrupt and a closed output are printed only as data: in text, the exit code reports them.
     """
     failure = failure_of(error)
+    if form == "text" and isinstance(error, ArgumentError) and error.flag.startswith(_FORMAT_FLAGS):
+        form = format_in(args)  # behind the component
     if isinstance(error, RunOptionError) and (flag := rule_flags.flag_of(error.option, args)):
         failure = failure._replace(message=f"{flag} {error.problem}")
     if isinstance(error, BrokenPipeError):
         discard_output()  # if the closed output is stdout, data is discarded too
     if form != "text":
-        with contextlib.suppress(OSError, ValueError):  # closed: the exit code reports it
-            data = {"error": failure.as_data()}
-            say(json.dumps(data) if form == "json" else yaml_text(data, unicode=False).rstrip(), flush=True)
+        _print_data(failure, form)
     elif not isinstance(error, (KeyboardInterrupt, BrokenPipeError)):
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
@@ -216,6 +222,43 @@ def report(error: BaseException, args: Sequence[str], form: str) -> int:
     if isinstance(error, OSError):
         discard_output()
     return failure.exit_code
+
+
+def _print_data(failure: Failure, form: str) -> None:
+    """Prints an error as data, or as text on stderr if stdout takes no data, e.g. on a full disk."""
+    data = {"error": failure.as_data()}
+    try:
+        say(json.dumps(data) if form == "json" else yaml_text(data, unicode=False).rstrip(), flush=True)
+    except (BrokenPipeError, ValueError):  # closed: the exit code reports it
+        return
+    except OSError:
+        hint = failure.hint
+        if handle := failure.facts.get("handle"):
+            hint = f"the application: {handle}"
+        print_stderr(error_line(failure.message, hint, sys.stderr))
+
+
+def format_in(args: Sequence[str]) -> str:
+    """Returns the output format that any flags among arguments request: text, json or yaml."""
+    return first_format(_formats_in(args))
+
+
+def first_format(formats: Iterable[str]) -> str:
+    """Returns the first format for data; text if there is none."""
+    return next((each for each in formats if each in ("json", "yaml")), "text")
+
+
+def _formats_in(args: Sequence[str]) -> Iterator[str]:
+    """Yields the formats that flags of an unknown command request."""
+    for arg, following in zip(args, [*args[1:], ""], strict=True):
+        if arg == "--":
+            return
+        if arg == "--json":
+            yield "json"
+        elif arg in ("-o", "--output"):
+            yield following
+        elif arg.startswith(("-o", "--output=")):
+            yield arg.removeprefix("--output").removeprefix("-o").removeprefix("=")
 
 
 def _printable(data: Any) -> Any:

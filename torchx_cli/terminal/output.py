@@ -313,17 +313,18 @@ def output_format(output: str, json_flag: bool) -> str:
     return output or ("json" if json_flag else "text")
 
 
-def emit(data: Any, form: str, *, hide: bool = False) -> None:
+def emit(data: Any, form: str, *, hide: bool = False, flush: bool = False) -> None:
     """Prints plain data on stdout as JSON or YAML.
 
     Args:
         data: the data.
         form: json or yaml.
         hide: mask likely secrets.
+        flush: flush immediately.
     """
     if hide:
         data = masking.mask(data)
-    print(data_text(data, form), end="")
+    print(data_text(data, form), end="", flush=flush)
 
 
 def data_text(data: Any, form: str) -> str:
