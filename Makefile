@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: hello test test-long test-kubernetes test-slurm check format lint types docs site pictures wheel smoke mutants bench clean venv venv-dev
+.PHONY: hello test test-long test-kubernetes test-slurm check format lint types docs site pictures wheel smoke mutants bench clean venv venv-dev venv-docs
 
 hello: venv          ## install, and run a first job
 	$(BIN)/torchx run -s local_cwd utils.echo --msg hi
@@ -41,7 +41,7 @@ types: venv-dev
 docs: venv-dev       ## run the examples and check the links of README.md and docs/
 	$(BIN)/python -m pytest tests/docs
 
-site: venv-dev       ## build the documentation site, site/index.html; a warning is an error
+site: venv-docs      ## build the documentation site, site/index.html; a warning is an error
 	@rm -rf build/site # an interrupted build leaves half a page, newer than its source
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
 	rm -rf site && mv build/site site
@@ -67,6 +67,9 @@ venv:
 
 venv-dev:
 	@.ci/venv dev
+
+venv-docs:
+	@.ci/venv docs
 
 clean:
 	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage *.egg-info

@@ -42,6 +42,10 @@ class TorchxError(Exception):
             return self.message
         return f"{self.message}\n  {self.hint}"
 
+    def _render_traceback_(self) -> list[str]:
+        """Returns the lines that IPython shows instead of a traceback through this project."""
+        return f"{type(self).__name__}: {self}".splitlines()
+
     def __reduce__(self) -> tuple[Any, ...]:
         # independent of a subclass's arguments, so that an error can be pickled with its facts
         return _rebuild, (type(self), self.args, self.__dict__)

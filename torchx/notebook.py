@@ -58,7 +58,9 @@ def workspacefile(line: str, cell: str) -> None:
     fs.makedirs(target.rpartition("/")[0], exist_ok=True)
     with fs.open(target, "w") as file:
         file.write(cell)
-    print(f"wrote {path}, {len(cell.splitlines())} lines")
+    count = len(cell.splitlines())
+    plural = "s" * (count != 1)
+    print(f"wrote {path}, {count} line{plural}")
 
 
 class App:
@@ -153,7 +155,7 @@ class App:
         lines = masking.mask_text(lines)
         log = ""
         if lines:
-            log = f"<pre>{html.escape(lines)}</pre>"
+            log = f'<pre style="font-family:monospace">{html.escape(lines)}</pre>'
         return f"<div><code>{html.escape(self.handle)}</code>{status}{log}</div>"
 
 

@@ -83,7 +83,7 @@ def _skip_conversion(param: Any) -> None:
                 if "HANDLE" in name:
                     last = f"the newest application: {ctx.command_path} @last   "
                 raise UsageError(
-                    f"missing {param.param_type_name} '{name}'",
+                    f"missing {param.param_type_name} `{name}`",
                     hint=f"{last}see: {ctx.command_path} --help",
                     code="missing_argument",
                 )

@@ -120,6 +120,19 @@ def test_checks_of_ones_own_stand_in_for_ours(comps: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("argument", "fits"),
+    [('y: int = "z"', False), ("y: bool = 1", False), ("y: int = True", False), ("y: float = 1", True),
+     ("y: int = None", True), ("y: list[int] = None", True)],
+)  # fmt: skip
+def test_a_default_has_the_type_of_its_argument(tmp_path: Path, argument: str, fits: bool) -> None:
+    path = tmp_path / "c.py"
+    source = f"from torchx.specs import AppDef\n\ndef app({argument}) -> AppDef: ...\n"
+    path.write_text(source, encoding="utf-8")
+    found = [message.description for message in validate(str(path), "app")]
+    assert found == [f"argument `{argument}` has a default of another type".replace('"', "'")] * (not fits)
+
+
 def test_docstrings_of_functions() -> None:
     def documented(lr: float, n: int = 3, *words: str) -> None:
         """Trains.

@@ -69,7 +69,11 @@ def test_notebook_from_its_cells_to_job_and_back(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     outputs = run_cells(tmp_path)
     assert outputs[2][0]["text"] == "wrote pkg/train.py, 2 lines\n"
-    assert "%%workspacefile takes a path within the workspace" in str(outputs[3])
+    (error,) = outputs[3]
+    assert error["traceback"] == [
+        "UsageError: %%workspacefile takes a path within the workspace, got `../out.py`",
+        "  %%workspacefile train.py",
+    ]
     page = outputs[5][0]["data"]["text/html"]
     assert "SUCCEEDED" in page and "python/0" in page and "local_cwd://torchx/train-" in page
     assert "trained on &lt;two&gt; GPUs" in page, "what a job prints is no HTML"

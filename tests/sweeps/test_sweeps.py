@@ -63,7 +63,7 @@ def test_a_sweep_from_submission_to_deletion(folder: Path) -> None:
     (folder / "fixed").touch()
     again = torchx("rerun", "--failed", "@last")
     assert (again.returncode, again.stdout.strip()) == (0, handle)
-    assert again.stderr.count("SUCCEEDED in") == 2
+    assert again.stderr.count("SUCCEEDED after") == 2
     assert [entry["n"] for entry in entries(handle, "end")][6:] == [3, 6]
     assert answer("status", "-o", "json", "@last")["state"] == "SUCCEEDED"
     assert "no run has failed" in torchx("rerun", "--failed", "@last").stderr

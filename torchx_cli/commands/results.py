@@ -145,7 +145,9 @@ def _print(
 
 def as_data(result: Result) -> Object:
     """Returns the result of a run as plain data."""
-    run = result.run
+    run, lasted = result.run, result.duration
+    if lasted is not None:
+        lasted = round(lasted, 6)
     return {
         "run": run.number,
         "handle": result.handle or None,
@@ -154,7 +156,7 @@ def as_data(result: Result) -> Object:
         "metrics": {name: _plain(value) for name, value in result.metrics.items()},
         "started_at": iso(local_time(run.started)),
         "ended_at": iso(local_time(run.ended)),
-        "duration": result.duration,
+        "duration": lasted,
         "exit_code": run.code,
         "msg": run.message,
         "peak_memory": run.memory,

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from torchx.json_limits import Data
+from torchx.specs.macro import macros
 from torchx_cli.report.drawing import TITLES, amount, plot
 from torchx_cli.report.html import Content, Element, document, element
 from torchx_cli.report.series import metric_plot, plot_of, span_of
@@ -87,7 +88,7 @@ def _head(data: Data, replicas: list[Replica]) -> list[Element]:
 
 
 def _details(data: Data) -> list[Element]:
-    options = {key: value for key, value in data["cfg"].items() if value is not None}
+    options = [f"{key}={_text(value)}" for key, value in data["cfg"].items() if value is not None]
     return [
         element("h2", "Submission"),
         _rows(
@@ -97,7 +98,7 @@ def _details(data: Data) -> list[Element]:
                 ("started", _when(data["started_at"])),
                 ("ended", _when(data["ended_at"])),
                 ("submitted by", _code(data["command_line"])),
-                ("options", ", ".join(f"{key}={_text(value)}" for key, value in options.items())),
+                ("options", _folded(counted(len(options), "option"), ", ".join(options))),
                 ("logs", _code(data["log_dir"])),
                 ("see", data["ui_url"] or ""),
                 ("run it again", _code(data["commands"]["again"])),
@@ -106,6 +107,13 @@ def _details(data: Data) -> list[Element]:
             ]
         ),
     ]
+
+
+def _folded(title: str, text: str) -> Content:
+    """Returns a text that is shown after a click on its title."""
+    if not text:
+        return ""
+    return element("details", [element("summary", title), text])
 
 
 def _failure(failure: Data | None) -> list[Element]:
@@ -205,12 +213,16 @@ def _roles(data: Data) -> list[Element]:
                         "retries",
                         f"{role['max_retries']} ({role['retry_policy']})" * bool(role["max_retries"]),
                     ),
-                    ("environment", _pairs(role["env"])),
+                    ("environment", _pairs(_expanded(role["env"], data["app_id"]))),
                     ("metadata", _pairs(role["metadata"])),
                 ]
             ),
         ]
     return [*parts, _rows([("metadata", _pairs(data["app"]["metadata"]))])]
+
+
+def _expanded(values: Data, app_id: str) -> Data:
+    return {name: _text(value).replace(macros.app_id, app_id) for name, value in values.items()}
 
 
 def _pairs(values: Data) -> Content:

@@ -77,7 +77,8 @@ path { fill: none; vector-effect: non-scaling-stroke; stroke-width: 1.5px; }
   align-items: center; font-size: 14px; overflow-wrap: anywhere; }
 .lane { display: grid; gap: .2rem; margin: .6rem 0; }
 summary { cursor: pointer; }
-@media (max-width: 560px) { dl { grid-template-columns: minmax(0, 1fr); } dd { margin-bottom: .4rem; }
+@media (max-width: 560px) { .wide { overflow-x: scroll; } .wide th, .wide td { white-space: nowrap; }
+  dl { grid-template-columns: minmax(0, 1fr); } dd { margin-bottom: .4rem; }
   .lanes { grid-template-columns: fit-content(6rem) minmax(0, 1fr) fit-content(7rem); gap: .25rem .5rem; } }
 @media print { :root { --back: #fff; --text: #000; --soft: #444; --rule: #bbb; --box: #f4f4f4;
   --good: #1a7f37;

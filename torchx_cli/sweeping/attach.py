@@ -286,7 +286,7 @@ class _Ends(Follower):
     def _line(self, plan: Plan, entry: progress.Entry) -> str:
         lasted = ""
         if "b" in entry:
-            lasted = f" in {duration(entry['t'] - entry['b'])}"
+            lasted = f" after {duration(entry['t'] - entry['b'])}"
         end = f"{paint_state(entry['s'], sys.stderr)}{lasted}"
         return (
             f"run {entry['n']} of {plan.extend()}  {end}  {shown(plan.run(entry['n']).parameters)}".rstrip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from torchx.printable import memory_size
 from torchx.specs.handles import parse_app_handle
 from torchx.sweeps import view
 from torchx.sweeps.paths import paths_of
@@ -12,7 +13,7 @@ from torchx_cli.sweeping.best import metric_text
 from torchx_cli.terminal import masking
 from torchx_cli.terminal.output import state_cell
 from torchx_cli.terminal.times import duration
-from torchx_cli.terminal.units import cores, percent, size, written
+from torchx_cli.terminal.units import cores, percent, written
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -68,7 +69,7 @@ def _amounts(result: Result) -> dict[str, str]:
     run = result.run
     return {
         "duration": written(result.duration, duration),
-        "memory": written(run.memory, size),
+        "memory": written(run.memory, memory_size),
         "cpu": written(run.cpu, cores),
         "gpu": written(run.gpu, percent),
     }

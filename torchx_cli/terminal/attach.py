@@ -228,7 +228,7 @@ def _print_end(runner: Runner, handle: str, status: AppStatus, seen: bool, comma
     lasted = times.span(status.started_at, status.ended_at, over=True)
     is_quick = lasted is None or lasted < QUICK
     if seen and is_quick and status.state.name == "SUCCEEDED" and not status.msg:
-        _print_success(app_id_of(handle), lasted)
+        _print_success(app_id_of(handle), status)
         return
     lines = [ending.last_line(app_id_of(handle), status, sys.stderr)]
     if status.state.name != "FAILED" or status.first_failure is not None:
@@ -257,13 +257,9 @@ def _undelivered(runner: Runner, handle: str, status: AppStatus) -> list[str]:
     return [wrap(masking.mask_text(status_text.notification_line(each)), sys.stderr, "  ") for each in failed]
 
 
-def _print_success(app_id: str, lasted: float | None) -> None:
+def _print_success(app_id: str, status: AppStatus) -> None:
     if is_terminal(sys.stderr):
-        if lasted is None:
-            duration = ""
-        else:
-            duration = f" in {times.duration(lasted)}"
-        print_stderr(f"{app_id} succeeded{duration}")
+        print_stderr(ending.last_line(app_id, status, sys.stderr))
 
 
 def exit_code(status: AppStatus) -> int:

@@ -14,6 +14,9 @@ from torchx.discovery.source.places import shown
 from torchx.discovery.types.spelling import faults
 from torchx.suggestions import did_you_mean
 
+_CONSTANTS = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
+"""Annotation -> the types of a default that fit it."""
+
 _GUESSES = {bool: "bool", int: "int", float: "float", str: "str"}
 
 
@@ -61,10 +64,21 @@ def argument_problems(found: Outline, source: SourceFile) -> Iterator[LinterMess
             continue
         for fault in faults(argument.annotation, source):
             yield source.message(found.name, f"argument `{argument.name}` {fault}", argument.node)
+        if not _default_fits(argument):
+            text = f"argument `{argument.text}` has a default of another type"
+            yield source.message(found.name, text, argument.node)
     if found.kwargs:
         text = f"takes `**{found.kwargs.name}`; name each argument instead"
         yield source.message(found.name, text, found.kwargs.node)
     yield from _flag_problems(found, source)
+
+
+def _default_fits(argument: Argument) -> bool:
+    """Returns False if the default is a constant of another type; None fits every type."""
+    default, kind = argument.default, argument.annotation
+    if not isinstance(default, ast.Constant) or not isinstance(kind, ast.Name):
+        return True
+    return default.value is None or type(default.value) in _CONSTANTS.get(kind.id, (type(default.value),))
 
 
 def return_problems(found: Outline, source: SourceFile) -> Iterator[LinterMessage]:

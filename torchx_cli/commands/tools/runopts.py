@@ -13,7 +13,7 @@ from torchx.printable import one_line
 from torchx.specs.run_options import get_type_name
 from torchx_cli.flags import Json, OneScheduler, Output
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import emit, filled, is_terminal, note, output_format, paint, say, width_of
+from torchx_cli.terminal.output import emit, filled, is_terminal, note, output_format, paint, say
 
 with lazy_imports:
     from torchx_cli.terminal import drawing
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from torchx.json_limits import Object
     from torchx.runner.api import Runner
     from torchx.specs.run_options import runopts
+
+
+NARROW = 60
+"""Columns of plain text."""
 
 
 def runopts_(
@@ -45,18 +49,18 @@ def runopts_(
         return
     for name, opts in options.items():
         if is_terminal(sys.stdout) and not plain:
-            _print_table(name, opts)
-            continue
-        say(f"{name}:")
-        for line in repr(opts).replace("],[", "], [").splitlines():
-            indent = " " * (4 + len(line) - len(line.lstrip()))
-            say("\n".join(filled(line.strip(), width_of(sys.stdout) or 80, indent, indent)))
+            say(paint(one_line(name), "bold", sys.stdout))
+            drawing.print_options(_rows(opts))
+        else:
+            say(one_line(name))
+            for key, kind, text in _rows(opts):
+                line = f"{key} ({kind}): {' '.join(text.split())}"
+                say("\n".join(filled(line, NARROW, "  ", "      ")))
         say()
 
 
-def _print_table(name: str, opts: runopts) -> None:
-    """Prints the options of a scheduler, wrapped to the window."""
-    say(paint(one_line(name), "bold", sys.stdout))
+def _rows(opts: runopts) -> list[tuple[str, str, str]]:
+    """Returns the name, the type with the default, and the description of each option."""
     rows = []
     for key, opt in opts:
         if opt.is_required:
@@ -64,11 +68,10 @@ def _print_table(name: str, opts: runopts) -> None:
         else:
             default = f"default {opt.default}"
         kind = get_type_name(opt.opt_type)
-        rows.append(
-            (key, kind if opt.default is None and not opt.is_required else f"{kind}, {default}", opt.help)
-        )
-    drawing.print_options(rows)
-    say()
+        if opt.default is not None or opt.is_required:
+            kind += f", {default}"
+        rows.append((key, kind, opt.help))
+    return rows
 
 
 def _of_all(runner: Runner) -> dict[str, runopts]:
