@@ -337,20 +337,3 @@ def check_user_home() -> None:
     except StateError:
         return
     check_home(home)
-
-
-def not_recorded(what: str, where: object, error: OSError) -> StateError:
-    """Returns the error about an application that cannot be recorded.
-
-    Args:
-        what: the application, such as "the job".
-        where: the file or folder.
-        error: why it cannot be written.
-    """
-    hint = None
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = "to free space: torchx prune"
-    name = errno.errorcode.get(error.errno or 0)
-    return StateError(
-        f"{what} cannot be recorded at {where}: {error.strerror}", hint=hint, facts={"errno": name}
-    )
