@@ -10,8 +10,8 @@ from pathlib import Path
 
 from measure import NOT_MEASURED, Memory, Place, Row, compared, limited, main, paired, until
 
+from torchx.jobs.measurement import read_usage
 from torchx.jobs.paths import Home
-from torchx.jobs.usage import read_usage
 from torchx.jobs.view import JobView, load
 from torchx.machine.processes import look_up
 

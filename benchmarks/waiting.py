@@ -27,7 +27,7 @@ from torchx.jobs import ticket
 from torchx.jobs.paths import Home
 from torchx.jobs.ticket import Ticket
 from torchx.jobs.view import load
-from torchx.waiting import keepers
+from torchx.queue import keepers
 
 MOST_MEMORY = 30
 """MB of the keeper and its guard, with 1,000 waiting jobs."""

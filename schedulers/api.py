@@ -17,10 +17,10 @@ from torchx.scheduling.events import AppEvent as AppEvent
 from torchx.scheduling.logs import LogChunk as LogChunk
 from torchx.scheduling.logs import LogQuery as LogQuery
 from torchx.scheduling.logs import Stream as Stream
-from torchx.scheduling.usage import AppUsage as AppUsage
-from torchx.scheduling.usage import ReplicaUsage as ReplicaUsage
-from torchx.scheduling.usage import Requested as Requested
-from torchx.scheduling.usage import Sample as Sample
+from torchx.scheduling.measurement import AppUsage as AppUsage
+from torchx.scheduling.measurement import ReplicaUsage as ReplicaUsage
+from torchx.scheduling.measurement import Requested as Requested
+from torchx.scheduling.measurement import Sample as Sample
 from torchx.specs.app import AppDef as AppDef
 from torchx.specs.app import AppDryRunInfo as AppDryRunInfo
 from torchx.specs.app import Role as Role

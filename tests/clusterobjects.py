@@ -7,7 +7,7 @@ from typing import Any
 
 from manifests import facts_of, made, role
 
-from torchx.schedulers.kubernetes.manifests.names import DISRUPTED, ROLE_INDEX
+from torchx.schedulers.kubernetes.names import DISRUPTED, ROLE_INDEX
 from torchx.specs.app import AppDef
 
 

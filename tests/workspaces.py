@@ -8,8 +8,8 @@ from typing import Any
 
 from containers import Jobs, ended, scheduler, text
 
+from torchx.schedulers.docker.dockerfile import CONTENT_LABEL
 from torchx.schedulers.docker.engine.client import Engine, EngineError
-from torchx.schedulers.docker.images.dockerfile import CONTENT_LABEL
 from torchx.schedulers.docker.request import DockerJob
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.run_options import CfgVal

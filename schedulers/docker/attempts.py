@@ -14,11 +14,11 @@ from torchx.json_limits import Object
 from torchx.schedulers.docker import cancel as docker_cancel
 from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import Engine
-from torchx.schedulers.docker.engine.frames import Line, seconds_of
 from torchx.schedulers.docker.engine.parallel import in_parallel
+from torchx.schedulers.docker.frames import Line, seconds_of
 from torchx.schedulers.docker.logs import FollowedLog, read_log
+from torchx.schedulers.docker.marks import STALLED, forced
 from torchx.schedulers.docker.replay import Progress
-from torchx.schedulers.docker.rules.marks import STALLED, forced
 from torchx.schedulers.docker.rules.policies import RULE, ContainerPolicy, ContainerReplica
 from torchx.scheduling.logs import LogQuery
 from torchx.supervisor.policies import Cancel, Fail, Interest, Order, Policy, pause_of, verdict_of

@@ -17,10 +17,10 @@ from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.lookup import containers_of, entries, find_containers, owner_of
+from torchx.schedulers.docker.marks import CANCELLED
 from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.request import checkpoint_volume
 from torchx.schedulers.docker.rules.job import job_of
-from torchx.schedulers.docker.rules.marks import CANCELLED
 from torchx.schedulers.docker.supervisor_launch import remove_folder, start_supervisor
 from torchx.schedulers.shared import owner
 

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 
 from torchx.exit_codes import signal_of
 from torchx.json_limits import MOST_REPLICAS, Data
+from torchx.schedulers.docker import marks
 from torchx.schedulers.docker.labels import (
     APP_ID,
     ATTEMPT,
@@ -26,7 +27,6 @@ from torchx.schedulers.docker.labels import (
     read_retry,
 )
 from torchx.schedulers.docker.request import container_name, without_end_dots
-from torchx.schedulers.docker.rules import marks
 
 LIVE = ("running", "paused", "restarting")
 STATUSES = ("created", *LIVE, "exited", "dead", "removing")

@@ -12,8 +12,8 @@ from typing import Any
 from torchx.errors import StateError
 from torchx.machine.port_names import resolve_port
 from torchx.machine.relay import connect
+from torchx.schedulers.docker import frames
 from torchx.schedulers.docker.containers import Container
-from torchx.schedulers.docker.engine import frames
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.duplex import Duplex
 from torchx.schedulers.docker.lookup import readable

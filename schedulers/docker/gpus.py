@@ -28,7 +28,7 @@ from torchx.specs.run_options import RunOptions
 from torchx.supervisor.process import continue_under_guard
 
 with lazy_imports:
-    from torchx.schedulers.shared import reservation, waiting
+    from torchx.schedulers.shared import queue, reservation
 
 
 def requested(body: Data) -> int:
@@ -92,7 +92,7 @@ def lease(
         needs = needs._replace(gpus=0)
     if here is None or not any(needs):
         return reservation.Reservation.of_nothing(), []
-    reserved = waiting.take_or_wait(app_id, at, needs, here, cfg)
+    reserved = queue.take_or_wait(app_id, at, needs, here, cfg)
     if isinstance(reserved, Ticket):
         return reserved, []
     reserved = reserved or reservation.require(needs, here, app.name)

@@ -13,7 +13,9 @@ from torchx.json_limits import Object
 from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import PATIENCE, Engine, EngineError
 from torchx.schedulers.docker.engine.following import Following, follow
-from torchx.schedulers.docker.engine.frames import (
+from torchx.schedulers.docker.engine.http import receive
+from torchx.schedulers.docker.events import Events
+from torchx.schedulers.docker.frames import (
     Frames,
     Line,
     Source,
@@ -23,8 +25,6 @@ from torchx.schedulers.docker.engine.frames import (
     stamp,
     time_of,
 )
-from torchx.schedulers.docker.engine.http import receive
-from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.lookup import find_containers, readable
 from torchx.schedulers.docker.replay import replay
 from torchx.schedulers.docker.rules.job import job_of

@@ -26,13 +26,13 @@ from torchx.schedulers.docker.containers import (
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.labels import APP_ID, LAST_TIME
-from torchx.schedulers.docker.rules.marks import split_marks
+from torchx.schedulers.docker.marks import split_marks
 from torchx.schedulers.docker.rules.removed import with_removed
 from torchx.scheduling.checks import unknown_application
 from torchx.scheduling.pace import ALL
 
 with lazy_imports:
-    from torchx.schedulers.docker.queueing import status as queue_status
+    from torchx.schedulers.docker.queue import status as queue_status
 
 STEADY = ("running", "paused", "exited")
 """States that a container does not leave without an event."""

@@ -22,11 +22,11 @@ from torchx.jobs.paths import file_name, user_home
 from torchx.machine import files
 from torchx.masking import MASK
 from torchx.masking.data import readable_by_others
+from torchx.schedulers.docker import stall_files
 from torchx.schedulers.docker.container_options import without_secrets
 from torchx.schedulers.docker.labels import SCHEMA, DamageError, check_job, is_app_id
 from torchx.schedulers.docker.request import OWN
 from torchx.schedulers.docker.rules.removed import LONGEST_FILE, LONGEST_NAME, ends_path
-from torchx.schedulers.docker.stalling import files as stall_files
 from torchx.schedulers.docker.supervisor_launch import usage_path
 from torchx.scheduling.preflight import without_checks
 from torchx.settings import AFTER, POLICIES, SERVICE

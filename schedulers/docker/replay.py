@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchx.schedulers.docker.containers import Container, damage_of
+from torchx.schedulers.docker.marks import CANCELLED, ENDED, EXPIRED, FAILED, STOPPED, UNNEEDED
 from torchx.schedulers.docker.rules.job import BY_ENGINE, Job, job_of
-from torchx.schedulers.docker.rules.marks import CANCELLED, ENDED, EXPIRED, FAILED, STOPPED, UNNEEDED
 from torchx.scheduling.limits import LimitRule
 from torchx.supervisor.policy import NEVER, REQUEUED, Action, End, Gang, RoleRules, Start, Stop
 

@@ -29,13 +29,12 @@ from torchx.version import __version__
 
 with lazy_imports:
     from torchx import yaml_limits
-    from torchx.schedulers.docker.images import plan
-    from torchx.schedulers.docker.stalling import files as stall_files
+    from torchx.schedulers.docker import image_plan, stall_files
     from torchx.services import rules
 
 if TYPE_CHECKING:
     from torchx.json_limits import Data, Object
-    from torchx.schedulers.docker.images.plan import ImagePlan
+    from torchx.schedulers.docker.image_plan import ImagePlan
 
 NETWORK = "torchx"
 LABEL = "torchx.pytorch.org/"
@@ -99,7 +98,7 @@ def dry_run(app: AppDef, cfg: RunOptions) -> AppDryRunInfo[DockerJob]:
     builds: list[ImagePlan] = []
     notes: list[str] = []
     if any(role.workspace for role in app.roles):
-        builds, notes = plan.plan_images(app, cfg)
+        builds, notes = image_plan.plan_images(app, cfg)
     info = AppDryRunInfo(to_request(app, make_unique(app.name), cfg, builds), as_text)
     info.notes += notes + notes_of(app) + LimitRule.of(cfg).notes("local_docker")
     info.notes += note_on_bytes(container.body for container in info.request.containers)

@@ -25,12 +25,12 @@ with lazy_imports:
     )
     from torchx.schedulers.docker import exec as docker_exec
     from torchx.schedulers.docker import prune as docker_prune
-    from torchx.schedulers.docker import usage as docker_usage
     from torchx.schedulers.docker import wait as docker_wait
     from torchx.schedulers.docker.engine import address, client
     from torchx.schedulers.docker.images import workspace as images_workspace
-    from torchx.schedulers.docker.queueing import changes, records
-    from torchx.schedulers.docker.queueing import status as queue_status
+    from torchx.schedulers.docker.measurement import query as docker_usage
+    from torchx.schedulers.docker.queue import changes, records
+    from torchx.schedulers.docker.queue import status as queue_status
     from torchx.schedulers.shared import listing
     from torchx.scheduling import pace
 
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from torchx.schedulers.docker.request import DockerJob as DockerJob
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
+    from torchx.scheduling.measurement import AppUsage
     from torchx.scheduling.query import Pruned
     from torchx.scheduling.streams import Streams
-    from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import RunOptions, runopts
 

@@ -21,10 +21,7 @@ from torchx.schedulers.docker.lookup import (
     owner_of,
     with_late_oom,
 )
-from torchx.schedulers.docker.record import full_data
-from torchx.schedulers.docker.replay import Progress, replay
-from torchx.schedulers.docker.rules.job import Job, RoleFacts, job_of
-from torchx.schedulers.docker.rules.marks import (
+from torchx.schedulers.docker.marks import (
     CANCELLED,
     ENDED,
     EXPIRED,
@@ -35,8 +32,11 @@ from torchx.schedulers.docker.rules.marks import (
     UNNEEDED,
     decoded,
 )
+from torchx.schedulers.docker.record import full_data
+from torchx.schedulers.docker.replay import Progress, replay
+from torchx.schedulers.docker.rules.job import Job, RoleFacts, job_of
 from torchx.schedulers.docker.rules.refusals import refusal
-from torchx.schedulers.docker.stalling.files import history_of, stall_folder
+from torchx.schedulers.docker.stall_files import history_of, stall_folder
 from torchx.schedulers.docker.supervisor_launch import lacks_supervisor
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.clock import TIMES

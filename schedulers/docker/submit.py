@@ -19,10 +19,10 @@ from torchx.json_limits import Data, Object
 from torchx.lazy import lazy_imports
 from torchx.machine import locks as lock
 from torchx.machine.files import make_folder
+from torchx.schedulers.docker import networks
 from torchx.schedulers.docker.cancel import GONE, cancel, remove, remove_volume
 from torchx.schedulers.docker.container_body import Environment
 from torchx.schedulers.docker.containers import read
-from torchx.schedulers.docker.engine import networks
 from torchx.schedulers.docker.engine.client import LOADED_PATIENCE, Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.gpus import lease
@@ -43,10 +43,10 @@ from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import RunOptions
 
 with lazy_imports:
+    from torchx.schedulers.docker import stall_files
     from torchx.schedulers.docker.images import user as images_user
     from torchx.schedulers.docker.images import workspace
-    from torchx.schedulers.docker.queueing import records as queue_records
-    from torchx.schedulers.docker.stalling import files as stall_files
+    from torchx.schedulers.docker.queue import records as queue_records
     from torchx.supervisor import foreign_policies
 
 

@@ -34,10 +34,10 @@ from torchx.schedulers.docker.gpus import keep_leases
 from torchx.schedulers.docker.labels import ATTEMPT, ENDS_AT, RETRY
 from torchx.schedulers.docker.logs import read_log
 from torchx.schedulers.docker.lookup import find_containers
+from torchx.schedulers.docker.marks import CANCELLED, EXPIRED, FAILED, REFUSED, STOPPED, UNNEEDED
 from torchx.schedulers.docker.measurement.sampling import Sampler
 from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.rules.job import Job, job_of
-from torchx.schedulers.docker.rules.marks import CANCELLED, EXPIRED, FAILED, REFUSED, STOPPED, UNNEEDED
 from torchx.schedulers.docker.rules.policies import RULE, ContainerPolicy, ContainerReplica
 from torchx.schedulers.docker.rules.refusals import slug
 from torchx.schedulers.docker.rules.removed import Ends, ends_path
@@ -50,13 +50,13 @@ from torchx.settings import POLICIES
 from torchx.supervisor.policies import Application, Order, Policy, Replica
 from torchx.supervisor.policy import COUNTED, NEVER, REPLICA, REQUEUED, Start
 from torchx.supervisor.process import report_ready, separate
-from torchx.supervisor.stall_actions import rule_of
+from torchx.supervisor.stalls.actions import rule_of
 
 with lazy_imports:
     from torchx.schedulers.docker import record
-    from torchx.schedulers.docker.queueing import records
+    from torchx.schedulers.docker.queue import records
     from torchx.schedulers.docker.services import readiness
-    from torchx.schedulers.docker.stalling import detection
+    from torchx.schedulers.docker.stalls import detection
     from torchx.supervisor import foreign_policies
 
 POLL_INTERVAL = 30.0

@@ -12,13 +12,13 @@ from torchx.schedulers.kubernetes.api.objects import Object, count_of, label, te
 from torchx.schedulers.kubernetes.manifests import attempt_number as attempts
 from torchx.schedulers.kubernetes.manifests.escaping import MacroFiller, restored
 from torchx.schedulers.kubernetes.manifests.hosts import hosts_in_env
-from torchx.schedulers.kubernetes.manifests.names import CONTAINER, ROLE_INDEX, ROLE_NAME, split_run
 from torchx.schedulers.kubernetes.manifests.pod import FIELD_PATH
 from torchx.schedulers.kubernetes.manifests.workspace import CONTAINER as UNPACKER
 from torchx.schedulers.kubernetes.manifests.workspace import FOLDER
-from torchx.schedulers.kubernetes.many import launcher
+from torchx.schedulers.kubernetes.names import CONTAINER, ROLE_INDEX, ROLE_NAME, split_run
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.record import HIDDEN
+from torchx.schedulers.kubernetes.sweeps import launcher
 from torchx.scheduling.preflight import without_checks
 
 with lazy_imports:

@@ -31,10 +31,7 @@ from torchx.schedulers.kubernetes.contexts import Clusters, forget
 from torchx.schedulers.kubernetes.gang.restarts import due_restart, is_cancelled, is_gang
 from torchx.schedulers.kubernetes.lookup import find_own
 from torchx.schedulers.kubernetes.manifests.job import MANY, QUEUE
-from torchx.schedulers.kubernetes.manifests.names import DEADLINE, split_run
-from torchx.schedulers.kubernetes.many import ends
-from torchx.schedulers.kubernetes.many.facts import job_with_runs
-from torchx.schedulers.kubernetes.many.view import index_of
+from torchx.schedulers.kubernetes.names import DEADLINE, split_run
 from torchx.schedulers.kubernetes.objects import (
     CANCELLED,
     CLOSED,
@@ -52,6 +49,9 @@ from torchx.schedulers.kubernetes.state.attempts import (
     needs_end,
 )
 from torchx.schedulers.kubernetes.status import job_facts
+from torchx.schedulers.kubernetes.sweeps import ends
+from torchx.schedulers.kubernetes.sweeps.facts import job_with_runs
+from torchx.schedulers.kubernetes.sweeps.view import index_of
 from torchx.specs.status import is_terminal
 
 BACK_OFF = 8.0

@@ -14,7 +14,7 @@ from torchx.jobs.paths import state_home, user_home
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.machine.files import expanded
-from torchx.schedulers.kubernetes.manifests.names import split_run
+from torchx.schedulers.kubernetes.names import split_run
 from torchx.specs.run_options import CfgVal, RunOptions
 
 with lazy_imports:

@@ -19,7 +19,7 @@ from torchx.schedulers.kubernetes.api.objects import short, value_at
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.exec_monitor import ConnectionMonitor, connect, readable, require_node
 from torchx.schedulers.kubernetes.lookup import require
-from torchx.schedulers.kubernetes.manifests.names import CONTAINER
+from torchx.schedulers.kubernetes.names import CONTAINER
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.state.attempts import container_of, live, waits_for
 from torchx.schedulers.kubernetes.state.replicas import members_of, replica_of, run_of

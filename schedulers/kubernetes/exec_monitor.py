@@ -17,7 +17,7 @@ from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import conditions_of, short, time_of
 from torchx.schedulers.kubernetes.api.shape import shaped
-from torchx.schedulers.kubernetes.manifests.names import CONTAINER
+from torchx.schedulers.kubernetes.names import CONTAINER
 from torchx.schedulers.kubernetes.state.attempts import container_of
 from torchx.schedulers.kubernetes.state.taken import node_of, span
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.schedulers.kubernetes.contexts import Clusters
-from torchx.schedulers.kubernetes.many.facts import gather_app, gather_app_jobs
 from torchx.schedulers.kubernetes.objects import RESOURCES, Facts, split_id
+from torchx.schedulers.kubernetes.sweeps.facts import gather_app, gather_app_jobs
 from torchx.schedulers.shared import owner
 from torchx.scheduling.checks import unknown_application
 

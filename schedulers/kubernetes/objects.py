@@ -23,9 +23,8 @@ from torchx.schedulers.kubernetes.api.objects import (
 from torchx.schedulers.kubernetes.api.pods import SmallPods
 from torchx.schedulers.kubernetes.api.shape import MALFORMED
 from torchx.schedulers.kubernetes.gang.attempts import newest_attempts, originals
-from torchx.schedulers.kubernetes.manifests.names import APP, APP_ID, PREFIX, ROLE_INDEX, RUNS, USER
-from torchx.schedulers.kubernetes.manifests.names import CANCELLED as CANCELLED
-from torchx.schedulers.kubernetes.many import view
+from torchx.schedulers.kubernetes.names import APP, APP_ID, PREFIX, ROLE_INDEX, RUNS, USER
+from torchx.schedulers.kubernetes.names import CANCELLED as CANCELLED
 from torchx.schedulers.kubernetes.record import RecordError, read_record
 from torchx.schedulers.kubernetes.state.evidence import (
     MAX_LOOKUPS,
@@ -36,6 +35,7 @@ from torchx.schedulers.kubernetes.state.evidence import (
     waits,
 )
 from torchx.schedulers.kubernetes.state.taken import not_ready
+from torchx.schedulers.kubernetes.sweeps import view
 from torchx.scheduling.pace import is_sharing
 
 BATCH, JOBSET, VOLCANO = "batch/v1", "jobset.x-k8s.io/v1alpha2", "batch.volcano.sh/v1alpha1"

@@ -16,8 +16,7 @@ from torchx.schedulers.shared.options import (
 from torchx.specs.run_options import CfgVal, RunOptions, runopts
 
 with lazy_imports:
-    from torchx.schedulers.kubernetes import limits
-    from torchx.schedulers.kubernetes.manifests import names
+    from torchx.schedulers.kubernetes import limits, names
 
 
 AUTO, JOB, JOBSET, VOLCANO = "auto", "job", "jobset", "volcano"

@@ -19,8 +19,7 @@ from torchx.schedulers.kubernetes.gang import actions
 from torchx.schedulers.kubernetes.gang.causes import never_retried
 from torchx.schedulers.kubernetes.gang.restarts import Phase, due_restart, is_cancelled, is_gang, phase_of
 from torchx.schedulers.kubernetes.lookup import find
-from torchx.schedulers.kubernetes.manifests.names import DISRUPTED
-from torchx.schedulers.kubernetes.many import ends
+from torchx.schedulers.kubernetes.names import DISRUPTED
 from torchx.schedulers.kubernetes.objects import (
     CANCELLED,
     STOPPED,
@@ -34,6 +33,7 @@ from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import is_over
 from torchx.schedulers.kubernetes.state.replicas import replica_of
 from torchx.schedulers.kubernetes.status import describe, job_facts
+from torchx.schedulers.kubernetes.sweeps import ends
 from torchx.schedulers.kubernetes.verdict import note_outcome
 from torchx.schedulers.shared import owner
 from torchx.specs.status import is_terminal

@@ -20,7 +20,6 @@ from torchx.schedulers.kubernetes.manifests import job as jobs
 from torchx.schedulers.kubernetes.manifests import jobset as jobsets
 from torchx.schedulers.kubernetes.manifests import volcano
 from torchx.schedulers.kubernetes.manifests.hosts import hosts_of
-from torchx.schedulers.kubernetes.manifests.names import APP, ATTEMPT, require_name, role_names, unique_name
 from torchx.schedulers.kubernetes.manifests.overlays import apply_overlays
 from torchx.schedulers.kubernetes.manifests.pod import AppContext
 from torchx.schedulers.kubernetes.manifests.secrets import secret_manifests, secret_name
@@ -30,6 +29,7 @@ from torchx.schedulers.kubernetes.manifests.workspace import (
     config_map_names,
     plan_workspaces,
 )
+from torchx.schedulers.kubernetes.names import APP, ATTEMPT, require_name, role_names, unique_name
 from torchx.schedulers.kubernetes.options import AUTO, JOB, JOBSET, VOLCANO
 from torchx.schedulers.kubernetes.record import write_record
 from torchx.scheduling.checks import has_services

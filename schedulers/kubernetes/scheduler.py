@@ -24,11 +24,11 @@ with lazy_imports:
         submit,
     )
     from torchx.schedulers.kubernetes import exec as kubernetes_exec
+    from torchx.schedulers.kubernetes import measurement as kubernetes_usage
     from torchx.schedulers.kubernetes import reconcile as kubernetes_reconcile
-    from torchx.schedulers.kubernetes import usage as kubernetes_usage
     from torchx.schedulers.kubernetes import watch as kubernetes_wait
-    from torchx.schedulers.kubernetes.many import actions as many_actions
-    from torchx.schedulers.kubernetes.many import submit as many_submit
+    from torchx.schedulers.kubernetes.sweeps import actions as many_actions
+    from torchx.schedulers.kubernetes.sweeps import submit as many_submit
 
 if TYPE_CHECKING:
     from socket import socket
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from torchx.scheduling.base import ManyRuns
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
+    from torchx.scheduling.measurement import AppUsage
     from torchx.scheduling.streams import Streams
-    from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import RunOptions, runopts
 

@@ -15,8 +15,6 @@ from torchx.schedulers.kubernetes.gang.attempts import attempt_of
 from torchx.schedulers.kubernetes.gang.records import Restart, used_retries
 from torchx.schedulers.kubernetes.gang.restarts import Phase, due_restart, is_gang, phase_of
 from torchx.schedulers.kubernetes.lookup import find, find_jobs
-from torchx.schedulers.kubernetes.many import view
-from torchx.schedulers.kubernetes.many.facts import pods_of, run_facts
 from torchx.schedulers.kubernetes.objects import (
     CANCELLED,
     HELD,
@@ -30,6 +28,8 @@ from torchx.schedulers.kubernetes.state.jobs import job_facts as job_facts
 from torchx.schedulers.kubernetes.state.outcome import outcome_of
 from torchx.schedulers.kubernetes.state.reasons import JobFacts, or_zero
 from torchx.schedulers.kubernetes.state.replicas import Member, Replicas, members_of
+from torchx.schedulers.kubernetes.sweeps import view
+from torchx.schedulers.kubernetes.sweeps.facts import pods_of, run_facts
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.listing import newest_first, row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
@@ -42,8 +42,8 @@ from torchx.specs.status import AppState, EndCause, FirstFailure, ReplicaStatus,
 with lazy_imports:
     from torchx.schedulers.kubernetes import application
     from torchx.schedulers.kubernetes.gang import causes, runs
-    from torchx.schedulers.kubernetes.many import run_arguments
     from torchx.schedulers.kubernetes.services import view as service_view
+    from torchx.schedulers.kubernetes.sweeps import run_arguments
 
 
 HELD_FOR = 60.0

@@ -17,7 +17,7 @@ from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.checks import ONLY_FAILED
 from torchx.schedulers.kubernetes.contexts import Clusters, remember
 from torchx.schedulers.kubernetes.manifests.job import QUEUE
-from torchx.schedulers.kubernetes.manifests.names import USER
+from torchx.schedulers.kubernetes.names import USER
 from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, JOBSET, main_path, selector
 from torchx.schedulers.kubernetes.options import AUTO
 from torchx.schedulers.kubernetes.request import KubernetesJob, kind_of, to_request

@@ -7,7 +7,7 @@ from contextlib import suppress
 from torchx.printable import ranges
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.manifests.names import OUTCOME
+from torchx.schedulers.kubernetes.names import OUTCOME
 from torchx.schedulers.kubernetes.objects import Facts, gather
 from torchx.schedulers.kubernetes.state.attempts import is_over, live
 from torchx.schedulers.kubernetes.state.outcome import Outcome, outcome_of

@@ -19,11 +19,11 @@ from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.gang.attempts import newest_attempts, originals
 from torchx.schedulers.kubernetes.lookup import find
-from torchx.schedulers.kubernetes.manifests.names import split_run
-from torchx.schedulers.kubernetes.many.facts import main_selector, pod_selector, run_facts
+from torchx.schedulers.kubernetes.names import split_run
 from torchx.schedulers.kubernetes.objects import BATCH, Facts, is_owned, listing_of, main_path
 from torchx.schedulers.kubernetes.reconcile import reconcile_objects
 from torchx.schedulers.kubernetes.status import describe
+from torchx.schedulers.kubernetes.sweeps.facts import main_selector, pod_selector, run_facts
 from torchx.schedulers.kubernetes.verdict import note_outcome
 from torchx.scheduling.pace import deadline, sharing
 from torchx.specs.status import is_terminal

@@ -22,7 +22,7 @@ from torchx.scheduling.checks import unknown_application
 from torchx.scheduling.events import OBSERVED, AppEvent, Readiness
 
 with lazy_imports:
-    from torchx.waiting import reasons
+    from torchx.queue import reasons
 
 
 def read_job(jobs: LocalJobs, app_id: str) -> Iterator[AppEvent | None]:

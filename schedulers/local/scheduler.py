@@ -20,8 +20,8 @@ with lazy_imports:
     import subprocess
 
     from torchx.jobs import catalog, log_reader, pruning
+    from torchx.jobs import measurement as job_usage
     from torchx.jobs import paths as job_paths
-    from torchx.jobs import usage as job_usage
     from torchx.jobs import view as job_view
     from torchx.machine import files, locks, processes
     from torchx.schedulers.local import cancel as local_cancel
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from torchx.scheduling.events import AppEvent
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
+    from torchx.scheduling.measurement import AppUsage
     from torchx.scheduling.query import AppQuery, Pruned
     from torchx.scheduling.stacks import AppStacks
     from torchx.scheduling.streams import Streams
-    from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import RunOptions, runopts
 

@@ -44,9 +44,9 @@ from torchx.specs.status import (
 )
 
 with lazy_imports:
+    from torchx.queue import reasons
     from torchx.scheduling import checks
     from torchx.specs import serialize
-    from torchx.waiting import reasons
 
 DEFAULT_OWNER = "local_cwd"
 """The scheduler that lists jobs whose own scheduler is unknown or not installed."""

@@ -31,8 +31,8 @@ with lazy_imports:
     from torchx.machine import ports as machine_ports
     from torchx.notifications import store
     from torchx.schedulers.local import copies
+    from torchx.schedulers.shared import queue
     from torchx.schedulers.shared import reservation as reservations
-    from torchx.schedulers.shared import waiting
     from torchx.services import rules
     from torchx.supervisor import foreign_policies
 
@@ -73,7 +73,7 @@ def schedule(
             copies.fill(request, final, folder, info.on_progress, limit_of(cfg))
             copies.check(app, request, final, folder)
         if ticket is not None:
-            waiting.fill(folder, ticket, os.environ)
+            queue.fill(folder, ticket, os.environ)
 
     submitted_at = datetime.now().timestamp()
     with ExitStack() as held:
@@ -91,7 +91,7 @@ def schedule(
         record = _record(app, request, cfg, backend, session, submitted_at)
         if ticket is not None:
             launch(home, record, fill=fill, supervise=False)
-            notes += waiting.enqueue(home, request.app_id)
+            notes += queue.enqueue(home, request.app_id)
         else:
             launch(home, record, held=descriptors, fill=fill)
     info.notes += notes
@@ -166,7 +166,7 @@ def _reserve(
         return None, None, []
     here = reservations.capacity(needs, os.environ)
     per_role = [(role.name, role.resource.gpu) for role in requesting]
-    reservation = waiting.take_or_wait(request.app_id, at, needs, here, cfg, per_role, _ports_of(app))
+    reservation = queue.take_or_wait(request.app_id, at, needs, here, cfg, per_role, _ports_of(app))
     if isinstance(reservation, tickets.Ticket):
         return None, reservation, []
     if reservation is None:

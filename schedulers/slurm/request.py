@@ -17,7 +17,7 @@ from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import RunOptions
 
 if TYPE_CHECKING:
-    from torchx.schedulers.docker.images.plan import ImagePlan
+    from torchx.schedulers.docker.image_plan import ImagePlan
 
 LONGEST_NAME = 120
 

@@ -13,12 +13,12 @@ with lazy_imports:
     from torchx.schedulers.slurm import cancel as slurm_cancel
     from torchx.schedulers.slurm import checks, commands, doctor, logs, options, request, status, submit
     from torchx.schedulers.slurm import exec as slurm_exec
+    from torchx.schedulers.slurm import measurement as slurm_usage
     from torchx.schedulers.slurm import stacks as slurm_stacks
-    from torchx.schedulers.slurm import usage as slurm_usage
     from torchx.schedulers.slurm import wait as slurm_wait
-    from torchx.schedulers.slurm.arrays import cancel as array_cancel
-    from torchx.schedulers.slurm.arrays import states as array_states
-    from torchx.schedulers.slurm.arrays import submit as array_submit
+    from torchx.schedulers.slurm.sweeps import cancel as array_cancel
+    from torchx.schedulers.slurm.sweeps import states as array_states
+    from torchx.schedulers.slurm.sweeps import submit as array_submit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from torchx.scheduling.base import ManyRuns
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
+    from torchx.scheduling.measurement import AppUsage
     from torchx.scheduling.stacks import AppStacks
     from torchx.scheduling.streams import Streams
-    from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import RunOptions
 

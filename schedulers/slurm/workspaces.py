@@ -22,7 +22,7 @@ with lazy_imports:
     from torchx.workspace import tree as workspace_tree
 
 if TYPE_CHECKING:
-    from torchx.schedulers.docker.images.plan import ImagePlan
+    from torchx.schedulers.docker.image_plan import ImagePlan
     from torchx.workspace.tree import Tree
 
 

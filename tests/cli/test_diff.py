@@ -19,13 +19,13 @@ from torchx.masking import add_values, forget_values
 from torchx.provenance.model import Editable, File, Machine, Provenance, Python, Source
 from torchx.runner.api import Runner
 from torchx.scheduling.base import DescribeAppResponse
-from torchx.scheduling.usage import AppUsage, ReplicaUsage, Sample
+from torchx.scheduling.measurement import AppUsage, ReplicaUsage, Sample
 from torchx.specs import Resource, Role
 from torchx.specs.status import AppState
 from torchx.tracker.backend.fsspec import create
-from torchx_cli.compare.sections import Side, compare
-from torchx_cli.compare.values import compared, named, of_roles
-from torchx_cli.compare.view import lines_of
+from torchx_cli.diff.sections import Side, compare
+from torchx_cli.diff.values import compared, named, of_roles
+from torchx_cli.diff.view import lines_of
 from torchx_cli.main import main
 
 EVIL = "\x1b]0;evil\x07\u202e"

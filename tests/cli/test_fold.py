@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from program import start, torchx
 
 from torchx.scheduling.logs import LogChunk, Stream
-from torchx_cli.folding import fold as folding
-from torchx_cli.folding.fold import WINDOW, Fold, Run
-from torchx_cli.folding.printing import FoldPrinter, labels_of, print_json, print_runs, runs_of
+from torchx_cli.fold import fold as folding
+from torchx_cli.fold.fold import WINDOW, Fold, Run
+from torchx_cli.fold.printing import FoldPrinter, labels_of, print_json, print_runs, runs_of
 from torchx_cli.terminal.streaming import LogPrinter
 
 

@@ -21,7 +21,7 @@ from terminal import Terminal
 from torchx.scheduling.events import AppEvent
 from torchx.scheduling.logs import LogChunk, Stream
 from torchx.specs.status import AppState, AppStatus
-from torchx_cli.folding import printing
+from torchx_cli.fold import printing
 from torchx_cli.terminal import ending, notices, streaming
 from torchx_cli.terminal.notices import Notices
 from torchx_cli.terminal.output import columns

@@ -10,7 +10,7 @@ from program import torchx
 from support import wait_until
 
 from torchx.notebook import app
-from torchx_cli.agents import tools
+from torchx_cli.mcp import tools
 
 SECRETS = ("one-Zq8vT3xw", "two-Zq8vT3xw", "three-Zq8vT3xw")
 """Values of a declared secret, of a variable with a secret name, and of an argument in a command line."""

@@ -13,7 +13,7 @@ from engine import IMAGE
 from fakecluster import FakeCluster
 from program import answer, torchx
 
-from torchx.schedulers.docker.images import plan
+from torchx.schedulers.docker import image_plan
 from torchx_cli import resubmission
 from torchx_cli.main import main
 
@@ -134,7 +134,7 @@ def test_what_was_not_kept_is_named(folder: Path) -> None:
 
 
 def test_the_repository_of_built_images_is_known() -> None:
-    assert resubmission.BUILT == plan.NAME
+    assert resubmission.BUILT == image_plan.NAME
 
 
 @pytest.mark.docker

@@ -17,7 +17,7 @@ from terminal import ENTER, LEAVE, Terminal
 from torchx.runner import get_runner
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
-from torchx.scheduling.usage import Sample
+from torchx.scheduling.measurement import Sample
 from torchx_cli.terminal.output import columns
 from torchx_cli.top.snapshot import MOST_READS, TAIL, AppRows, Collector, Lines, ReplicaRow
 from torchx_cli.top.view import HEADS, cells, draw, head_cells, lines_of, name_width, row_text, shown_columns

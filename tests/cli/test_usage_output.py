@@ -16,13 +16,13 @@ from jobhome import change, job
 from torchx.errors import StateError
 from torchx.jobs.paths import Home
 from torchx.runner import Runner, get_runner
-from torchx.scheduling.usage import AppUsage, ReplicaUsage, Requested, Sample
+from torchx.scheduling.measurement import AppUsage, ReplicaUsage, Requested, Sample
 from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, RoleStatus
 from torchx_cli.commands.list import COLUMNS
 from torchx_cli.main import main
-from torchx_cli.terminal import attach, usage_text
+from torchx_cli.terminal import attach
+from torchx_cli.terminal.measurement_text import notable, request_note, usage_line
 from torchx_cli.terminal.status_text import MAX_REPLICAS, replica_lines
-from torchx_cli.terminal.usage_text import notable, request_note, usage_line
 
 GB, MB = 1 << 30, 1 << 20
 MEASURED = {"span": 90.0, "cpu": 3.1, "memory": int(41.2 * GB), "gpu": 0.85, "gpu_memory": 30 * GB}

@@ -15,7 +15,7 @@ from torchx.schedulers.docker.scheduler import DockerScheduler
 from torchx.schedulers.local.request import PopenRequest
 from torchx.schedulers.local.scheduler import LocalScheduler
 from torchx.scheduling.base import DescribeAppResponse
-from torchx.scheduling.usage import AppUsage, ReplicaUsage, Sample
+from torchx.scheduling.measurement import AppUsage, ReplicaUsage, Sample
 from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import CfgVal
 from torchx.specs.status import AppState

@@ -10,7 +10,7 @@ from fakecluster import FakeCluster
 from following import FollowingConformance
 from test_local_cwd import PAGE
 
-from torchx.schedulers.kubernetes.manifests.names import APP
+from torchx.schedulers.kubernetes.names import APP
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 from torchx.specs.app import AppDryRunInfo, RetryPolicy
 from torchx.testing import AbilityConformance, RetryCases, SchedulerConformance, ServiceConformance

@@ -24,18 +24,18 @@ from torchx.schedulers.local import archives, images
 from torchx.schedulers.local.scheduler import create_dir_scheduler
 from torchx.schedulers.shared.logs import Position, line_filter, select
 from torchx.scheduling import logs
-from torchx.scheduling import usage as scheduling_usage
+from torchx.scheduling import measurement as scheduling_usage
 from torchx.scheduling.checks import require_passable
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
+from torchx.scheduling.measurement import AppUsage, ReplicaUsage, Sample
 from torchx.scheduling.responses import DescribeAppResponse
 from torchx.scheduling.stalls import StallRule
-from torchx.scheduling.usage import AppUsage, ReplicaUsage, Sample
 from torchx.services.rules import host_variables
 from torchx.specs import AppDef, Role
 from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, RoleStatus
 from torchx.supervisor.policy import APPLICATION, REPLICA, Gang, RoleRules
 from torchx.supervisor.services.probes import LineCheck
-from torchx.supervisor.stalls import StallWatch
+from torchx.supervisor.stalls.detection import StallWatch
 from torchx.sweeps import logs as sweep_logs
 from torchx.sweeps import results, runs
 
@@ -263,7 +263,7 @@ def measurements_of_replicas(count: int, patch: Patch, folder: Path) -> Callable
 
 
 def replace_replica(usage: ReplicaUsage, number: int) -> ReplicaUsage:
-    return usage._replace(replica=number)
+    return measurement._replace(replica=number)
 
 
 CASES: list[Case] = [
@@ -336,7 +336,7 @@ def test_measurements_are_merged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = AppUsage((ReplicaUsage("r", 0, 1, Sample(1.0, 1.0, 2.0, 3)),), "/proc")
     assert runs.usage_of(usage) == (3, 2.0, None)
     assert merged == [1]
-    assert (usage.peak_memory, usage.mean_cpu) == (3, 2.0)
+    assert (measurement.peak_memory, measurement.mean_cpu) == (3, 2.0)
     assert merged == [1] * 3
 
 

@@ -31,9 +31,9 @@ from torchx.notifications.plan import Notify
 from torchx.notifications.store import DELIVERED, RETRY, SENDING, Store
 from torchx.runner import logs as runner_logs
 from torchx.runner import reports, watcher
+from torchx.schedulers.docker import starter as docker_start
 from torchx.schedulers.docker import supervisor as docker_supervisor
 from torchx.schedulers.docker.engine.address import NoEngineError
-from torchx.schedulers.docker.queueing import start as docker_start
 from torchx.schedulers.kubernetes import watch as kubernetes_watch
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.slurm import wait as slurm_wait
@@ -44,7 +44,7 @@ from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.protocols import UnavailableError
 from torchx.scheduling.responses import DescribeAppResponse
 from torchx.specs.status import AppState, AppStatus
-from torchx.supervisor import sampling
+from torchx.supervisor.measurement import sampling
 from torchx.sweeps import logs as sweep_logs
 from torchx.sweeps import native, runs, submitter
 from torchx_cli import conditions

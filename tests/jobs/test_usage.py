@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from torchx.jobs.measurement import HEADER, LAYOUT, Row, decode, encode, read_usage
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
-from torchx.jobs.usage import HEADER, LAYOUT, Row, decode, encode, read_usage
 from torchx.jobs.view import AttemptView, JobView, ReplicaView
-from torchx.scheduling.usage import AppUsage, ReplicaUsage, Sample
+from torchx.scheduling.measurement import AppUsage, ReplicaUsage, Sample
 
 KIB = 1 << 10
 

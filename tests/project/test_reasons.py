@@ -19,7 +19,7 @@ SAME = {"lower", "upper", "strip", "rstrip"}
 """Methods whose result is still a sentence."""
 
 OF_OTHERS = {
-    "schedulers/docker/engine/networks.py": 1,
+    "schedulers/docker/networks.py": 1,
     "schedulers/docker/images/build.py": 5,
     "schedulers/docker/images/pull.py": 2,
     "schedulers/docker/images/push.py": 1,
@@ -41,7 +41,7 @@ OF_OTHERS = {
 
 LEFT = {
     "schedulers/docker/supervisor.py": 1,
-    "schedulers/shared/waiting.py": 1,
+    "schedulers/shared/queue.py": 1,
     "schedulers/slurm/options.py": 1,
     "torchx/discovery/find/finder.py": 1,
     "torchx/provenance/selection.py": 1,

@@ -12,7 +12,7 @@ from gits import commit, git, record, repository
 from torchx.errors import StateError
 from torchx.provenance.model import File, Provenance
 from torchx.provenance.store import Store
-from torchx_cli.compare.trees import Tree, TreeDiff, tree_diff
+from torchx_cli.diff.trees import Tree, TreeDiff, tree_diff
 
 
 class Recorded:

@@ -17,13 +17,13 @@ from support import wait_until
 from torchx.errors import StateError
 from torchx.machine import locks
 from torchx.notifications.plan import Notify
+from torchx.queue import keepers
 from torchx.runner import notifications, once, origins, provenance, resolve
 from torchx.runner.api import Runner
 from torchx.specs.app import AppDef
 from torchx.specs.home import TORCHX_HOME
 from torchx.specs.resources import Resource
 from torchx.sweeps import launch as sweep_launch
-from torchx.waiting import keepers
 
 
 def failing(error: Exception) -> Callable[..., Any]:
@@ -85,7 +85,7 @@ def test_a_failed_look_at_the_queue_is_a_note(
     with monkeypatch.context() as patched:
         patched.setattr(keepers, "connect_own", failing(error))
         patched.setattr(keepers, "names", failing(error))
-        patched.setattr("torchx.schedulers.shared.waiting.has_to_queue", lambda *_: True)
+        patched.setattr("torchx.schedulers.shared.queue.has_to_queue", lambda *_: True)
         info = scheduler().submit_dryrun(AppDef("job", [role]), {})
         app_id = scheduler().schedule(info)
     assert any("cause" in note for note in info.notes), info.notes

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from torchx.exit_codes import KILLED
 from torchx.machine.out_of_memory import OTHER
-from torchx.schedulers.kubernetes.manifests.names import DISRUPTED
+from torchx.schedulers.kubernetes.names import DISRUPTED
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.slurm import reasons
 from torchx.scheduling.causes import ADVICE, classify

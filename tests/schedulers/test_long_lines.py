@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchx.schedulers.docker.engine.frames import Frames
+from torchx.schedulers.docker.frames import Frames
 from torchx.schedulers.kubernetes.api.client import lines_of
 
 STAMP = b"2026-05-01T12:00:00.000000000Z "
@@ -83,7 +83,7 @@ def test_lines_do_not_depend_on_the_pieces(pieces: list[bytes]) -> None:
 
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_line_without_limit_is_handed_on(ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchx.schedulers.docker.engine.frames.LONGEST_LINE", 8)
+    monkeypatch.setattr("torchx.schedulers.docker.frames.LONGEST_LINE", 8)
     frames = Frames(container())
     lines = frames.feed(frame(b"12345") + frame(b"6789a") + frame(b"b\n" if ends else b"b"))
     assert [line[2] for line in lines + frames.rest()] == [b"123456789a", b"b\n" if ends else b"b"]

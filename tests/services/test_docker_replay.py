@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from torchx.schedulers.docker.containers import Container
-from torchx.schedulers.docker.replay import Progress, first_starts, replay
-from torchx.schedulers.docker.rules.job import job_from, job_of
-from torchx.schedulers.docker.rules.marks import (
+from torchx.schedulers.docker.marks import (
     READY,
     STOPPED,
     UNNEEDED,
@@ -18,6 +16,8 @@ from torchx.schedulers.docker.rules.marks import (
     split_name,
     unready,
 )
+from torchx.schedulers.docker.replay import Progress, first_starts, replay
+from torchx.schedulers.docker.rules.job import job_from, job_of
 from torchx.schedulers.docker.status import describe
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.services import NO_LONGER_NEEDED

@@ -14,13 +14,13 @@ from supervisor.test_loop import ended, supervise
 from support import wait_until
 
 from torchx.jobs.events import read_events
+from torchx.jobs.measurement import read_usage
 from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
-from torchx.jobs.usage import read_usage
 from torchx.jobs.view import load
-from torchx.scheduling.usage import ReplicaUsage
-from torchx.supervisor import sampling
-from torchx.supervisor.sampling import Sampler
+from torchx.scheduling.measurement import ReplicaUsage
+from torchx.supervisor.measurement import sampling
+from torchx.supervisor.measurement.sampling import Sampler
 
 MB = 1 << 20
 # memory that a program has touched is not resident to the last page: expect a little less

@@ -12,8 +12,8 @@ from supervisor.test_sampling import submitted
 from torchx.jobs.events import Clock
 from torchx.jobs.record import JobRecord
 from torchx.machine.processes import Entry, Process
-from torchx.supervisor import sampling
-from torchx.supervisor.sampling import Sampler
+from torchx.supervisor.measurement import sampling
+from torchx.supervisor.measurement.sampling import Sampler
 
 
 def test_a_pass_is_made_early_and_then_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

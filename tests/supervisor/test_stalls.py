@@ -17,7 +17,7 @@ from torchx.scheduling.stalls import StallRule
 from torchx.specs.status import EndCause, Reason
 from torchx.supervisor import stall_actions, stalls
 from torchx.supervisor.policies import Fail, Order, Replica
-from torchx.supervisor.stalls import SLOT, Stall, StallWatch, describe
+from torchx.supervisor.stalls.detection import SLOT, Stall, StallWatch, describe
 
 STALLED = Reason("stalled for 10 s", EndCause.STALLED)
 

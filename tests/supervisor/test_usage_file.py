@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from torchx.jobs.usage import HEADER, MOST_ATTEMPTS, Row, decode, rounds_kept
-from torchx.scheduling.usage import Sample, merged
-from torchx.supervisor import usage_file
-from torchx.supervisor.usage_file import UsageFile
+from torchx.jobs.measurement import HEADER, MOST_ATTEMPTS, Row, decode, rounds_kept
+from torchx.scheduling.measurement import Sample, merged
+from torchx.supervisor.measurement.file import UsageFile
 
 
 def row(replica: int, time: float, span: float = 1.0, attempt: int = 1, **values: float) -> Row:

@@ -13,8 +13,8 @@ import pytest
 from torchx.errors import StateError
 from torchx.jobs.events import Clock
 from torchx.machine import processes
+from torchx.scheduling.measurement import AppUsage
 from torchx.scheduling.responses import DescribeAppResponse
-from torchx.scheduling.usage import AppUsage
 from torchx.specs.status import AppState
 from torchx.sweeps import native_runs, view
 from torchx.sweeps.native_runs import NativeRuns

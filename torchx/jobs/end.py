@@ -13,7 +13,7 @@ from torchx.machine import files, processes
 from torchx.machine import locks as lock
 
 with lazy_imports:
-    from torchx.waiting import launch as waiting
+    from torchx.queue import launch as waiting
 
 
 def request(paths: JobPaths, *, now: bool = False) -> None:

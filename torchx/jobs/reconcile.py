@@ -15,7 +15,7 @@ from torchx.machine import locks as lock
 with lazy_imports:
     from torchx.jobs import recovery, ticket
     from torchx.notifications import launch
-    from torchx.waiting import launch as waiting
+    from torchx.queue import launch as waiting
 
 
 def is_supervised(paths: JobPaths, within: float = 0.0) -> bool:

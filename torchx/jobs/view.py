@@ -18,7 +18,7 @@ from torchx.json_limits import Object
 from torchx.machine import processes
 from torchx.machine.processes import Process
 from torchx.printable import memory_size
-from torchx.scheduling.usage import Sample
+from torchx.scheduling.measurement import Sample
 
 ENDS = ("SUCCEEDED", "FAILED", "CANCELLED")
 

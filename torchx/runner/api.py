@@ -83,9 +83,9 @@ if TYPE_CHECKING:
     from torchx.schedulers import SchedulerFactory
     from torchx.scheduling.events import AppEvent
     from torchx.scheduling.logs import LogChunk, LogQuery, Stream
+    from torchx.scheduling.measurement import AppUsage
     from torchx.scheduling.stacks import AppStacks
     from torchx.scheduling.streams import Streams
-    from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AnyDryRunInfo, AppDef
     from torchx.specs.run_options import OptionValues, RunOptions, runopts
     from torchx.specs.status import AppStatus

@@ -13,7 +13,7 @@ from torchx.printable import joined, memory_size
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.events import AppEvent, Readiness
 from torchx.scheduling.limits import LimitRule
-from torchx.scheduling.usage import AppUsage
+from torchx.scheduling.measurement import AppUsage
 from torchx.specs.status import (
     AppState,
     AttemptStatus,

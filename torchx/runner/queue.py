@@ -12,7 +12,7 @@ from torchx.jobs.paths import Home, JobPaths, user_home
 from torchx.jobs.ticket import Ticket, folder_of, marked
 from torchx.leases import gpus as machine_gpus
 from torchx.machine import processes
-from torchx.waiting import launch, reasons
+from torchx.queue import launch, reasons
 
 FIRST, HOLD, RELEASE = "first", "hold", "release"
 ACTIONS = (FIRST, HOLD, RELEASE)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from torchx.scheduling.events import AppEvent
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
+    from torchx.scheduling.measurement import AppUsage
     from torchx.scheduling.query import AppQuery, Pruned
     from torchx.scheduling.responses import DescribeAppResponse, ListAppResponse
     from torchx.scheduling.stacks import AppStacks
     from torchx.scheduling.streams import Streams
-    from torchx.scheduling.usage import AppUsage
     from torchx.specs.app import AnyDryRunInfo, AppDef, Role
     from torchx.specs.run_options import RunOptions, runopts
 

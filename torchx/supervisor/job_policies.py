@@ -9,11 +9,11 @@ from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
 from torchx.lazy import lazy_imports
 from torchx.supervisor.limits import Limits
+from torchx.supervisor.measurement.sampling import Sampler
 from torchx.supervisor.policies import Application, Policy
 from torchx.supervisor.policy import Gang
 from torchx.supervisor.replicas import Replicas, Running
-from torchx.supervisor.sampling import Sampler
-from torchx.supervisor.stall_actions import rule_of
+from torchx.supervisor.stalls.actions import rule_of
 
 with lazy_imports:
     from torchx.supervisor import foreign_policies, job_stalls, retry_causes

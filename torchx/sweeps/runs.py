@@ -32,7 +32,7 @@ from torchx.specs.status import AppState, code_of, is_terminal
 from torchx.sweeps.paths import BACKEND
 
 if TYPE_CHECKING:
-    from torchx.scheduling.usage import AppUsage
+    from torchx.scheduling.measurement import AppUsage
 
 SKEW = timedelta(minutes=5)
 """Maximum difference between the clocks of this machine and of an engine."""

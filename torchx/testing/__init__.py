@@ -25,7 +25,7 @@ if find_spec("pytest") is not None:
     from torchx.testing.harness import Meaning as Meaning
     from torchx.testing.limits import LimitConformance as LimitConformance
     from torchx.testing.logs import LogConformance as LogConformance
-    from torchx.testing.many import ManyConformance as ManyConformance
+    from torchx.testing.native_sweeps import ManyConformance as ManyConformance
     from torchx.testing.retries import RetryConformance as RetryConformance
     from torchx.testing.retry_cases import RetryCases as RetryCases
     from torchx.testing.services import ServiceConformance as ServiceConformance

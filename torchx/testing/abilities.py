@@ -17,7 +17,7 @@ from torchx.specs.app_metadata import after, service
 from torchx.specs.macro import macros
 from torchx.specs.status import AppState, Member
 from torchx.testing.harness import NAMED, Ability
-from torchx.testing.waiting import WaitingConformance
+from torchx.testing.queue import WaitingConformance
 
 
 class AbilityConformance(WaitingConformance):

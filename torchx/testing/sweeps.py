@@ -18,7 +18,7 @@ from torchx.specs.status import AppState, is_terminal
 from torchx.sweeps import progress
 from torchx.sweeps.paths import paths_of
 from torchx.sweeps.scheduler import SweepScheduler
-from torchx.testing.many import ManyConformance
+from torchx.testing.native_sweeps import ManyConformance
 
 
 class SweepConformance(ManyConformance):

@@ -17,8 +17,8 @@ with lazy_imports:
     from torchx.scheduling import logs
     from torchx_cli import applications
     from torchx_cli.commands import log
-    from torchx_cli.folding import printing as folding_printing
-    from torchx_cli.sweeping import attach as sweep_attach
+    from torchx_cli.fold import printing as folding_printing
+    from torchx_cli.sweep import attach as sweep_attach
     from torchx_cli.terminal import attach, notices
 
 if TYPE_CHECKING:

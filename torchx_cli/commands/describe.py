@@ -37,13 +37,13 @@ with lazy_imports:
 
     from torchx.runner import first_failure
     from torchx.specs import app_metadata, macro
-    from torchx_cli.terminal import source_text, usage_text
+    from torchx_cli.terminal import measurement_text, source_text
 
 if TYPE_CHECKING:
     from torchx.json_limits import Object
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
-    from torchx.scheduling.usage import AppUsage
+    from torchx.scheduling.measurement import AppUsage
 
 
 def describe_(
@@ -80,7 +80,7 @@ def describe_(
 
         if not watched and form != "text":
             first = first_failure.failure_data(runner, full, status_of(described))
-            emit(as_data(full, described, first) | usage_text.usage_data(runner, full), form)
+            emit(as_data(full, described, first) | measurement_text.usage_data(runner, full), form)
         elif not watched:
             say("\n".join(lines_of(described)))
         else:
@@ -111,7 +111,7 @@ def _lines(data: Object, described: DescribeAppResponse, usage: AppUsage | None 
     lines = title_lines(data, out)
     lines += _aligned(_rows(data, described, usage), "")
     replicas = {role.role: role for role in described.roles_statuses}
-    notable = usage_text.notable(usage)
+    notable = measurement_text.notable(usage)
     for role in data["app"]["roles"]:
         name = paint(one_line(role["name"]), "bold", out)
         lines += ["", f"{name}  {counted(role['num_replicas'], 'replica')}"]
@@ -135,7 +135,7 @@ def _rows(data: Object, described: DescribeAppResponse, usage: AppUsage | None) 
     options = {key: value for key, value in data["cfg"].items() if value is not None}
     rows.append((_SUBMITTED_BY, _text(data["command_line"] or "")))
     rows.append(("options", ", ".join(f"{key}={_text(value)}" for key, value in options.items())))
-    rows.append(("usage", usage_text.usage_line(usage)))
+    rows.append(("usage", measurement_text.usage_line(usage)))
     rows += [("runs in", folder) for folder in dict.fromkeys(data["workspaces"].values())]
     rows += [("logs", data["log_dir"] or ""), ("see", data["ui_url"] or ""), ("reason", data["msg"])]
     rows += [("tags", tags_text(data["tags"])), ("note", data["note"])]

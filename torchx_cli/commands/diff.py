@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchx.lazy import lazy_imports
-from torchx_cli.compare.sections import Side, compare, summary
-from torchx_cli.compare.view import lines_of, source_lines
+from torchx_cli.diff.sections import Side, compare, summary
+from torchx_cli.diff.view import lines_of, source_lines
 from torchx_cli.flags import Json, Output, argument
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import emit, output_format, say
 
 with lazy_imports:
-    from torchx_cli.compare import trees
+    from torchx_cli.diff import trees
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
-    from torchx_cli.compare.trees import TreeDiff
+    from torchx_cli.diff.trees import TreeDiff
 
 _NAMES = "handle, app id or a prefix of it, name, @last, or @last~1 and NAME~1 for the one before"
 

@@ -43,7 +43,7 @@ from torchx_cli.terminal.times import ago, duration, iso, optional_time, span
 from torchx_cli.terminal.units import written
 
 with lazy_imports:
-    from torchx_cli.terminal import usage_text
+    from torchx_cli.terminal import measurement_text
 
 if TYPE_CHECKING:
     from torchx.json_limits import Object
@@ -213,7 +213,7 @@ def _row(app: ListAppResponse, chosen: Sequence[str] = DEFAULT, runner: Runner |
         "tags": tags_text(app.tags),
     }
     if runner is not None and any(name in MEASURED for name in chosen):
-        cpu, memory, gpu = usage_text.cells(usage_text.usage_of(runner, app.app_handle))
+        cpu, memory, gpu = measurement_text.cells(measurement_text.usage_of(runner, app.app_handle))
         cells |= {"cpu": cpu, "memory": memory, "gpu": gpu}
     return [cells[name] for name in chosen]
 
@@ -236,5 +236,5 @@ def as_data(app: ListAppResponse, runner: Runner | None = None) -> Object:
         "exit_code": app.exit_code,
         "msg": app.msg,
         "tags": app.tags,
-        **({} if runner is None else usage_text.usage_data(runner, app.app_handle)),
+        **({} if runner is None else measurement_text.usage_data(runner, app.app_handle)),
     }

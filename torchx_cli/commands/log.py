@@ -30,8 +30,8 @@ with lazy_imports:
     from torchx import torchrun
     from torchx.scheduling import checks
     from torchx_cli import shown
-    from torchx_cli.folding import fold as folding_fold
-    from torchx_cli.folding import printing as folding_printing
+    from torchx_cli.fold import fold as folding_fold
+    from torchx_cli.fold import printing as folding_printing
     from torchx_cli.terminal import masking, notices, streaming, times
 
 if TYPE_CHECKING:

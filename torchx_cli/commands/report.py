@@ -16,7 +16,7 @@ from torchx_cli.flags import Handle, option
 from torchx_cli.report.collect import collect
 from torchx_cli.report.page import page
 from torchx_cli.session import session_of
-from torchx_cli.sweeping.best import trackers_of
+from torchx_cli.sweep.best import trackers_of
 from torchx_cli.terminal.output import data_text, note, say
 
 with lazy_imports:

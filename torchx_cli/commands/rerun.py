@@ -46,8 +46,8 @@ from torchx_cli.terminal.output import output_format
 with lazy_imports:
     from torchx.sweeps import parameters, paths
     from torchx_cli import restored
-    from torchx_cli.again import rebuild, recorded
-    from torchx_cli.sweeping import again
+    from torchx_cli.rerun import rebuild, recorded
+    from torchx_cli.sweep import rerun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,8 +140,8 @@ def rerun_(
     with request.with_origins(), session.runner() as runner:
         full, described = find(runner, handle, full=True, prefer=[paths.BACKEND] if failed else [])
         if runner.scheduler_of(full).has_runs:
-            again.check(request, changed=bool(changes or arguments or as_it_was))
-            return again.rerun_sweep(full, runner, request, form, failed=failed)
+            rerun.check(request, changed=bool(changes or arguments or as_it_was))
+            return rerun.rerun_sweep(full, runner, request, form, failed=failed)
         if failed:
             raise UsageError(
                 "--failed applies to sweeps", hint=f"torchx rerun {handle}", code="conflicting_flags"

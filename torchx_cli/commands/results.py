@@ -19,8 +19,8 @@ from torchx.sweeps.paths import BACKEND
 from torchx_cli.applications import find
 from torchx_cli.flags import Handle, Json, count, lines_option, option
 from torchx_cli.session import session_of
-from torchx_cli.sweeping.best import trackers_of
-from torchx_cli.sweeping.table import names_of, rows_of, sweep_of
+from torchx_cli.sweep.best import trackers_of
+from torchx_cli.sweep.table import names_of, rows_of, sweep_of
 from torchx_cli.terminal import masking
 from torchx_cli.terminal.display import table
 from torchx_cli.terminal.output import emit, note, output_format, say

@@ -81,8 +81,8 @@ from torchx_cli.terminal.output import (
 with lazy_imports:
     from torchx.specs import app_metadata
     from torchx_cli import component_flags, hints, placement, recording, shown
-    from torchx_cli.folding import printing
-    from torchx_cli.sweeping import submit as sweeping_submit
+    from torchx_cli.fold import printing
+    from torchx_cli.sweep import submit as sweeping_submit
     from torchx_cli.terminal import attach, dryrun_output, progress
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ with lazy_imports:
     from torchx.scheduling import checks
     from torchx.specs import app_metadata
     from torchx_cli.commands import describe
-    from torchx_cli.sweeping import status as sweeping_status
-    from torchx_cli.terminal import rank_text, times, usage_text
+    from torchx_cli.sweep import status as sweeping_status
+    from torchx_cli.terminal import measurement_text, rank_text, times
 
 if TYPE_CHECKING:
     from torchx.json_limits import Object
@@ -112,7 +112,7 @@ def _data(
         **as_data(handle, described.name, status, roles),
         "first_failure": mask(first_failure.failure_data(runner, handle, status)),
         **mask(notes),
-        **usage_text.usage_data(runner, handle),
+        **measurement_text.usage_data(runner, handle),
         "notifications": mask([delivery_data(each) for each in deliveries]),
     }
     if with_ranks:
@@ -129,7 +129,7 @@ def _lines(
         return [mask_text(line) for line in lines] + failure_of(runner, handle, status)
     nodes = not runner.scheduler_of(handle).on_this_machine
     usage = usage_of(runner, handle, watched=watched)
-    line, notable = usage_text.usage_line(usage), usage_text.notable(usage)
+    line, notable = measurement_text.usage_line(usage), measurement_text.notable(usage)
     lines = status_lines(handle, status, roles, sys.stdout, nodes=nodes, usage=line, notable=notable)
     labels = (
         ("tags", tags_text(app_metadata.tags_of(described.metadata))),

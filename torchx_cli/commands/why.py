@@ -15,7 +15,7 @@ from torchx.runner.why.explain import Difference, Explanation, explain
 from torchx_cli.applications import find, short_name
 from torchx_cli.flags import Handle, Json, Output
 from torchx_cli.session import session_of
-from torchx_cli.terminal import usage_text
+from torchx_cli.terminal import measurement_text
 from torchx_cli.terminal.masking import mask, remember
 from torchx_cli.terminal.output import (
     bar_of,
@@ -33,7 +33,7 @@ from torchx_cli.terminal.units import written
 from torchx_cli.terminal.wrapping import wrap_command
 
 with lazy_imports:
-    from torchx_cli.compare import sections
+    from torchx_cli.diff import sections
 
 if TYPE_CHECKING:
     from torchx.json_limits import Object
@@ -99,7 +99,7 @@ def _lines(data: Object, made: Explanation) -> list[str]:
     lines += _part("failed first", _first(data["first_failure"]))
     lines += _part("replicas", counts if sum(data["replicas"].values()) > 1 else "")
     lines += _part("last output", written(made.last_output, ago))
-    lines += _part("usage", usage_text.usage_line(made.usage))
+    lines += _part("usage", measurement_text.usage_line(made.usage))
     if data["lines"]:
         lines += _part("last lines", " ")
     for line in data["lines"]:

@@ -15,8 +15,8 @@ from torchx.runner.status import status_of
 from torchx.runner.why.explain import rerun_command
 from torchx.sweeps import results
 from torchx_cli.applications import short_name
-from torchx_cli.sweeping.table import rows_of, sweep_of
-from torchx_cli.terminal import ending, usage_text
+from torchx_cli.sweep.table import rows_of, sweep_of
+from torchx_cli.terminal import ending, measurement_text
 from torchx_cli.terminal.app_data import as_data
 from torchx_cli.terminal.masking import mask_text, remember
 
@@ -103,5 +103,5 @@ def _usage(runner: Runner, handle: str) -> tuple[Object | None, str | None]:
     if usage is None:
         return None, None
     roles = dict.fromkeys(replica.role for replica in usage.replicas)
-    summary = {role: usage_text.usage_line(usage.of_role(role)) for role in roles}
+    summary = {role: measurement_text.usage_line(usage.of_role(role)) for role in roles}
     return {**usage.to_json(samples=True), "summary": summary}, None

@@ -32,7 +32,7 @@ with lazy_imports:
     from torchx.runner.why import explain
     from torchx.scheduling import logs
     from torchx_cli import applications
-    from torchx_cli.terminal import ending, masking, notices, status_text, times, usage_text
+    from torchx_cli.terminal import ending, masking, measurement_text, notices, status_text, times
 
 if TYPE_CHECKING:
     from torchx.json_limits import Object
@@ -237,8 +237,8 @@ def _print_end(runner: Runner, handle: str, status: AppStatus, seen: bool, comma
     excerpt = not (seen and alone)  # otherwise its last lines are right above
     name = applications.short_name(runner, handle)
     lines += ending.failure_lines(runner, handle, status, sys.stderr, name, command, excerpt)
-    if lasted is not None and lasted >= usage_text.LONG_ENOUGH:
-        remark = usage_text.request_note(usage_text.usage_of(runner, handle))
+    if lasted is not None and lasted >= measurement_text.LONG_ENOUGH:
+        remark = measurement_text.request_note(measurement_text.usage_of(runner, handle))
         if remark:
             lines += [wrap(paint(f"note: {remark}", "dim", sys.stderr), sys.stderr, "  ")]
     print_stderr("\n".join(lines))

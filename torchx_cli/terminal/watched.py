@@ -14,12 +14,12 @@ from torchx_cli.terminal.ending import failure_lines
 from torchx_cli.terminal.output import is_terminal, say
 
 with lazy_imports:
-    from torchx_cli.terminal import usage_text, watch
+    from torchx_cli.terminal import measurement_text, watch
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
-    from torchx.scheduling.usage import AppUsage
+    from torchx.scheduling.measurement import AppUsage
     from torchx.specs.status import AppStatus
 
 
@@ -27,7 +27,7 @@ def usage_of(runner: Runner, handle: str, *, watched: bool = False) -> AppUsage 
     """Returns the measurements; None while watching an engine that would be queried for them."""
     if watched and not runner.scheduler_of(handle).cheap_to_list:
         return None
-    return usage_text.usage_of(runner, handle)
+    return measurement_text.usage_of(runner, handle)
 
 
 def failure_of(runner: Runner, handle: str, status: AppStatus) -> list[str]:

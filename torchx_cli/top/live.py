@@ -15,7 +15,7 @@ from torchx.errors import TorchxError
 from torchx.printable import one_line
 from torchx.runner.status import status_of
 from torchx.scheduling.logs import LogQuery
-from torchx_cli.folding.printing import printer_of
+from torchx_cli.fold.printing import printer_of
 from torchx_cli.terminal.drawing import FullScreen
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import bar_of, colour, columns, counted, fit, note, paint, plain

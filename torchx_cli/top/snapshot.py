@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.scheduling.logs import LogChunk
-    from torchx.scheduling.usage import Sample
+    from torchx.scheduling.measurement import Sample
     from torchx.specs.status import AttemptStatus
 
 CPU_SHARE = 0.03

@@ -16,7 +16,7 @@ from torchx.errors import StateError
 from torchx.json_limits import Data
 from torchx.printable import shortened
 from torchx.schedulers.docker.engine.client import Engine, EngineError
-from torchx.schedulers.docker.images.plan import ImagePlan
+from torchx.schedulers.docker.image_plan import ImagePlan
 from torchx.schedulers.docker.images.pull import inspect_image
 from torchx.schedulers.docker.request import LABEL
 from torchx.scheduling.progress import MB, Ongoing, Part

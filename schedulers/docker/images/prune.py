@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from torchx.json_limits import Data
+from torchx.schedulers.docker.dockerfile import BASE_LABEL, CONTENT_LABEL
 from torchx.schedulers.docker.engine.client import Engine, EngineError
-from torchx.schedulers.docker.images.dockerfile import BASE_LABEL, CONTENT_LABEL
-from torchx.schedulers.docker.images.plan import TAG_LENGTH
+from torchx.schedulers.docker.image_plan import TAG_LENGTH
 from torchx.schedulers.docker.images.pull import inspect_image
 from torchx.schedulers.docker.labels import APP_ID
 

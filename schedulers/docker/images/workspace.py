@@ -11,17 +11,17 @@ from urllib.parse import quote
 from torchx.errors import StateError
 from torchx.json_limits import Data
 from torchx.machine import locks
-from torchx.schedulers.docker.engine.client import Engine
-from torchx.schedulers.docker.images.build import Writer, build
-from torchx.schedulers.docker.images.dockerfile import (
+from torchx.schedulers.docker.dockerfile import (
     BASE_LABEL,
     CONTENT_LABEL,
     FILES,
     default_dockerfile,
     mentions,
 )
-from torchx.schedulers.docker.images.plan import NAME, TAG_LENGTH, ImagePlan
-from torchx.schedulers.docker.images.plan import plan_image as plan_image
+from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.image_plan import NAME, TAG_LENGTH, ImagePlan
+from torchx.schedulers.docker.image_plan import plan_image as plan_image
+from torchx.schedulers.docker.images.build import Writer, build
 from torchx.schedulers.docker.images.prune import remove_leftovers
 from torchx.schedulers.docker.images.pull import inspect_image, provide
 from torchx.schedulers.docker.images.push import push

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from torchx.jobs.events import Clock
-from torchx.jobs.usage import Row
+from torchx.jobs.measurement import Row
 from torchx.lazy import lazy_imports
 from torchx.machine.cgroups import Cgroup, Totals, cgroup_of
 from torchx.machine.files import make_folder
@@ -23,9 +23,9 @@ from torchx.schedulers.docker.engine.parallel import in_parallel
 from torchx.schedulers.docker.measurement.statistics import measure
 from torchx.schedulers.docker.replay import Progress
 from torchx.schedulers.docker.rules.policies import ContainerPolicy
-from torchx.supervisor.metering import Meter, Use
+from torchx.supervisor.measurement.file import UsageFile
+from torchx.supervisor.measurement.samples import Meter, Use
 from torchx.supervisor.policies import Order
-from torchx.supervisor.usage_file import UsageFile
 
 with lazy_imports:
     import traceback

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import value_at
-from torchx.schedulers.kubernetes.manifests.names import ENDED
+from torchx.schedulers.kubernetes.names import ENDED
 
 MAX_PARALLEL = 16
 """Maximum number of pods that are ended in parallel."""

@@ -22,7 +22,7 @@ from torchx.schedulers.kubernetes.gang.records import Restart, restart_from
 from torchx.schedulers.kubernetes.gang.restarts import due_restart
 from torchx.schedulers.kubernetes.gang.runs import run_of
 from torchx.schedulers.kubernetes.manifests.job import MANY, QUEUE
-from torchx.schedulers.kubernetes.manifests.names import RESTARTED
+from torchx.schedulers.kubernetes.names import RESTARTED
 from torchx.schedulers.kubernetes.objects import (
     CANCELLED,
     HELD,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from torchx.schedulers.kubernetes.api.objects import Object, count_of, created, label
-from torchx.schedulers.kubernetes.manifests.names import APP_ID, ATTEMPT, ROLE_INDEX
+from torchx.schedulers.kubernetes.names import APP_ID, ATTEMPT, ROLE_INDEX
 
 SPARE = len("-r9999")
 """Additional characters in the names of the jobs of later attempts."""

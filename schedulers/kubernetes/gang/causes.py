@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchx.exit_codes import PREFLIGHT_FAILED
 from torchx.schedulers.kubernetes.api.objects import Object, deleted, owns, text_at, value_at
-from torchx.schedulers.kubernetes.manifests.names import CONTAINER
+from torchx.schedulers.kubernetes.names import CONTAINER
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.state.attempts import (
     attempts_of,

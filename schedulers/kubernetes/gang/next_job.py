@@ -12,7 +12,7 @@ from torchx.schedulers.kubernetes.api.objects import Object, annotation, count_o
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of, name_of
 from torchx.schedulers.kubernetes.manifests.attempt_number import EARLIER, earlier_attempts
 from torchx.schedulers.kubernetes.manifests.attempt_number import RETRIES as RETRY_NUMBER
-from torchx.schedulers.kubernetes.manifests.names import (
+from torchx.schedulers.kubernetes.names import (
     APP_ID,
     ATTEMPT,
     AWAITS,

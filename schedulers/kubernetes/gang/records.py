@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from torchx.json_shape import ANY_KEY, REQUIRED, check
 from torchx.schedulers.kubernetes.api.objects import annotation, count_of, short
-from torchx.schedulers.kubernetes.manifests.names import RETRIES
+from torchx.schedulers.kubernetes.names import RETRIES
 from torchx.schedulers.kubernetes.objects import Facts
 
 _SHAPE = {

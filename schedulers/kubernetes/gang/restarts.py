@@ -25,7 +25,7 @@ from torchx.schedulers.kubernetes.gang.attempts import attempt_of
 from torchx.schedulers.kubernetes.gang.causes import refusal
 from torchx.schedulers.kubernetes.gang.records import Restart, restart_from, used_retries
 from torchx.schedulers.kubernetes.gang.runs import DISRUPTED, RunLimits, started_at
-from torchx.schedulers.kubernetes.manifests.names import ATTEMPT, OUTCOME, RESTARTED, RETRIES
+from torchx.schedulers.kubernetes.names import ATTEMPT, OUTCOME, RESTARTED, RETRIES
 from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, RELEASED, STOPPED, Facts, role_index
 from torchx.schedulers.kubernetes.services.readiness import ready_replicas, succeeded_at
 from torchx.schedulers.kubernetes.services.roles import has_order, is_released, with_order

@@ -10,7 +10,7 @@ from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, indexes, owns, time_of, value_at
 from torchx.schedulers.kubernetes.gang.records import restart_from
 from torchx.schedulers.kubernetes.limits import DISRUPTIONS, rule_of
-from torchx.schedulers.kubernetes.manifests.names import LATE, RETRIES
+from torchx.schedulers.kubernetes.names import LATE, RETRIES
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.state.attempts import ended_by_us, finished_after_notice
 from torchx.schedulers.kubernetes.state.reasons import JobFacts

@@ -8,8 +8,8 @@ from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.manifests.attempt_number import field_of
 from torchx.schedulers.kubernetes.manifests.hosts import is_stable
-from torchx.schedulers.kubernetes.manifests.names import APP_ID, AWAITS, JOB_COMPLETION_INDEX, ROLE_INDEX
 from torchx.schedulers.kubernetes.manifests.pod import AppContext, pod_template
+from torchx.schedulers.kubernetes.names import APP_ID, AWAITS, JOB_COMPLETION_INDEX, ROLE_INDEX
 from torchx.scheduling.checks import has_services
 from torchx.services.rules import after_of
 from torchx.settings import SERVICE

@@ -9,10 +9,10 @@ from typing import Any
 from torchx import settings
 from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.manifests.escaping import INDEX, INDEX_VARIABLE
-from torchx.schedulers.kubernetes.manifests.names import CONTAINER, PREFIX, ROLE_INDEX
 from torchx.schedulers.kubernetes.manifests.pod import AppContext, share_processes
 from torchx.schedulers.kubernetes.manifests.volumes import SHM
 from torchx.schedulers.kubernetes.manifests.workspace import CONTAINER as UNPACKER
+from torchx.schedulers.kubernetes.names import CONTAINER, PREFIX, ROLE_INDEX
 from torchx.scheduling.base import replica_variables
 from torchx.specs.app import AppDef, Role
 from torchx.specs.macro import macros

@@ -18,7 +18,10 @@ from torchx.schedulers.kubernetes.limits import container_limits, pod_annotation
 from torchx.schedulers.kubernetes.manifests import attempt_number as attempts
 from torchx.schedulers.kubernetes.manifests.escaping import INDEX_VARIABLE, MacroFiller, escaped
 from torchx.schedulers.kubernetes.manifests.hosts import address_variables
-from torchx.schedulers.kubernetes.manifests.names import (
+from torchx.schedulers.kubernetes.manifests.secrets import secret_variable
+from torchx.schedulers.kubernetes.manifests.volumes import volumes_of
+from torchx.schedulers.kubernetes.manifests.workspace import FOLDER, add_to
+from torchx.schedulers.kubernetes.names import (
     APP_ID,
     APP_NAME,
     ATTEMPT,
@@ -32,9 +35,6 @@ from torchx.schedulers.kubernetes.manifests.names import (
     label_value,
     slug,
 )
-from torchx.schedulers.kubernetes.manifests.secrets import secret_variable
-from torchx.schedulers.kubernetes.manifests.volumes import volumes_of
-from torchx.schedulers.kubernetes.manifests.workspace import FOLDER, add_to
 from torchx.scheduling.base import replica_variables
 from torchx.scheduling.checks import is_utf8
 from torchx.scheduling.preflight import with_checks

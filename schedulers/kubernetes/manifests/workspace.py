@@ -17,7 +17,7 @@ with lazy_imports:
     from torchx.workspace import tree as workspace_tree
 
 if TYPE_CHECKING:
-    from torchx.schedulers.docker.images.plan import ImagePlan
+    from torchx.schedulers.docker.image_plan import ImagePlan
     from torchx.schedulers.kubernetes.api.objects import Object
     from torchx.specs.app import AppDef
     from torchx.specs.run_options import RunOptions

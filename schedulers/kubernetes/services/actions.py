@@ -14,7 +14,7 @@ from torchx.schedulers.kubernetes.api.objects import Object, annotation
 from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.cancel import end_jobs, has_failed, is_to_be_ended
 from torchx.schedulers.kubernetes.gang.restarts import Replay, is_cancelled
-from torchx.schedulers.kubernetes.manifests.names import AWAITS
+from torchx.schedulers.kubernetes.names import AWAITS
 from torchx.schedulers.kubernetes.objects import (
     HELD,
     RELEASED,

@@ -10,7 +10,7 @@ from torchx.schedulers.kubernetes.api.client import Cluster, path_of
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, owns, short, text_at
 from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.logs import SILENCE, Source, read_log
-from torchx.schedulers.kubernetes.manifests.names import LATE, READY
+from torchx.schedulers.kubernetes.names import LATE, READY
 from torchx.schedulers.kubernetes.objects import Facts, role_index
 from torchx.schedulers.kubernetes.services.readiness import is_active, is_late, is_ready, ready_since
 from torchx.schedulers.kubernetes.services.roles import is_released, services_of

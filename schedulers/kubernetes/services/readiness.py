@@ -13,7 +13,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     time_of,
     value_at,
 )
-from torchx.schedulers.kubernetes.manifests.names import LATE, READY
+from torchx.schedulers.kubernetes.names import LATE, READY
 from torchx.schedulers.kubernetes.objects import Facts, role_index
 from torchx.schedulers.kubernetes.services.roles import services_of
 from torchx.schedulers.kubernetes.state.attempts import attempts_of, container_of, ended_by_us

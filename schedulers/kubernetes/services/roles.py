@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object, annotation
 from torchx.schedulers.kubernetes.manifests.escaping import MacroFiller
-from torchx.schedulers.kubernetes.manifests.names import AWAITS
+from torchx.schedulers.kubernetes.names import AWAITS
 from torchx.schedulers.kubernetes.objects import RELEASED, Facts
 from torchx.services.probe import ServiceRule, rule_of
 from torchx.settings import AFTER, SERVICE

@@ -21,8 +21,8 @@ from torchx.schedulers.kubernetes.api.objects import (
     time_of,
     value_at,
 )
-from torchx.schedulers.kubernetes.manifests.names import ENDED as ENDED_BY_US
-from torchx.schedulers.kubernetes.manifests.names import LATE, NOTICE, READY
+from torchx.schedulers.kubernetes.names import ENDED as ENDED_BY_US
+from torchx.schedulers.kubernetes.names import LATE, NOTICE, READY
 from torchx.schedulers.kubernetes.state.taken import cause_of, disruption, taken_away
 from torchx.specs.status import AppState, AttemptStatus, EndCause, Reason
 

@@ -12,7 +12,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     true_conditions,
     value_at,
 )
-from torchx.schedulers.kubernetes.manifests.names import RESTARTED
+from torchx.schedulers.kubernetes.names import RESTARTED
 from torchx.schedulers.kubernetes.objects import CANCELLED, CLOSED, is_ended_by_us, role_index
 from torchx.schedulers.kubernetes.state.reasons import JobFacts
 from torchx.specs.status import AppState, is_terminal

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torchx.end_causes import recorded_cause
 from torchx.json_shape import ANY_KEY, check
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, short, time_of
-from torchx.schedulers.kubernetes.manifests.names import OUTCOME
+from torchx.schedulers.kubernetes.names import OUTCOME
 from torchx.specs.status import AppState, FirstFailure, is_terminal
 
 _FAILURE = {"role": str, "replica": int, "attempt": int, "msg": str}

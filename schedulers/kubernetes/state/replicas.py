@@ -21,7 +21,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     value_at,
 )
 from torchx.schedulers.kubernetes.manifests.attempt_number import earlier_attempts
-from torchx.schedulers.kubernetes.manifests.names import (
+from torchx.schedulers.kubernetes.names import (
     ATTEMPT,
     JOB_COMPLETION_INDEX,
     REPLICA_ID,

@@ -19,7 +19,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     true_conditions,
     value_at,
 )
-from torchx.schedulers.kubernetes.manifests.names import DISRUPTED, ENDED, JOB_COMPLETION_INDEX
+from torchx.schedulers.kubernetes.names import DISRUPTED, ENDED, JOB_COMPLETION_INDEX
 from torchx.specs.status import EndCause, Reason
 
 IGNORED_COUNT = "batch.kubernetes.io/job-index-ignored-failure-count"

@@ -16,10 +16,7 @@ from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.labels import APP_ID, JOB, REPLICA, ROLE, USER
 from torchx.schedulers.docker.lookup import containers_of, find_containers
-from torchx.schedulers.docker.record import job_data, label_data
-from torchx.schedulers.docker.replay import Progress, replay
-from torchx.schedulers.docker.rules.job import job_of
-from torchx.schedulers.docker.rules.marks import (
+from torchx.schedulers.docker.marks import (
     EXPIRED,
     FAILED,
     REFUSED,
@@ -27,6 +24,9 @@ from torchx.schedulers.docker.rules.marks import (
     STOPPED,
     unready,
 )
+from torchx.schedulers.docker.record import job_data, label_data
+from torchx.schedulers.docker.replay import Progress, replay
+from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.shared import owner
 from torchx.specs.app import AppDef, Role
 from torchx.specs.status import AppState

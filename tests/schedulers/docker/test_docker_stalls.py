@@ -15,7 +15,7 @@ from program import ROOT, torchx
 from support import wait_until
 
 from torchx.runner import get_runner
-from torchx.schedulers.docker.stalling.files import stall_folder
+from torchx.schedulers.docker.stall_files import stall_folder
 from torchx.scheduling.stalls import StallReport
 from torchx.scheduling.streams import Streams
 from torchx.specs.app import AppDef, Role

@@ -16,9 +16,9 @@ from containers import sh
 from engine import IMAGE
 from workspaces import Runs, dockerfile, steps_left
 
+from torchx.schedulers.docker.dockerfile import CONTENT_LABEL
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.images import prune as docker_images_prune
-from torchx.schedulers.docker.images.dockerfile import CONTENT_LABEL
 from torchx.schedulers.docker.images.prune import remove_leftovers
 from torchx.schedulers.docker.images.workspace import provide_image
 

@@ -14,9 +14,9 @@ from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.address import parse_address
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.lookup import with_late_oom
+from torchx.schedulers.docker.marks import CANCELLED, FAILED, STOPPED
 from torchx.schedulers.docker.replay import NOT_STARTED, Progress, replay
 from torchx.schedulers.docker.rules.job import job_of
-from torchx.schedulers.docker.rules.marks import CANCELLED, FAILED, STOPPED
 from torchx.schedulers.docker.status import INTERRUPTED, describe
 from torchx.scheduling.causes import classify
 from torchx.specs.app import AppDef, RetryPolicy, Role

@@ -15,7 +15,7 @@ import pytest
 from containers import Jobs, ended, scheduler, sh, supervisor_of
 from support import wait_until
 
-from torchx.jobs.usage import read_samples
+from torchx.jobs.measurement import read_samples
 from torchx.machine import locks
 from torchx.runner import get_runner
 from torchx.schedulers.docker import supervisor_launch
@@ -23,14 +23,14 @@ from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.address import parse_address
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.measurement import sampling
+from torchx.schedulers.docker.measurement.query import sample_of
 from torchx.schedulers.docker.measurement.sampling import Sampler
 from torchx.schedulers.docker.measurement.statistics import measure, totals_of
 from torchx.schedulers.docker.replay import Progress
 from torchx.schedulers.docker.rules.job import Job, RoleFacts
 from torchx.schedulers.docker.supervisor_launch import docker_home, usage_path
-from torchx.schedulers.docker.usage import sample_of
 from torchx.schedulers.shared.clock import EngineClock
-from torchx.scheduling.usage import AppUsage, Requested
+from torchx.scheduling.measurement import AppUsage, Requested
 from torchx.specs.resources import Resource
 from torchx.specs.status import AppState
 from torchx.supervisor.policy import Gang, RoleRules
@@ -78,7 +78,9 @@ def test_measurements_are_kept_after_the_end(jobs: Jobs, replicas: int) -> None:
 @pytest.mark.docker
 def test_without_a_file_the_engine_is_queried(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     app_id = jobs.submit(sh(SCRIPT, 2, resource=Resource(1, 0, 512)))
-    monkeypatch.setattr("torchx.schedulers.docker.usage.usage_path", lambda app_id: Path("/nonexistent"))
+    monkeypatch.setattr(
+        "torchx.schedulers.docker.measurement.query.usage_path", lambda app_id: Path("/nonexistent")
+    )
 
     def look() -> AppUsage | None:
         found = scheduler().usage(app_id)

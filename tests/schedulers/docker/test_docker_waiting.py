@@ -20,7 +20,7 @@ from torchx.errors import StateError
 from torchx.leases.holders import holders, names_in_use
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.labels import ENDS_AT
-from torchx.schedulers.docker.queueing import records
+from torchx.schedulers.docker.queue import records
 from torchx.specs.status import AppState
 
 pytestmark = [pytest.mark.long, pytest.mark.docker]

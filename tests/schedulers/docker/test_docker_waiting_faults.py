@@ -17,7 +17,7 @@ from support import wait_until
 from torchx.jobs.ticket import Ticket
 from torchx.leases.holders import names_in_use
 from torchx.machine import locks
-from torchx.schedulers.docker.queueing import records
+from torchx.schedulers.docker.queue import records
 from torchx.specs import after
 from torchx.specs.status import AppState
 

@@ -13,8 +13,8 @@ from engine import IMAGE
 from workspaces import Runs, tag
 
 from torchx.errors import StateError, UsageError
+from torchx.schedulers.docker.dockerfile import images_below
 from torchx.schedulers.docker.engine.client import Engine
-from torchx.schedulers.docker.images.dockerfile import images_below
 from torchx.schedulers.docker.images.layers import lines_of
 from torchx.specs.app import AppDef
 

@@ -19,7 +19,7 @@ from program import torchx
 from support import wait_until
 
 from torchx.schedulers.kubernetes.api.objects import Object, time_of
-from torchx.schedulers.kubernetes.manifests.names import ENDED
+from torchx.schedulers.kubernetes.names import ENDED
 from torchx.schedulers.kubernetes.objects import CANCELLED, Facts
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.schedulers.kubernetes.status import describe

@@ -15,7 +15,7 @@ from support import wait_until
 
 from torchx.schedulers.kubernetes.api import client as kubernetes_client
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.manifests.names import OUTCOME
+from torchx.schedulers.kubernetes.names import OUTCOME
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 from torchx.scheduling.causes import classify
 from torchx.scheduling.logs import LogQuery

@@ -26,7 +26,7 @@ from kubesteps import (
 
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of
-from torchx.schedulers.kubernetes.manifests.names import RESTARTED
+from torchx.schedulers.kubernetes.names import RESTARTED
 from torchx.schedulers.kubernetes.objects import CANCELLED, HELD
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 

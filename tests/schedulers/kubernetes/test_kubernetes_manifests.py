@@ -16,7 +16,7 @@ from torchx.errors import UsageError
 from torchx.schedulers.kubernetes.checks import check as refuse
 from torchx.schedulers.kubernetes.checks import notes_of
 from torchx.schedulers.kubernetes.manifests.escaping import MacroFiller, escaped
-from torchx.schedulers.kubernetes.manifests.names import unique_name
+from torchx.schedulers.kubernetes.names import unique_name
 from torchx.schedulers.kubernetes.options import check_options
 from torchx.schedulers.kubernetes.request import as_text, dump, to_request
 from torchx.specs import AppDef, BindMount, DeviceMount, Resource, RetryPolicy, Role, VolumeMount

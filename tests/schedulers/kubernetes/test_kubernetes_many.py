@@ -18,7 +18,7 @@ from support import wait_until
 
 from torchx import settings
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.manifests.names import APP
+from torchx.schedulers.kubernetes.names import APP
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.scheduling.base import DescribeAppResponse, ManyRuns, SubmitsMany
 from torchx.scheduling.logs import LogQuery
@@ -131,7 +131,7 @@ def test_values_are_in_secrets_only(cluster: FakeCluster, scheduler: KubernetesS
 
 @pytest.mark.long
 def test_more_runs_than_a_file_has_lines(scheduler: KubernetesScheduler, monkeypatch: Any) -> None:
-    monkeypatch.setattr("torchx.schedulers.kubernetes.many.manifests.LARGEST_SECRET", 6000)
+    monkeypatch.setattr("torchx.schedulers.kubernetes.sweeps.manifests.LARGEST_SECRET", 6000)
     many = runs(*(f"echo run {number}" for number in range(203)), at_once=30)
     last = {number: each for number, each in scheduler.submit_many(many).items() if number in (1, 101, 203)}
     until_states(scheduler, last, *["SUCCEEDED"] * 3)

@@ -15,7 +15,7 @@ from kubejobs import role, submit, until_ended
 
 from torchx.schedulers.kubernetes.api.pods import SmallPods
 from torchx.schedulers.kubernetes.api.shape import MALFORMED, shaped
-from torchx.schedulers.kubernetes.manifests.names import ENDED
+from torchx.schedulers.kubernetes.names import ENDED
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.schedulers.kubernetes.state.attempts import attempts_of, live, waits_for
 from torchx.schedulers.kubernetes.state.replicas import replica_of, run_of

@@ -17,7 +17,7 @@ from project.sources import ROOT
 from torchx.errors import UsageError
 from torchx.schedulers.kubernetes.application import app_of
 from torchx.schedulers.kubernetes.checks import notes_of
-from torchx.schedulers.kubernetes.manifests.names import APP, role_names
+from torchx.schedulers.kubernetes.names import APP, role_names
 from torchx.schedulers.kubernetes.options import check_options
 from torchx.schedulers.kubernetes.record import read_record
 from torchx.schedulers.kubernetes.request import kind_of

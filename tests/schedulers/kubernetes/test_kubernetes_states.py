@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from torchx.schedulers.kubernetes.manifests.names import NOTICE, ROLE_INDEX
+from torchx.schedulers.kubernetes.names import NOTICE, ROLE_INDEX
 from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, STOPPED, Facts
 from torchx.schedulers.kubernetes.state.attempts import attempts_of
 from torchx.schedulers.kubernetes.status import describe

@@ -9,9 +9,9 @@ from fakecluster import FakeCluster
 from kubejobs import role, submit, until_all_run, until_ended
 
 from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.measurement import quantity, sample_of
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
-from torchx.schedulers.kubernetes.usage import quantity, sample_of
-from torchx.scheduling.usage import Requested
+from torchx.scheduling.measurement import Requested
 
 METRICS = {"cpu": "250m", "memory": "65536Ki"}
 

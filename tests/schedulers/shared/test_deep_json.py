@@ -12,7 +12,7 @@ from torchx.schedulers import get_scheduler_factories
 from torchx.schedulers.docker.engine.address import find_address
 from torchx.schedulers.docker.engine.http import reason
 from torchx.specs import InvalidRunConfigException
-from torchx_cli.agents.calls import _item
+from torchx_cli.mcp.calls import _item
 
 DEEP = "[" * 100_000 + "]" * 100_000
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchx.schedulers.docker.engine import frames
+from torchx.schedulers.docker import frames
 from torchx.schedulers.kubernetes import logs as kubernetes_logs
 from torchx.schedulers.shared import logs
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream, lines_of, matching, text_of

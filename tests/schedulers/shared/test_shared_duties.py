@@ -17,8 +17,8 @@ from torchx.schedulers.shared.listing import newest_first, row_of
 from torchx.schedulers.shared.options import SHARED, check_choices
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 from torchx.scheduling.checks import require_replicas
+from torchx.scheduling.measurement import Sample
 from torchx.scheduling.responses import local_time
-from torchx.scheduling.usage import Sample
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.status import AppState, FirstFailure
 

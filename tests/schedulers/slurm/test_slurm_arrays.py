@@ -15,10 +15,10 @@ from support import wait_until
 
 from torchx.errors import StateError
 from torchx.schedulers.slurm import commands as slurm_client
-from torchx.schedulers.slurm.arrays.submit import token_of
 from torchx.schedulers.slurm.record import Records
 from torchx.schedulers.slurm.scheduler import SlurmScheduler, create_scheduler
 from torchx.schedulers.slurm.script import files_of, script_of
+from torchx.schedulers.slurm.sweeps.submit import token_of
 from torchx.scheduling.base import ManyRuns
 from torchx.specs import AppDef, AppState, Resource, Role
 

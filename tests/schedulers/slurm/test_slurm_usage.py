@@ -12,11 +12,11 @@ import slurms
 from program import torchx
 from support import wait_until
 
-from torchx.schedulers.slurm import usage as slurm_usage
+from torchx.schedulers.slurm import measurement as slurm_usage
+from torchx.schedulers.slurm.measurement import Step, bytes_of, read_steps, seconds_of
 from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.schedulers.slurm.scheduler import create_scheduler
-from torchx.schedulers.slurm.usage import Step, bytes_of, read_steps, seconds_of
-from torchx.scheduling.usage import AppUsage
+from torchx.scheduling.measurement import AppUsage
 from torchx.specs.app import AppDef
 from torchx.specs.status import AppState, is_terminal
 

@@ -16,7 +16,7 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.json_limits import Object
     from torchx.runner.why.explain import Difference, Explanation
-    from torchx.scheduling.usage import AppUsage
+    from torchx.scheduling.measurement import AppUsage
     from torchx.specs.status import AppStatus
 
 LARGEST = 4000

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torchx.runner.first_failure import Evidence
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.scheduling.logs import LogChunk
-    from torchx.scheduling.usage import AppUsage
+    from torchx.scheduling.measurement import AppUsage
     from torchx.specs.app import Role
 
 EVIDENCE = 40

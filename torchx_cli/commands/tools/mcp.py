@@ -11,7 +11,7 @@ from torchx.lazy import lazy_imports
 from torchx_cli.flags import option, split_list
 
 with lazy_imports:
-    from torchx_cli.agents import server, tools
+    from torchx_cli.mcp import server, tools
 
 INSTALL = "pip install 'mcp>=2'"
 

@@ -1,0 +1,124 @@
+"""The status of applications in containers that wait for resources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torchx.errors import StateError, TorchxError
+from torchx.lazy import lazy_imports
+from torchx.schedulers.docker.engine.address import Address
+from torchx.schedulers.docker.queue import records
+from torchx.schedulers.docker.queue.records import Queued
+from torchx.schedulers.shared.listing import row_of
+from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.scheduling.responses import local_time
+from torchx.specs.app_metadata import own_entries
+from torchx.specs.status import AppState, ReplicaStatus, RoleStatus
+
+with lazy_imports:
+    from torchx.jobs import record
+    from torchx.queue import reasons
+    from torchx.specs import serialize
+
+STARTING, CANCELLING = "its containers are being created", "it is being cancelled"
+INTERRUPTED = "its start was interrupted"
+
+
+def describe(address: Address, app_id: str) -> DescribeAppResponse | None:
+    """Returns the status of an application whose containers have not started, with its roles, or None.
+
+    Raises:
+        StateError: its record is damaged.
+    """
+    queued = records.find(address, app_id)
+    if queued is None:
+        return None
+    try:
+        app = serialize.app_from_dict(queued.view.record.app)
+    except (TorchxError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise record.damaged(queued.paths.record, "`app` is not an application") from error
+    status = status_of(queued)
+    status.roles, status.metadata = app.roles, app.metadata
+    return status
+
+
+def glance(address: Address, app_id: str) -> DescribeAppResponse | None:
+    """Returns the status of an application whose containers have not started, without its roles, or None.
+
+    Raises:
+        StateError: its record is damaged.
+    """
+    queued = records.find(address, app_id)
+    if queued is None:
+        return None
+    return status_of(queued)
+
+
+def rows(address: Address) -> Iterator[ListAppResponse]:
+    """Yields the applications of an engine whose containers have not started."""
+    for app_id, queued in records.find_all(address):
+        if isinstance(queued, StateError):
+            yield ListAppResponse(app_id, AppState.UNKNOWN, msg=queued.message)
+        else:
+            yield row_of(status_of(queued))
+
+
+def not_started(address: Address, app_id: str) -> StateError | None:
+    """Returns an error for a command that needs containers, if those of an application have not started."""
+    found = glance(address, app_id)
+    if found is None:
+        return None
+    hint = f"wait for its start: torchx wait --for running {app_id}"
+    ended = found.ended_at is not None
+    return StateError(
+        f"{app_id} has not started: {found.msg or found.state.name}", hint=None if ended else hint
+    )
+
+
+def status_of(queued: Queued) -> DescribeAppResponse:
+    """Returns the status of an application whose containers have not started."""
+    view = queued.view
+    job = view.record
+    ended = view.has_ended and not queued.is_interrupted
+    state, msg = _state(queued)
+    return DescribeAppResponse(
+        app_id=job.app_id,
+        state=state,
+        msg=msg,
+        cause=view.cause,
+        roles_statuses=[
+            RoleStatus(
+                role.name,
+                [
+                    ReplicaStatus(
+                        id=replica,
+                        state=AppState.CANCELLED if ended else AppState.PENDING,
+                        role=role.name,
+                        hostname="",
+                        max_attempts=role.max_retries + 1,
+                        required=role.service is None,
+                    )
+                    for replica in range(len(role.replicas))
+                ],
+                None if role.service is None else 0,
+            )
+            for role in job.roles
+        ],
+        name=job.name,
+        submitted_at=local_time(job.submitted_at),
+        ended_at=local_time(view.ended_at) if ended else None,
+        cfg=job.cfg,
+        metadata=own_entries(job.app.get("metadata")),
+        needs_reconcile=view.orphaned,
+    )
+
+
+def _state(queued: Queued) -> tuple[AppState, str]:
+    view = queued.view
+    if queued.is_interrupted:
+        return AppState.PENDING, INTERRUPTED
+    if view.has_ended:
+        return AppState[view.state], view.msg
+    if view.supervisor is None:
+        return AppState.SUBMITTED, reasons.reason(view, queued.paths)
+    return AppState.PENDING, CANCELLING if queued.paths.cancel.exists() else STARTING

@@ -1,0 +1,45 @@
+"""States and measurements of many jobs, in one query each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from torchx.schedulers.slurm import measurement as slurm_usage
+from torchx.schedulers.slurm.parse import parse_key
+from torchx.schedulers.slurm.queue import SlurmJob, jobs_of, query_all_jobs
+from torchx.schedulers.slurm.record import Records
+from torchx.schedulers.slurm.status import describe
+from torchx.scheduling.base import DescribeAppResponse
+
+if TYPE_CHECKING:
+    from torchx.scheduling.measurement import AppUsage
+
+
+def find_many(app_ids: Iterable[str]) -> dict[str, SlurmJob]:
+    """Returns the jobs of this state home with these ids, by their ids, after one query of the queue.
+
+    Raises:
+        StateError: Slurm does not respond.
+    """
+    keys = {parse_key(app_id.partition("@")[0]): app_id for app_id in app_ids}
+    records = Records().of(keys)
+    named = [(keys[key], record) for key, record in records.items()]
+    return {job.app_id: job for job in jobs_of(named, query_all_jobs(False)())}
+
+
+def glance_many(app_ids: Collection[str]) -> dict[str, DescribeAppResponse]:
+    """Returns the status of jobs, without their roles, by their ids; unknown ones are left out."""
+    found = find_many(app_ids)
+    return {app_id: describe(job.record, app_id, job.outcome, job.queue) for app_id, job in found.items()}
+
+
+def usage_many(app_ids: Collection[str]) -> dict[str, AppUsage]:
+    """Returns the measurements of ended jobs, by their ids; those without any are left out."""
+    records = {record.key: record for record in Records().of(app_ids).values()}
+    if not records:
+        return {}
+    lines = slurm_usage.lines_by_job(slurm_usage.steps_of([*records.values()]))
+    steps = {key: slurm_usage.read_steps(lines.get(key, "")) for key in records}
+    found = {key: slurm_usage.usage_of(record, steps[key]) for key, record in records.items()}
+    return {key: usage for key, usage in found.items() if usage is not None}

@@ -1,0 +1,59 @@
+"""Why a job waits, for its status."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+
+from torchx.errors import StateError
+from torchx.jobs.paths import JobPaths
+from torchx.jobs.ticket import Ticket
+from torchx.jobs.view import JobView
+from torchx.queue import keepers
+from torchx.queue.decision import decide_now
+from torchx.queue.order import Verdict
+
+UNKNOWN = "waiting in the queue"
+"""The reason if the keeper does not report one, for instance as it just starts the job."""
+
+FRESH_FOR = 0.5
+"""Seconds for which the decisions are used again: a listing may show a thousand waiting jobs."""
+
+_known: tuple[float, dict[tuple[int, str], Verdict]] | None = None
+
+
+def verdicts() -> dict[tuple[int, str], Verdict]:
+    """Returns the decisions about the waiting jobs of all users, in their order, by user and application."""
+    global _known  # a cache of this process
+    now = time.monotonic()
+    if _known is None or now - _known[0] > FRESH_FOR:
+        decided = decide_now(keepers.survey())
+        _known = now, {(verdict.waiter.uid, verdict.waiter.app_id): verdict for verdict in decided}
+    return _known[1]
+
+
+def reason(view: JobView, paths: JobPaths) -> str:
+    """Returns the reason why a job has not started, empty if it does not wait.
+
+    Args:
+        view: its state.
+        paths: its record.
+    """
+    if view.supervisor is not None or view.has_ended:
+        return ""
+    try:
+        ticket = Ticket.load(paths)
+    except OSError:
+        return ""  # it is just starting
+    except StateError as error:
+        return error.message
+    name = shlex.quote(ticket.app_id)
+    if not ticket.is_of_this_boot:
+        return f"the machine was restarted while it waited; to let it wait again: torchx queue release {name}"
+    if ticket.held:
+        return f"held in the queue; to release it: torchx queue release {name}"
+    verdict = verdicts().get((os.geteuid(), ticket.app_id))
+    if verdict is None or verdict.waiter.held:  # a decision of before its release
+        return UNKNOWN
+    return verdict.reason or UNKNOWN

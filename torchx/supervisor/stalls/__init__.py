@@ -1,0 +1,1 @@
+"""Stalls of local jobs: find them, report them, react to them."""
