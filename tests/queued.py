@@ -50,11 +50,11 @@ def until_running(app_id: str) -> None:
 
 
 def keepers() -> list[int]:
-    return pids_of("waiting.keeper", home().path)
+    return pids_of("queue.keeper", home().path)
 
 
 def starters(app_id: str) -> list[int]:
-    return pids_of("queueing.start", home().job(app_id).folder)
+    return pids_of("docker.starter", home().job(app_id).folder)
 
 
 def until_nothing_is_left(machine: fakegpus.FakeGpus, *app_ids: str) -> None:

@@ -18,8 +18,8 @@ from torchx.schedulers.docker.engine.parallel import in_parallel
 from torchx.schedulers.docker.frames import Line, seconds_of
 from torchx.schedulers.docker.logs import FollowedLog, read_log
 from torchx.schedulers.docker.marks import STALLED, forced
+from torchx.schedulers.docker.policies import RULE, ContainerPolicy, ContainerReplica
 from torchx.schedulers.docker.replay import Progress
-from torchx.schedulers.docker.rules.policies import RULE, ContainerPolicy, ContainerReplica
 from torchx.scheduling.logs import LogQuery
 from torchx.supervisor.policies import Cancel, Fail, Interest, Order, Policy, pause_of, verdict_of
 from torchx.supervisor.policy import NEVER

@@ -25,7 +25,8 @@ from torchx.schedulers.docker.frames import (
     stamp,
     time_of,
 )
-from torchx.schedulers.docker.lookup import find_containers, readable
+from torchx.schedulers.docker.lookup import find_containers
+from torchx.schedulers.docker.queue.status import readable
 from torchx.schedulers.docker.replay import replay
 from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.docker.supervisor_launch import ensure_supervisor

@@ -12,11 +12,9 @@ from functools import partial
 
 from torchx.errors import StateError
 from torchx.json_limits import Data
-from torchx.lazy import lazy_imports
 from torchx.schedulers.docker.containers import (
     DAMAGED,
     Container,
-    damage_of,
     id_for,
     mapping_in,
     read,
@@ -28,11 +26,7 @@ from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.labels import APP_ID, LAST_TIME
 from torchx.schedulers.docker.marks import split_marks
 from torchx.schedulers.docker.rules.removed import with_removed
-from torchx.scheduling.checks import unknown_application
 from torchx.scheduling.pace import ALL
-
-with lazy_imports:
-    from torchx.schedulers.docker.queue import status as queue_status
 
 STEADY = ("running", "paused", "exited")
 """States that a container does not leave without an event."""
@@ -134,26 +128,6 @@ def consistent(containers: list[Container]) -> list[Container]:
 def containers_of(engine: Engine, app_id: str, known: Iterable[Container] = ()) -> list[Container]:
     """Returns the containers of an application, readable or not; see :func:`find_containers`."""
     return find_containers(engine, app_id, known, tolerant=True).get(app_id, [])
-
-
-def readable(engine: Engine, app_id: str) -> list[Container]:
-    """Returns the containers of an application.
-
-    Raises:
-        StateError: the application is unknown, waits, or cannot be read.
-    """
-    containers = containers_of(engine, app_id)
-    if not containers:
-        if (waits := queue_status.not_started(engine.address, app_id)) is not None:
-            raise waits
-        raise unknown_application("local_docker", app_id)
-    damage = damage_of(containers)
-    if damage:
-        raise StateError(
-            f"the replicas of {app_id} cannot be read: {damage}",
-            hint=f"Docker still has its container: docker logs {containers[0].id[:12]}",
-        )
-    return containers
 
 
 def owner_of(containers: Sequence[Container]) -> str:

@@ -34,8 +34,8 @@ from torchx.supervisor.process import continue_under_guard, report_ready, separa
 
 with lazy_imports:  # the keeper waits only for the others
     from torchx.queue import ends
-    from torchx.schedulers.docker import cancel, gpus, lookup, replay, submit
-    from torchx.schedulers.docker.engine import address, client, networks
+    from torchx.schedulers.docker import cancel, gpus, lookup, networks, replay, submit
+    from torchx.schedulers.docker.engine import address, client
     from torchx.schedulers.docker.images import pull
     from torchx.schedulers.docker.rules import job as job_rules
 

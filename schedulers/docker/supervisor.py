@@ -36,9 +36,9 @@ from torchx.schedulers.docker.logs import read_log
 from torchx.schedulers.docker.lookup import find_containers
 from torchx.schedulers.docker.marks import CANCELLED, EXPIRED, FAILED, REFUSED, STOPPED, UNNEEDED
 from torchx.schedulers.docker.measurement.sampling import Sampler
+from torchx.schedulers.docker.policies import RULE, ContainerPolicy, ContainerReplica
 from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.rules.job import Job, job_of
-from torchx.schedulers.docker.rules.policies import RULE, ContainerPolicy, ContainerReplica
 from torchx.schedulers.docker.rules.refusals import slug
 from torchx.schedulers.docker.rules.removed import Ends, ends_path
 from torchx.schedulers.docker.supervisor_launch import usage_path

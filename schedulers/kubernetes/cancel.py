@@ -48,7 +48,7 @@ from torchx.schedulers.kubernetes.state.attempts import (
     is_over,
     needs_end,
 )
-from torchx.schedulers.kubernetes.status import job_facts
+from torchx.schedulers.kubernetes.state.jobs import job_facts
 from torchx.schedulers.kubernetes.sweeps import ends
 from torchx.schedulers.kubernetes.sweeps.facts import job_with_runs
 from torchx.schedulers.kubernetes.sweeps.view import index_of

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from torchx.json_limits import Data
-from torchx.schedulers.kubernetes.gang.causes import needs_lines
 from torchx.schedulers.kubernetes.manifests import volumes
 from torchx.schedulers.kubernetes.manifests.job import is_gang, restarts_as_a_whole, restarts_by_torchx
 from torchx.schedulers.kubernetes.manifests.overlays import unused
 from torchx.schedulers.kubernetes.manifests.pod import is_shared_by_others
+from torchx.schedulers.kubernetes.manifests.retries import needs_lines
 from torchx.schedulers.kubernetes.names import ROLE_INDEX
 from torchx.schedulers.kubernetes.options import JOB, JOBSET, VOLCANO
 from torchx.schedulers.kubernetes.record import write_record

@@ -31,8 +31,9 @@ from torchx.schedulers.kubernetes.services.actions import coordinate
 from torchx.schedulers.kubernetes.services.roles import has_order
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import is_over
+from torchx.schedulers.kubernetes.state.jobs import job_facts
 from torchx.schedulers.kubernetes.state.replicas import replica_of
-from torchx.schedulers.kubernetes.status import describe, job_facts
+from torchx.schedulers.kubernetes.status import describe
 from torchx.schedulers.kubernetes.sweeps import ends
 from torchx.schedulers.kubernetes.verdict import note_outcome
 from torchx.schedulers.shared import owner

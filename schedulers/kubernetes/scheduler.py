@@ -19,8 +19,8 @@ with lazy_imports:
         images,
         log_follow,
         options,
+        queries,
         request,
-        status,
         submit,
     )
     from torchx.schedulers.kubernetes import exec as kubernetes_exec
@@ -98,19 +98,19 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the description of an application, running or ended."""
-        return status.describe_app(self._clusters, app_id)
+        return queries.describe_app(self._clusters, app_id)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of an application, without its roles."""
-        return status.glance(self._clusters, app_id)
+        return queries.glance(self._clusters, app_id)
 
     def outline(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the roles and replicas of an application, without their status."""
-        return status.outline(self._clusters, app_id)
+        return queries.outline(self._clusters, app_id)
 
     def describe_native(self, app_id: str) -> Any:
         """Returns the cluster's objects of an application, or None."""
-        return status.describe_native(self._clusters, app_id)
+        return queries.describe_native(self._clusters, app_id)
 
     def list(self, cfg: RunOptions | None = None) -> Iterable[ListAppResponse]:
         """Returns the applications of a namespace, newest first.
@@ -121,7 +121,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         """
         self._clusters.require_config(cfg)
 
-        return status.list_apps(self._clusters, cfg)
+        return queries.list_apps(self._clusters, cfg)
 
     def wakes(self, app_id: str) -> bool:
         """Returns True: watches report the end."""

@@ -8,42 +8,41 @@ from datetime import datetime
 
 from torchx.lazy import lazy_imports
 from torchx.printable import joined
-from torchx.schedulers.kubernetes.api.client import Cluster, Object
+from torchx.schedulers.kubernetes.api.client import Object
 from torchx.schedulers.kubernetes.api.objects import annotation, short, time_of, true_conditions, value_at
-from torchx.schedulers.kubernetes.contexts import Clusters, text_of
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of
 from torchx.schedulers.kubernetes.gang.records import Restart, used_retries
 from torchx.schedulers.kubernetes.gang.restarts import Phase, due_restart, is_gang, phase_of
-from torchx.schedulers.kubernetes.lookup import find, find_jobs
 from torchx.schedulers.kubernetes.objects import (
     CANCELLED,
     HELD,
     Facts,
-    gather_namespaces,
     is_ended_by_us,
 )
 from torchx.schedulers.kubernetes.state import reasons
 from torchx.schedulers.kubernetes.state.attempts import live
-from torchx.schedulers.kubernetes.state.jobs import job_facts as job_facts
+from torchx.schedulers.kubernetes.state.jobs import job_facts
 from torchx.schedulers.kubernetes.state.outcome import outcome_of
 from torchx.schedulers.kubernetes.state.reasons import JobFacts, or_zero
 from torchx.schedulers.kubernetes.state.replicas import Member, Replicas, members_of
 from torchx.schedulers.kubernetes.sweeps import view
-from torchx.schedulers.kubernetes.sweeps.facts import pods_of, run_facts
-from torchx.schedulers.shared import owner
-from torchx.schedulers.shared.listing import newest_first, row_of
-from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
-from torchx.scheduling.pace import is_sharing
+from torchx.schedulers.kubernetes.sweeps.facts import run_facts
+from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.retry_rules import RetryRules
 from torchx.specs.app_metadata import own_entries
-from torchx.specs.run_options import RunOptions
-from torchx.specs.status import AppState, EndCause, FirstFailure, ReplicaStatus, RoleStatus, is_terminal
+from torchx.specs.status import (
+    AppState,
+    EndCause,
+    FirstFailure,
+    Reason,
+    ReplicaStatus,
+    RoleStatus,
+    is_terminal,
+)
 
 with lazy_imports:
-    from torchx.schedulers.kubernetes import application
     from torchx.schedulers.kubernetes.gang import causes, runs
     from torchx.schedulers.kubernetes.services import view as service_view
-    from torchx.schedulers.kubernetes.sweeps import run_arguments
 
 
 HELD_FOR = 60.0
@@ -51,83 +50,6 @@ HELD_FOR = 60.0
 
 INTERRUPTED = "its submission was interrupted"
 SAVING = "its time limit is near: replicas have ended, the others save their state"
-
-
-def describe_app(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
-    """Returns the description of an application, or None if it is unknown."""
-    facts = find(clusters, app_id)
-    if facts is None:
-        return None
-    app = application.app_of(facts)
-    if facts.run is not None:
-        app = run_arguments.completed(clusters.of(app_id), facts, app)
-    return replace(_described(clusters.of(app_id), facts), roles=app.roles, metadata=app.metadata)
-
-
-def glance(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
-    """Returns the status of an application without its roles, or None if it is unknown."""
-    facts = find(clusters, app_id)
-    if facts is None:
-        return None
-    return _described(clusters.of(app_id), facts)
-
-
-def _described(cluster: Cluster, facts: Facts) -> DescribeAppResponse:
-    return cluster.clock.here(describe_safely(facts, cluster.clock.now()))
-
-
-def outline(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
-    """Returns the roles and replicas of an application without their status, or None if it is unknown.
-
-    Its pods, of which there may be thousands, are not read.
-    """
-    facts = find_jobs(clusters, app_id)
-    if facts is None or facts.damage:
-        return glance(clusters, app_id)
-    unread = [ReplicaStatus(m.replica, AppState.UNKNOWN, m.role, "") for m in members_of(facts)]
-    return DescribeAppResponse(facts.app_id, AppState.UNKNOWN, roles_statuses=list(_by_role(unread).values()))
-
-
-def describe_native(clusters: Clusters, app_id: str) -> list[Object] | None:
-    """Returns the cluster's objects of an application, or None if it is unknown."""
-    facts = find(clusters, app_id, whole=True)
-    if facts is None:
-        return None
-    return [*facts.mains, *facts.pods]
-
-
-def list_apps(clusters: Clusters, cfg: RunOptions | None) -> list[ListAppResponse]:
-    """Returns the applications of a namespace, newest first.
-
-    Args:
-        clusters: the clusters.
-        cfg: run options context and namespace; default: the namespace ``default`` and that of the context.
-    """
-    cluster = clusters.select(cfg or {}, quick=not is_sharing())
-    namespace = text_of(cfg, "namespace")
-    if namespace:
-        namespaces = [namespace]
-    else:
-        namespaces = list(dict.fromkeys(("default", cluster.namespace)))
-    return newest_first(
-        row_of(cluster.clock.here(each), is_own=owner.is_own(facts.owner))
-        for facts in gather_namespaces(cluster, namespaces)
-        for each in _listed(cluster, facts, cluster.clock.now())
-    )
-
-
-def _listed(cluster: Cluster, facts: Facts, now: float) -> Iterator[DescribeAppResponse]:
-    """Yields the status of an application, or that of each run that shares its Job."""
-    if not facts.has_runs:
-        yield describe_safely(facts, now)
-        return
-    # the status of a Job does not name the indexes that run
-    over = is_terminal(job_facts("job", facts.mains[0]).state)
-    if over:
-        whole = facts
-    else:
-        whole = replace(facts, pods=pods_of(cluster, facts), partial=False)
-    yield from describe_runs(whole, range(view.count_of_runs(facts.mains[0])), now)
 
 
 def describe_runs(job: Facts, runs: Iterable[int], now: float) -> Iterator[DescribeAppResponse]:
@@ -178,30 +100,20 @@ def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppRe
     ended = noted.ended_at or _ended(facts, jobs, statuses, state, submitted)
     for at, member in enumerate(replicas.members):  # times end with the job, also if a pod is lost
         statuses[at] = reasons.as_ended(statuses[at], _job_of(jobs, member), state, ended)
-    roles = _by_role(statuses)
+    roles = by_role(statuses)
     services.ready(roles)
     used = used_retries(facts)
     first = None
     if failed or state is AppState.FAILED:
         first = _first_failure(facts, replicas, seen, services.counting(statuses), used)
-    cause = None
-    if state is AppState.FAILED and reasons.DEADLINE in {job.reason for job in jobs}:
-        cause = EndCause.TIME_LIMIT
-    if state is AppState.FAILED and first is None:
-        msg = msg or _without_pods(jobs[0].message)
-    elif not is_terminal(state):
-        msg = msg or services.message(state)
-    if not is_terminal(state) and not msg:
-        why = reasons.waiting(statuses, facts.events)
-        msg, cause = why.text, why.cause
-    msg = joined(msg, replicas.taken_away(is_terminal(state)))
+    reason = _reason(facts, jobs, services, statuses, state, Reason(msg), first)
     record = facts.record
     return DescribeAppResponse(
         app_id=facts.app_id,
         state=state,
         num_restarts=_restarts(facts),
-        msg=msg,
-        cause=cause,
+        msg=joined(reason.text, replicas.taken_away(is_terminal(state))),
+        cause=reason.cause,
         structured_error_msg=reasons.error_file(first, statuses),
         roles_statuses=list(roles.values()),
         name=str(value_at(record, "app", "name") or facts.name),
@@ -213,6 +125,31 @@ def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppRe
         run=runs.run_of(used),
         metadata=own_entries(value_at(record, "app", "metadata")),
     )
+
+
+def _reason(
+    facts: Facts,
+    jobs: list[JobFacts],
+    services: service_view.ServiceView,
+    statuses: list[ReplicaStatus],
+    state: AppState,
+    known: Reason,
+    first: FirstFailure | None,
+) -> Reason:
+    """Returns the reason of a state: the known one, or else that of jobs, services or waiting replicas."""
+    if state is AppState.FAILED:
+        cause = None
+        if reasons.DEADLINE in {job.reason for job in jobs}:
+            cause = EndCause.TIME_LIMIT
+        if first is None and not known.text:
+            return Reason(_without_pods(jobs[0].message), cause)
+        return Reason(known.text, cause)
+    if known.text or is_terminal(state):
+        return known
+    waits_for = services.message(state)
+    if waits_for:
+        return Reason(waits_for)
+    return reasons.waiting(statuses, facts.events)
 
 
 def _first_failure(
@@ -231,7 +168,7 @@ def _first_failure(
     return runs.with_limit(_with_refusal(facts, replicas, first), facts.cfg, used)
 
 
-def _by_role(statuses: Iterable[ReplicaStatus]) -> dict[str, RoleStatus]:
+def by_role(statuses: Iterable[ReplicaStatus]) -> dict[str, RoleStatus]:
     """Returns the roles of replicas, by their names."""
     roles: dict[str, RoleStatus] = {}
     for status in statuses:

@@ -206,7 +206,7 @@ def test_an_attached_run_notes_an_unsuitable_request(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(usage_text, "LONG_ENOUGH", 0.0)
+    monkeypatch.setattr("torchx_cli.terminal.measurement_text.LONG_ENOUGH", 0.0)
     monkeypatch.setattr(attach, "QUICK", 0.0)
     script = "b = bytearray(b'x') * (300 << 20)"
     words = ["run", "-s", "local_cwd", "utils.sh", "--memMB", "100", sys.executable, "-c", script]

@@ -263,7 +263,7 @@ def measurements_of_replicas(count: int, patch: Patch, folder: Path) -> Callable
 
 
 def replace_replica(usage: ReplicaUsage, number: int) -> ReplicaUsage:
-    return measurement._replace(replica=number)
+    return usage._replace(replica=number)
 
 
 CASES: list[Case] = [
@@ -336,7 +336,7 @@ def test_measurements_are_merged_once(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = AppUsage((ReplicaUsage("r", 0, 1, Sample(1.0, 1.0, 2.0, 3)),), "/proc")
     assert runs.usage_of(usage) == (3, 2.0, None)
     assert merged == [1]
-    assert (measurement.peak_memory, measurement.mean_cpu) == (3, 2.0)
+    assert (usage.peak_memory, usage.mean_cpu) == (3, 2.0)
     assert merged == [1] * 3
 
 

@@ -15,8 +15,9 @@ from torchx.machine.processes import Process
 from torchx.scheduling import patterns
 from torchx.scheduling.stalls import StallRule
 from torchx.specs.status import EndCause, Reason
-from torchx.supervisor import stall_actions, stalls
 from torchx.supervisor.policies import Fail, Order, Replica
+from torchx.supervisor.stalls import actions as stall_actions
+from torchx.supervisor.stalls import detection as stalls
 from torchx.supervisor.stalls.detection import SLOT, Stall, StallWatch, describe
 
 STALLED = Reason("stalled for 10 s", EndCause.STALLED)

@@ -29,7 +29,7 @@ def test_old_rounds_are_merged_and_the_latest_kept(
     replicas: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit, last = 40, 399
-    monkeypatch.setattr(usage_file, "rounds_kept", lambda replicas: limit)
+    monkeypatch.setattr("torchx.supervisor.measurement.file.rounds_kept", lambda replicas: limit)
     file = UsageFile(tmp_path / "usage", replicas)
     for second in range(1, last + 1):
         file.add([row(n, float(second), cpu=float(second % 7), memory=second << 10) for n in range(replicas)])

@@ -16,8 +16,9 @@ from torchx.supervisor.replicas import Replicas, Running
 from torchx.supervisor.stalls.actions import rule_of
 
 with lazy_imports:
-    from torchx.supervisor import foreign_policies, job_stalls, retry_causes
+    from torchx.supervisor import foreign_policies, retry_causes
     from torchx.supervisor.services import readiness
+    from torchx.supervisor.stalls import job as job_stalls
 
 
 def policies_of(

@@ -94,26 +94,28 @@ def failure_of(error: BaseException) -> Failure:
     if isinstance(error, BrokenPipeError):
         return Failure("broken_pipe", "the reader of the output has closed it", None, EXIT_PIPE, {})
     if isinstance(error, OSError):
-        where = ""
-        if error.filename:
-            where = f": {error.filename}"
-        name = errno.errorcode.get(error.errno or 0)
-        if error.filename is None:
-            path = None
-        else:
-            path = os.fsdecode(error.filename)
-        facts = {**facts, "errno": name, "path": path}
-        if isinstance(error, FileNotFoundError) and not where and _working_directory_removed():
-            gone = "the working directory does not exist: it has been removed"
-            return Failure("file_error", gone, "cd to another folder first", EXIT_FAILED, facts)
-        hint = _of_full_disk(error)
-        return Failure("file_error", f"{error.strerror or error}{where}", hint, EXIT_FAILED, facts)
+        return _of_system(error, facts)
     if _is_of_a_thread(error):
         hint = "close other programs, or raise the limit: ulimit -u"
         return Failure("process_limit", "this user may not start another thread", hint, EXIT_FAILED, facts)
     # a defect in torchx or a plugin, reported in one line
     hint = "this is a bug in torchx; for a traceback: torchx --debug ..."
     return Failure("internal", f"{type(error).__name__}: {error}", hint, EXIT_FAILED, facts)
+
+
+def _of_system(error: OSError, facts: Object) -> Failure:
+    """Returns the description of an error of the operating system."""
+    where, path = "", None
+    if error.filename is not None:
+        path = os.fsdecode(error.filename)
+    if path:
+        where = f": {path}"
+    facts = {**facts, "errno": errno.errorcode.get(error.errno or 0), "path": path}
+    if isinstance(error, FileNotFoundError) and not where and _working_directory_removed():
+        gone = "the working directory does not exist: it has been removed"
+        return Failure("file_error", gone, "cd to another folder first", EXIT_FAILED, facts)
+    message = f"{error.strerror or error}{where}"
+    return Failure("file_error", message, _of_full_disk(error), EXIT_FAILED, facts)
 
 
 def _of_full_disk(error: object) -> str | None:

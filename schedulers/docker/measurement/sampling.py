@@ -21,8 +21,8 @@ from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.engine.parallel import in_parallel
 from torchx.schedulers.docker.measurement.statistics import measure
+from torchx.schedulers.docker.policies import ContainerPolicy
 from torchx.schedulers.docker.replay import Progress
-from torchx.schedulers.docker.rules.policies import ContainerPolicy
 from torchx.supervisor.measurement.file import UsageFile
 from torchx.supervisor.measurement.samples import Meter, Use
 from torchx.supervisor.policies import Order

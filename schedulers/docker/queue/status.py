@@ -6,11 +6,15 @@ from collections.abc import Iterator
 
 from torchx.errors import StateError, TorchxError
 from torchx.lazy import lazy_imports
+from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.address import Address
+from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.lookup import containers_of
 from torchx.schedulers.docker.queue import records
 from torchx.schedulers.docker.queue.records import Queued
 from torchx.schedulers.shared.listing import row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.scheduling.checks import unknown_application
 from torchx.scheduling.responses import local_time
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.status import AppState, ReplicaStatus, RoleStatus
@@ -73,6 +77,26 @@ def not_started(address: Address, app_id: str) -> StateError | None:
     return StateError(
         f"{app_id} has not started: {found.msg or found.state.name}", hint=None if ended else hint
     )
+
+
+def readable(engine: Engine, app_id: str) -> list[Container]:
+    """Returns the containers of an application.
+
+    Raises:
+        StateError: the application is unknown, waits, or cannot be read.
+    """
+    containers = containers_of(engine, app_id)
+    if not containers:
+        if (waits := not_started(engine.address, app_id)) is not None:
+            raise waits
+        raise unknown_application("local_docker", app_id)
+    damage = damage_of(containers)
+    if damage:
+        raise StateError(
+            f"the replicas of {app_id} cannot be read: {damage}",
+            hint=f"Docker still has its container: docker logs {containers[0].id[:12]}",
+        )
+    return containers
 
 
 def status_of(queued: Queued) -> DescribeAppResponse:

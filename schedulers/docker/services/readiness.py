@@ -23,8 +23,8 @@ from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.exec import addresses_of
 from torchx.schedulers.docker.logs import FollowedLog
 from torchx.schedulers.docker.marks import unready
+from torchx.schedulers.docker.policies import ContainerPolicy
 from torchx.schedulers.docker.replay import Progress
-from torchx.schedulers.docker.rules.policies import ContainerPolicy
 from torchx.schedulers.docker.services.private import with_probes
 from torchx.services.probe import CMD, LOG, Probe, ServiceRule
 from torchx.supervisor.services.probes import LONGEST_CHECK, Check, PortCheck

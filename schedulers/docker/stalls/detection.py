@@ -19,8 +19,8 @@ from torchx.schedulers.docker import stall_files
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.exec import execute_in
 from torchx.schedulers.docker.marks import CANCELLED, STALLED
+from torchx.schedulers.docker.policies import ContainerReplica
 from torchx.schedulers.docker.rules.job import Job
-from torchx.schedulers.docker.rules.policies import ContainerReplica
 from torchx.schedulers.shared.stalls import CANCEL, PROGRESS
 from torchx.scheduling.stack_exec import abort_in_replicas
 from torchx.scheduling.stalls import StallRule

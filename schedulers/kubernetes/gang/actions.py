@@ -34,7 +34,7 @@ from torchx.schedulers.kubernetes.objects import (
 )
 from torchx.schedulers.kubernetes.services.roles import awaits, before_of
 from torchx.schedulers.kubernetes.state.attempts import FAILURE_COUNT, is_over
-from torchx.schedulers.kubernetes.status import job_facts
+from torchx.schedulers.kubernetes.state.jobs import job_facts
 from torchx.schedulers.kubernetes.submit import path_to
 from torchx.specs.status import is_terminal
 

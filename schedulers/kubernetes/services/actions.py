@@ -25,7 +25,7 @@ from torchx.schedulers.kubernetes.objects import (
 )
 from torchx.schedulers.kubernetes.services.probing import probe
 from torchx.schedulers.kubernetes.services.roles import awaits, is_released, names_of, services_of
-from torchx.schedulers.kubernetes.status import job_facts
+from torchx.schedulers.kubernetes.state.jobs import job_facts
 from torchx.services.probe import ServiceRule
 from torchx.specs.status import is_terminal
 

@@ -12,7 +12,8 @@ from torchx.schedulers.kubernetes.cancel import cancel_objects, delete_objects, 
 from torchx.schedulers.kubernetes.contexts import Clusters, forget
 from torchx.schedulers.kubernetes.names import CANCELLED, split_run
 from torchx.schedulers.kubernetes.objects import Facts, split_id
-from torchx.schedulers.kubernetes.status import describe_runs, job_facts
+from torchx.schedulers.kubernetes.state.jobs import job_facts
+from torchx.schedulers.kubernetes.status import describe_runs
 from torchx.schedulers.kubernetes.sweeps import ends, view
 from torchx.schedulers.kubernetes.sweeps.facts import job_with_runs, pods_of, reachable
 from torchx.schedulers.kubernetes.sweeps.manifests import parallelism
