@@ -21,15 +21,15 @@ MOST_DECISIONS = 14
 """Of a function: branches, loops, handlers, comprehensions, operands of `and` and `or` after the first."""
 
 LIMITS = {
-    "functions with more decisions": 19,
-    "conditional expressions": 1041,
+    "functions with more decisions": 20,
+    "conditional expressions": 1022,
     "nested conditional expressions": 0,
     "fmt: skip": 15,
 }
 
 KNOTS = {
-    "torchx.schedulers.docker": 18,
-    "torchx.schedulers.kubernetes": 20,
+    "torchx.schedulers.docker": 0,
+    "torchx.schedulers.kubernetes": 12,
     "torchx.schedulers.slurm": 2,
     "torchx.schedulers.local": 0,
     "torchx_cli": 0,
@@ -37,7 +37,7 @@ KNOTS = {
 }
 """The most files and folders of a part that import each other, directly or not."""
 
-MOST_NODES = 433_000
+MOST_NODES = 441_400
 """The size of the source in syntax nodes, which formatting does not change, without contexts of names."""
 
 DECISIONS = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case)
