@@ -88,6 +88,7 @@ class Environment(NamedTuple):
         for text in self.secrets:
             name, equals, source = text.partition("=")
             _check_name("--secret", name)
+            add_references([name])
             if equals and not source.startswith("@"):
                 raise UsageError(
                     "--secret takes NAME or NAME=@FILE, as other users can see a value in an argument",

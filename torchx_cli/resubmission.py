@@ -225,7 +225,7 @@ def _check_kept(role: Role) -> None:
     if secret:
         raise StateError(
             f"the record lacks the secret value of {', '.join(secret)} of role `{role.name}`",
-            hint="give it: --secret NAME, or --secret NAME=@FILE",
+            hint="give it with the flag --secret, as NAME or NAME=@FILE",
             code="missing_secret",
             facts={"names": secret},
         )

@@ -121,8 +121,8 @@ def test_config_show_without_any(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_runopts(capsys: pytest.CaptureFixture[str]) -> None:
     text = out(capsys, "runopts", "local_cwd")
-    assert text.startswith("local_cwd:\n")
-    assert "log_dir=LOG_DIR (str, None)" in text
+    assert text.startswith("local_cwd\n")
+    assert "log_dir (str): " in text
     assert max(map(len, out(capsys, "runopts").splitlines())) <= 80
     data = json.loads(out(capsys, "runopts", "-o", "json"))
     assert data["local_cwd"][0] == {
@@ -132,7 +132,7 @@ def test_runopts(capsys: pytest.CaptureFixture[str]) -> None:
         "default": None,
         "help": data["local_cwd"][0]["help"],
     }
-    assert "copy_env=COPY_ENV (list[str], None)" in out(capsys, "runopts", "local_docker")
+    assert "copy_env (list[str]): " in out(capsys, "runopts", "local_docker")
 
 
 def test_builtins(capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,12 +77,12 @@ def test_variables_are_set_in_all_roles(folder: Path, monkeypatch: pytest.Monkey
     [
         (Environment(["1A=x"]), "--env takes the name of a variable, got `1A`"),
         (Environment(["NOT_SET"]), "the variable NOT_SET of --env is not set here"),
-        (Environment([], ["nowhere"]), "the file nowhere of --env-file cannot be read: No such file"),
+        (Environment([], ["nowhere"]), "nowhere (from --env-file) cannot be read: No such file"),
         (Environment([], ["bad"]), "bad line 2: expected NAME=VALUE"),
-        (Environment([], ["zero"]), "the file zero of --env-file contains a zero byte"),
+        (Environment([], ["zero"]), "zero (from --env-file) contains a zero byte"),
         (Environment([], [], ["A=value"]), "--secret takes NAME or NAME=@FILE, as other users"),
         (Environment([], [], ["NO_TOKEN"]), "the variable NO_TOKEN of --secret is not set here"),
-        (Environment([], [], ["A=@nowhere"]), "the file nowhere of --secret cannot be read"),
+        (Environment([], [], ["A=@nowhere"]), "nowhere (from --secret) cannot be read"),
     ],
 )
 def test_invalid_variables(environment: Environment, message: str, folder: Path) -> None:

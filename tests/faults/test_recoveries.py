@@ -195,8 +195,7 @@ def supervisor_of_containers(faults: Faults, patch: Patch, folder: Path) -> bool
     patch(docker_supervisor, "Events", events)
     patch(supervisor, "_engine", None)
     patch(supervisor, "_app_id", "a")
-    patch(supervisor, "_sampler", SimpleNamespace(close=lambda: None))
-    patch(supervisor, "_stalls", None)
+    patch(supervisor, "_attempts", None)
     patch(supervisor, "_watch", lambda events: bool(ended))
     supervisor.run()
     return bool(ended)
@@ -554,7 +553,7 @@ def measurement_of_processes(faults: Faults, patch: Patch, folder: Path) -> bool
     for name, value in {"_next": faults.now, "_attempts": {1: None}, "_sample": sample}.items():
         patch(sampler, name, value)
     while not done:
-        sampler.sample_if_due()
+        sampler.due()
         pause = sampler.pause()
         if pause is None:
             return False
@@ -593,7 +592,7 @@ def log_of_a_followed_sweep(faults: Faults, patch: Patch, folder: Path) -> bool:
     sweep = SimpleNamespace(has_ended=True, runs=every, header=SimpleNamespace(scheduler="x", native=False))
     lock = threading.Lock()
 
-    def log_of(engine: object, run: object, query: object, described: object) -> Iterator[str]:
+    def log_of(engine: object, run: object, query: object) -> Iterator[str]:
         with lock:
             faults.step(OSError(errno.EMFILE, "too many open files"))
         yield "a line"

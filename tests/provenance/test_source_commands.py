@@ -290,7 +290,9 @@ def test_a_failed_record_is_a_note_and_no_error(folder: Path) -> None:
     with runner:
         info = runner.dryrun(app(), "memory")
         runner._schedule_recorded(info)
-        assert [note.partition(":")[0] for note in info.notes] == ["its source is not recorded"]
+        assert [note.partition(" at ")[0].partition(":")[0] for note in info.notes] == [
+            "its source is not recorded"
+        ]
 
 
 def test_the_commit_and_the_branch_travel_with_the_application(folder: Path) -> None:

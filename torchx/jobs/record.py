@@ -276,7 +276,7 @@ _RECORD = partial(
         "grace": shape.timestamp,
         "fail_fast": lambda value, _: bool(value),
         "backoff": shape.timestamp,
-        "policies": partial(shape.list_of, shape.system_texts),
+        "policies": lambda value, where: tuple(shape.list_of(shape.system_texts, value, where)),
     },
 )
 

@@ -248,8 +248,8 @@ class _Names:
             begin, end = at, _end_of_line(text, at)
         else:
             begin, end = at, self._end_of_unquoted(at, flag)
-        if (header or not enclosed) and (scheme := _SCHEME.match(text, begin, end)) is not None:
-            begin = scheme.end()
+        if header or not enclosed:
+            begin = _after_scheme(text, begin, end)
         value = text[begin:end]
         if not value or value.startswith(MASK) or is_reference(value):
             return max(at, begin)
@@ -262,8 +262,7 @@ class _Names:
     def _end_of_unquoted(self, at: int, flag: bool) -> int:
         """Returns the end of a value without quotes; a comma ends it only if another pair follows."""
         text = self._text
-        if (scheme := _SCHEME.match(text, at)) is not None:
-            at = scheme.end()
+        at = _after_scheme(text, at, len(text))
         pattern = _ARGUMENT if flag else _ITEM
         while True:
             found = pattern.match(text, at)
@@ -309,6 +308,14 @@ def _quote_before(text: str, begin: int) -> str:
 def _backslashes_before(text: str, at: int) -> int:
     before = text[max(0, at - LONGEST) : at]
     return len(before) - len(before.rstrip("\\"))
+
+
+def _after_scheme(text: str, begin: int, end: int) -> int:
+    """Returns the beginning of the credentials after a scheme such as Bearer; ``begin`` without one."""
+    scheme = _SCHEME.match(text, begin, end)
+    if scheme is None or is_reference(scheme[0].rstrip()):
+        return begin
+    return scheme.end()
 
 
 def _end_of_line(text: str, at: int) -> int:

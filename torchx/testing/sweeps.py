@@ -76,7 +76,7 @@ class SweepConformance(ManyConformance):
         first = self.failure_of(sweeps.glance(app_id))
         assert (first.role, first.result) == ("2", 3)
         chunks = list(sweeps.log_chunks(app_id, LogQuery({"2": frozenset()})))
-        assert [(chunk.role, chunk.data) for chunk in chunks] == [("2", b"two\n")]
+        assert [(chunk.role, chunk.data) for chunk in chunks] == [("2/worker", b"two\n")]
 
     def test_runs_continue_when_the_conductor_is_killed(
         self, scheduler: AnyScheduler, sweeps: SweepScheduler

@@ -114,8 +114,10 @@ def _of_system(error: OSError, facts: Object) -> Failure:
     if isinstance(error, FileNotFoundError) and not where and _working_directory_removed():
         gone = "the working directory does not exist: it has been removed"
         return Failure("file_error", gone, "cd to another folder first", EXIT_FAILED, facts)
-    message = f"{error.strerror or error}{where}"
-    return Failure("file_error", message, _of_full_disk(error), EXIT_FAILED, facts)
+    hint = None
+    if where:  # not of stdout
+        hint = _of_full_disk(error)
+    return Failure("file_error", f"{error.strerror or error}{where}", hint, EXIT_FAILED, facts)
 
 
 def _of_full_disk(error: object) -> str | None:

@@ -18,7 +18,7 @@ from torchx.specs.run_options import RunOptions
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import limits
-    from torchx.schedulers.kubernetes.manifests.retries import job_rules, needs_lines
+    from torchx.schedulers.kubernetes.manifests import retries as retry_rules
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 """Label with the Kueue queue of an object."""
@@ -73,7 +73,7 @@ def job_spec(context: AppContext, number: int) -> Object:
         return spec | {**retries(role, fail_fast=False), "backoffLimitPerIndex": 0}
     limits = retries(role, fail_fast=fail_fast)
     if role.max_retries:
-        limits["podFailurePolicy"]["rules"] += job_rules(context.cfg)
+        limits["podFailurePolicy"]["rules"] += retry_rules.job_rules(context.cfg)
     return spec | limits
 
 
@@ -111,7 +111,8 @@ def restarts_by_torchx(app: AppDef, role: Role, cfg: RunOptions) -> bool:
     """
     if SERVICE in role.metadata:
         return True  # an end with exit code 0 is a failure, too
-    if limits.by_torchx(cfg) or (role.num_replicas == 1 and role.max_retries and needs_lines(cfg)):
+    is_single = role.num_replicas == 1 and role.max_retries
+    if limits.by_torchx(cfg) or (is_single and retry_rules.needs_lines(cfg)):
         return True
     alone = len(app.roles) == 1
     if role.num_replicas == 1:  # a Job would count its retries from 0 after a restart of all roles

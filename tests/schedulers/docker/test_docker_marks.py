@@ -13,6 +13,7 @@ from torchx.machine import threads
 from torchx.schedulers.docker import supervisor
 from torchx.schedulers.docker.cancel import cancel, end_all, mark, mark_ready
 from torchx.schedulers.docker.containers import Container
+from torchx.schedulers.docker.engine.address import parse_address
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.labels import APP_ID, JOB, REPLICA, ROLE, USER
 from torchx.schedulers.docker.lookup import containers_of, find_containers
@@ -87,6 +88,7 @@ class Process(Engine):
     """A process at that engine; another process acts before its request ``at``."""
 
     def __init__(self, machine: Machine, at: int = -1, other: Callable[[], object] = lambda: None) -> None:
+        super().__init__(parse_address("unix:///no-engine"))
         self.machine, self.at, self.other, self.count = machine, at, other, 0
 
     def call(self, method: str, path: str, query: Any = None, body: Any = None, patience: Any = None) -> Any:
