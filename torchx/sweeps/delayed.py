@@ -93,7 +93,9 @@ def _started(sweep: Sweep, engine_of: EngineOf) -> str:
 
 def reason(sweep: Sweep) -> str:
     """Returns the reason for the state of an application that has not started."""
-    return sweep.blocked or sweep.runs[0].message or sweep.progress.reason
+    if sweep.blocked and not sweep.has_ended:
+        return sweep.blocked
+    return sweep.runs[0].message or sweep.progress.reason
 
 
 class DelayedScheduler(SweepScheduler):
@@ -110,6 +112,7 @@ class DelayedScheduler(SweepScheduler):
         described = described_without_runs(found)
         described.msg = reason(found)
         described.first_failure = None
+        described.cfg = self._engine_of(found.header.scheduler).run_opts().resolve(found.header.cfg)
         described.roles = serialize.app_from_dict(found.header.template).roles
         state = described.state
         if state is AppState.SUBMITTED:
