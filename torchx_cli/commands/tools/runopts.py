@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torchx.specs.run_options import runopts
 
 
-NARROW = 60
+WIDTH = 80
 """Columns of plain text."""
 
 
@@ -55,7 +55,7 @@ def runopts_(
             say(one_line(name))
             for key, kind, text in _rows(opts):
                 line = f"{key} ({kind}): {' '.join(text.split())}"
-                say("\n".join(filled(line, NARROW, "  ", "      ")))
+                say("\n".join(filled(line, WIDTH, "  ", "      ")))
         say()
 
 
