@@ -84,7 +84,7 @@ def test_options_as_plain_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert main(["runopts", "local_cwd"]) == 0
     piped = capsys.readouterr().out
     assert piped.startswith("local_cwd\n  log_dir (str): ")
-    assert all(len(line) <= 60 or " " not in line.strip() for line in piped.splitlines())
+    assert all(len(line) <= 80 or " " not in line.strip() for line in piped.splitlines())
     window = terminal(monkeypatch)
     assert main(["runopts", "local_cwd", "--plain"]) == 0
     assert window.getvalue() == piped
