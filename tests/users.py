@@ -67,7 +67,7 @@ class User:
         with self._process:  # closes its streams and waits
             pass
         if kind is not None:  # the test has failed: end its jobs
-            for module, number in (("waiting.keeper", signal.SIGKILL), ("supervisor", signal.SIGTERM)):
+            for module, number in (("queue.keeper", signal.SIGKILL), ("supervisor", signal.SIGTERM)):
                 for pid in self.processes(module):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, number)
@@ -122,7 +122,7 @@ class User:
         """Returns the pids of the keeper, the supervisors and their guards, in the order of their start.
 
         Args:
-            module: only those that run a module, such as ``waiting.keeper``.
+            module: only those that run a module, such as ``queue.keeper``.
         """
         found = []
         for entry in processes.table():

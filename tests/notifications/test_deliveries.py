@@ -30,7 +30,7 @@ PAYLOAD = {
         (404, ("failed", "response 404")),
         (429, ("retry", "response 429")),
         (503, ("retry", "response 503")),
-        (504, ("unknown", "response 504 of a proxy")),
+        (504, ("unknown", "response 504 from a proxy")),
     ],
 )
 def test_the_response_decides(code: int, expected: tuple[str, str]) -> None:

@@ -248,7 +248,7 @@ def test_an_engine_imports_nothing_of_another() -> None:
             continue
         for line, target in _mentioned(name):
             part = target.removeprefix(prefix)
-            is_image = engine != "shared" and f"{part}.".startswith("docker.images.")
+            is_image = engine != "shared" and f"{part}.".startswith(("docker.images.", "docker.image_plan."))
             if part.split(".")[0] not in (engine, *common) and not is_image:
                 wrong.append(f"{modules()[name]}:{line}: {target}")
     assert not wrong, "\n".join(wrong)

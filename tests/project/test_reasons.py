@@ -32,6 +32,7 @@ OF_OTHERS = {
     "schedulers/slurm/reasons.py": 5,
     "torchx/end_causes.py": 1,
     "torchx/machine/stack_taker.py": 1,
+    "torchx_cli/main.py": 1,
     "torchx_cli/terminal/error_output.py": 1,
 }
 """Files that read the messages and words of engines, libraries and plugins, with the places in each.
@@ -51,6 +52,7 @@ LEFT = {
     "torchx/workspace/sizes.py": 1,
     "torchx_cli/hints.py": 1,
     "torchx_cli/run_request.py": 1,
+    "torchx_cli/terminal/attach.py": 1,
     "torchx_cli/terminal/ending.py": 2,
     "torchx_cli/terminal/status_text.py": 1,
 }

@@ -286,7 +286,7 @@ class Runner:
             found = (each for each in engine.list(resolved) if each.matches(query))
         sweeps = frozenset(sweep_paths.known())
         if sweeps and scheduler != SWEEPS:
-            waiting = self._sweeps().delayed(query, scheduler)
+            waiting = delayed.DelayedScheduler(self._name, self.scheduler).waiting(query, scheduler)
             found = heapq.merge(found, waiting, key=attrgetter("order"), reverse=True)
         for app in found:
             if sweep_paths.sweep_of_run(app.run or app.app_id)[0] in sweeps and app.app_id != query.called:

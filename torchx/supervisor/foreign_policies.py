@@ -38,7 +38,7 @@ def references_of(cfg: Data) -> list[Reference]:
     """Imports the policies that run options name, and returns their places.
 
     Raises:
-        UsageError: one cannot be imported, or is no policy.
+        UsageError: one cannot be imported, or is not a policy.
     """
     references = []
     for value in cfg.get(POLICIES) or ():

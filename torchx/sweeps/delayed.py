@@ -9,15 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from torchx.errors import StateError, TorchxError
 from torchx.lazy import lazy_imports
-from torchx.scheduling.base import AnyScheduler, DescribeAppResponse
+from torchx.scheduling.base import AnyScheduler, DescribeAppResponse, ListAppResponse
+from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import make_app_handle, parse_app_handle
 from torchx.specs.status import AppState, ReplicaStatus, RoleStatus
 from torchx.sweeps import view
-from torchx.sweeps.paths import BACKEND, paths_of
+from torchx.sweeps.paths import BACKEND, known, paths_of
 from torchx.sweeps.scheduler import SweepScheduler, described_without_runs
 
 with lazy_imports:
@@ -124,6 +126,15 @@ class DelayedScheduler(SweepScheduler):
         return described
 
     glance = summary = describe
+
+    def waiting(self, query: AppQuery, scheduler: str) -> Iterator[ListAppResponse]:
+        """Yields the matching applications of a scheduler that wait for others, newest first."""
+        names = [name for name in known() if paths_of(name).delayed.exists()]
+        for row in self._rows(query, names):
+            handle = make_app_handle(scheduler, self.session_name, row.app_id)
+            found = find(handle, self._engine_of)
+            if found is not None and not found.app_id:
+                yield replace(row, app_handle=found.handle, msg=reason(found.sweep))
 
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
         """Yields the log of the application, once it has started."""

@@ -6,7 +6,6 @@ It runs nothing itself. Each run is an application of the scheduler that the swe
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, NoReturn
 
@@ -26,7 +25,7 @@ from torchx.sweeps.paths import BACKEND, known, paths_of
 
 with lazy_imports:
     from torchx.specs import serialize
-    from torchx.sweeps import delayed, logs, native, parts, removal, requests
+    from torchx.sweeps import logs, native, parts, removal, requests
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,15 +118,6 @@ class SweepScheduler(AnyScheduler):
     def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
         """Yields the sweeps that match a query, newest first; without delayed applications."""
         return self._rows(query, [name for name in known() if not paths_of(name).delayed.exists()])
-
-    def delayed(self, query: AppQuery, scheduler: str) -> Iterator[ListAppResponse]:
-        """Yields the matching applications of a scheduler that wait for others, newest first."""
-        names = [name for name in known() if paths_of(name).delayed.exists()]
-        for row in self._rows(query, names):
-            handle = make_app_handle(scheduler, self.session_name, row.app_id)
-            found = delayed.find(handle, self._engine_of)
-            if found is not None and not found.app_id:
-                yield replace(row, app_handle=found.handle, msg=delayed.reason(found.sweep))
 
     def _rows(self, query: AppQuery, names: Sequence[str]) -> Iterator[ListAppResponse]:
         if query.called:

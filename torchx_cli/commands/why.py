@@ -44,7 +44,7 @@ def why_(ctx: typer.Context, handle: Handle, output: Output = "", json: Json = F
     """Explain why an application failed, waits or still runs.
 
     Shows the cause, the evidence, the last lines, memory used against requested, what changed since the
-    last success of this name and program, and what to try next. All are facts that the engine reports
+    last success of this name and program, and commands to try next. All are facts that the engine reports
     or the program printed. The exit code is 0, whatever the state.
     """
     form = output_format(output, json)

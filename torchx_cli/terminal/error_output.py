@@ -248,7 +248,7 @@ def format_in(args: Sequence[str]) -> str:
 
 
 def first_format(formats: Iterable[str]) -> str:
-    """Returns the first format for data; text if there is none."""
+    """Returns the first format for data, or text."""
     return next((each for each in formats if each in ("json", "yaml")), "text")
 
 
