@@ -168,9 +168,8 @@ def test_dependencies_of_the_cluster(folder: Path) -> None:
     }
     chained = run("--after", after["any"], "--after", f"{after['failed']}:any", "utils.sh", "echo chained")
     never = run("--after", after["ok"], "utils.sh", "echo never >> seen")
-    name = first.rpartition("/")[2]
     status = answer("status", "-o", "json", after["ok"])
-    assert (status["state"], status["msg"]) == ("SUBMITTED", f"waiting for {name} to succeed")
+    assert status["state"] == "PENDING"
     assert all(entries(handle, "conductor") == [] for handle in (*after.values(), chained, never))
     (folder / "go").touch()
     assert torchx("wait", chained).returncode == 0
@@ -178,7 +177,7 @@ def test_dependencies_of_the_cluster(folder: Path) -> None:
     assert sorted((folder / "seen").read_text().split()) == ["any", "failed"]
     status = answer("status", "-o", "json", after["ok"])
     assert status["state"] == "CANCELLED"
-    assert status["msg"] == f"not started: it waited for {name} to succeed, which is FAILED"
+    assert "its dependencies can never be satisfied" in status["msg"]
     ended = run("--after", f"{first}:failed", "utils.sh", "echo ended >> seen")
     assert torchx("wait", ended).returncode == 0
     unmet = run("--after", first, "utils.sh", "echo unmet >> seen")
