@@ -189,6 +189,7 @@ def test_json_takes_all_of_it() -> None:
         "signal": "SIGKILL",
         "msg": "gone",
         "cause": None,
+        "handle": None,
         "result": 137,
     }
     reported = data["roles"][0]["replicas"][0]

@@ -155,7 +155,7 @@ def test_searches_in_threads_share_a_process(name: str, monkeypatch: pytest.Monk
 
 
 def test_a_slow_pattern_ends_a_followed_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    def log_of(engine: object, run: object, query: LogQuery, described: object) -> Iterator[LogChunk]:
+    def log_of(engine: object, run: object, query: LogQuery) -> Iterator[LogChunk]:
         assert query.regex is not None
         data = LINE.encode() + b"\n"
         yield LogChunk("1", 0, 1, Stream.COMBINED, 0.0, matching(data, re.compile(query.regex)))

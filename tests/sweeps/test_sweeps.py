@@ -63,7 +63,7 @@ def test_a_sweep_from_submission_to_deletion(folder: Path) -> None:
     (folder / "fixed").touch()
     again = torchx("rerun", "--failed", "@last")
     assert (again.returncode, again.stdout.strip()) == (0, handle)
-    assert again.stderr.count("SUCCEEDED after") == 2
+    assert again.stderr.count("SUCCEEDED after") == 3
     assert [entry["n"] for entry in entries(handle, "end")][6:] == [3, 6]
     assert answer("status", "-o", "json", "@last")["state"] == "SUCCEEDED"
     assert "no run has failed" in torchx("rerun", "--failed", "@last").stderr
@@ -136,9 +136,9 @@ def test_parameters_are_checked_before_a_run_is_submitted(folder: Path) -> None:
         (["--each", "lr=1,2", "--each", "seed=1", "--zip"], "lr has 2, seed has 1"),
         (["--each", "seed=3..1..1"], "is empty"),
         (["--each", "seed=1..1000000"], "1 to 100,000 runs"),
-        (["--each", "lr=0.1..0.5"], "not of whole numbers"),
-        (["--each", "lr=1,1e-4..1e-2"], "not of whole numbers"),
-        (["--each", "seed=1...3"], "not of whole numbers"),
+        (["--each", "lr=0.1..0.5"], "must have whole numbers"),
+        (["--each", "lr=1,1e-4..1e-2"], "must have whole numbers"),
+        (["--each", "seed=1...3"], "must have whole numbers"),
         (["--each", "lr"], "NAME=VALUES"),
         (["--at-once", "2"], "--at-once requires --each"),
         (["--each", "lr=1", "--once", "x"], "--once cannot be combined"),

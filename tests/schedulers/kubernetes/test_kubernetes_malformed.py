@@ -20,6 +20,7 @@ from manifests import role
 from program import torchx
 
 from torchx.errors import TorchxError, UsageError
+from torchx.schedulers.kubernetes.api.client import Listing
 from torchx.schedulers.kubernetes.api.objects import indexes
 from torchx.schedulers.kubernetes.api.shape import MALFORMED, shaped
 from torchx.schedulers.kubernetes.application import app_of
@@ -86,6 +87,9 @@ class Agreeable:
 
     def items(self, *args: Any, **more: Any) -> list[Any]:
         return []
+
+    def list_with_version(self, *args: Any, **more: Any) -> Listing:
+        return Listing([], "")
 
     class clock:
         @staticmethod
