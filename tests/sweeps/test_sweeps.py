@@ -147,7 +147,7 @@ def test_parameters_are_checked_before_a_run_is_submitted(folder: Path) -> None:
         assert (done.returncode, done.stdout) == (2, ""), (words, done.stderr)
         assert message in done.stderr, done.stderr
     taken = torchx("run", "--each", "lr=1", "train.py:train", "--lr", "2")
-    assert (taken.returncode, "an argument too" in taken.stderr) == (2, True)
+    assert (taken.returncode, "by --each and as an argument" in taken.stderr) == (2, True)
     assert answer("list", "-o", "json") == []
 
 
