@@ -102,7 +102,7 @@ class Chaos:
         self.jobs += [Submitted(user, app_id, None) for app_id in set(user.jobs()) - before]
 
     def _kill_keeper(self, user: User) -> None:
-        pids = user.processes("waiting.keeper")
+        pids = user.processes("queue.keeper")
         for pid in pids if self._guards and self._chance.random() < 0.5 else pids[-1:]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -124,7 +124,7 @@ def test_an_interrupted_build_leaves_no_half_pages(tmp_path: Path) -> None:
         "echo half > $folder/index.html; touch again; kill -KILL $$\n"
     )
     python.chmod(0o755)
-    command = ["make", "-f", str(ROOT / "Makefile"), "-o", "venv-dev", "site", "BIN=bin"]
+    command = ["make", "-f", str(ROOT / "Makefile"), "-o", "venv-docs", "site", "BIN=bin"]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode != 0
     subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
     assert (tmp_path / "site" / "index.html").read_text() == "whole\n"

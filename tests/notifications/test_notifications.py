@@ -195,7 +195,7 @@ def test_a_try_that_was_interrupted_is_not_repeated(
         os.kill(pid, signal.SIGKILL)
     assert locks.wait_free(Store(paths_of(handle).notifications).lock("end"), 60)
     assert main(["status", handle]) == 0
-    assert "delivery unknown: http://127.0.0.1" in capsys.readouterr().out
+    assert "not known whether it was delivered: http://127.0.0.1" in capsys.readouterr().out
     launch.start(paths_of(handle), reap=True)
     wait_until(lambda: not senders(handle), "the end of the sender")
     assert only(runner, handle).state == "unknown"

@@ -89,7 +89,7 @@ def cancel(*app_ids: str) -> None:
 
 
 def keeper_pids() -> list[int]:
-    return pids_of("waiting.keeper", home().path)
+    return pids_of("queue.keeper", home().path)
 
 
 def until_no_keeper() -> None:
@@ -200,7 +200,7 @@ def test_jobs_of_stopped_user_do_not_block_queue(
         with User(STRANGER, folder / "theirs") as other:
             theirs = [other.submit("exec sleep 600", 2) for _ in range(3)]
             mine = submit(job("echo mine"))
-            stopped = other.processes("waiting.keeper")
+            stopped = other.processes("queue.keeper")
             for pid in stopped:
                 os.kill(pid, signal.SIGSTOP)
             cancel(first)
@@ -208,7 +208,7 @@ def test_jobs_of_stopped_user_do_not_block_queue(
             for pid in stopped:
                 os.kill(pid, signal.SIGCONT)
             wait_until(lambda: other.message(theirs[0]).startswith("RUNNING"), "they get their place back")
-            for module, number in (("waiting.keeper", signal.SIGKILL), ("supervisor", signal.SIGTERM)):
+            for module, number in (("queue.keeper", signal.SIGKILL), ("supervisor", signal.SIGTERM)):
                 for pid in other.processes(module):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, number)

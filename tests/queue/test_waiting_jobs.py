@@ -64,7 +64,7 @@ def home() -> Home:
 
 def keeper_processes() -> list[int]:
     """Returns the pids of the keepers of this test's state home."""
-    return pids_of("waiting.keeper", home().path)
+    return pids_of("queue.keeper", home().path)
 
 
 def until_no_keeper() -> None:
