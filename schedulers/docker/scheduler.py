@@ -28,7 +28,7 @@ with lazy_imports:
     from torchx.schedulers.docker import wait as docker_wait
     from torchx.schedulers.docker.engine import address, client
     from torchx.schedulers.docker.images import workspace as images_workspace
-    from torchx.schedulers.docker.measurement import query as docker_usage
+    from torchx.schedulers.docker.measurement import query as docker_measurement
     from torchx.schedulers.docker.queue import changes, records
     from torchx.schedulers.docker.queue import status as queue_status
     from torchx.schedulers.shared import listing
@@ -176,7 +176,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
 
     def usage(self, app_id: str) -> AppUsage | None:
         """Returns the measurements of an application, or None if there are none."""
-        return docker_usage.usage(self._engine, app_id)
+        return docker_measurement.usage(self._engine, app_id)
 
     # --- cancel ----------------------------------------------------------------------------------
 

@@ -24,11 +24,11 @@ with lazy_imports:
         submit,
     )
     from torchx.schedulers.kubernetes import exec as kubernetes_exec
-    from torchx.schedulers.kubernetes import measurement as kubernetes_usage
+    from torchx.schedulers.kubernetes import measurement as kubernetes_measurement
     from torchx.schedulers.kubernetes import reconcile as kubernetes_reconcile
     from torchx.schedulers.kubernetes import watch as kubernetes_wait
-    from torchx.schedulers.kubernetes.sweeps import actions as many_actions
-    from torchx.schedulers.kubernetes.sweeps import submit as many_submit
+    from torchx.schedulers.kubernetes.sweeps import actions as sweep_actions
+    from torchx.schedulers.kubernetes.sweeps import submit as sweep_submit
 
 if TYPE_CHECKING:
     from socket import socket
@@ -133,7 +133,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
 
     def usage(self, app_id: str) -> AppUsage | None:
         """Returns the measurements of an application, or None if there are none."""
-        return kubernetes_usage.usage(self._clusters, app_id)
+        return kubernetes_measurement.usage(self._clusters, app_id)
 
     # --- cancel ----------------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
 
     def rejects_many(self, runs: ManyRuns) -> str:
         """Returns why runs cannot be the indexes of one Job, as a clause; empty if they can."""
-        return many_submit.rejects_many(self._clusters, runs)
+        return sweep_submit.rejects_many(self._clusters, runs)
 
     def submit_many(self, runs: ManyRuns) -> Mapping[int, str]:
         """Creates one Job for runs, and returns the id of each run by its number.
@@ -172,7 +172,7 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
             UnavailableError: the cluster does not respond.
             StateError: the cluster rejects the Job.
         """
-        return many_submit.submit_many(self._clusters, self, runs)
+        return sweep_submit.submit_many(self._clusters, self, runs)
 
     def glance_many(self, app_ids: Collection[str]) -> Mapping[str, DescribeAppResponse]:
         """Returns the status of runs, without their roles; unknown ones are left out.
@@ -180,23 +180,23 @@ class KubernetesScheduler(Scheduler["KubernetesJob"]):
         Raises:
             UnavailableError: the cluster does not respond.
         """
-        return many_actions.glance_many(self._clusters, app_ids)
+        return sweep_actions.glance_many(self._clusters, app_ids)
 
     def usage_many(self, app_ids: Collection[str]) -> Mapping[str, AppUsage]:
         """Returns no measurements: a cluster keeps none of ended pods."""
-        return many_actions.usage_many(app_ids)
+        return sweep_actions.usage_many(app_ids)
 
     def cancel_many(self, app_ids: Collection[str], *, now: bool = False) -> None:
         """Ends runs; those that have ended are left unchanged."""
-        many_actions.cancel_many(self._clusters, app_ids, now=now)
+        sweep_actions.cancel_many(self._clusters, app_ids, now=now)
 
     def delete_many(self, app_ids: Collection[str]) -> None:
         """Deletes runs, with their logs; the Job with the last of them."""
-        many_actions.delete_many(self._clusters, app_ids)
+        sweep_actions.delete_many(self._clusters, app_ids)
 
     def limit_many(self, app_ids: Collection[str], at_once: int) -> None:
         """Changes the maximum number of these runs at the same time; 0 for no limit."""
-        many_actions.limit_many(self._clusters, app_ids, at_once)
+        sweep_actions.limit_many(self._clusters, app_ids, at_once)
 
     # --- logs, programs, checks ------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ with lazy_imports:
     import subprocess
 
     from torchx.jobs import catalog, log_reader, pruning
-    from torchx.jobs import measurement as job_usage
+    from torchx.jobs import measurement as job_measurement
     from torchx.jobs import paths as job_paths
     from torchx.jobs import view as job_view
     from torchx.machine import files, locks, processes
@@ -208,7 +208,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         view = jobs.find(app_id)
         if view is None:
             return None
-        return job_usage.read_usage(view, jobs.home.job(app_id))
+        return job_measurement.read_usage(view, jobs.home.job(app_id))
 
     def provenance_folder(self, app_id: str) -> Path | None:
         """Returns the folder for the source of a job, within that of its record."""

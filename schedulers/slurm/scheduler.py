@@ -13,7 +13,7 @@ with lazy_imports:
     from torchx.schedulers.slurm import cancel as slurm_cancel
     from torchx.schedulers.slurm import checks, commands, doctor, logs, options, request, status, submit
     from torchx.schedulers.slurm import exec as slurm_exec
-    from torchx.schedulers.slurm import measurement as slurm_usage
+    from torchx.schedulers.slurm import measurement as slurm_measurement
     from torchx.schedulers.slurm import stacks as slurm_stacks
     from torchx.schedulers.slurm import wait as slurm_wait
     from torchx.schedulers.slurm.sweeps import cancel as array_cancel
@@ -115,7 +115,7 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
 
     def usage(self, app_id: str) -> AppUsage | None:
         """Returns the measurements of an application, or None if there are none."""
-        return slurm_usage.usage(app_id)
+        return slurm_measurement.usage(app_id)
 
     def provenance_folder(self, app_id: str) -> Path | None:
         """Returns the folder for the source of a job, within that of its logs."""

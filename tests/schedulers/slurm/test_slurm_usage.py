@@ -12,7 +12,7 @@ import slurms
 from program import torchx
 from support import wait_until
 
-from torchx.schedulers.slurm import measurement as slurm_usage
+from torchx.schedulers.slurm import measurement as slurm_measurement
 from torchx.schedulers.slurm.measurement import Step, bytes_of, read_steps, seconds_of
 from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.schedulers.slurm.scheduler import create_scheduler
@@ -98,7 +98,7 @@ def test_without_accounting_a_job_is_measured_while_it_runs(
     end = tmp_path / "end"
     role = slurms.role(f"while [ ! -e {end} ]; do sleep 0.1; done", num_replicas=2)
     app_id = scheduler.submit(AppDef("job", [role]), {"job_dir": str(tmp_path)})
-    monkeypatch.setattr(slurm_usage, "account", lambda records, *flags: "")
+    monkeypatch.setattr(slurm_measurement, "account", lambda records, *flags: "")
     try:
         found = wait_until(lambda: scheduler.usage(app_id), "it is measured")
         assert [each.running for each in found.replicas] == [True]
@@ -122,12 +122,12 @@ def test_accounting_of_an_unstarted_job_is_not_queried(
     folder = tmp_path / "jobs" / "a-b1"
     folder.mkdir(parents=True)
     record = SlurmRecord(7, "b1", "a", "a-b1", "torchx", str(folder), 1.0, {"name": "a", "roles": []})
-    monkeypatch.setattr(slurm_usage, "find_record", lambda app_id: record)
-    monkeypatch.setattr(slurm_usage, "steps_of", _called)
-    assert slurm_usage.usage("7") is None
+    monkeypatch.setattr(slurm_measurement, "find_record", lambda app_id: record)
+    monkeypatch.setattr(slurm_measurement, "steps_of", _called)
+    assert slurm_measurement.usage("7") is None
     (folder / "attempt").write_text("1\n")  # requeued
     with pytest.raises(AssertionError, match="was queried"):
-        slurm_usage.usage("7")
+        slurm_measurement.usage("7")
 
 
 @pytest.mark.slurm
