@@ -52,7 +52,6 @@ LEFT = {
     "torchx/workspace/sizes.py": 1,
     "torchx_cli/hints.py": 1,
     "torchx_cli/run_request.py": 1,
-    "torchx_cli/terminal/attach.py": 1,
     "torchx_cli/terminal/ending.py": 2,
     "torchx_cli/terminal/status_text.py": 1,
 }

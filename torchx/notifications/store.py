@@ -76,7 +76,8 @@ class Delivery:
     Attributes:
         target: its target, without secrets.
         kind: end, failure or stall.
-        state: ``planned``, ``retry`` (not delivered yet), ``delivered``, ``failed`` or ``unknown``.
+        state: ``planned``, ``sending``, ``retry`` (not delivered yet),
+            ``delivered``, ``failed`` or ``unknown``.
         at: the time of the last try.
         tries: the number of tries.
         message: the reason for the state.
@@ -246,7 +247,7 @@ class Store:
         if state == SENDING:
             alive = self.is_sending(STALL if kind == STALL else END)
             if alive:
-                state, message = (RETRY, BEING_SENT)
+                message = BEING_SENT
             else:
                 state, message = (UNKNOWN, INTERRUPTED)
         return Delivery(shown(target), kind, state, at, step.tries, message)

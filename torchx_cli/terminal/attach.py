@@ -249,7 +249,7 @@ def _undelivered(runner: Runner, handle: str, status: AppStatus) -> list[str]:
     end = time.monotonic() + FIRST_TRY
     while True:
         sent = notifications.left(runner, handle, status.state)
-        tried = all(each.is_final or each.message not in ("", store.BEING_SENT) for each in sent)
+        tried = all(each.is_final or each.state == store.RETRY for each in sent)
         if tried or time.monotonic() > end:
             break
         time.sleep(PAUSE)

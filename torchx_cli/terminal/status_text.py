@@ -312,7 +312,7 @@ def notification_line(each: Delivery) -> str:
         at = each.at.astimezone().strftime("%H:%M:%S")
     if each.state == "delivered":
         return f"notified: {source} {at}"
-    if each.state == "retry":
+    if each.state in ("sending", "retry"):
         return f"not yet delivered: {source}{reason}{tries}"
     if each.state == "unknown":
         return f"not known whether it was delivered: {source}{reason}"
