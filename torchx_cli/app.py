@@ -243,8 +243,6 @@ class Torchx(TyperGroup):
             meant = next((name for name, others in OTHER_NAMES.items() if args[0] in others.split()), args[0])
             known = [*self.list_commands(ctx), *OTHER_NAMES]
             hint = did_you_mean(meant, known, "all commands: torchx --help")
-            if args[0] == "help" and args[1:] and args[1] in COMMANDS:
-                hint = f"for help: torchx {args[1]} --help"
             if args[0].endswith(".py"):
                 hint = f"to run a script: torchx run utils.python --script {shlex.quote(args[0])}"
             raise UsageError(

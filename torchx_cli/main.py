@@ -25,6 +25,8 @@ with lazy_imports:
 PROG = "torchx"
 COMPLETE = "__complete"
 """The hidden command that completion scripts call."""
+HELP = "help"
+"""`torchx help run` is `torchx run --help`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _invoke(args: list[str]) -> int:
     if args[:1] == [COMPLETE]:
         return complete.complete(args[1:])
+    if args[:1] == [HELP]:
+        args = [*args[1:], "--help"]
 
     click_error = cast("type[Exception]", _base_named(typer.BadParameter, "ClickException"))
     command = build()

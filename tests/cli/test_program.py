@@ -41,6 +41,15 @@ def test_the_program_is_this() -> None:
     assert done.stderr.startswith("error: unknown command `nosuch`")
 
 
+@pytest.mark.parametrize("command", [[], ["list"], ["config", "show"]])
+def test_help_before_a_command(command: list[str]) -> None:
+    first, last = (
+        subprocess.run([*COMMAND, *line], capture_output=True, text=True, check=True)
+        for line in (["help", *command], [*command, "--help"])
+    )
+    assert first.stdout == last.stdout
+
+
 @pytest.mark.parametrize("line", ["--help", "list --help", "tracker --help", "run utils.echo --help"])
 def test_help_needs_no_docstrings_in_memory(line: str) -> None:
     """PYTHONOPTIMIZE=2 removes them."""

@@ -33,7 +33,8 @@ MOST_MESSAGES = 3
 INSTRUCTIONS = (
     "torchx launches applications made of replicas on this machine, Docker, Slurm, Kubernetes. A handle, an "
     "id or @last names one. After a submission call `wait`, which blocks; after a failure call `why`. If "
-    "an answer is cut, `more` has cursors: repeat the call with `cursor` to read a part."
+    "an answer is cut, `more` has cursors: repeat the call with `cursor` to read a part. Hints name "
+    "commands: `torchx why NAME` is the tool `why`, `runopts` is `run_options`, `builtins` is `components`."
 )
 
 
