@@ -96,7 +96,7 @@ def test_a_wrong_event_changes_nothing(home: Home, wrong: dict[str, object]) -> 
     ("event", "cause"),
     [
         ({"signal": "SIGKILL", "msg": "out of memory: the kernel counts a kill"}, "out_of_memory"),
-        ({"signal": "SIGKILL", "msg": "9 bytes of its output were lost: x", "cause": "stalled"}, "stalled"),
+        ({"signal": "SIGKILL", "msg": "9 bytes of output were lost: x", "cause": "stalled"}, "stalled"),
         ({"signal": "SIGKILL", "msg": "out of memory, but by another process", "cause": None}, None),
     ],
 )

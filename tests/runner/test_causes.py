@@ -131,7 +131,7 @@ def test_a_disruption_is_noted_with_its_cause() -> None:
         ("its supervisor was killed", None, "supervisor_lost"),
         ("not ready within 2s: probe tcp:9: Connection refused", 143, "not_ready"),
         ("the machine was restarted while it ran", None, "node_lost"),
-        ("9 bytes of its output were lost: disk full", 3, "exit_code"),
+        ("9 bytes of output were lost: disk full", 3, "exit_code"),
     ],
 )
 def test_messages_of_the_engines(msg: str, code: int | None, name: str) -> None:
@@ -142,11 +142,11 @@ def test_messages_of_the_engines(msg: str, code: int | None, name: str) -> None:
 
 @pytest.mark.parametrize("cause", EndCause)
 def test_a_known_cause_needs_no_message(cause: EndCause) -> None:
-    end = FirstFailure("w", 0, 1, None, "SIGABRT", "9 bytes of its output were lost", cause)
+    end = FirstFailure("w", 0, 1, None, "SIGABRT", "9 bytes of output were lost", cause)
     lines = ["ModuleNotFoundError: No module named 'x'"]
     found = classify(F, "", end, lines)
     assert (found.name, found.source) == (cause.value, "engine")
-    assert found.evidence == "killed by SIGABRT: 9 bytes of its output were lost"
+    assert found.evidence == "killed by SIGABRT: 9 bytes of output were lost"
     assert classify(F, "", failure(3), known=cause).name == cause.value
     assert classify(F, "", None, known=cause).evidence
     assert found.advice

@@ -115,7 +115,7 @@ def test_lost_output_does_not_hide_the_cause(tmp_path: Path, retry_on: str, refu
     running = cast("Running", SimpleNamespace(output=output, ordinal=0))
     killed = Reason(OUT_OF_MEMORY, EndCause.OUT_OF_MEMORY)
     facts, reason = facts_of_end(running, signal.SIGKILL, "", None, lambda: killed)
-    lost = "1 bytes of its output were lost: No space left on device"
+    lost = "1 bytes of output were lost: No space left on device"
     assert facts == {"signal": "SIGKILL"}
     assert reason.record == {"msg": f"{OUT_OF_MEMORY}; {lost}", "cause": "out_of_memory"}
     gang = Gang([RoleRules("w", range(1), 3)])

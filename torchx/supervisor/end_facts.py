@@ -45,7 +45,7 @@ def facts_of_end(
     elif forced is not None:
         facts, reason = {"signal": "SIGTERM"}, forced
     if running.output.lost:
-        lost = f"{running.output.lost} bytes of its output were lost: {running.output.lost_why}"
+        lost = f"{running.output.lost} bytes of output were lost: {running.output.lost_why}"
         reason = replace(reason, notes=(lost,))
     return facts, reason
 

@@ -101,7 +101,7 @@ def test_a_full_disk_loses_output_and_says_so(tmp_path: Path, monkeypatch: pytes
         done = run(sh("i=0; while [ $i -lt 20000 ]; do echo line $i of many; i=$((i+1)); done; exit 5", 4))
         assert done.state is AppState.FAILED
         assert done.first_failure is not None
-        assert "bytes of its output were lost: No space left on device" in done.first_failure.msg
+        assert "bytes of output were lost: No space left on device" in done.first_failure.msg
         assert text(done.app_id).startswith("line 0 of many\n")
         assert re.fullmatch(r"\d+ bytes of output were lost: No space left on device", done.msg)
         shown = torchx("status", done.app_id).stdout
