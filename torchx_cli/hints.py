@@ -336,8 +336,8 @@ def _component_flags(flag: str) -> list[str]:
 
 def _elsewhere(command: str, flag: str, value: str) -> str | None:
     """Returns the flag that other tools call so, or a sentence; None without either."""
-    for commands, hint, names in _rows(_FLAGS):
-        fits = "VALUE" not in hint or not value.isdigit()
+    for commands, template, names in _rows(_FLAGS):
+        fits = "VALUE" not in template or not value.isdigit()
         if fits and command in commands.split() and flag.lstrip("-") in names.split():
-            return hint.replace("VALUE", value or "NAME")
+            return template.replace("VALUE", value or "NAME")
     return None

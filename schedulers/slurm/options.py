@@ -52,21 +52,21 @@ SBATCH = name_set(
 )
 """Long sbatch options of Slurm 20.11 to 26.05 and of its container plugin; a dry run does not call sbatch."""
 
-UNSUPPORTED: Mapping[str, str] = {
-    "array": "an application is one job: many runs are submitted by torchx run --each",
-    "ntasks": "each replica is a task: set num_replicas",
-    "output": "torchx keeps the logs of replicas: torchx log",
-    "error": "torchx keeps the logs of replicas: torchx log",
-    "input": "replicas have no stdin",
-    "wrap": "the role's entrypoint runs",
-    "clusters": "torchx queries one cluster: set SLURM_CLUSTERS=… in the environment",
-    "parsable": "torchx parses the output of sbatch",
-    "test-only": "use torchx run --dryrun",
-    "wait": "use torchx run --wait",
-    "no-requeue": "use requeue=false",
-    "quiet": "quiet is a torchx run option",
+UNSUPPORTED: Mapping[str, tuple[str, ...]] = {
+    "array": ("an application is one job", "many runs are submitted by torchx run --each"),
+    "ntasks": ("each replica is a task", "set num_replicas"),
+    "output": ("torchx keeps the logs of replicas", "torchx log"),
+    "error": ("torchx keeps the logs of replicas", "torchx log"),
+    "input": ("replicas have no stdin",),
+    "wrap": ("the role's entrypoint runs",),
+    "clusters": ("torchx queries one cluster", "set SLURM_CLUSTERS=… in the environment"),
+    "parsable": ("torchx parses the output of sbatch",),
+    "test-only": ("use torchx run --dryrun",),
+    "wait": ("use torchx run --wait",),
+    "no-requeue": ("use requeue=false",),
+    "quiet": ("quiet is a torchx run option",),
 }
-"""Options of sbatch that cannot be run options, and hints for them."""
+"""Option of sbatch that cannot be a run option -> the reason, and the alternative."""
 
 WHOLE_JOB = name_set(
     """
@@ -133,10 +133,9 @@ class SlurmOptions(runopts):
         return super()._from_json(key, opt, value, cfg)
 
     def _unknown(self, name: str, cfg: Data) -> InvalidRunConfigException:
-        if hint := UNSUPPORTED.get(key := self.canonical_key(name)):
-            reason = hint.partition(": ")[0]
+        if reasons := UNSUPPORTED.get(key := self.canonical_key(name)):
             return InvalidRunConfigException(
-                f"sbatch option `{key}` is not supported: {reason}", key, cfg, hint=hint
+                f"sbatch option `{key}` is not supported: {reasons[0]}", key, cfg, hint=": ".join(reasons)
             )
         return super()._unknown(name, cfg)
 
@@ -271,9 +270,8 @@ def _lines(lines: Any) -> Iterator[tuple[str, CfgVal]]:
             name, _, value = name.partition(" ")
         name = name.strip().replace("_", "-")
         if name in UNSUPPORTED:
-            raise RunOptionError(
-                "sbatch", f"may not contain the sbatch option `{name}`", hint=UNSUPPORTED[name]
-            )
+            hint = ": ".join(UNSUPPORTED[name])
+            raise RunOptionError("sbatch", f"may not contain the sbatch option `{name}`", hint=hint)
         if not is_option(name):
             raise RunOptionError(
                 "sbatch",

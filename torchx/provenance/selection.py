@@ -52,11 +52,11 @@ class Selection:
             return self.note
         if path.startswith(self._venvs):
             return VIRTUAL_ENVIRONMENT
-        why = self._state(path, is_dir=False)[0]
-        if why in (BUILT_IN, PRIVATE):
+        source = self._state(path, is_dir=False)[0]
+        if source in (BUILT_IN, PRIVATE):
             return LISTED
-        if why is not None:
-            return f"excluded by {why}"
+        if source is not None:
+            return f"excluded by {source}"
         return ""
 
     def reason_against_content(self, path: str, content: bytes) -> str:

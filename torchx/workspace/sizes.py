@@ -86,12 +86,11 @@ def left_out(name: str, files: int, size: int, left: Mapping[str, Sequence[str]]
     'workspace `app`: 2 files, 3.0 kB; left out: 1 by .dockerignore, 2 built in (.env, .git/)'
     """
     parts = [f"{len(left[file]):,} by {file}" for file in FILES if left.get(file)]
-    for why in (PRIVATE, BUILT_IN):
-        if paths := sorted(left.get(why, ())):
+    for source, one in ((PRIVATE, PRIVATE.removesuffix("s")), (BUILT_IN, BUILT_IN)):
+        if paths := sorted(left.get(source, ())):
+            kind = source
             if len(paths) == 1:
-                kind = why.removesuffix("s")
-            else:
-                kind = why
+                kind = one
             parts.append(f"{len(paths):,} {kind} ({', '.join(paths[:3])}{', ...' if len(paths) > 3 else ''})")
     return f"workspace `{name}`: {counted(files)}, {mb(size)}; left out: {', '.join(parts)}"
 
