@@ -217,9 +217,7 @@ def target_of(runner: Host, text: str) -> LogTarget | None:
         return None
     handle = parts.handle_of(sweep.app_id, match[2])
     with suppress(*EXPECTED):  # its engine does not answer
-        if handle and runner.exists(handle):
-            handle = handle
-        else:
+        if handle and not runner.exists(handle):
             handle = ""
     if handle:
         return parse_log_target(f"{handle}{match[3] or ''}")

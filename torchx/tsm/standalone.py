@@ -221,8 +221,6 @@ def _check(app: AppDef, backend: str) -> None:
         if backend in ON_THIS_MACHINE:
             if number:
                 role.port_name = f"c10d-{number}"
-            else:
-                role.port_name = role.port_name
         elif role is not app.roles[0]:
             raise UsageError(
                 f"the nodes of role `{role.name}` meet at replica 0 of the first role, "
