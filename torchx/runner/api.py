@@ -66,7 +66,7 @@ with lazy_imports:
     from torchx.scheduling import checks, findings
     from torchx.specs import app as specs_app
     from torchx.specs import workspace as specs_workspace
-    from torchx.sweeps import delayed
+    from torchx.sweeps import delayed, delayed_scheduler
     from torchx.sweeps import paths as sweep_paths
     from torchx.sweeps import scheduler as sweep_scheduler
     from torchx.workspace import options as workspace_options
@@ -286,7 +286,7 @@ class Runner:
             found = (each for each in engine.list(resolved) if each.matches(query))
         sweeps = frozenset(sweep_paths.known())
         if sweeps and scheduler != SWEEPS:
-            waiting = delayed.DelayedScheduler(self._name, self.scheduler).waiting(query, scheduler)
+            waiting = delayed_scheduler.DelayedScheduler(self._name, self.scheduler).waiting(query, scheduler)
             found = heapq.merge(found, waiting, key=attrgetter("order"), reverse=True)
         for app in found:
             if sweep_paths.sweep_of_run(app.run or app.app_id)[0] in sweeps and app.app_id != query.called:
@@ -1014,7 +1014,7 @@ class Runner:
         found = delayed.find(app_handle, self.scheduler)
         if found is not None:
             hidden.register(SWEEPS, found.sweep.header.sweep)
-            return delayed.scheduler_of(found, self.scheduler)
+            return delayed_scheduler.scheduler_of(found, self.scheduler)
         return self.scheduler(backend), app_id
 
     def _notifications_folder(self, app_handle: str) -> Path:
