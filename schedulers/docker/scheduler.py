@@ -128,7 +128,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of an application, running or ended, with its roles."""
         engine = self._engine
-        return queue_status.describe(engine.address, app_id) or status.describe_app(engine, app_id)
+        return queue_status.describe_app(engine.address, app_id) or status.describe_app(engine, app_id)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of an application, without its roles."""

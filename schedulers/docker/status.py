@@ -41,12 +41,13 @@ from torchx.schedulers.docker.supervisor_launch import lacks_supervisor
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.clock import TIMES
 from torchx.schedulers.shared.listing import newest_first, row_of
+from torchx.scheduling import observation
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.failure_causes import NOT_RUN
 from torchx.scheduling.limits import LimitRule
+from torchx.scheduling.observation import Observation, Replica
 from torchx.scheduling.responses import local_time
 from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
-from torchx.specs.app_metadata import own_entries
 from torchx.specs.serialize import app_from_dict
 from torchx.specs.status import (
     AppState,
@@ -54,10 +55,7 @@ from torchx.specs.status import (
     EndCause,
     FirstFailure,
     Reason,
-    ReplicaStatus,
-    RoleStatus,
     failure_of,
-    is_terminal,
 )
 from torchx.supervisor.policy import REQUEUED
 
@@ -132,47 +130,44 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
     """
     damage = damage_of(containers)
     if damage:
-        created = local_time(min(c.created for c in containers) or None)
+        oldest = local_time(min(c.created for c in containers) or None)
         app_id = containers[0].app_id
-        return DescribeAppResponse(app_id, AppState.UNKNOWN, msg=damage, submitted_at=created)
+        return DescribeAppResponse(app_id, AppState.UNKNOWN, msg=damage, submitted_at=oldest)
     now = time.time() if now is None else now
     containers = [_by_boot(container, now) for container in containers]
     job = job_of(containers)
-    progress = replay(private.shown(job, containers) if job.has_services else job, containers)
-    data = progress.job.data
+    if job.has_services:
+        job = private.shown(job, containers)
+    progress = replay(job, containers)
     state, reason = _state(progress, containers, now)
-    stalls = history_of(progress.job.app_id, progress.job.cfg)
+    stalls = history_of(job.app_id, job.cfg)
     if state is AppState.RUNNING and stalls.message:
         reason = Reason(reason.text or stalls.message, EndCause.STALLED)
     elif state is AppState.CANCELLED and stalls.cancelled:
         reason = Reason(f"cancelled, as it was {stalls.cancelled}", EndCause.STALLED)
-    over = is_terminal(state)
     started = [at for c in containers if (at := _started(c)) is not None]
     finished = [c.finished for c in containers if c.finished is not None]
-    roles = {role.name: RoleStatus(role.name, []) for role in progress.job.roles}
-    for ordinal, (role, replica) in enumerate(progress.job.members):
-        shown = roles[role.name]
-        shown.replicas.append(_replica(progress, ordinal, role, replica, over))
-        if role.service is not None:
-            shown.ready = (shown.ready or 0) + progress.is_ready(ordinal)
-    return DescribeAppResponse(
-        app_id=progress.job.app_id,
-        state=state,
-        num_restarts=progress.restarts,
-        run=progress.run,
-        msg=reason.text,
-        cause=reason.cause,
-        roles_statuses=list(roles.values()),
-        name=data.get("app", {}).get("name", ""),
-        submitted_at=local_time(data.get("submitted_at") or min(c.created for c in containers)),
-        started_at=local_time(min(started, default=None)),
-        ended_at=local_time(max(finished, default=max(c.created for c in containers))) if over else None,
-        first_failure=_first_failure(progress),
-        cfg=dict(progress.job.cfg),
-        metadata=own_entries(data.get("app", {}).get("metadata")),
-        stalls=stalls.reports,
-        report_dir=str(stall_folder(progress.job.app_id).path) if stalls.reports else None,
+    created = [c.created for c in containers]
+    app = job.data.get("app", {})
+    seen = Observation(
+        job.app_id,
+        app.get("name", ""),
+        local_time(job.data.get("submitted_at") or min(created)),
+        dict(job.cfg),
+        app.get("metadata"),
+        state,
+        reason,
+        [_replica(progress, ordinal) for ordinal in range(len(job.members))],
+        _first_failure(progress),
+        local_time(min(started, default=None)),
+        local_time(max(finished, default=max(created))),
+        progress.restarts,
+        progress.run,
     )
+    folder = None
+    if stalls.reports:
+        folder = str(stall_folder(job.app_id).path)
+    return replace(observation.describe(seen), stalls=stalls.reports, report_dir=folder)
 
 
 def _by_boot(container: Container, now: float) -> Container:
@@ -255,7 +250,8 @@ def _why_failed(progress: Progress) -> Reason:
     return Reason()
 
 
-def _replica(progress: Progress, ordinal: int, role: RoleFacts, replica: int, over: bool) -> ReplicaStatus:
+def _replica(progress: Progress, ordinal: int) -> Replica:
+    role, replica = progress.job.members[ordinal]
     mine = progress.replicas[ordinal]
     # a container that waited for other roles has had no attempt
     limits = progress.job.limits
@@ -264,24 +260,16 @@ def _replica(progress: Progress, ordinal: int, role: RoleFacts, replica: int, ov
     ]
     if attempts and ordinal in progress.needed:
         attempts[-1] = _while_needed(attempts[-1])
-    if attempts:
-        state = attempts[-1].state
-    elif ordinal in progress.lost:
+    state = None
+    if ordinal in progress.lost and not attempts:
         state = AppState.UNKNOWN
-    else:
-        if over:
-            state = AppState.CANCELLED
-        else:
-            state = AppState.PENDING
-    return ReplicaStatus(
-        id=replica,
-        state=state,
-        role=role.name,
-        hostname=mine[-1].host if mine else "",
-        attempts=attempts,
-        max_attempts=role.max_retries + 1,
-        required=role.service is None,
-    )
+    ready = None
+    if role.service is not None:
+        ready = progress.is_ready(ordinal)
+    host = ""
+    if mine:
+        host = mine[-1].host
+    return Replica(role.name, replica, attempts, state, host, role.max_retries + 1, ready)
 
 
 def _while_needed(attempt: AttemptStatus) -> AttemptStatus:

@@ -165,11 +165,9 @@ class _Converter:
         details: Object = {"state": view.state}
         if view.exit_code is not None:
             details["exit_code"] = view.exit_code
-        failed = view.failed_attempt
-        if failed is None:
-            first = ""
-        else:
-            first = f"{failed[0].role}/{failed[0].id} failed first"
+        first = ""
+        if view.failure is not None:
+            first = f"{view.failure.name} failed first"
         if view.msg.upper() == view.state:
             why = ""
         else:

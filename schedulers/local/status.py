@@ -15,7 +15,6 @@ from operator import itemgetter
 from pathlib import Path
 
 from torchx.errors import StateError, TorchxError
-from torchx.exit_codes import read_error_file
 from torchx.jobs import ended, shape
 from torchx.jobs.catalog import Catalog, catalog, paths_of
 from torchx.jobs.ended import EndedJob
@@ -28,20 +27,11 @@ from torchx.machine import files
 from torchx.printable import joined
 from torchx.schedulers import get_scheduler_factories
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.scheduling.observation import Observation, Replica, describe
 from torchx.scheduling.query import AppQuery, literal_of
 from torchx.scheduling.responses import local_time
 from torchx.scheduling.stalls import stalled_for
-from torchx.specs.app_metadata import own_entries
-from torchx.specs.status import (
-    NONE,
-    AppState,
-    AttemptStatus,
-    EndCause,
-    FirstFailure,
-    ReplicaStatus,
-    RoleStatus,
-    failure_of,
-)
+from torchx.specs.status import AppState, AttemptStatus, EndCause, Reason
 
 with lazy_imports:
     from torchx.queue import reasons
@@ -264,61 +254,39 @@ class LocalJobs:
 
 def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
     """Returns the status of a job, without its roles and metadata."""
-    record = view.record
-    roles = {
-        each.name: RoleStatus(each.name, [], None if each.service is None else 0) for each in record.roles
-    }
-    if view.has_ended:
-        unstarted = AppState.CANCELLED
-    else:
-        unstarted = AppState.PENDING
-    step = view.clock_step
-    for replica in view.replicas:
-        attempts = [_attempt(attempt, step) for attempt in replica.attempts]
-        role = roles[replica.role]
-        state, error = unstarted, NONE
-        if attempts:
-            state = attempts[-1].state
-            if role.ready is not None:
-                role.ready += replica.attempts[-1].ready
-        if state is AppState.FAILED:
-            error = read_error_file(LogPaths(Path(record.log_dir)).replica(replica.role, replica.id)) or NONE
-        role.replicas.append(
-            ReplicaStatus(
-                id=replica.id,
-                state=state,
-                role=replica.role,
-                hostname="localhost",
-                structured_error_msg=error,
-                attempts=attempts,
-                max_attempts=replica.max_retries + 1,
-                required=role.ready is None,
-            )
+    record, step, stall = view.record, view.clock_step, _stall(view)
+    services = {role.name for role in record.roles if role.service is not None}
+    replicas = [
+        Replica(
+            replica.role,
+            replica.id,
+            [_attempt(attempt, step) for attempt in replica.attempts],
+            host="localhost",
+            max_attempts=replica.max_retries + 1,
+            ready=replica.ready if replica.role in services else None,
         )
-    stall, first = _stall(view), _first_failure(view)
-    if first is None:
-        error = NONE
-    else:
-        error = roles[first.role].replicas[first.replica].structured_error_msg
-    return DescribeAppResponse(
-        app_id=record.app_id,
-        state=AppState[view.state],
-        num_restarts=view.restarts,
-        run=view.run,
-        msg=view.msg or stall or _waiting(view, paths),
-        cause=EndCause.STALLED if stall else view.cause,
-        structured_error_msg=error,
-        roles_statuses=list(roles.values()),
-        name=record.name,
-        submitted_at=_time(record.submitted_at, step),
-        started_at=_time(view.started_at, step),
-        ended_at=local_time(view.ended_at),
-        first_failure=first,
+        for replica in view.replicas
+    ]
+    seen = Observation(
+        record.app_id,
+        record.name,
+        _time(record.submitted_at, step),
+        record.cfg,
+        record.app.get("metadata"),
+        AppState[view.state],
+        Reason(view.msg or stall or _waiting(view, paths), EndCause.STALLED if stall else view.cause),
+        replicas,
+        view.failure,
+        _time(view.started_at, step),
+        local_time(view.ended_at),
+        view.restarts,
+        view.run,
+    )
+    return replace(
+        describe(seen, LogPaths(Path(record.log_dir)).replica),
         log_dir=record.log_dir,
         report_dir=record.log_dir,
         workspaces={role.name: role.workspace for role in record.roles if role.workspace},
-        cfg=record.cfg,
-        metadata=own_entries(record.app.get("metadata")),
         needs_reconcile=view.orphaned,
     )
 
@@ -359,14 +327,6 @@ def _attempt(attempt: AttemptView, step: float) -> AttemptStatus:
         cause=attempt.cause,
         run=attempt.run,
     )
-
-
-def _first_failure(view: JobView) -> FirstFailure | None:
-    failed = view.failed_attempt
-    if failed is None:
-        return None
-    replica, attempt = failed
-    return failure_of(replica.role, replica.id, replace(_attempt(attempt, 0.0), msg=attempt.reason))
 
 
 def _line(job: EndedJob, step: float = 0.0) -> ListAppResponse:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from torchx.errors import UsageError
-from torchx.exit_codes import KILLED, read_error_file
+from torchx.exit_codes import KILLED
 from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
 from torchx.machine.files import names_in
@@ -24,18 +24,17 @@ from torchx.schedulers.slurm.paths import SlurmPaths, path_exists
 from torchx.schedulers.slurm.queue import SlurmJob, find, find_record, list_jobs
 from torchx.schedulers.slurm.reasons import CAUSES, full_disk
 from torchx.schedulers.slurm.record import SlurmRecord
+from torchx.scheduling import observation
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.scheduling.observation import Observation, Replica
 from torchx.scheduling.responses import local_time
-from torchx.specs.app_metadata import own_entries
 from torchx.specs.handles import make_app_handle
 from torchx.specs.run_options import RunOptions
 from torchx.specs.status import (
-    NONE,
     AppState,
     EndCause,
     FirstFailure,
-    ReplicaStatus,
-    RoleStatus,
+    Reason,
     failure_of,
     is_terminal,
 )
@@ -127,23 +126,20 @@ def describe(
 ) -> DescribeAppResponse:
     """Returns the status of a job, without roles and metadata."""
     paths = record.paths
-    roles = []
-    optional = set()
+    replicas: list[Replica] = []
+    needed: list[Replica] = []
     for number, role in enumerate(record.app.get("roles", ())):
         rule = job_services.recorded_rule(role)
-        replicas = [
-            _replica(record, paths, outcome, role, replica, rule is not None)
+        host = _only_host(number, queue)
+        of_role = [
+            _replica(record, outcome, role, replica, rule is not None, host)
             for replica in range(role.get("num_replicas", 1))
         ]
-        if rule is None:
-            ready = None
-        else:
-            ready = _find_ready(paths.ready(number), replicas)
-        roles.append(RoleStatus(role["name"], replicas, ready))
-        if rule is not None and not rule.critical:
-            optional.add(role["name"])
-    _name_hosts(roles, queue)
-    needed = [role for role in roles if role.role not in optional]
+        if rule is not None:
+            of_role = list(_with_readiness(paths.ready(number), of_role))
+        if rule is None or rule.critical:
+            needed += of_role
+        replicas += of_role
     first = None
     if outcome.state is AppState.FAILED:
         first = _first_failure(needed)
@@ -156,32 +152,18 @@ def describe(
             f"its script exited with {outcome.exit_code}" if outcome.exit_code else ""
         )
     if outcome.word == "OUT_OF_MEMORY" and first is None:  # all were killed: unknown for which of them
-        ends = (r.attempts[-1] for role in needed for r in role.replicas if r.attempts)
+        ends = (replica.attempts[-1] for replica in needed if replica.attempts)
         msg = next((end.msg for end in ends if end.cause is EndCause.OUT_OF_MEMORY), msg)
-    begun, last = _span(roles)
-    if first is None:
-        error = NONE
-    else:
-        error = _error_file(paths, first.role, first.replica)
-    expired, cause = _limit_message(record, outcome)
-    return DescribeAppResponse(
-        app_id=app_id,
-        state=outcome.state,
-        num_restarts=max(0, attempts_of(paths) - 1),
-        run=run_of(paths),
-        msg=expired or msg,
-        cause=cause,
-        structured_error_msg=error,
-        roles_statuses=roles,
-        name=record.name,
-        submitted_at=local_time(record.submitted_at),
-        started_at=local_time(_start(outcome, record, begun)),
-        ended_at=local_time(_end(outcome, record, last)) if is_terminal(outcome.state) else None,
+    seen = replace(
+        _observe(record, app_id, replace(outcome, msg=msg), replicas),
         first_failure=first,
-        log_dir=str(paths.folder) if record.folder else None,
-        cfg=record.cfg,
-        metadata=own_entries(record.app.get("metadata")),
+        restarts=max(0, attempts_of(paths) - 1),
+        run=run_of(paths),
     )
+    log_dir = None
+    if record.folder:
+        log_dir = str(paths.folder)
+    return replace(observation.describe(seen, paths.replica), log_dir=log_dir)
 
 
 def listed(record: SlurmRecord, app_id: str, outcome: Outcome, *, is_own: bool = True) -> ListAppResponse:
@@ -193,7 +175,7 @@ def listed(record: SlurmRecord, app_id: str, outcome: Outcome, *, is_own: bool =
     if unexplained and _count_replicas(record) <= MAX_LISTED_REPLICAS:
         status = describe(record, app_id, outcome, ())
     else:
-        status = _without_replicas(record, app_id, outcome)
+        status = observation.describe(_observe(record, app_id, outcome))
     handle = f"slurm://{record.session}/{app_id}"
     if status.cause is EndCause.TIME_LIMIT:
         code = None
@@ -206,18 +188,23 @@ def _count_replicas(record: SlurmRecord) -> int:
     return sum(role.get("num_replicas", 1) for role in record.app.get("roles", ()))
 
 
-def _without_replicas(record: SlurmRecord, app_id: str, outcome: Outcome) -> DescribeAppResponse:
+def _observe(
+    record: SlurmRecord, app_id: str, outcome: Outcome, replicas: Sequence[Replica] = ()
+) -> Observation:
+    """Returns the observation of a job, without its restarts and its first failure."""
     expired, cause = _limit_message(record, outcome)
-    return DescribeAppResponse(
-        app_id=app_id,
-        state=outcome.state,
-        msg=expired or outcome.msg,
-        cause=cause,
-        name=record.name,
-        submitted_at=local_time(record.submitted_at),
-        started_at=local_time(_start(outcome, record)),
-        ended_at=local_time(_end(outcome, record)) if is_terminal(outcome.state) else None,
-        metadata=own_entries(record.app.get("metadata")),
+    begun, last = _span(replicas)
+    return Observation(
+        app_id,
+        record.name,
+        local_time(record.submitted_at),
+        record.cfg,
+        record.app.get("metadata"),
+        outcome.state,
+        Reason(expired or outcome.msg, cause),
+        replicas,
+        started_at=local_time(_start(outcome, record, begun)),
+        ended_at=local_time(_end(outcome, record, last)),
     )
 
 
@@ -239,55 +226,46 @@ def _end(outcome: Outcome, record: SlurmRecord, last: float | None = None) -> fl
 
 
 def _replica(
-    record: SlurmRecord,
-    paths: SlurmPaths,
-    outcome: Outcome,
-    role: Data,
-    replica: int,
-    service: bool,
-) -> ReplicaStatus:
-    name, retries = role["name"], role.get("max_retries", 0)
+    record: SlurmRecord, outcome: Outcome, role: Data, replica: int, service: bool, host: str
+) -> Replica:
+    """Returns a replica.
+
+    Args:
+        record: the record of its job.
+        outcome: the state of the job.
+        role: its role.
+        replica: its id within the role.
+        service: whether it belongs to a service.
+        host: its node, if its role has only one.
+    """
+    name, retries, paths = role["name"], role.get("max_retries", 0), record.paths
     attempts = node_attempts.statuses_of(
         paths.attempts(name, replica), outcome, service=service, retries=retries, cfg=record.cfg
     )
-    waits = outcome.state is AppState.RUNNING and job_services.waits_for_others(role)
-    if waits:
-        unstarted = AppState.PENDING
-    else:
-        unstarted = outcome.state
+    state = outcome.state
+    if state is AppState.RUNNING and job_services.waits_for_others(role):
+        state = AppState.PENDING
+    number = 1
     if attempts:
-        state, host = attempts[-1][0].state, attempts[-1][1]
-        again = attempts_of(paths) > attempts[-1][0].number
-        if outcome.state is AppState.PENDING or (outcome.state is AppState.RUNNING and again):
-            state, host = unstarted, ""  # requeued, or about to restart
-    else:  # not started, or not yet reported by its node
-        unneeded = outcome.state is AppState.FAILED or (service and is_terminal(outcome.state))
-        if unneeded:
-            state = AppState.CANCELLED
-        else:
-            state = unstarted
-        host = ""
-    return ReplicaStatus(
-        id=replica,
-        state=state,
-        role=name,
-        hostname=host,
-        structured_error_msg=_error_file(paths, name, replica) if state is AppState.FAILED else NONE,
-        attempts=[attempt for attempt, _ in attempts],
-        max_attempts=max(retries + 1, attempts[-1][0].number if attempts else 1),
-        required=not service,
-    )
+        last, host_of_last = attempts[-1]
+        number = last.number
+        again = outcome.state is AppState.RUNNING and attempts_of(paths) > number
+        if not (again or outcome.state is AppState.PENDING):  # requeued, or about to restart
+            state, host = last.state, host_of_last or host
+    elif outcome.state is AppState.FAILED or (service and is_terminal(outcome.state)):
+        state = AppState.CANCELLED  # not started, or not yet reported by its node
+    return Replica(name, replica, [attempt for attempt, _ in attempts], state, host, max(retries + 1, number))
 
 
-def _find_ready(folder: Path, replicas: Sequence[ReplicaStatus]) -> int:
-    """Returns the number of replicas of a service that are ready, and sets the times at which they were."""
-    names, count = names_in(folder), 0
+def _with_readiness(folder: Path, replicas: Sequence[Replica]) -> Iterator[Replica]:
+    """Yields the replicas of a service, with their readiness and since when they are ready."""
+    names = names_in(folder)
     for replica in replicas:
+        ready, attempts = False, replica.attempts
         if replica.state is AppState.RUNNING and str(replica.id) in names:
-            count += 1
-            at = node_attempts.ready_since(folder / str(replica.id))
-            replica.attempts[-1:] = [replace(a, ready_at=at) for a in replica.attempts[-1:]]
-    return count
+            ready, at = True, node_attempts.ready_since(folder / str(replica.id))
+            attempts = [*attempts[:-1], *(replace(a, ready_at=at) for a in attempts[-1:])]
+        yield replace(replica, ready=ready, attempts=attempts)
 
 
 def running_host(record: SlurmRecord, role: str, replica: int) -> str:
@@ -317,9 +295,9 @@ def _limit_message(record: SlurmRecord, outcome: Outcome) -> tuple[str, EndCause
     return ("", cause)
 
 
-def _first_failure(roles: Sequence[RoleStatus]) -> FirstFailure | None:
+def _first_failure(replicas: Sequence[Replica]) -> FirstFailure | None:
     """Returns the replica whose last attempt failed first."""
-    failed = [r for role in roles for r in role.replicas if r.state is AppState.FAILED and r.attempts]
+    failed = [r for r in replicas if r.state is AppState.FAILED and r.attempts]
     ended = [r for r in failed if r.attempts[-1].ended_at is not None]
     if not ended:
         return None
@@ -335,25 +313,20 @@ def _first_failure(roles: Sequence[RoleStatus]) -> FirstFailure | None:
 _JOB_WIDE_CAUSES = (EndCause.TIME_LIMIT, EndCause.NODE_LOST)
 
 
-def _name_hosts(roles: Sequence[RoleStatus], queue: Sequence[JobFacts]) -> None:
-    """Sets missing host names of replicas if their role has only one node."""
-    for number, role in enumerate(roles):
-        part = next((part for part in queue if part.part == number and part.nodes), None)
-        hosts = []
-        if part is not None:
-            hosts = list(hosts_of(part.nodes))
-        for replica in role.replicas:
-            if not replica.hostname and len(hosts) == 1:
-                replica.hostname = replica.hostaddr = hosts[0]
+def _only_host(role: int, queue: Sequence[JobFacts]) -> str:
+    """Returns the node of a role that has only one; empty if it has several, or is unknown."""
+    part = next((part for part in queue if part.part == role and part.nodes), None)
+    hosts = []
+    if part is not None:
+        hosts = list(hosts_of(part.nodes))
+    if len(hosts) == 1:
+        return hosts[0]
+    return ""
 
 
-def _span(roles: Sequence[RoleStatus]) -> tuple[float | None, float | None]:
+def _span(replicas: Sequence[Replica]) -> tuple[float | None, float | None]:
     """Returns the start of the first attempt and the end of the last one."""
-    attempts = [a for role in roles for replica in role.replicas for a in replica.attempts]
+    attempts = [attempt for replica in replicas for attempt in replica.attempts]
     begins = [a.started_at.timestamp() for a in attempts if a.started_at is not None]
     ends = [t.timestamp() for a in attempts if (t := a.ended_at or a.started_at) is not None]
     return min(begins, default=None), max(ends, default=None)
-
-
-def _error_file(paths: SlurmPaths, role: str, replica: int) -> str:
-    return read_error_file(paths.replica(role, replica)) or NONE

@@ -52,7 +52,12 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "torchx.distributed",
     ),
     ("torchx.jobs", "torchx.supervisor", "torchx.queue", "torchx.notifications", "torchx.provenance"),
-    ("torchx.scheduling.base", "torchx.scheduling.protocols", "torchx.scheduling.responses"),
+    (
+        "torchx.scheduling.base",
+        "torchx.scheduling.observation",
+        "torchx.scheduling.protocols",
+        "torchx.scheduling.responses",
+    ),
     ("torchx.schedulers",),
     ("torchx.config", "torchx.discovery"),
     ("torchx.runner", "torchx.sweeps"),

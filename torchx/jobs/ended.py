@@ -38,7 +38,7 @@ class EndedJob(NamedTuple):
     @classmethod
     def of(cls, view: JobView) -> EndedJob:
         """Returns the entry for a job; the default of its message is that of the first failure."""
-        record, failed = view.record, view.failed_attempt
+        record, failure = view.record, view.failure
         return cls(
             record.app_id,
             record.scheduler,
@@ -49,7 +49,7 @@ class EndedJob(NamedTuple):
             view.started_at,
             view.ended_at,
             view.exit_code,
-            view.msg or (failed[1].reason if failed is not None else ""),
+            view.msg or (failure.msg if failure is not None else ""),
             tags_of(record.app.get("metadata")) or None,
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torchx.end_causes import EndCause, recorded_cause
 from torchx.errors import StateError
-from torchx.exit_codes import KILLED, TIMED_OUT, result_of
+from torchx.exit_codes import KILLED, TIMED_OUT
 from torchx.jobs import shape
 from torchx.jobs.events import read_events
 from torchx.jobs.paths import JobPaths
@@ -19,6 +19,7 @@ from torchx.machine import processes
 from torchx.machine.processes import Process
 from torchx.printable import memory_size
 from torchx.scheduling.measurement import Sample
+from torchx.specs.status import FirstFailure
 
 ENDS = ("SUCCEEDED", "FAILED", "CANCELLED")
 
@@ -126,6 +127,11 @@ class ReplicaView:
             return self.attempts[-1].number
         return 0
 
+    @property
+    def ready(self) -> bool:
+        """Whether it is ready, as a replica of a service."""
+        return any(attempt.ready for attempt in self.attempts[-1:])
+
 
 @dataclass
 class JobView:
@@ -194,24 +200,31 @@ class JobView:
             return 0
         if self.state == "FAILED" and self.cause is EndCause.TIME_LIMIT:
             return TIMED_OUT
-        failed = self.failed_attempt
-        if failed is None:
-            result = None
-        else:
-            result = result_of(failed[1].exit_code, failed[1].signal)
+        if self.failure is None:
+            return None
+        result = self.failure.result
         # 0: a service that ended while it was needed
         if result == 0:
             return 1
         return result
 
     @property
-    def failed_attempt(self) -> tuple[ReplicaView, AttemptView] | None:
-        """The replica that ended the job, and its failed attempt."""
+    def failure(self) -> FirstFailure | None:
+        """The failure that ended the job."""
         if self.first_failure is None:
             return None
         ordinal, number = self.first_failure
         replica = self.replicas[ordinal]
-        return replica, next((a for a in replica.attempts if a.number == number), AttemptView(number))
+        attempt = next((a for a in replica.attempts if a.number == number), AttemptView(number))
+        return FirstFailure(
+            replica.role,
+            replica.id,
+            number,
+            attempt.exit_code,
+            attempt.signal,
+            attempt.reason,
+            attempt.cause,
+        )
 
 
 def submitted(paths: JobPaths) -> JobView:

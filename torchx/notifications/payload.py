@@ -21,13 +21,12 @@ def payload_of_job(view: JobView, message: str = "") -> Object:
         view: the job.
         message: the reason (default: that of its state, or of its first failure).
     """
-    record, failed = view.record, view.failed_attempt
+    record, failure = view.record, view.failure
     register_secrets(record)
     first = None
-    if failed is not None:
-        replica, attempt = failed
-        message = message or view.msg or attempt.reason
-        first = {"role": replica.role, "replica": replica.id, "attempt": attempt.number}
+    if failure is not None:
+        message = message or view.msg or failure.msg
+        first = {"role": failure.role, "replica": failure.replica, "attempt": failure.attempt}
     return make(
         name=record.name,
         handle=record.handle,

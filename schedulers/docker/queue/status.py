@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from torchx.errors import StateError, TorchxError
 from torchx.lazy import lazy_imports
@@ -15,9 +16,9 @@ from torchx.schedulers.docker.queue.records import Queued
 from torchx.schedulers.shared.listing import row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.checks import unknown_application
+from torchx.scheduling.observation import Observation, Replica, describe
 from torchx.scheduling.responses import local_time
-from torchx.specs.app_metadata import own_entries
-from torchx.specs.status import AppState, ReplicaStatus, RoleStatus
+from torchx.specs.status import AppState, Reason
 
 with lazy_imports:
     from torchx.jobs import record
@@ -28,7 +29,7 @@ STARTING, CANCELLING = "its containers are being created", "it is being cancelle
 INTERRUPTED = "its start was interrupted"
 
 
-def describe(address: Address, app_id: str) -> DescribeAppResponse | None:
+def describe_app(address: Address, app_id: str) -> DescribeAppResponse | None:
     """Returns the status of an application whose containers have not started, with its roles, or None.
 
     Raises:
@@ -103,38 +104,24 @@ def status_of(queued: Queued) -> DescribeAppResponse:
     """Returns the status of an application whose containers have not started."""
     view = queued.view
     job = view.record
-    ended = view.has_ended and not queued.is_interrupted
     state, msg = _state(queued)
-    return DescribeAppResponse(
-        app_id=job.app_id,
-        state=state,
-        msg=msg,
-        cause=view.cause,
-        roles_statuses=[
-            RoleStatus(
-                role.name,
-                [
-                    ReplicaStatus(
-                        id=replica,
-                        state=AppState.CANCELLED if ended else AppState.PENDING,
-                        role=role.name,
-                        hostname="",
-                        max_attempts=role.max_retries + 1,
-                        required=role.service is None,
-                    )
-                    for replica in range(len(role.replicas))
-                ],
-                None if role.service is None else 0,
+    seen = Observation(
+        job.app_id,
+        job.name,
+        local_time(job.submitted_at),
+        job.cfg,
+        job.app.get("metadata"),
+        state,
+        Reason(msg, view.cause),
+        [
+            Replica(
+                role.name, n, max_attempts=role.max_retries + 1, ready=None if role.service is None else False
             )
-            for role in job.roles
+            for _, role, n in job.replicas()
         ],
-        name=job.name,
-        submitted_at=local_time(job.submitted_at),
-        ended_at=local_time(view.ended_at) if ended else None,
-        cfg=job.cfg,
-        metadata=own_entries(job.app.get("metadata")),
-        needs_reconcile=view.orphaned,
+        ended_at=local_time(view.ended_at),
     )
+    return replace(describe(seen), needs_reconcile=view.orphaned)
 
 
 def _state(queued: Queued) -> tuple[AppState, str]:

@@ -1,0 +1,86 @@
+"""The description of an application from the observation of its engine."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from torchx.scheduling.observation import Observation, Replica, describe
+from torchx.scheduling.responses import local_time
+from torchx.specs.status import NONE, AppState, AttemptStatus, EndCause, FirstFailure, Reason
+
+FAILED = AttemptStatus(2, AppState.FAILED, 3)
+RUNNING = AttemptStatus(1, AppState.RUNNING)
+METADATA = {"torchx/tag.lr": "1", "other": "x"}
+
+
+def seen(state: AppState, *replicas: Replica, first: FirstFailure | None = None) -> Observation:
+    reason = Reason("because", EndCause.NODE_LOST)
+    times = local_time(1.0), local_time(2.0), local_time(3.0)
+    return Observation(
+        "a-1", "a", times[0], {"k": 1}, METADATA, state, reason, replicas, first, times[1], times[2]
+    )
+
+
+def states(observation: Observation) -> list[AppState]:
+    return [replica.state for replica in describe(observation).replicas]
+
+
+def test_a_replica_without_attempts_follows_its_application() -> None:
+    for state, expected in ((AppState.RUNNING, AppState.PENDING), (AppState.FAILED, AppState.CANCELLED)):
+        assert states(seen(state, Replica("w", 0))) == [expected]
+        assert states(seen(state, Replica("w", 0, [RUNNING, FAILED]))) == [AppState.FAILED]
+        assert states(seen(state, Replica("w", 0, [FAILED], AppState.UNKNOWN))) == [AppState.UNKNOWN]
+
+
+def test_roles_are_in_order_and_services_are_counted() -> None:
+    replicas = [
+        Replica("w", 0, [RUNNING], host="n1", max_attempts=3),
+        Replica("s", 0, [RUNNING], ready=True),
+        Replica("s", 1, [RUNNING], ready=False),
+    ]
+    described = describe(seen(AppState.RUNNING, *replicas))
+    assert [(role.role, role.ready) for role in described.roles_statuses] == [("w", None), ("s", 1)]
+    assert [replica.required for replica in described.replicas] == [True, False, False]
+    first = described.replicas[0]
+    assert (first.hostname, first.hostaddr, first.max_attempts, first.attempts) == ("n1", "n1", 3, [RUNNING])
+
+
+def test_an_end_has_a_time_only_after_it() -> None:
+    for state, at in ((AppState.RUNNING, None), (AppState.UNKNOWN, None), (AppState.FAILED, local_time(3.0))):
+        described = describe(seen(state))
+        assert (described.state, described.ended_at) == (state, at)
+        assert (described.msg, described.cause) == ("because", EndCause.NODE_LOST)
+        assert (described.metadata, described.cfg) == ({"torchx/tag.lr": "1"}, {"k": 1})
+
+
+def test_only_a_failed_replica_has_an_error_file(tmp_path: Path) -> None:
+    for name in ("0", "1", "2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "error.json").write_text(f'"{name}"')
+    replicas = [Replica("w", 0, [RUNNING]), Replica("w", 1, [FAILED]), Replica("w", 2, [FAILED])]
+    first = FirstFailure("w", 2, 2, 3)
+    described = describe(
+        seen(AppState.FAILED, *replicas, first=first), lambda role, replica: tmp_path / str(replica)
+    )
+    assert [replica.structured_error_msg for replica in described.replicas] == [NONE, '"1"', '"2"']
+    assert (described.structured_error_msg, described.first_failure) == ('"2"', first)
+    assert describe(seen(AppState.FAILED, *replicas, first=first)).structured_error_msg == NONE
+
+
+def test_success_needs_each_required_replica() -> None:
+    good, service = AttemptStatus(1, AppState.SUCCEEDED, 0), Replica("s", 0, [FAILED], ready=False)
+    assert describe(seen(AppState.SUCCEEDED, Replica("w", 0, [good]), service)).state is AppState.SUCCEEDED
+    assert describe(seen(AppState.SUCCEEDED, Replica("w", 0, [good], AppState.RUNNING))).state is (
+        AppState.UNKNOWN
+    )
+
+
+def test_an_observation_cannot_be_changed() -> None:
+    observation = seen(AppState.RUNNING, Replica("w", 0))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        observation.state = AppState.FAILED  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        observation.replicas[0].host = "n"  # type: ignore[misc]

@@ -1,0 +1,150 @@
+"""The observation of an application, and the one function that makes its description.
+
+An engine reads its own facts: processes, containers, files, objects. It converts them to an
+:class:`Observation`, which has no type of an engine, and decides the state and its reason. Everything else is
+decided by :func:`describe`, in the same way for all engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchx.exit_codes import read_error_file
+from torchx.scheduling.responses import DescribeAppResponse
+from torchx.specs.app_metadata import own_entries
+from torchx.specs.status import (
+    NONE,
+    AppState,
+    AttemptStatus,
+    FirstFailure,
+    Reason,
+    ReplicaStatus,
+    RoleStatus,
+    is_terminal,
+)
+
+if TYPE_CHECKING:
+    from torchx.specs.run_options import OptionValues
+
+
+@dataclass(frozen=True)
+class Replica:
+    """The observation of a replica.
+
+    Attributes:
+        role: the name of its role.
+        id: its id within the role, from 0.
+        attempts: its attempts, the current one last.
+        state: its state, if its last attempt does not show it.
+        host: its machine; empty if unknown.
+        max_attempts: the maximum number of attempts.
+        ready: whether it is ready, as a replica of a service; None in an ordinary role.
+    """
+
+    role: str
+    id: int
+    attempts: Sequence[AttemptStatus] = ()
+    state: AppState | None = None
+    host: str = ""
+    max_attempts: int = 1
+    ready: bool | None = None
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The observation of an application.
+
+    Attributes:
+        app_id: the id, as in its handle.
+        name: its name.
+        submitted_at: the time of its submission.
+        cfg: its run options.
+        metadata: its metadata.
+        state: its state.
+        reason: the reason for its state.
+        replicas: its replicas, in the order of the roles.
+        first_failure: the replica that failed first.
+        started_at: the start of its first replica.
+        ended_at: the end of its last replica; ignored before its end.
+        restarts: the number of its restarts; -1 if unknown.
+        run: the number of its run, from 1.
+    """
+
+    app_id: str
+    name: str
+    submitted_at: datetime | None
+    cfg: OptionValues
+    metadata: object
+    state: AppState
+    reason: Reason
+    replicas: Sequence[Replica] = ()
+    first_failure: FirstFailure | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    restarts: int = -1
+    run: int = 1
+
+
+def describe(seen: Observation, folder_of: Callable[[str, int], Path] | None = None) -> DescribeAppResponse:
+    """Returns the description of an application, without its roles.
+
+    Args:
+        seen: the application.
+        folder_of: returns the folder with the error file of a replica (default: no replica has one).
+    """
+    over, first = is_terminal(seen.state), seen.first_failure
+    roles: dict[str, RoleStatus] = {}
+    app_error = NONE
+    for replica in seen.replicas:
+        state = _state_of(replica, over)
+        error = NONE
+        if folder_of is not None and state is AppState.FAILED:
+            error = read_error_file(folder_of(replica.role, replica.id)) or NONE
+        if first is not None and (first.role, first.replica) == (replica.role, replica.id):
+            app_error = error
+        status = ReplicaStatus(
+            replica.id,
+            state,
+            replica.role,
+            replica.host,
+            error,
+            attempts=list(replica.attempts),
+            max_attempts=replica.max_attempts,
+            required=replica.ready is None,
+        )
+        role = roles.setdefault(replica.role, RoleStatus(replica.role, []))
+        role.replicas.append(status)
+        if replica.ready is not None:
+            role.ready = (role.ready or 0) + replica.ready
+    return DescribeAppResponse(
+        app_id=seen.app_id,
+        state=seen.state,
+        num_restarts=seen.restarts,
+        run=seen.run,
+        msg=seen.reason.text,
+        cause=seen.reason.cause,
+        structured_error_msg=app_error,
+        roles_statuses=list(roles.values()),
+        name=seen.name,
+        submitted_at=seen.submitted_at,
+        started_at=seen.started_at,
+        ended_at=seen.ended_at if over else None,
+        first_failure=first,
+        cfg=seen.cfg,
+        metadata=own_entries(seen.metadata),
+    )
+
+
+def _state_of(replica: Replica, over: bool) -> AppState:
+    """Returns the state of a replica; without an attempt it was cancelled if its application has ended."""
+    if replica.state is not None:
+        return replica.state
+    if replica.attempts:
+        return replica.attempts[-1].state
+    if over:
+        return AppState.CANCELLED
+    return AppState.PENDING
