@@ -280,6 +280,18 @@ def _replica(view: JobView, event: Object) -> ReplicaView:
     return view.replicas[shape.integer(event["r"], "r")]
 
 
+def _current(view: JobView, event: Object) -> AttemptView:
+    """Returns the attempt of an event, which must be the current one: the event of a start may be lost.
+
+    Raises:
+        ValueError: it is another one.
+    """
+    attempt = _replica(view, event).attempts[-1]
+    if attempt.number != shape.integer(event["a"], "a", minimum=1):
+        raise ValueError(f"attempt {attempt.number} is the current one")
+    return attempt
+
+
 def _supervisor(view: JobView, event: Object, at: float) -> None:
     supervisor, boot = _process(event["pid"], event["start"]), shape.text(event["boot"], "boot")
     guard, booted_at = event.get("guard"), None
@@ -313,7 +325,7 @@ def _not_started(view: JobView, event: Object, at: float) -> None:
 
 
 def _exit(view: JobView, event: Object, at: float) -> None:
-    attempt = _replica(view, event).attempts[-1]
+    attempt = _current(view, event)
     code, signal = (
         shape.exit_code(event.get("code"), "code"),
         shape.signal_name(event.get("signal"), "signal"),
@@ -329,9 +341,8 @@ def _exit(view: JobView, event: Object, at: float) -> None:
 
 
 def _ready(view: JobView, event: Object, at: float) -> None:
-    attempt = _replica(view, event).attempts[-1]
-    if attempt.number == shape.integer(event["a"], "a", minimum=1):
-        attempt.ready, attempt.ready_at = True, at
+    attempt = _current(view, event)
+    attempt.ready, attempt.ready_at = True, at
 
 
 def _usage(usage: Any, at: float) -> Sample | None:
