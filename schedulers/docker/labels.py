@@ -10,13 +10,12 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import NoneType
 from typing import Any
 
 from torchx.json_limits import MOST_REPLICAS, Data, Object
-from torchx.json_shape import ANY_KEY, REQUIRED, check
+from torchx.json_shape import ANY_KEY, REQUIRED, Limited, Misfit, check
 from torchx.schedulers.docker.request import LABEL
 from torchx.scheduling.limits import LimitRule
 
@@ -84,7 +83,7 @@ def name_of(labels: Data, name: str) -> str:
         DamageError: it is not a name.
     """
     text = labels.get(name, "")
-    if not _is_name(text):
+    if not isinstance(text, str) or not _is_name(text):
         raise DamageError(f"its label {_short(name)} has characters that are not printable")
     return str(text)
 
@@ -124,17 +123,15 @@ def check_job(data: Data) -> None:
     """
     try:
         check(data, _SHAPE, "")
+    except Misfit as error:
+        reason = str(error)
+        if error.is_limit:
+            place, _, name = f"job.{error.path}".rpartition(".")
+            reason = f"`{name}` of {place.rpartition('.')[2]} is invalid"
+        raise DamageError(f"its label job is damaged: {reason}") from None
     except ValueError as error:
         raise DamageError(f"its label job is damaged: {error}") from None
     roles = data["app"]["roles"]
-    for where, part in [
-        ("job", data),
-        ("app", data["app"]),
-        *((f"roles[{n}]", r) for n, r in enumerate(roles)),
-    ]:
-        for name, test in _VALUES[where.partition("[")[0]].items():
-            if name in part and not test(part[name]):
-                raise DamageError(f"its label job is damaged: `{name}` of {where} is invalid")
     if len({role["name"] for role in roles}) < len(roles):
         raise DamageError("its label job is damaged: two roles have the same name")
     if sum(role["num_replicas"] for role in roles) > MOST_REPLICAS:
@@ -151,16 +148,10 @@ def read_retry(labels: Data) -> Data:
     if text is None:
         return {}
     data = _from_json(RETRY, text)
-    used, attempts = data.get("used", {}), data.get("attempts", [])
-    sound = (
-        isinstance(used, dict)
-        and all(map(_is_count, used.values()))
-        and isinstance(attempts, list)
-        and len(attempts) <= MOST_REPLICAS
-        and all(map(_is_count, attempts))
-    )
-    if not sound:
-        raise DamageError("its label retry is damaged")
+    try:
+        check(data, _RETRY, "")
+    except ValueError:
+        raise DamageError("its label retry is damaged") from None
     return data
 
 
@@ -208,27 +199,22 @@ def _clean(value: Any, depth: int) -> Any:
 # --- the shape of the label JOB ------------------------------------------------------------------
 
 
-def _is_name(value: Any) -> bool:
-    if not isinstance(value, str) or _TURNING.intersection(value):
+def _is_name(value: str) -> bool:
+    if _TURNING.intersection(value):
         return False
     return value.isprintable() or all(unicodedata.category(one) not in _UNSEEN for one in value)
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def _is_count(value: int) -> bool:
+    return 0 <= value <= LARGEST
 
 
 def _is_pause(value: Any) -> bool:
-    return value is None or (_is_number(value) and 0 <= value <= LONGEST_PAUSE)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value is None or (is_number and 0 <= value <= LONGEST_PAUSE)
 
 
 def _is_cfg(value: Any) -> bool:
-    if value is None:
-        return True
     pauses = ("grace_period", "retry_backoff")
     if not all(_is_pause(value.get(name)) for name in pauses):
         return False
@@ -239,23 +225,25 @@ def _is_cfg(value: Any) -> bool:
     return True
 
 
+_COUNT, _NAME = Limited(int, _is_count), Limited(str, _is_name)
+
 _SHAPE = {
     REQUIRED: ("app",),
-    "session": str,
-    "submitted_at": (float, NoneType),
+    "session": _NAME,
+    "submitted_at": (Limited(float, lambda value: 0 <= value <= LAST_TIME), NoneType),
     "app": {
         REQUIRED: ("roles",),
-        "name": str,
+        "name": _NAME,
         "metadata": dict,
         "roles": [
             {
                 REQUIRED: ("name", "num_replicas", "max_retries", "retry_policy", "image"),
-                "name": str,
-                "num_replicas": int,
-                "max_retries": int,
-                "retry_policy": str,
+                "name": Limited(str, lambda name: bool(name) and _is_name(name)),
+                "num_replicas": _COUNT,
+                "max_retries": _COUNT,
+                "retry_policy": Limited(str, _POLICIES.__contains__),
                 "image": str,
-                "min_replicas": (int, NoneType),
+                "min_replicas": (_COUNT, NoneType),
                 "entrypoint": str,
                 "args": [str],
                 "env": {ANY_KEY: str},
@@ -268,34 +256,23 @@ _SHAPE = {
                     "gpu": float,
                     "memMB": float,
                 },
-                "port_map": {ANY_KEY: int},
+                "port_map": {ANY_KEY: _COUNT},
                 "metadata": dict,
                 "mounts": [dict],
                 "workspace": ({ANY_KEY: str}, NoneType),
             }
         ],
     },
-    "cfg": (dict, NoneType),
+    "cfg": (Limited(dict, _is_cfg), NoneType),
     "cfg_env": [str],
 }
-"""The types of the label JOB."""
-_VALUES: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
-    "job": {
-        "session": _is_name,
-        "submitted_at": lambda value: value is None or 0 <= value <= LAST_TIME,
-        "cfg": _is_cfg,
-    },
-    "app": {"name": _is_name},
-    "roles": {
-        "name": lambda value: _is_name(value) and bool(value),
-        "num_replicas": _is_count,
-        "max_retries": _is_count,
-        "retry_policy": lambda value: value in _POLICIES,
-        "min_replicas": lambda value: value is None or _is_count(value),
-        "port_map": lambda value: all(map(_is_count, value.values())),
-    },
+"""The shape of the label JOB."""
+
+_RETRY = {
+    "used": {ANY_KEY: _COUNT},
+    "attempts": Limited([_COUNT], lambda attempts: len(attempts) <= MOST_REPLICAS),
 }
-"""The values of the label JOB that their types do not limit."""
+"""The shape of the label RETRY."""
 
 
 def _short(label: str) -> str:

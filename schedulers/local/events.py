@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
-from torchx.jobs import shape
+from torchx import json_shape
 from torchx.jobs.catalog import paths_of
 from torchx.jobs.events import follow_events
 from torchx.jobs.paths import JobPaths
@@ -126,23 +126,23 @@ class _Converter:
 
     def _retry(self, data: Data) -> list[AppEvent]:
         ordinal, attempt = self._attempt(data)
-        scope = shape.text(data["scope"], "scope").lower()
-        number, allowed = shape.integer(data["n"], "n"), shape.integer(data["of"], "of")
-        delay = shape.number(data["delay"], "delay", shape.LATEST)
+        scope = json_shape.text(data["scope"], "scope").lower()
+        number, allowed = json_shape.integer(data["n"], "n"), json_shape.integer(data["of"], "of")
+        delay = json_shape.number(data["delay"], "delay", json_shape.LATEST)
         message = f"retry {number} of {allowed} of the {scope} in {delay:g} s"
         details = {"scope": scope, "number": number, "allowed": allowed, "delay": delay}
         return [self._event(data, "retry", ordinal, attempt.number, message, details)]
 
     def _requeue(self, data: Data) -> list[AppEvent]:
-        number, allowed = shape.integer(data["n"], "n"), shape.integer(data["of"], "of")
+        number, allowed = json_shape.integer(data["n"], "n"), json_shape.integer(data["of"], "of")
         self._ready = Readiness(len(self._view.replicas))
-        message = f"run {number + 1} begins after the {shape.text(data['why'], 'why')}"
+        message = f"run {number + 1} begins after the {json_shape.text(data['why'], 'why')}"
         details = {"number": number, "allowed": allowed, "run": number + 1}
         return [self._event(data, "requeued", message=message, details=details)]
 
     def _notice(self, data: Data) -> list[AppEvent]:
         details = {"run": self._view.run}
-        return [self._event(data, "notice", message=shape.text(data["msg"], "msg"), details=details)]
+        return [self._event(data, "notice", message=json_shape.text(data["msg"], "msg"), details=details)]
 
     def _stalled(self, data: Data) -> list[AppEvent]:
         message, ordinals = stall_of(data)
@@ -154,7 +154,7 @@ class _Converter:
         ]
 
     def _cancel(self, data: Data) -> list[AppEvent]:
-        return [self._event(data, "cancelled", message=shape.text(data.get("why", ""), "why"))]
+        return [self._event(data, "cancelled", message=json_shape.text(data.get("why", ""), "why"))]
 
     def _end(self, data: Data) -> list[AppEvent]:
         view, events = self._view, []
@@ -177,7 +177,7 @@ class _Converter:
 
     def _attempt(self, data: Data) -> tuple[int, AttemptView]:
         """Returns the ordinal of the event's replica, and the current attempt of the replica."""
-        ordinal = shape.integer(data["r"], "r")
+        ordinal = json_shape.integer(data["r"], "r")
         attempts = self._view.replicas[ordinal].attempts
         return ordinal, attempts[-1] if attempts else AttemptView(1)
 

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from torchx import json_shape
 from torchx.errors import StateError, UsageError
-from torchx.jobs import shape
 from torchx.jobs.record import is_own_log_dir
 from torchx.lazy import lazy_imports
 from torchx.machine.programs import defect_of_script
@@ -66,7 +66,7 @@ def check_places(request: PopenRequest, session: str) -> None:
         UsageError: the session is not valid in a handle, or the log folder is not this job's own.
     """
     try:
-        shape.handle_text(session, "session")
+        json_shape.handle_text(session, "session")
     except ValueError as error:
         raise UsageError(
             f"the session {session!r} is not valid in a handle: it has control characters"

@@ -14,8 +14,9 @@ from datetime import datetime
 from operator import itemgetter
 from pathlib import Path
 
+from torchx import json_shape
 from torchx.errors import StateError, TorchxError
-from torchx.jobs import ended, shape
+from torchx.jobs import ended
 from torchx.jobs.catalog import Catalog, catalog, paths_of
 from torchx.jobs.ended import EndedJob
 from torchx.jobs.paths import Home, JobPaths, LogPaths, file_name, user_home
@@ -234,7 +235,7 @@ class LocalJobs:
         if not self.claims(paths):
             return None
         try:
-            changed = local_time(shape.timestamp(paths.folder.lstat().st_mtime, "st_mtime"))
+            changed = local_time(json_shape.timestamp(paths.folder.lstat().st_mtime, "st_mtime"))
         except FileNotFoundError:
             return None  # removed in the meantime
         except (OSError, ValueError):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torchx.jobs import shape
+from torchx import json_shape
 from torchx.jobs.events import read_events
 from torchx.scheduling.stalls import StallReport, stalled_for
 
@@ -47,8 +47,8 @@ def stall_of(event: Mapping[str, Any]) -> tuple[str, list[int]]:
     Raises:
         KeyError, TypeError, ValueError: it is damaged.
     """
-    message = shape.text(event.get("text", event["msg"]), "msg")
-    return message, [shape.integer(ordinal, "rs") for ordinal in event.get("rs", [])]
+    message = json_shape.text(event.get("text", event["msg"]), "msg")
+    return message, [json_shape.integer(ordinal, "rs") for ordinal in event.get("rs", [])]
 
 
 class StallFolder(NamedTuple):
@@ -83,18 +83,18 @@ class StallFolder(NamedTuple):
             for event in read_events(self.journal):
                 try:
                     if event["e"] == STALLED:
-                        at = shape.timestamp(event["t"], "t")
-                        since = shape.timestamp(event["since"], "since")
+                        at = json_shape.timestamp(event["t"], "t")
+                        since = json_shape.timestamp(event["since"], "since")
                         number = event.get("step")
                         if number is None:
                             step = None
                         else:
-                            step = shape.integer(number, "step")
+                            step = json_shape.integer(number, "step")
                         reports.append(StallReport(at, *stall_of(event)))
                     elif event["e"] == PROGRESS:
                         since = step = None
                     elif event["e"] == CANCEL:
-                        cancelled = shape.text(event["why"], "why")
+                        cancelled = json_shape.text(event["why"], "why")
                 except (KeyError, TypeError, ValueError):
                     continue
         except OSError:

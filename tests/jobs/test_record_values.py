@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from torchx import json_shape
 from torchx.errors import StateError
-from torchx.jobs import events, record, shape
+from torchx.jobs import events, record
 from torchx.jobs.catalog import paths_of
 from torchx.jobs.events import Clock, EventLog, read_events
 from torchx.jobs.paths import Home, LogPaths, file_name
@@ -25,20 +26,44 @@ from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord, is_own_log_
 @pytest.mark.parametrize(
     ("check", "good", "bad"),
     [
-        (shape.timestamp, [0, 0.5, shape.LATEST], [-0.1, shape.LATEST * 2, float("nan"), True, "1", None]),
-        (shape.integer, [0, 1, shape.LARGEST_NUMBER], [-1, shape.LARGEST_NUMBER + 1, 1.0, True, "1", None]),
-        (shape.exit_code, [None, -(1 << 31), 0, (1 << 32) - 1], [-(1 << 31) - 1, 1 << 32, 0.0, False, "0"]),
         (
-            shape.signal_name,
+            json_shape.timestamp,
+            [0, 0.5, json_shape.LATEST],
+            [-0.1, json_shape.LATEST * 2, float("nan"), True, "1", None],
+        ),
+        (
+            json_shape.integer,
+            [0, 1, json_shape.LARGEST_NUMBER],
+            [-1, json_shape.LARGEST_NUMBER + 1, 1.0, True, "1", None],
+        ),
+        (
+            json_shape.exit_code,
+            [None, -(1 << 31), 0, (1 << 32) - 1],
+            [-(1 << 31) - 1, 1 << 32, 0.0, False, "0"],
+        ),
+        (
+            json_shape.signal_name,
             [None, "SIGKILL", "SIG40", "SIGRTMIN10"],
             ["", "KILL", "SIG", "SIG1234", "SIGkill", 9],
         ),
-        (shape.handle_text, ["", "a b", "é"], ["a\nb", "\x1b", "\x7f", "\x85", "\u2028", "\ud800", 1, None]),
-        (shape.system_text, ["", "é", "\udc80"], ["\ud800", b"x", None]),
-        (shape.system_texts, [[], ["a", "\udc80"]], ["a", ("a",), [1], ["\ud800"], None]),
-        (shape.environment, [{}, {"A": "1"}], [{"A": 1}, {1: "A"}, {"A": "\ud800"}, [], None]),
-        (shape.mapping, [{}, {"a": 1}], [[], "a", None]),
-        (shape.sequence, [[], [1]], [{}, "a", (), None]),
+        (
+            json_shape.handle_text,
+            ["", "a b", "é"],
+            ["a\nb", "\x1b", "\x7f", "\x85", "\u2028", "\ud800", 1, None],
+        ),
+        (json_shape.system_text, ["", "é", "\udc80"], ["\ud800", b"x", None]),
+        (
+            json_shape.check_of(list[json_shape.SystemText]),
+            [[], ["a", "\udc80"]],
+            ["a", ("a",), [1], ["\ud800"], None],
+        ),
+        (
+            json_shape.check_of(json_shape.Environment),
+            [{}, {"A": "1"}],
+            [{"A": 1}, {1: "A"}, {"A": "\ud800"}, [], None],
+        ),
+        (json_shape.mapping, [{}, {"a": 1}], [[], "a", None]),
+        (json_shape.sequence, [[], [1]], [{}, "a", (), None]),
     ],
 )
 def test_values_within_their_bounds(
@@ -51,7 +76,7 @@ def test_values_within_their_bounds(
 
 
 def test_half_characters_of_a_text_are_replaced() -> None:
-    assert [shape.text(text, "x") for text in ("", "a", "é", "a\ud800é")] == ["", "a", "é", "a?é"]
+    assert [json_shape.text(text, "x") for text in ("", "a", "é", "a\ud800é")] == ["", "a", "é", "a?é"]
 
 
 # --- records -----------------------------------------------------------------------------------------

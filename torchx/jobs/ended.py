@@ -7,33 +7,35 @@ import fcntl
 import json
 import os
 import time
-from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from torchx import json_shape
 from torchx.errors import StateError
-from torchx.jobs import shape
 from torchx.jobs.paths import Home, JobPaths, LogPaths
 from torchx.jobs.view import ENDS, JobView, load
 from torchx.json_limits import Object
+from torchx.json_shape import ExitCode, HandleText, one_of
 from torchx.machine import files
 from torchx.specs.app_metadata import tags_of, valid_tags
+
+_Tags = Annotated[dict[str, str] | None, lambda value, _: valid_tags(value) or None]
 
 
 class EndedJob(NamedTuple):
     """The entry of an ended job in a listing; times are seconds since the epoch."""
 
-    app_id: str
-    scheduler: str
-    session: str
+    app_id: HandleText
+    scheduler: HandleText
+    session: HandleText
     name: str
-    state: str
+    state: Annotated[str, one_of(ENDS)]
     submitted_at: float
     started_at: float | None = None
     ended_at: float | None = None
-    exit_code: int | None = None
+    exit_code: ExitCode = None
     msg: str = ""
-    tags: dict[str, str] | None = None
+    tags: _Tags = None
 
     @classmethod
     def of(cls, view: JobView) -> EndedJob:
@@ -136,40 +138,21 @@ def submitted_at(line: bytes) -> float:
         value = float(line[at : line.index(b",", at)])
     except ValueError:
         return 0.0
-    # as shape.timestamp; called for each line
-    if 0.0 <= value <= shape.LATEST:
+    # as json_shape.timestamp; called for each line
+    if 0.0 <= value <= json_shape.LATEST:
         return value
     return 0.0
-
-
-_ENDED_JOB = partial(
-    shape.object_of,
-    EndedJob,
-    {
-        "app_id": shape.handle_text,
-        "scheduler": shape.handle_text,
-        "session": shape.handle_text,
-        "name": shape.text,
-        "state": lambda value, _: ENDS[ENDS.index(value)],
-        "submitted_at": shape.timestamp,
-        "started_at": partial(shape.or_none, shape.timestamp),
-        "ended_at": partial(shape.or_none, shape.timestamp),
-        "exit_code": shape.exit_code,
-        "msg": shape.text,
-        "tags": lambda value, _: valid_tags(value) or None,
-    },
-)
 
 
 def parse(line: bytes) -> EndedJob | None:
     """Parses a line of the list; returns None if it is damaged."""
     try:
-        data = shape.mapping(json.loads(line), "line")
+        data = json_shape.mapping(json.loads(line), "line")
         if not data.keys() <= _FIELDS:
             return None
-        job: EndedJob = _ENDED_JOB(data, "line")
+        job: EndedJob = json_shape.read(EndedJob, data, "line")
         return job
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torchx.jobs.paths import JobPaths
-from torchx.jobs.shape import LATEST
 from torchx.jobs.view import JobView
 from torchx.json_limits import Data
+from torchx.json_shape import LATEST
 from torchx.machine import files
 from torchx.scheduling.measurement import AppUsage, ReplicaUsage, Requested, Sample, merged
 

@@ -7,15 +7,14 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-from torchx import masking
+from torchx import json_shape, masking
 from torchx.errors import StateError
-from torchx.jobs import shape
 from torchx.jobs.paths import file_name
 from torchx.json_limits import Object
+from torchx.json_shape import Environment, HandleText, SystemText, Truth
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 
@@ -37,8 +36,11 @@ class ReplicaRecord(NamedTuple):
         env: variables in addition to its role's environment.
     """
 
-    args: list[str]
-    env: dict[str, str]
+    args: list[SystemText]
+    env: Environment
+
+
+_RoleName = Annotated[str, lambda value, _: json_shape.system_text(value, "name of a role")]
 
 
 class RoleRecord(NamedTuple):
@@ -57,16 +59,16 @@ class RoleRecord(NamedTuple):
         after: the roles that must be ready, or have succeeded, before it starts.
     """
 
-    name: str
+    name: _RoleName
     replicas: list[ReplicaRecord]
-    env: dict[str, str]
-    cwd: str | None = None
+    env: Environment
+    cwd: SystemText | None = None
     max_retries: int = 0
-    retry_policy: str = "APPLICATION"
+    retry_policy: HandleText = "APPLICATION"
     gpus: int = 0
-    workspace: str | None = None
+    workspace: SystemText | None = None
     service: Object | None = None
-    after: tuple[str, ...] = ()
+    after: tuple[SystemText, ...] = ()
 
 
 class JobRecord(NamedTuple):
@@ -88,19 +90,19 @@ class JobRecord(NamedTuple):
         policies: the policies of other packages: module, class and folder of each.
     """
 
-    app_id: str
-    scheduler: str
-    session: str
+    app_id: HandleText
+    scheduler: HandleText
+    session: HandleText
     name: str
     submitted_at: float
-    log_dir: str
+    log_dir: SystemText
     roles: list[RoleRecord]
     app: Object
     cfg: Object
     grace: float = 10.0
-    fail_fast: bool = True
+    fail_fast: Truth = True
     backoff: float = 1.0
-    policies: Sequence[Sequence[str]] = ()
+    policies: Sequence[Sequence[SystemText]] = ()
 
     @property
     def handle(self) -> str:
@@ -152,17 +154,15 @@ class JobRecord(NamedTuple):
                 path, "it is nested too deep" if isinstance(error, RecursionError) else error
             ) from error
         try:
-            schema = shape.integer(shape.mapping(data, "record").get("schema"), "schema", minimum=1)
+            schema = json_shape.integer(json_shape.mapping(data, "record").get("schema"), "schema", minimum=1)
             if schema > SCHEMA:
                 raise StateError(
                     f"the record {path} was written by a newer version (schema {schema}, known: {SCHEMA})",
                     hint="upgrade torchx to read it",
                     code="newer_record",
                 )
-            record: JobRecord = _RECORD(data, "record")
+            record: JobRecord = json_shape.read(cls, data, "record")
             _check_place(record, path.parent.name)
-        except KeyError as error:
-            raise damaged(path, f"{error} is missing") from error
         except (ValueError, TypeError) as error:
             raise damaged(path, error) from error
         return record
@@ -237,48 +237,6 @@ def _read(path: Path) -> bytes:
         raise StateError(f"the record {path} cannot be read: {error.strerror}") from error
     except ValueError as error:  # a zero byte
         raise FileNotFoundError(errno.ENOENT, str(error), str(path)) from error
-
-
-def _plain_dict(value: Any, name: str) -> Object:
-    return dict(shape.mapping(value, name))
-
-
-_REPLICA = partial(shape.object_of, ReplicaRecord, {"args": shape.system_texts, "env": shape.environment})
-_ROLE = partial(
-    shape.object_of,
-    RoleRecord,
-    {
-        "name": lambda value, _: shape.system_text(value, "name of a role"),
-        "replicas": partial(shape.list_of, _REPLICA),
-        "env": shape.environment,
-        "cwd": partial(shape.or_none, shape.system_text),
-        "max_retries": shape.integer,
-        "retry_policy": shape.handle_text,
-        "gpus": shape.integer,
-        "workspace": partial(shape.or_none, shape.system_text),
-        "service": partial(shape.or_none, _plain_dict),
-        "after": partial(shape.tuple_of, shape.system_text),
-    },
-)
-_RECORD = partial(
-    shape.object_of,
-    JobRecord,
-    {
-        "app_id": shape.handle_text,
-        "scheduler": shape.handle_text,
-        "session": shape.handle_text,
-        "name": shape.text,
-        "submitted_at": shape.timestamp,
-        "log_dir": shape.system_text,
-        "roles": partial(shape.list_of, _ROLE),
-        "app": _plain_dict,
-        "cfg": _plain_dict,
-        "grace": shape.timestamp,
-        "fail_fast": lambda value, _: bool(value),
-        "backoff": shape.timestamp,
-        "policies": lambda value, where: tuple(shape.list_of(shape.system_texts, value, where)),
-    },
-)
 
 
 def _check_place(record: JobRecord, folder: str) -> None:

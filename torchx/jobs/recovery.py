@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from torchx import settings
+from torchx import json_shape, settings
 from torchx.end_causes import EndCause
-from torchx.jobs import ended, shape
+from torchx.jobs import ended
 from torchx.jobs.events import Clock, EventLog, read_events
 from torchx.jobs.paths import JobPaths, LogPaths
 from torchx.jobs.view import JobView, fold
@@ -164,7 +164,10 @@ def _supervisor_on_record(paths: JobPaths) -> set[Process]:
     with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
         for event in read_events(paths.events):
             if event["e"] == "supervisor" and event["boot"] == processes.boot_id():
-                pid, start = shape.integer(event["pid"], "pid", 2), shape.integer(event["start"], "start")
+                pid, start = (
+                    json_shape.integer(event["pid"], "pid", 2),
+                    json_shape.integer(event["start"], "start"),
+                )
                 return {Process(pid, start)}
     return set()
 

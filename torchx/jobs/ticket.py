@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from torchx import json_shape
 from torchx.errors import StateError
-from torchx.jobs import shape
 from torchx.jobs.paths import Home, JobPaths, file_name
+from torchx.json_shape import HandleText, SystemText, Truth
 from torchx.machine import files, processes
 
 LARGEST = 1 << 22
@@ -22,6 +22,15 @@ LARGEST = 1 << 22
 
 MOST_PRIORITY = 1_000_000
 """The largest priority, and the smallest one below 0."""
+
+
+def _priority(value: Any, name: str) -> int:
+    if type(value) is not int or abs(value) > MOST_PRIORITY:
+        raise ValueError(f"`{name}` is not a priority")
+    return value
+
+
+Priority = Annotated[int, _priority]
 
 
 class Ticket(NamedTuple):
@@ -46,7 +55,7 @@ class Ticket(NamedTuple):
         place_at: the time that determines its place, seconds since the boot of the machine.
     """
 
-    app_id: str
+    app_id: HandleText
     at: float
     gpus: int = 0
     cpus: tuple[tuple[str, ...], int] = ((), 0)
@@ -54,11 +63,11 @@ class Ticket(NamedTuple):
     visible: tuple[tuple[str, str, str], ...] = ()
     per_role: tuple[tuple[str, int], ...] = ()
     ports: tuple[str, ...] = ()
-    priority: int = 0
+    priority: Priority = 0
     limit: float | None = None
-    held: bool = False
+    held: Truth = False
     boot_id: str = ""
-    cwd: str = "/"
+    cwd: SystemText = "/"
     umask: int = 0o022
     place_at: float = 0.0
 
@@ -84,56 +93,15 @@ class Ticket(NamedTuple):
             StateError: it is damaged.
         """
         try:
-            ticket: Ticket = _TICKET(json.loads(files.read_file(paths.ticket, LARGEST)), "ticket")
+            data = json.loads(files.read_file(paths.ticket, LARGEST))
+            ticket: Ticket = json_shape.read(cls, data, "ticket", optional=("limit", "place_at"))
             return ticket
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise StateError(
                 f"{paths.ticket} is damaged: {error}",
                 hint=f"remove the application: torchx delete {paths.folder.name}",
                 code="damaged_record",
             ) from error
-
-
-def _units(data: Any, name: str) -> tuple[tuple[str, ...], int]:
-    names, count = shape.sequence(data, name)
-    return tuple(shape.text(item, name) for item in shape.sequence(names, name)), shape.integer(count, name)
-
-
-def _gpu(data: Any, name: str) -> tuple[str, str, str]:
-    lease, text, number = (shape.text(item, name) for item in shape.sequence(data, name))
-    return lease, text, number
-
-
-def _priority(value: Any, name: str) -> int:
-    if type(value) is not int or abs(value) > MOST_PRIORITY:
-        raise ValueError(f"`{name}` is not a priority")
-    return value
-
-
-_TICKET = partial(
-    shape.object_of,
-    Ticket,
-    {
-        "app_id": shape.handle_text,
-        "at": shape.timestamp,
-        "gpus": shape.integer,
-        "cpus": _units,
-        "memory": _units,
-        "visible": partial(shape.tuple_of, _gpu),
-        "per_role": lambda value, _: tuple(
-            (shape.text(role, "role"), shape.integer(count, "gpus")) for role, count in value
-        ),
-        "ports": partial(shape.tuple_of, shape.text),
-        "priority": _priority,
-        "limit": partial(shape.or_none, shape.timestamp),
-        "held": lambda value, _: bool(value),
-        "boot_id": shape.text,
-        "cwd": shape.system_text,
-        "umask": shape.integer,
-        "place_at": shape.timestamp,
-    },
-    optional=("limit", "place_at"),
-)
 
 
 def folder_of(app_id: str) -> str:
@@ -175,4 +143,7 @@ def load_origin(path: Path) -> dict[str, str]:
         OSError: it does not exist, or cannot be read.
         ValueError: it is damaged.
     """
-    return shape.environment(json.loads(files.read_file(path, LARGEST)), "environment")
+    env: dict[str, str] = json_shape.check_of(json_shape.Environment)(
+        json.loads(files.read_file(path, LARGEST)), "environment"
+    )
+    return env

@@ -7,10 +7,10 @@ import errno
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchx import json_shape
 from torchx.end_causes import EndCause, recorded_cause
 from torchx.errors import StateError
 from torchx.exit_codes import KILLED, TIMED_OUT
-from torchx.jobs import shape
 from torchx.jobs.events import read_events
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord, damaged
@@ -262,7 +262,7 @@ def fold(view: JobView, event: Object) -> bool:
     apply = _FOLD.get(event["e"])
     if apply is not None and not view.has_ended:  # unknown: an event of a newer version
         with contextlib.suppress(KeyError, IndexError, TypeError, ValueError):
-            at = shape.timestamp(event["t"], "t")
+            at = json_shape.timestamp(event["t"], "t")
             apply(view, event, at)
             view.seen_at = max(view.seen_at, at)
             return True
@@ -273,11 +273,11 @@ def fold(view: JobView, event: Object) -> bool:
 
 
 def _process(pid: Any, start: Any) -> Process:
-    return Process(shape.integer(pid, "pid", 2, _LARGEST_PID), shape.integer(start, "start"))
+    return Process(json_shape.integer(pid, "pid", 2, _LARGEST_PID), json_shape.integer(start, "start"))
 
 
 def _replica(view: JobView, event: Object) -> ReplicaView:
-    return view.replicas[shape.integer(event["r"], "r")]
+    return view.replicas[json_shape.integer(event["r"], "r")]
 
 
 def _current(view: JobView, event: Object) -> AttemptView:
@@ -287,26 +287,26 @@ def _current(view: JobView, event: Object) -> AttemptView:
         ValueError: it is another one.
     """
     attempt = _replica(view, event).attempts[-1]
-    if attempt.number != shape.integer(event["a"], "a", minimum=1):
+    if attempt.number != json_shape.integer(event["a"], "a", minimum=1):
         raise ValueError(f"attempt {attempt.number} is the current one")
     return attempt
 
 
 def _supervisor(view: JobView, event: Object, at: float) -> None:
-    supervisor, boot = _process(event["pid"], event["start"]), shape.text(event["boot"], "boot")
+    supervisor, boot = _process(event["pid"], event["start"]), json_shape.text(event["boot"], "boot")
     guard, booted_at = event.get("guard"), None
     if "uptime" in event:
-        booted_at = at - shape.timestamp(event["uptime"], "uptime")
+        booted_at = at - json_shape.timestamp(event["uptime"], "uptime")
     view.guard = _process(*guard) if guard else None
     view.supervisor, view.boot_id, view.booted_at = supervisor, boot, booted_at
 
 
 def _starting(view: JobView, event: Object, at: float) -> None:
-    _replica(view, event).announced = shape.integer(event["a"], "a", minimum=1)
+    _replica(view, event).announced = json_shape.integer(event["a"], "a", minimum=1)
 
 
 def _start(view: JobView, event: Object, at: float) -> None:
-    replica, number = _replica(view, event), shape.integer(event["a"], "a", minimum=1)
+    replica, number = _replica(view, event), json_shape.integer(event["a"], "a", minimum=1)
     attempt = AttemptView(number, _process(event["pid"], event["start"]), started_at=at, run=view.run)
     replica.attempts.append(attempt)
     replica.announced = None
@@ -316,8 +316,8 @@ def _start(view: JobView, event: Object, at: float) -> None:
 
 
 def _not_started(view: JobView, event: Object, at: float) -> None:
-    replica, number = _replica(view, event), shape.integer(event["a"], "a", minimum=1)
-    code, msg = shape.exit_code(event["code"], "code"), shape.text(event["msg"], "msg")
+    replica, number = _replica(view, event), json_shape.integer(event["a"], "a", minimum=1)
+    code, msg = json_shape.exit_code(event["code"], "code"), json_shape.text(event["msg"], "msg")
     replica.attempts.append(
         AttemptView(number, started_at=at, ended_at=at, exit_code=code, msg=msg, cause=recorded_cause(event))
     )
@@ -327,13 +327,16 @@ def _not_started(view: JobView, event: Object, at: float) -> None:
 def _exit(view: JobView, event: Object, at: float) -> None:
     attempt = _current(view, event)
     code, signal = (
-        shape.exit_code(event.get("code"), "code"),
-        shape.signal_name(event.get("signal"), "signal"),
+        json_shape.exit_code(event.get("code"), "code"),
+        json_shape.signal_name(event.get("signal"), "signal"),
     )
-    stopped, msg = shape.text(event.get("stopped", ""), "stopped"), shape.text(event.get("msg", ""), "msg")
+    stopped, msg = (
+        json_shape.text(event.get("stopped", ""), "stopped"),
+        json_shape.text(event.get("msg", ""), "msg"),
+    )
     peak = event.get("peak_kib")
     if peak is not None:
-        attempt.peak_kib = shape.integer(peak, "peak_kib")
+        attempt.peak_kib = json_shape.integer(peak, "peak_kib")
     attempt.usage = _usage(event.get("usage"), at)
     attempt.ended_at, attempt.exit_code, attempt.signal = at, code, signal
     attempt.stopped, attempt.msg, attempt.needed = stopped, msg, event.get("needed") is True
@@ -353,9 +356,9 @@ def _usage(usage: Any, at: float) -> Sample | None:
     try:
         for name, value in known.items():
             if name in ("memory", "gpu_memory"):
-                shape.integer(value, name)
+                json_shape.integer(value, name)
             else:
-                shape.number(value, name, _LARGEST_RATE)
+                json_shape.number(value, name, _LARGEST_RATE)
         return Sample(at, **known)
     except (TypeError, ValueError):
         return None
@@ -366,22 +369,22 @@ def _retry(view: JobView, event: Object, at: float) -> None:
 
 
 def _requeue(view: JobView, event: Object, at: float) -> None:
-    view.run = shape.integer(event["n"], "n", minimum=1) + 1
+    view.run = json_shape.integer(event["n"], "n", minimum=1) + 1
     view.restarts += 1
 
 
 def _notice(view: JobView, event: Object, at: float) -> None:
-    shape.text(event.get("msg", ""), "msg")
+    json_shape.text(event.get("msg", ""), "msg")
 
 
 def _stalled(view: JobView, event: Object, at: float) -> None:
-    shape.text(event.get("msg", ""), "msg")
+    json_shape.text(event.get("msg", ""), "msg")
     if event.get("r") is not None:
         _replica(view, event)
     step = event.get("step")
     if step is not None:
-        step = shape.integer(step, "step")
-    view.stalled = shape.timestamp(event.get("since", at), "since"), step
+        step = json_shape.integer(step, "step")
+    view.stalled = json_shape.timestamp(event.get("since", at), "since"), step
 
 
 def _progress(view: JobView, event: Object, at: float) -> None:
@@ -393,10 +396,10 @@ def _cancel(view: JobView, event: Object, at: float) -> None:
 
 
 def _end(view: JobView, event: Object, at: float) -> None:
-    first, state = event.get("first"), shape.handle_text(event["state"], "state")
-    msg = shape.text(event.get("msg", ""), "msg")
+    first, state = event.get("first"), json_shape.handle_text(event["state"], "state")
+    msg = json_shape.text(event.get("msg", ""), "msg")
     if first:
-        ordinal, number = (shape.integer(item, "first") for item in first)
+        ordinal, number = (json_shape.integer(item, "first") for item in first)
         view.first_failure = (range(len(view.replicas))[ordinal], number)
     view.state, view.msg, view.ended_at = state if state in ENDS else "FAILED", msg, at
     view.cause = recorded_cause(event)

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from torchx import json_shape
 from torchx.errors import UsageError
-from torchx.jobs import shape
 from torchx.jobs.paths import Inside
+from torchx.json_shape import HandleText, SystemText, one_of
 from torchx.machine import files, locks
 from torchx.specs.notify import Notify, shown
 
@@ -114,6 +115,24 @@ class Step(NamedTuple):
     message: str
 
 
+class _Plan(NamedTuple):
+    """The plan in its file."""
+
+    targets: list[SystemText]
+    on: list[SystemText]
+    handle: HandleText = ""
+
+
+class _Line(NamedTuple):
+    """A step in the journal: its time, its target and kind, the step, the reason."""
+
+    t: float
+    target: int
+    kind: str
+    step: Annotated[str, one_of(STEPS)]
+    msg: str
+
+
 @dataclass(frozen=True)
 class Store:
     """The files of an application's notifications.
@@ -160,13 +179,12 @@ class Store:
     def plan(self) -> tuple[Notify, str] | None:
         """Returns the plan and the handle; None without a valid plan."""
         try:
-            data = json.loads(files.read_file(self.plan_file, LARGEST))
-            if shape.mapping(data, "plan").get("schema") != SCHEMA:
+            data = json_shape.mapping(json.loads(files.read_file(self.plan_file, LARGEST)), "plan")
+            if data.get("schema") != SCHEMA:
                 return None
-            handle = shape.handle_text(data.get("handle", ""), "handle")
-            targets = shape.system_texts(data["targets"], "targets")
-            return Notify.recorded(targets, shape.system_texts(data["on"], "on")), handle
-        except (OSError, ValueError, KeyError, TypeError, RecursionError, UsageError):
+            plan = json_shape.read(_Plan, data, "plan")
+            return Notify.recorded(plan.targets, plan.on), plan.handle
+        except (OSError, ValueError, TypeError, RecursionError, UsageError):
             return None
 
     def add(self, target: int, kind: str, step: str, message: str = "") -> None:
@@ -209,21 +227,14 @@ class Store:
             last[target, kind] = Step(step, at, first, tries, message)
         return last
 
-    def _lines(self) -> Iterator[tuple[float, int, str, str, str]]:
+    def _lines(self) -> Iterator[_Line]:
         try:
             data = files.read_file(self.journal, LARGEST)
         except FileNotFoundError:
             return
         for line in data.split(b"\n"):
-            with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
-                entry = shape.mapping(json.loads(line), "line")
-                yield (
-                    shape.timestamp(entry["t"], "t"),
-                    shape.integer(entry["target"], "target"),
-                    shape.text(entry["kind"], "kind"),
-                    STEPS[STEPS.index(entry["step"])],
-                    shape.text(entry["msg"], "msg"),
-                )
+            with contextlib.suppress(ValueError, TypeError, RecursionError):
+                yield json_shape.read(_Line, json.loads(line), "line")
 
     def deliveries(self) -> list[Delivery]:
         """Returns the state of each notification, in the order of the targets; empty without a plan."""

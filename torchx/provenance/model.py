@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, NamedTuple
 
-from torchx.jobs import shape
+from torchx import json_shape
 from torchx.json_limits import Object
+from torchx.json_shape import SystemText, one_of
 
 SCHEMA = 1
 """Version of the format; all older versions can be read."""
@@ -30,6 +31,26 @@ _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
+def _path(value: Any, name: str) -> str:
+    """Returns a relative path that stays in its folder, and names no part of a repository's own files."""
+    path = json_shape.system_text(value, name)
+    parts = path.split("/")
+    if "\0" in path or any(part in ("", ".", "..") or part == ".git" for part in parts):
+        raise ValueError("`path` is not a path of a working tree")
+    return path
+
+
+def _matching(pattern: re.Pattern[str], value: Any, name: str) -> str:
+    text = json_shape.handle_text(value, name)
+    if text and not pattern.fullmatch(text):
+        raise ValueError(f"`{name}` is invalid")
+    return text
+
+
+_Commit = Annotated[str, partial(_matching, _COMMIT)]
+_Origin = Annotated[str, lambda value, _: PROGRAM if value == PROGRAM else LAUNCHER]
+
+
 class File(NamedTuple):
     """A file of the working tree that differs from the commit.
 
@@ -42,11 +63,11 @@ class File(NamedTuple):
         omitted: the reason why the content is not kept.
     """
 
-    path: str
-    change: str
-    mode: int = 0
+    path: Annotated[str, _path]
+    change: Annotated[str, one_of(CHANGES)]
+    mode: Annotated[int, one_of(MODES)] = 0
     size: int = 0
-    digest: str = ""
+    digest: Annotated[str, partial(_matching, _DIGEST)] = ""
     omitted: str = ""
 
 
@@ -60,10 +81,10 @@ class Submodule(NamedTuple):
         expected: the commit that the outer repository has for it.
     """
 
-    path: str
-    commit: str = ""
-    objects: str = ""
-    expected: str = ""
+    path: Annotated[str, _path]
+    commit: _Commit = ""
+    objects: SystemText = ""
+    expected: _Commit = ""
 
 
 class Source(NamedTuple):
@@ -83,17 +104,17 @@ class Source(NamedTuple):
         ignored: files and folders of the working tree that git ignores, such as data; not all of many.
     """
 
-    folder: str
-    commit: str = ""
+    folder: SystemText
+    commit: _Commit = ""
     branch: str = ""
     remote: str = ""
-    objects: str = ""
+    objects: SystemText = ""
     files: tuple[File, ...] = ()
     diff_size: int | None = None
     submodules: tuple[Submodule, ...] = ()
     notes: tuple[str, ...] = ()
     complete: bool = False
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[SystemText, ...] = ()
 
     @property
     def changed(self) -> tuple[File, ...]:
@@ -116,8 +137,8 @@ class Editable(NamedTuple):
         dirty: whether a tracked file of its repository differed from the commit; None if not known.
     """
 
-    path: str
-    commit: str = ""
+    path: SystemText
+    commit: _Commit = ""
     dirty: bool | None = None
 
 
@@ -133,8 +154,8 @@ class Python(NamedTuple):
     """
 
     version: str
-    executable: str
-    origin: str = LAUNCHER
+    executable: SystemText
+    origin: _Origin = LAUNCHER
     packages: Mapping[str, str] = {}
     editable: Mapping[str, Editable] = {}
 
@@ -177,7 +198,7 @@ class Provenance(NamedTuple):
     submitted_at: float
     torchx_version: str = ""
     command_line: str = ""
-    directory: str = ""
+    directory: SystemText = ""
     live: bool = False
     recorded_at: float | None = None
     source: Source | None = None
@@ -199,10 +220,11 @@ class Provenance(NamedTuple):
             TypeError: a field has another type.
             ValueError: a field is invalid, or the format is newer.
         """
-        data = shape.mapping(data, "provenance")
-        if shape.integer(data["schema"], "schema", minimum=1) > SCHEMA:
+        data = json_shape.mapping(data, "provenance")
+        if json_shape.integer(data["schema"], "schema", minimum=1) > SCHEMA:
             raise ValueError(f"a newer version wrote it (schema {data['schema']}, known: {SCHEMA})")
-        return cast(Provenance, _PROVENANCE(data, "provenance"))
+        found: Provenance = json_shape.read(cls, data, "provenance")
+        return found
 
 
 def _plain(value: Any) -> Any:
@@ -214,118 +236,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value
-
-
-def _path(value: Any, name: str) -> str:
-    """Returns a relative path that stays in its folder, and names no part of a repository's own files."""
-    path = shape.system_text(value, name)
-    parts = path.split("/")
-    if "\0" in path or any(part in ("", ".", "..") or part == ".git" for part in parts):
-        raise ValueError("`path` is not a path of a working tree")
-    return path
-
-
-def _matching(pattern: re.Pattern[str], value: Any, name: str) -> str:
-    text = shape.handle_text(value, name)
-    if text and not pattern.fullmatch(text):
-        raise ValueError(f"`{name}` is invalid")
-    return text
-
-
-def _one_of(values: Sequence[Any]) -> shape.Check:
-    return lambda value, name: values[values.index(value)]
-
-
-def _origin(value: Any, name: str) -> str:
-    if value == PROGRAM:
-        return PROGRAM
-    return LAUNCHER
-
-
-def _mapping_of(check: shape.Check) -> shape.Check:
-    def checked(value: Any, name: str) -> Object:
-        items = shape.mapping(value, name).items()
-        return {shape.text(key, name): check(item, name) for key, item in items}
-
-    return checked
-
-
-_commit = partial(_matching, _COMMIT)
-_FILE = partial(
-    shape.object_of,
-    File,
-    {
-        "path": _path,
-        "change": _one_of(CHANGES),
-        "mode": _one_of(MODES),
-        "size": shape.integer,
-        "digest": partial(_matching, _DIGEST),
-        "omitted": shape.text,
-    },
-)
-_SUBMODULE = partial(
-    shape.object_of,
-    Submodule,
-    {"path": _path, "commit": _commit, "objects": shape.system_text, "expected": _commit},
-)
-_SOURCE = partial(
-    shape.object_of,
-    Source,
-    {
-        "folder": shape.system_text,
-        "commit": _commit,
-        "branch": shape.text,
-        "remote": shape.text,
-        "objects": shape.system_text,
-        "files": partial(shape.tuple_of, _FILE),
-        "diff_size": partial(shape.or_none, shape.integer),
-        "submodules": partial(shape.tuple_of, _SUBMODULE),
-        "notes": partial(shape.tuple_of, shape.text),
-        "complete": shape.flag,
-        "ignored": partial(shape.tuple_of, shape.system_text),
-    },
-)
-_EDITABLE = partial(
-    shape.object_of,
-    Editable,
-    {"path": shape.system_text, "commit": _commit, "dirty": partial(shape.or_none, shape.flag)},
-)
-_PYTHON = partial(
-    shape.object_of,
-    Python,
-    {
-        "version": shape.text,
-        "executable": shape.system_text,
-        "origin": _origin,
-        "packages": _mapping_of(shape.text),
-        "editable": _mapping_of(_EDITABLE),
-    },
-)
-_MACHINE = partial(
-    shape.object_of,
-    Machine,
-    {
-        "host": shape.text,
-        "user": shape.text,
-        "platform": shape.text,
-        "gpus": partial(shape.tuple_of, shape.text),
-        "driver": shape.text,
-    },
-)
-_PROVENANCE = partial(
-    shape.object_of,
-    Provenance,
-    {
-        "submitted_at": shape.timestamp,
-        "torchx_version": shape.text,
-        "command_line": shape.text,
-        "directory": shape.system_text,
-        "live": shape.flag,
-        "recorded_at": partial(shape.or_none, shape.timestamp),
-        "source": partial(shape.or_none, _SOURCE),
-        "python": partial(shape.or_none, _PYTHON),
-        "machine": partial(shape.or_none, _MACHINE),
-        "notes": partial(shape.tuple_of, shape.text),
-        "recording": shape.flag,
-    },
-)

@@ -14,11 +14,12 @@ import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from torchx.jobs import shape
+from torchx import json_shape
 from torchx.jobs.paths import Home
-from torchx.jobs.ticket import MOST_PRIORITY
+from torchx.jobs.ticket import Priority
+from torchx.json_shape import HandleText, Truth
 from torchx.lazy import lazy_imports
 from torchx.machine import files, socket_names
 from torchx.queue.order import Waiter, Wanted, check_needs
@@ -133,36 +134,33 @@ def report(waiters: Iterable[Waiter]) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode() + b"\n"
 
 
+class _Report(NamedTuple):
+    """A report, as :func:`report` makes it."""
+
+    sets: list[list[str]]
+    jobs: list[tuple[HandleText, float, Priority, float | None, Truth, list[tuple[int, int]]]]
+    places: list[float] | None = None
+
+
 def parse(line: bytes, uid: int) -> list[Waiter]:
     """Returns the jobs of a user's report; none if it is damaged."""
     try:
-        data = shape.mapping(json.loads(line), "report")
-        sets = [frozenset(shape.text(name, "name") for name in names) for names in data["sets"]]
-        jobs = shape.sequence(data["jobs"], "jobs")[:MOST_WAITERS]
-        places = shape.sequence(data.get("places", [0.0] * len(jobs)), "places")[:MOST_WAITERS]
-        return [_waiter(job, sets, uid, place) for job, place in zip(jobs, places, strict=True)]
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError):
+        found = json_shape.read(_Report, json.loads(line), "report")
+        sets = [frozenset(names) for names in found.sets]
+        places = found.places
+        if places is None:
+            places = [0.0] * len(found.jobs)
+        pairs = zip(found.jobs[:MOST_WAITERS], places[:MOST_WAITERS], strict=True)
+        return [_waiter(job, sets, uid, place) for job, place in pairs]
+    except (ValueError, TypeError, IndexError, RecursionError):
         return []
 
 
-def _waiter(job: Any, sets: list[frozenset[str]], uid: int, place_at: Any) -> Waiter:
-    app_id, at, priority, limit, held, wanted = shape.sequence(job, "job")
-    if type(priority) is not int or abs(priority) > MOST_PRIORITY:
-        raise ValueError("priority")
-    needs = [
-        Wanted(sets[shape.integer(index, "set")], shape.integer(count, "count")) for index, count in wanted
-    ]
+def _waiter(job: tuple[Any, ...], sets: list[frozenset[str]], uid: int, place_at: float) -> Waiter:
+    app_id, at, priority, limit, held, wanted = job
+    needs = tuple(Wanted(sets[index], count) for index, count in wanted)
     check_needs(needs)
-    return Waiter(
-        uid,
-        shape.handle_text(app_id, "app_id"),
-        shape.timestamp(at, "at"),
-        tuple(needs),
-        priority,
-        None if limit is None else shape.number(limit, "limit", shape.LATEST),
-        bool(held),
-        shape.timestamp(place_at, "place_at"),
-    )
+    return Waiter(uid, app_id, at, needs, priority, limit, held, place_at)
 
 
 def survey() -> list[Waiter]:

@@ -12,7 +12,7 @@ CONDITIONS = (OK, ANY, FAILED)
 
 _EXPECTED = {OK: "to succeed", ANY: "to end", FAILED: "to fail"}
 
-After = list[str]
+After = Sequence[str]
 """The handle of an application, and the condition of its end."""
 
 

@@ -5,14 +5,24 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from functools import partial
+from typing import Annotated, NamedTuple
 
-from torchx import settings
+from torchx import json_shape, settings
 from torchx.errors import StateError
-from torchx.jobs import shape
 from torchx.jobs.record import damaged
-from torchx.json_limits import LARGEST, load_json
+from torchx.json_limits import LARGEST, Object, load_json
+from torchx.json_shape import SystemText
 from torchx.machine import files
 from torchx.sweeps.paths import SweepPaths
+
+
+class _Environment(NamedTuple):
+    """The recorded environment."""
+
+    env: Object
+    cwd: SystemText
+    umask: Annotated[int, partial(json_shape.integer, maximum=0o777)]
 
 
 def write(paths: SweepPaths) -> None:
@@ -40,13 +50,12 @@ def enter(paths: SweepPaths) -> None:
         StateError: it is damaged, or cannot be read.
     """
     try:
-        data = load_json(files.read_file(paths.environment, LARGEST).decode("utf-8", "surrogatepass"))
-        env, cwd = data["env"], shape.system_text(data["cwd"], "cwd")
-        umask = shape.integer(data["umask"], "umask", 0, 0o777)
+        text = files.read_file(paths.environment, LARGEST).decode("utf-8", "surrogatepass")
+        env, cwd, umask = json_shape.read(_Environment, load_json(text), "environment")
         pairs = {str(name): str(value) for name, value in env.items() if name and "=" not in name}
     except OSError as error:
         raise damaged(paths.environment, error.strerror) from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError) as error:
         raise damaged(paths.environment, str(error)) from error
     home = str(paths.folder.parent.parent)
     os.environ.clear()

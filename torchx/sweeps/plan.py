@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any, NamedTuple
 
-from torchx import settings
+from torchx import json_shape, settings
 from torchx.errors import UsageError
-from torchx.jobs import shape
 from torchx.jobs.record import damaged
 from torchx.json_limits import LARGEST, Data, Object, load_json
+from torchx.json_shape import HandleText
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.masking import SecretValue
@@ -36,8 +36,7 @@ _RUN = b'{"n":'
 _MISSING = (1 << 64) - 1
 
 
-@dataclass
-class Header:
+class Header(NamedTuple):
     """The first line of a plan.
 
     Attributes:
@@ -55,19 +54,27 @@ class Header:
         native: the engine starts the runs, which are submitted as one object; else a process of ours does.
     """
 
-    sweep: str
+    sweep: HandleText
     name: str
-    session: str
-    scheduler: str
+    session: HandleText
+    scheduler: HandleText
     cfg: Object
     component: str
     at: float
     identity: str
     at_once: int
     template: Object
-    after: list[list[str]] = field(default_factory=list)
+    after: Sequence[Sequence[str]] = ()
     native: bool = False
     version: int = VERSION
+
+
+class _Line(NamedTuple):
+    """The line of a run: its number, its parameters, the differences of its application."""
+
+    n: Annotated[int, partial(json_shape.integer, minimum=1)]
+    p: Object
+    d: Annotated[list[Any], json_shape.sequence]
 
 
 class PlannedRun(NamedTuple):
@@ -139,7 +146,7 @@ def line_of(number: int, parameters: Mapping[str, str], differences: list[Change
 
 def header_line(header: Header) -> bytes:
     """Returns the first line of a plan."""
-    return json.dumps(vars(header), separators=(",", ":")).encode() + b"\n"
+    return json.dumps(header._asdict(), separators=(",", ":")).encode() + b"\n"
 
 
 class Plan:
@@ -257,21 +264,10 @@ class Plan:
 
     def _header(self, line: bytes) -> Header:
         try:
-            data = shape.mapping(load_json(line.decode()), "line")
-            known = {name: data[name] for name in Header.__dataclass_fields__ if name in data}
-            header = Header(**known)
-            for name in ("sweep", "session", "scheduler"):
-                shape.handle_text(getattr(header, name), name)
-            shape.text(header.name, "name")
-            shape.timestamp(header.at, "at")
-            shape.integer(header.at_once, "at_once")
-            shape.mapping(header.template, "template")
-            shape.mapping(header.cfg, "cfg")
-            header.native = header.native is True
-            header.after = [[shape.text(part, "after") for part in each] for each in header.after]
+            header: Header = json_shape.read(Header, load_json(line.decode()), "line")
             for handle, _ in header.after:
                 parse_app_handle(handle)
-        except (ValueError, TypeError, KeyError, UsageError) as error:
+        except (ValueError, TypeError, UsageError) as error:
             raise damaged(self._path, str(error)) from error
         return header
 
@@ -289,10 +285,10 @@ class Plan:
 
     def _run(self, data: Any) -> PlannedRun:
         try:
-            number = shape.integer(data["n"], "n", 1)
-            parameters = {str(name): str(value) for name, value in data["p"].items()}
-            return PlannedRun(number, parameters, shape.sequence(data["d"], "d"))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            line: _Line = json_shape.read(_Line, data, "run")
+            parameters = {str(name): str(value) for name, value in line.p.items()}
+            return PlannedRun(line.n, parameters, line.d)
+        except (ValueError, TypeError) as error:
             raise damaged(self._path, f"a line is not a run: {error}") from error
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Collection
 from typing import Any
 
+from torchx import json_shape
 from torchx.machine import files, processes
 from torchx.sweeps.paths import SweepPaths
 
@@ -18,6 +19,9 @@ _NUMBERS = {name: number for number, name in enumerate(STATES)}
 
 LARGEST_JOURNAL = 1 << 28
 """Maximum bytes of a journal, enough for a million runs."""
+
+MOST_RUNS = (1 << 24) - 1
+"""Maximum number of a run."""
 
 Entry = dict[str, Any]
 
@@ -115,22 +119,20 @@ class Progress:
         elif kind == "met":
             self.met.add(int(entry["i"]))
         elif kind == "done":
-            self.done = float(entry["t"])
+            self.done = json_shape.timestamp(entry["t"], "t")
         if "upto" in entry:
             self.handled = int(entry["upto"])
 
     def _add(self, number: Any) -> None:
-        if not isinstance(number, int) or not 0 < number < 1 << 24:
-            raise ValueError(number)
-        self.grow(number)
+        self.grow(json_shape.integer(number, "n", 1, MOST_RUNS))
 
     def _begin(self, number: int, entry: Entry) -> None:
         self.states[number - 1] = RUNNING
-        self.ids[number], self.begun[number] = str(entry["id"]), float(entry["t"])
+        self.ids[number], self.begun[number] = str(entry["id"]), json_shape.timestamp(entry["t"], "t")
         if entry.get("try", 1) > 1:
             self.tries[number] = int(entry["try"])
         if self.started is None:
-            self.started = float(entry["t"])
+            self.started = json_shape.timestamp(entry["t"], "t")
         self.done = None
 
     def _again(self, entry: Entry) -> None:
@@ -152,7 +154,7 @@ class Progress:
         for number, app_id in entry["ids"]:
             self._add(number)
             self.states[number - 1] = PENDING
-            self.ids[number], self.begun[number] = str(app_id), float(entry["t"])
+            self.ids[number], self.begun[number] = str(app_id), json_shape.timestamp(entry["t"], "t")
         self.sending.pop(str(entry["key"]), None)
         self.done = None
 

@@ -5,11 +5,25 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from functools import partial
+from typing import Annotated, NamedTuple, overload
 
-from torchx.jobs import shape
+from torchx import json_shape
+from torchx.json_shape import ExitCode
 from torchx.sweeps.plan import Plan
 from torchx.sweeps.progress import STATES, Entry
+
+_Mean = Annotated[float, partial(json_shape.number, maximum=1e9)]
+
+
+class _End(NamedTuple):
+    """The end of a run in a journal: its time, its start, its exit code, the reason, its measurements."""
+
+    t: float
+    b: float | None = None
+    c: ExitCode = None
+    m: str = ""
+    u: tuple[int | None, _Mean | None, _Mean | None] | None = None
 
 
 @dataclass
@@ -51,33 +65,15 @@ class Run:
         if entry["e"] in ("begin", "queue"):
             self.app_id = str(entry["id"])
             if entry["e"] == "begin":
-                self.started = shape.timestamp(entry["t"], "t")
+                self.started = json_shape.timestamp(entry["t"], "t")
             else:
                 self.started = None
             self.ended = self.code = self.memory = self.cpu = self.gpu = None
             self.message = ""
         else:
-            begun = entry.get("b")
-            if begun is None:
-                self.started = None
-            else:
-                self.started = shape.timestamp(begun, "b")
-            self.ended = shape.timestamp(entry["t"], "t")
-            self.code = shape.exit_code(entry.get("c"), "c")
-            self.message = shape.text(entry.get("m", ""), "m")
-            memory, cpu, gpu = entry.get("u") or (None, None, None)
-            if memory is None:
-                self.memory = None
-            else:
-                self.memory = shape.integer(memory, "u")
-            if cpu is None:
-                self.cpu = None
-            else:
-                self.cpu = shape.number(cpu, "u", 1e9)
-            if gpu is None:
-                self.gpu = None
-            else:
-                self.gpu = shape.number(gpu, "u", 1e9)
+            end = json_shape.read(_End, entry, "end")
+            self.started, self.ended, self.code, self.message = end.b, end.t, end.c, end.m
+            self.memory, self.cpu, self.gpu = end.u or (None, None, None)
 
 
 class Runs(Sequence[Run]):

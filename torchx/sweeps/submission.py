@@ -8,15 +8,15 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchx.errors import StateError
 from torchx.jobs import hidden
 from torchx.jobs.paths import state_home
-from torchx.jobs.shape import handle_text
 from torchx.json_limits import Data, Object
+from torchx.json_shape import handle_text
 from torchx.lazy import lazy_imports
 from torchx.machine import files, locks
 from torchx.schedulers import create_scheduler
@@ -70,7 +70,7 @@ class Request:
     identity: Any
     at_once: int | None = None
     default_at_once: int = 0
-    after: list[list[str]] = field(default_factory=list)
+    after: Sequence[Sequence[str]] = ()
     fresh: bool = False
     delayed: bool = False
     engine_of: EngineOf | None = None
@@ -223,7 +223,7 @@ def _create(request: Request, header: Header, index: Path) -> None:
             differences = changes(header.template, app_data(app))
             alike = alike and is_alike(differences)
             lines.append(line_of(number, row, differences))
-        header.native = alike and _is_native(request, header)
+        header = header._replace(native=alike and _is_native(request, header))
         append(making, [header_line(header), *lines])
         files.write_file(index, header.sweep.encode())
         making.folder.rename(paths.folder)

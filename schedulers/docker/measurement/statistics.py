@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Any
 
 from torchx.json_limits import Data
+from torchx.json_shape import integer
 from torchx.machine.cgroups import Totals
 from torchx.schedulers.docker.containers import Container, mapping_in
 from torchx.schedulers.docker.engine.client import PATIENCE, Engine
@@ -51,9 +53,8 @@ def totals_of(statistics: Any) -> Totals | None:
 
 
 def _number(data: Data, name: str) -> int | None:
-    value = data.get(name)
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
+    with suppress(TypeError, ValueError):
+        return integer(data.get(name), name)
     return None
 
 
