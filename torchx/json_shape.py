@@ -64,7 +64,10 @@ def text(value: Any, name: str) -> str:
     Raises:
         TypeError: it is not a string.
     """
-    return printable(_typed(value, name, str))
+    string = _typed(value, name, str)
+    if string.isascii():
+        return string
+    return printable(string)
 
 
 def printable(string: str) -> str:
@@ -328,13 +331,13 @@ class Misfit(ValueError):
 
     def __init__(self, path: str, value: Any, shape: Shape) -> None:
         self.path, self.value, self.shape = path, value, shape
-        expected = " or ".join(_NAMES[_kind(each)] for each in _alternatives(shape))
+        expected = " or ".join(name_of(each) for each in alternatives(shape))
         super().__init__(f"`{path}` takes {expected}, got {kind_of(value)}")
 
     @property
     def is_limit(self) -> bool:
         """Whether the value has the type, and exceeds a limit."""
-        return any(_fits(self.value, _plain(each)) for each in _alternatives(self.shape))
+        return any(_fits(self.value, _plain(each)) for each in alternatives(self.shape))
 
 
 def check(value: Any, shape: Shape, path: str, *, closed: bool = False) -> None:
@@ -377,11 +380,31 @@ def drop_misfits(data: Any, shape: Shape) -> list[Misfit]:
     return list(_misfits(data, shape, "", False, None))
 
 
+def typed_at(data: Any, kind: type[Kind], *path: str) -> Kind:
+    """Returns the value at a path in data; an empty one of its type if it is absent or has another type.
+
+    >>> typed_at({"a": {"b": "x"}}, str, "a", "b"), typed_at({"a": 1}, dict, "a")
+    ('x', {})
+    """
+    for name in path:
+        data = data.get(name) if isinstance(data, dict) else None
+    return data if _fits(data, kind) else kind()
+
+
+def items_at(data: Any, kind: type[Kind], *path: str) -> list[Kind]:
+    """Returns the items of a type in the list at a path in data; none if it is absent or no list.
+
+    >>> items_at({"a": ["x", 1]}, str, "a"), items_at([], str, "a")
+    (['x'], [])
+    """
+    return [item for item in typed_at(data, list, *path) if _fits(item, kind)]
+
+
 def _misfits(
     value: Any, shape: Shape, path: str, closed: bool, missing: list[str] | None
 ) -> Iterator[Misfit]:
     """Yields the parts with another shape, and removes them then; adds the paths of missing keys."""
-    fitting = next((each for each in _alternatives(shape) if _fits(value, each)), None)
+    fitting = next((each for each in alternatives(shape) if _fits(value, each)), None)
     if fitting is None:
         yield Misfit(path, value, shape)
         return
@@ -416,7 +439,8 @@ def _parts(value: Any, shape: Shape, path: str, closed: bool) -> Iterator[tuple[
                 raise ValueError(f"`{path}.{key}` is not known{hint}")
 
 
-def _alternatives(shape: Shape) -> tuple[Shape, ...]:
+def alternatives(shape: Shape) -> tuple[Shape, ...]:
+    """Returns the alternatives of a shape, which may be the only one."""
     if type(shape) is tuple:
         return shape
     return (shape,)
@@ -449,10 +473,21 @@ def _fits(value: Any, shape: Shape) -> bool:
     return isinstance(value, kind) or (kind is float and isinstance(value, int))
 
 
+def name_of(shape: Shape, names: Mapping[type, str] = _NAMES) -> str:
+    """Returns the name of the type of a shape.
+
+    Args:
+        shape: the shape.
+        names: the names of types, in the place of those of JSON.
+    """
+    kind = _kind(shape)
+    return names.get(kind) or _NAMES.get(kind, kind.__name__)
+
+
 def kind_of(value: Any) -> str:
     """Returns the JSON type of a value, as in ``a list``."""
     if type(value) in (int, float) and not abs(value) <= LARGEST_NUMBER:
         return "a number out of range"
     if type(value) is int:
         return _NAMES[float]
-    return _NAMES[type(value)]
+    return name_of(type(value))

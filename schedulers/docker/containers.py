@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 
 from torchx.exit_codes import signal_of
 from torchx.json_limits import MOST_REPLICAS, Data
+from torchx.json_shape import items_at, typed_at
 from torchx.schedulers.docker import marks
 from torchx.schedulers.docker.labels import (
     APP_ID,
@@ -172,25 +173,25 @@ def read(inspected: Data) -> Container | None:
     A container that only has the labels of a replica is not one. If a replica cannot be read, ``damage``
     holds the reason.
     """
-    config = mapping_in(inspected, "Config")
-    labels = mapping_in(config, "Labels")
+    config = typed_at(inspected, dict, "Config")
+    labels = typed_at(config, dict, "Labels")
     if APP_ID not in labels:
         return None
-    name, ready, mark = marks.split_marks(text_in(inspected, "Name").lstrip("/"))
-    if _has_copied_labels(labels, name, text_in(config, "Hostname")):
+    name, ready, mark = marks.split_marks(typed_at(inspected, str, "Name").lstrip("/"))
+    if _has_copied_labels(labels, name, typed_at(config, str, "Hostname")):
         return None
     plain = Container(
-        id=text_in(inspected, "Id"),
+        id=typed_at(inspected, str, "Id"),
         name=name,
         mark=mark,
         ready=bool(ready),
         ready_at=marks.ready_at(ready),
-        app_id=id_for(labels[APP_ID], text_in(inspected, "Id")),
+        app_id=id_for(labels[APP_ID], typed_at(inspected, str, "Id")),
         role="",
         replica=0,
-        status=status_in(mapping_in(inspected, "State"), "Status"),
-        created=seconds(text_in(inspected, "Created")) or 0.0,
-        gpus=tuple(_gpus(mapping_in(inspected, "HostConfig"))),
+        status=status_in(typed_at(inspected, dict, "State"), "Status"),
+        created=seconds(typed_at(inspected, str, "Created")) or 0.0,
+        gpus=tuple(_gpus(typed_at(inspected, dict, "HostConfig"))),
         user=_user(labels),
     )
     try:
@@ -228,13 +229,14 @@ def _parsed(plain: Container, inspected: Data, labels: Data) -> Container:
     Raises:
         DamageError: a label or a value is invalid.
     """
-    config, state, host = (mapping_in(inspected, name) for name in ("Config", "State", "HostConfig"))
+    config, state, host = (typed_at(inspected, dict, name) for name in ("Config", "State", "HostConfig"))
     if not is_app_id(labels[APP_ID]):
         raise DamageError("its label app-id is not an id")
     if plain.status not in STATUSES:
         raise DamageError("the engine reports an unknown state")
     ended = plain.status in ("exited", "dead", "restarting", "removing")
-    started, finished = seconds(text_in(state, "StartedAt")), seconds(text_in(state, "FinishedAt"))
+    started = seconds(typed_at(state, str, "StartedAt"))
+    finished = seconds(typed_at(state, str, "FinishedAt"))
     if started and finished and ended:
         # for a very short run, the engine may record the end before the start
         finished = max(started, finished)
@@ -248,21 +250,21 @@ def _parsed(plain: Container, inspected: Data, labels: Data) -> Container:
         attempt=number_of(labels, ATTEMPT, 1, LARGEST),
         exit_code=_exit_code(state) if ended else None,
         oom=state.get("OOMKilled") is True,
-        error=text_in(state, "Error"),
+        error=typed_at(state, str, "Error"),
         started=started,
         finished=finished if ended else None,
-        restarts=_integer(inspected, "RestartCount"),
-        allowed_restarts=_integer(mapping_in(host, "RestartPolicy"), "MaximumRetryCount"),
-        memory=_integer(host, "Memory"),
-        stop_signal=text_in(config, "StopSignal") or "SIGTERM",
-        host=text_in(config, "Hostname") or plain.name,
-        pid=_integer(state, "Pid"),
-        image=text_in(config, "Image"),
+        restarts=typed_at(inspected, int, "RestartCount"),
+        allowed_restarts=typed_at(host, int, "RestartPolicy", "MaximumRetryCount"),
+        memory=typed_at(host, int, "Memory"),
+        stop_signal=typed_at(config, str, "StopSignal") or "SIGTERM",
+        host=typed_at(config, str, "Hostname") or plain.name,
+        pid=typed_at(state, int, "Pid"),
+        image=typed_at(config, str, "Image"),
         job=read_job(labels),
         retry=read_retry(labels),
         ends_at=number_of(labels, ENDS_AT, 0, int(LAST_TIME)),
-        command=_texts(config, "Cmd"),
-        env=_texts(config, "Env"),
+        command=tuple(items_at(config, str, "Cmd")),
+        env=tuple(items_at(config, str, "Env")),
     )
 
 
@@ -307,38 +309,8 @@ def seconds(text: str | None) -> float | None:
 
 def status_in(data: Data, name: str) -> str:
     """Returns the status of a container, with Docker's name for it."""
-    status = text_in(data, name)
+    status = typed_at(data, str, name)
     return _PODMAN_STATUSES.get(status, status)
-
-
-def mapping_in(data: Data, name: str) -> Data:
-    """Returns a value if it is a mapping, or else an empty mapping."""
-    value = data.get(name)
-    if isinstance(value, dict):
-        return value
-    return {}
-
-
-def text_in(data: Data, name: str) -> str:
-    """Returns a value if it is a string, or else an empty string."""
-    value = data.get(name)
-    if isinstance(value, str):
-        return value
-    return ""
-
-
-def _texts(data: Data, name: str) -> tuple[str, ...]:
-    value = data.get(name)
-    if isinstance(value, list):
-        return tuple(one for one in value if isinstance(one, str))
-    return ()
-
-
-def _integer(data: Data, name: str) -> int:
-    value = data.get(name)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    return 0
 
 
 def _exit_code(state: Data) -> int:
@@ -356,7 +328,5 @@ def _user(labels: Data) -> str:
 
 
 def _gpus(host: Data) -> Iterable[str]:
-    requests = host.get("DeviceRequests")
-    for one in requests if isinstance(requests, list) else ():
-        if isinstance(one, dict):
-            yield from _texts(one, "DeviceIDs")
+    for one in items_at(host, dict, "DeviceRequests"):
+        yield from items_at(one, str, "DeviceIDs")

@@ -12,14 +12,13 @@ from functools import partial
 
 from torchx.errors import StateError
 from torchx.json_limits import Data
+from torchx.json_shape import items_at, typed_at
 from torchx.schedulers.docker.containers import (
     DAMAGED,
     Container,
     id_for,
-    mapping_in,
     read,
     status_in,
-    text_in,
 )
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
@@ -54,11 +53,11 @@ def _query(engine: Engine, app_ids: Collection[str]) -> dict[str, list[Data]]:
     if _DAMAGED.fullmatch(only):
         filters = {"label": [APP_ID], "id": [only.removeprefix(DAMAGED)]}
     listed = engine.call("GET", "/containers/json", {"all": 1, "filters": filters})
-    if not isinstance(listed, list) or not all(isinstance(e, dict) and text_in(e, "Id") for e in listed):
+    if not isinstance(listed, list) or not all(typed_at(entry, str, "Id") for entry in listed):
         raise StateError(f"{engine.address} is not a Docker engine")
     found: dict[str, list[Data]] = defaultdict(list)
     for entry in listed:
-        found[id_for(mapping_in(entry, "Labels").get(APP_ID), entry["Id"])].append(entry)
+        found[id_for(typed_at(entry, dict, "Labels").get(APP_ID), entry["Id"])].append(entry)
     if not only:
         found[ALL] = listed
     return found
@@ -137,17 +136,14 @@ def owner_of(containers: Sequence[Container]) -> str:
 
 def _uninspected(entry: Data, damage: str) -> Container:
     """Returns a container from its entry in a listing."""
-    names = entry.get("Names")
-    first = ""
-    if isinstance(names, list) and names and isinstance(names[0], str):
-        first = names[0]
+    first = "".join(items_at(entry, str, "Names")[:1])
     name, _, mark = split_marks(first.lstrip("/"))
     at = entry.get("Created")
     return Container(
         id=entry["Id"],
         name=name,
         mark=mark,
-        app_id=id_for(mapping_in(entry, "Labels").get(APP_ID), entry["Id"]),
+        app_id=id_for(typed_at(entry, dict, "Labels").get(APP_ID), entry["Id"]),
         role="",
         replica=0,
         status=status_in(entry, "State"),

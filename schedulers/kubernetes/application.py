@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx.errors import UsageError
+from torchx.json_shape import items_at, typed_at
 from torchx.lazy import lazy_imports
 from torchx.masking import MASK
 from torchx.schedulers.kubernetes.api.objects import Object, count_of, label, text_at
@@ -55,13 +56,13 @@ def _templates(facts: Facts) -> Iterator[tuple[int, Data]]:
     """Yields the number and the pod template of each role; with several templates, that of replica 0."""
     for main in reversed(facts.mains):
         if facts.kind == "job":
-            yield _number(label(main, ROLE_INDEX)), _at(main, "spec", "template")
+            yield _number(label(main, ROLE_INDEX)), typed_at(main, dict, "spec", "template")
             continue
-        for number, replicated in enumerate(_list(main, "spec", "replicatedJobs")):
-            yield number, _at(replicated, "template", "spec", "template")
-        for task in reversed(_list(main, "spec", "tasks")):
-            template = _at(task, "template")
-            yield _number(str(_at(template, "metadata", "labels").get(ROLE_INDEX, ""))), template
+        for number, replicated in enumerate(items_at(main, dict, "spec", "replicatedJobs")):
+            yield number, typed_at(replicated, dict, "template", "spec", "template")
+        for task in reversed(items_at(main, dict, "spec", "tasks")):
+            template = typed_at(task, dict, "template")
+            yield _number(str(typed_at(template, dict, "metadata", "labels").get(ROLE_INDEX, ""))), template
 
 
 def _filled(facts: Facts, role: Data, template: Data, roles: Sequence[Data]) -> Object:
@@ -69,10 +70,12 @@ def _filled(facts: Facts, role: Data, template: Data, roles: Sequence[Data]) -> 
     if hidden is None:
         return dict(role)  # written by version 0.1.0: complete
     result = {key: value for key, value in role.items() if key != HIDDEN}
-    unpacked = any(each.get("name") == UNPACKER for each in _list(template, "spec", "initContainers"))
+    unpacked = any(
+        each.get("name") == UNPACKER for each in items_at(template, dict, "spec", "initContainers")
+    )
     # Volcano has a template for each replica, with its id inserted
     main = _main(template)
-    hosts = hosts_in_env(roles, _list(main, "env"))
+    hosts = hosts_in_env(roles, items_at(main, dict, "env"))
     replica = None
     if facts.kind == "volcano" or facts.has_runs:
         replica = 0
@@ -86,7 +89,7 @@ def _filled(facts: Facts, role: Data, template: Data, roles: Sequence[Data]) -> 
         restored(str(arg), marks.get(str(number), []), filler)
         for number, arg in enumerate(_command(main)[1:])
     ]
-    given = {entry.get("name"): entry for entry in _list(main, "env")}
+    given = {entry.get("name"): entry for entry in items_at(main, dict, "env")}
     result["env"] = {
         name: _variable(given[name], marks, filler)
         for name, marks in (hidden.get("env") or {}).items()
@@ -96,58 +99,39 @@ def _filled(facts: Facts, role: Data, template: Data, roles: Sequence[Data]) -> 
 
 
 def _variable(entry: Data, marks: list[list[int | str]], filler: MacroFiller) -> str:
-    if _at(entry, "valueFrom", "secretKeyRef"):
+    if typed_at(entry, dict, "valueFrom", "secretKeyRef"):
         return MASK
-    path = _at(entry, "valueFrom", "fieldRef").get("fieldPath")
+    path = typed_at(entry, dict, "valueFrom", "fieldRef").get("fieldPath")
     if path:
         return f"{FIELD_PATH}{path}"
     return restored(text_at(entry, "value"), marks, filler)
 
 
 def _role(job: Object) -> Object:
-    main = _main(_at(job, "spec", "template"))
+    main = _main(typed_at(job, dict, "spec", "template"))
     command = _command(main)
     return {
         "name": label(job, ROLE_NAME) or job["metadata"]["name"],
         "image": text_at(main, "image"),
         "entrypoint": command[0] if command else "",
         "args": command[1:],
-        "num_replicas": _at(job, "spec").get("completions") or 1,
+        "num_replicas": typed_at(job, dict, "spec").get("completions") or 1,
     }
 
 
 def _command(main: Data) -> list[str]:
     """Returns the command of a role, without the additions of the scheduler."""
-    own = [*_list(main, "command")[:1], *attempts.own_arguments(launcher.own_arguments(_list(main, "args")))]
+    own = [
+        *typed_at(main, list, "command")[:1],
+        *attempts.own_arguments(launcher.own_arguments(typed_at(main, list, "args"))),
+    ]
     return without_checks([str(each) for each in own])
 
 
 def _main(template: Data) -> Data:
-    containers = _list(template, "spec", "containers")
+    containers = items_at(template, dict, "spec", "containers")
     named = [each for each in containers if each.get("name") == CONTAINER]
     return next(iter(named or containers), {})
-
-
-def _at(data: Any, *path: str) -> Data:
-    """Returns the mapping at a path; default: empty."""
-    for key in path:
-        if isinstance(data, dict):
-            data = data.get(key)
-        else:
-            data = None
-    if isinstance(data, dict):
-        return data
-    return {}
-
-
-def _list(data: Any, *path: str) -> list[Any]:
-    """Returns the list at a path, without items of a wrong type; default: empty."""
-    items = _at(data, *path[:-1]).get(path[-1])
-    if not isinstance(items, list):
-        return []
-    if path[-1] in ("args", "command"):
-        return items
-    return [each for each in items if isinstance(each, dict)]
 
 
 def _number(text: str) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
 from torchx.json_limits import Data
+from torchx.json_shape import items_at
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
@@ -108,7 +109,8 @@ def _read(cluster: Cluster, path: str, selectors: Collection[str]) -> dict[str, 
 
 def sample_of(metrics: Data) -> Sample | None:
     """Returns the measurements of a pod, the sum of its containers; None if there are none."""
-    known = _dicts(container.get("usage") for container in _dicts(metrics.get("containers")))
+    containers = items_at(metrics, dict, "containers")
+    known = [each["usage"] for each in containers if isinstance(each.get("usage"), dict)]
     cpu, memory = ([quantity(usage.get(name)) for usage in known] for name in ("cpu", "memory"))
     if not known or None in memory:
         return None
@@ -120,13 +122,6 @@ def sample_of(metrics: Data) -> Sample | None:
         None if None in cpu else sum(value or 0.0 for value in cpu),
         int(sum(value or 0.0 for value in memory)),
     )
-
-
-def _dicts(values: object) -> list[Data]:
-    """Returns the dictionaries among values of the cluster."""
-    if isinstance(values, Iterable):
-        return [each for each in values if isinstance(each, dict)]
-    return []
 
 
 def quantity(text: object) -> float | None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from torchx.json_shape import typed_at
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.client import Cluster, Listing, Object, hang_up, lines_of, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
@@ -147,13 +148,11 @@ class Mirror:
         if not isinstance(thing, dict):
             return
         if kind == "ERROR":
-            code = thing.get("code") if isinstance(thing.get("code"), int) else 0
+            code = typed_at(thing, int, "code")
             # the known version cannot be resumed from
             self._version = ""
             raise ClusterError(str(thing.get("message")), status=code if code == GONE else 504)
-        metadata = thing.get("metadata")
-        if not isinstance(metadata, dict):
-            metadata = {}
+        metadata = typed_at(thing, dict, "metadata")
         self._version = str(metadata.get("resourceVersion") or self._version)
         if kind == "BOOKMARK" or shaped(thing) is None:
             return

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.view import JobView
 from torchx.json_limits import Data
-from torchx.json_shape import LATEST
+from torchx.json_shape import LATEST, items_at
 from torchx.machine import files
 from torchx.scheduling.measurement import AppUsage, ReplicaUsage, Requested, Sample, merged
 
@@ -222,12 +222,9 @@ def usage_from(
 
 def _requests(app: Data) -> dict[str, Requested]:
     """Returns the resources requested by each role of an application; the record may be damaged."""
-    roles = app.get("roles")
     found = {}
-    for role in roles if isinstance(roles, list) else ():
-        resource = None
-        if isinstance(role, dict):
-            resource = role.get("resource")
+    for role in items_at(app, dict, "roles"):
+        resource = role.get("resource")
         if isinstance(resource, dict) and isinstance(role.get("name"), str):
             found[role["name"]] = Requested.of(*map(resource.get, ("cpu", "memMB", "gpu")))
     return found

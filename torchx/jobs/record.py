@@ -170,13 +170,8 @@ class JobRecord(NamedTuple):
 
 def register_secrets(record: JobRecord) -> None:
     """Registers the secrets of a job, to be masked in excerpts of its log; a description lacks them."""
-    roles = record.app.get("roles")
-    for role in roles if isinstance(roles, list) else ():
-        env = None
-        if isinstance(role, dict):
-            env = role.get("env")
-        if not isinstance(env, dict):
-            continue
+    for role in json_shape.items_at(record.app, dict, "roles"):
+        env = json_shape.typed_at(role, dict, "env")
         declared = {name for name, value in env.items() if value == masking.MASK}
         names = declared.union(filter(masking.looks_secret, env))
         own = next((each for each in record.roles if each.name == role.get("name")), None)

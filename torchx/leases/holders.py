@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from torchx import json_shape
 from torchx.lazy import lazy_imports
 from torchx.machine import processes, socket_names
 
@@ -265,24 +266,21 @@ def _answer(connection: socket.socket) -> tuple[str, float | None]:
         answer = json.loads(connection.recv(LONGEST_ANSWER))
     except (OSError, ValueError, RecursionError):
         return "", None
-    if not isinstance(answer, dict):
-        return "", None
-    app = answer.get("app")
-    return (
-        app if isinstance(app, str) and _APP_ID.fullmatch(app) else "",
-        _end(answer.get("ends"), answer.get("ends_at")),
-    )
+    app = json_shape.typed_at(answer, str, "app")
+    if not _APP_ID.fullmatch(app):
+        app = ""
+    return app, _end(*(json_shape.typed_at(answer, float, name) for name in ("ends", "ends_at")))
 
 
-def _end(ends: object, ends_at: object) -> float | None:
+def _end(ends: float, ends_at: float) -> float | None:
     """Returns an end by the system clock of now.
 
     Args:
         ends: seconds since the epoch, by the clock at the start of the holder.
         ends_at: seconds since the boot of the machine; older versions do not report them.
     """
-    if isinstance(ends_at, (int, float)) and 0 < ends_at < LAST_TIME:
+    if 0 < ends_at < LAST_TIME:
         return time.time() + ends_at - processes.uptime()
-    if isinstance(ends, (int, float)) and 0 < ends < LAST_TIME:
+    if 0 < ends < LAST_TIME:
         return float(ends)
     return None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from torchx import settings
 from torchx.errors import StateError, TorchxError
 from torchx.jobs.paths import Home, state_home, user_home
+from torchx.json_shape import typed_at
 from torchx.lazy import lazy_imports
 from torchx.machine import files, threads, trees
 from torchx.masking import mask_text
@@ -89,9 +90,10 @@ def _program(entrypoint: str, env: dict[str, str]) -> str:
 
 def from_metadata(described: DescribeAppResponse | None) -> Provenance | None:
     """Returns the commit and the branch that an application's metadata has, None without them."""
-    text = "" if described is None else described.metadata.get(settings.SOURCE, "")
-    commit, _, branch = text.partition(" ") if isinstance(text, str) else ("", "", "")
-    if described is None or not is_commit(commit):
+    if described is None:
+        return None
+    commit, _, branch = typed_at(described.metadata, str, settings.SOURCE).partition(" ")
+    if not is_commit(commit):
         return None
     at = 0.0
     if described.submitted_at is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from torchx import json_shape
 from torchx.errors import StateError
 from torchx.json_limits import Object
 from torchx.machine import files, locks
@@ -98,10 +100,7 @@ def read(paths: SweepPaths, start: int) -> Iterator[Request]:
         except (ValueError, RecursionError):
             continue
         if isinstance(request, dict):
-            runs, to = request.get("runs"), request.get("to")
-            numbers = []
-            if isinstance(runs, list):
-                numbers = [n for n in runs if isinstance(n, int)]
-            yield Request(
-                request.get("r"), position, numbers, to if isinstance(to, int) and to >= 0 else None
-            )
+            to = None
+            with contextlib.suppress(TypeError, ValueError):
+                to = json_shape.integer(request.get("to"), "to")
+            yield Request(request.get("r"), position, json_shape.items_at(request, int, "runs"), to)

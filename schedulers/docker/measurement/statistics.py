@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import Any
 
 from torchx.json_limits import Data
-from torchx.json_shape import integer
+from torchx.json_shape import integer, items_at, typed_at
 from torchx.machine.cgroups import Totals
-from torchx.schedulers.docker.containers import Container, mapping_in
+from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import PATIENCE, Engine
 
 ONCE = {"stream": "false", "one-shot": "true"}
@@ -29,7 +29,7 @@ def measure(engine: Engine, container: Container, patience: float = PATIENCE) ->
     totals = totals_of(answer)
     if totals is None or engine.lacks_control_groups:
         return None
-    processors = _number(mapping_in(answer, "cpu_stats"), "online_cpus") or math.inf
+    processors = _number(typed_at(answer, dict, "cpu_stats"), "online_cpus") or math.inf
     most = max(engine.clock.now() - (container.started or 0.0), 0.0) * processors + SLACK
     if totals.cpu is not None and totals.cpu > most:
         return None
@@ -40,15 +40,15 @@ def totals_of(statistics: Any) -> Totals | None:
     """Returns the resources in an engine's answer; None if the container has ended."""
     if not isinstance(statistics, dict):
         return None
-    memory = mapping_in(statistics, "memory_stats")
+    memory = typed_at(statistics, dict, "memory_stats")
     used = _number(memory, "usage")
     if used is None:
         return None
-    details = mapping_in(memory, "stats")
+    details = typed_at(memory, dict, "stats")
     # files in the page cache that the kernel can drop at any time, as `docker stats` shows it
     cache = _number(details, "inactive_file") or _number(details, "total_inactive_file") or 0
-    cpu = _number(mapping_in(mapping_in(statistics, "cpu_stats"), "cpu_usage"), "total_usage")
-    read, write = (_storage(mapping_in(statistics, "blkio_stats"), kind) for kind in ("read", "write"))
+    cpu = _number(typed_at(statistics, dict, "cpu_stats", "cpu_usage"), "total_usage")
+    read, write = (_storage(typed_at(statistics, dict, "blkio_stats"), kind) for kind in ("read", "write"))
     return Totals(None if cpu is None else cpu / 1e9, max(used - cache, 0), read, write)
 
 
@@ -60,8 +60,8 @@ def _number(data: Data, name: str) -> int | None:
 
 def _storage(data: Data, kind: str) -> int | None:
     """Returns the bytes that were read or written, of all devices; None if the engine counts none."""
-    entries = data.get("io_service_bytes_recursive")
-    if not isinstance(entries, list):
+    name = "io_service_bytes_recursive"
+    if not isinstance(data.get(name), list):
         return None
-    found = [e for e in entries if isinstance(e, dict) and str(e.get("op")).lower() == kind]
-    return sum(_number(entry, "value") or 0 for entry in found)
+    entries = [entry for entry in items_at(data, dict, name) if str(entry.get("op")).lower() == kind]
+    return sum(_number(entry, "value") or 0 for entry in entries)

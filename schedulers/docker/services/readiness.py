@@ -17,8 +17,9 @@ from contextlib import closing, suppress
 
 from torchx.errors import TorchxError
 from torchx.json_limits import Data
+from torchx.json_shape import typed_at
 from torchx.schedulers.docker.cancel import end_all, mark_ready
-from torchx.schedulers.docker.containers import Container, mapping_in, text_in
+from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.exec import addresses_of
 from torchx.schedulers.docker.logs import FollowedLog
@@ -291,12 +292,12 @@ def is_reachable(found: Data) -> bool:
     Args:
         found: the engine's description of the container.
     """
-    if mapping_in(found, "HostConfig").get("NetworkMode") == "host":
+    if typed_at(found, dict, "HostConfig").get("NetworkMode") == "host":
         return True
-    settings = mapping_in(found, "NetworkSettings")
-    networks = mapping_in(settings, "Networks")
-    gateways = [text_in(mapping_in(networks, name), "Gateway") for name in networks]
-    return any(map(_has_address, filter(None, [text_in(settings, "Gateway"), *gateways])))
+    settings = typed_at(found, dict, "NetworkSettings")
+    networks = typed_at(settings, dict, "Networks")
+    gateways = [typed_at(networks, str, name, "Gateway") for name in networks]
+    return any(map(_has_address, filter(None, [typed_at(settings, str, "Gateway"), *gateways])))
 
 
 def _has_address(address: str) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from torchx.errors import StateError, UnreachableError
-from torchx.json_limits import Data
+from torchx.json_shape import items_at
 from torchx.schedulers.kubernetes.api.objects import Object
 
 _VERBS = {"POST": "create", "PATCH": "change", "PUT": "replace", "DELETE": "delete"}
@@ -147,7 +147,7 @@ def _invalid(what: str, message: str, data: Object) -> str:
     named = re.match(r'(\w+)\S* "([^"]*)" is invalid', message)
     if named:
         what = f"{named[1]} {named[2]}"
-    causes = _causes(data)
+    causes = items_at(data, dict, "details", "causes")
     details = [f"{c.get('field')}: {c.get('message')}" for c in causes[:5]] or [message]
     brief = dict.fromkeys(re.sub(r",? (\(e\.g\.|regex used for).*", "", each) for each in details)
     return f"the cluster refuses {what}: {'; '.join(brief)}"
@@ -158,7 +158,7 @@ def _forbidden(
 ) -> tuple[str, str | None]:
     """Distinguishes the causes of a 403: a missing right, a used-up quota, a namespace in deletion."""
     namespace, resource = parts.get("namespace"), parts.get("resource")
-    causes = _causes(data)
+    causes = items_at(data, dict, "details", "causes")
     if any(cause.get("reason") == "NamespaceTerminating" for cause in causes):
         return f"namespace `{namespace}` is being deleted", "choose another: -cfg namespace=NAME"
     quota = re.search(r"exceeded quota: .*", message)
@@ -200,16 +200,6 @@ def _without_right(user: str, verb: str, target: str, namespace: str | None) -> 
         f"the cluster does not let {user or 'you'} {verb} {target.partition('.')[0]} {place}{more}",
         f"request the right, then check: kubectl auth can-i {verb} {resource}{part} {scope}",
     )
-
-
-def _causes(data: Data) -> list[Data]:
-    details = data.get("details")
-    causes = None
-    if isinstance(details, dict):
-        causes = details.get("causes")
-    if isinstance(causes, list):
-        return [each for each in causes if isinstance(each, dict)]
-    return []
 
 
 def _thing(parts: Mapping[str, str | None]) -> str:

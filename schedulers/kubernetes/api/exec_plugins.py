@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchx.errors import StateError
+from torchx.json_shape import items_at, typed_at
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.objects import Object
 
@@ -95,11 +96,9 @@ def plugin_of(files: Sequence[tuple[Path, object]], context: str) -> Plugin | No
     # the package prefers a token to the plugin
     if user is None or user[1].get("token") or user[1].get("tokenFile") or "auth-provider" in user[1]:
         return None
-    program = user[1].get("exec")
-    command = None
-    if isinstance(program, dict):
-        command = program.get("command")
-    if not isinstance(program, dict) or not isinstance(command, str) or not command:
+    program = typed_at(user[1], dict, "exec")
+    command = typed_at(program, str, "command")
+    if not command:
         return None
     hint = str(program.get("installHint") or "").strip().partition("\n")[0][:_MAX_LENGTH]
     plugin = Plugin(command, str(name), user[0], context, hint)
@@ -111,11 +110,8 @@ def _first(
     files: Sequence[tuple[Path, object]], section: str, kind: str, name: object
 ) -> tuple[Path, Object] | None:
     for path, data in files:
-        entries = None
-        if isinstance(data, dict):
-            entries = data.get(section)
-        for entry in entries if isinstance(entries, list) else ():
-            if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(kind), dict):
+        for entry in items_at(data, dict, section):
+            if entry.get("name") == name and isinstance(entry.get(kind), dict):
                 return path, entry[kind]
     return None
 

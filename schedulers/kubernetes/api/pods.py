@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import partial
 from typing import Any
 
+from torchx.json_shape import LARGEST_NUMBER, Check, flag, integer, text
 from torchx.schedulers.kubernetes.api.objects import Object
-from torchx.schedulers.kubernetes.api.shape import LARGEST_NUMBER, MALFORMED, shaped
+from torchx.schedulers.kubernetes.api.shape import MALFORMED, shaped
 
 _METADATA = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp")
 _STATUS = ("phase", "reason", "message", "startTime")
@@ -26,13 +28,14 @@ _KEPT = (
     _OURS,
 )
 INDEX = "batch.kubernetes.io/job-completion-index"
-_TYPES: dict[str, type] = {
-    **dict.fromkeys(("ready", "started", "controller", "shareProcessNamespace"), bool),
+_CHECKS: dict[str, Check] = {
+    **dict.fromkeys(("ready", "started", "controller", "shareProcessNamespace"), flag),
     **dict.fromkeys(
-        ("exitCode", "restartCount", "activeDeadlineSeconds", "terminationGracePeriodSeconds"), int
+        ("exitCode", "restartCount", "activeDeadlineSeconds", "terminationGracePeriodSeconds"),
+        partial(integer, minimum=-LARGEST_NUMBER),
     ),
 }
-"""The types of fields that are not texts."""
+"""The checks of fields that are not texts."""
 
 
 class SmallPods:
@@ -56,7 +59,7 @@ class SmallPods:
                 "spec": self._spec(data["spec"]),
                 "status": self._status(data["status"]),
             }
-        except (TypeError, KeyError, AttributeError):
+        except (TypeError, ValueError, KeyError, AttributeError):
             return shaped(data)
 
     def _metadata(self, metadata: Object) -> Object:
@@ -138,18 +141,10 @@ def _checked(key: str, value: Any) -> Any:
     """Returns a value of the expected type that can be printed.
 
     Raises:
-        TypeError: it has another type.
+        TypeError, ValueError: it has another type, or is out of range.
     """
-    expected: type = _TYPES.get(key, str)
-    if type(value) is not expected:
-        raise TypeError(key)
-    if isinstance(value, str):
-        if value.isascii():
-            return value
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, int) and abs(value) > LARGEST_NUMBER:
-        raise TypeError(key)
-    return value
+    check: Check = _CHECKS.get(key, text)
+    return check(value, key)
 
 
 def _kept(texts: Object) -> Object:

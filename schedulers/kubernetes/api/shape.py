@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchx.json_limits import Data
-from torchx.json_shape import LARGEST_NUMBER as LARGEST_NUMBER
+from torchx.json_shape import Misfit, alternatives, drop_misfits, name_of
 from torchx.schedulers.kubernetes.api.objects import Object
 
 MALFORMED = "torchx.pytorch.org/malformed"
@@ -90,79 +89,25 @@ def shaped(data: Any) -> Object | None:
     if not isinstance(data, dict):
         return None
     data.pop(MALFORMED, None)
-    wrong: list[str] = []
-    _drop(data, _OBJECT, "", wrong)
+    wrong = drop_misfits(data, _OBJECT)
     metadata = data.get("metadata") or {}
     if not metadata.get("name"):
         return None
     metadata.setdefault("uid", metadata["name"])
-    serious = [each for each in wrong if not each.startswith("`metadata.")]
-    if serious:
-        data[MALFORMED] = serious[0]
+    # in the API, null and an absent field are the same
+    serious = [each for each in wrong if each.value is not None or each.path.endswith("]")]
+    first = next((each for each in serious if not each.path.startswith("metadata.")), None)
+    if first is not None:
+        data[MALFORMED] = _sentence(first)
     return data
 
 
-def _drop(data: Any, shape: Any, where: str, wrong: list[str]) -> bool:
-    """Returns True if a value has its shape; removes parts without theirs, in place."""
-    if shape is object:
-        return True
-    if isinstance(shape, tuple):
-        return any(_drop(data, kind, where, wrong) for kind in shape)
-    if isinstance(shape, dict):
-        return isinstance(data, dict) and _fields(data, shape, where, wrong)
-    if isinstance(shape, list):
-        return isinstance(data, list) and _items(data, shape[0], where, wrong)
-    if shape is int:
-        return isinstance(data, int) and not isinstance(data, bool) and abs(data) <= LARGEST_NUMBER
-    if shape is float:
-        return isinstance(data, float) and abs(data) <= LARGEST_NUMBER
-    return isinstance(data, shape)
+_NAMES = {dict: "a mapping", int: "a number", bool: "a truth value"}
 
 
-def _fields(data: Object, shape: Data, where: str, wrong: list[str]) -> bool:
-    every = shape.get("*")
-    for key in [*data] if every is not None else [key for key in shape if key in data]:
-        expected = shape.get(key, every)
-        value = data[key]
-        if value is None:
-            del data[key]  # in the API, null and an absent field are the same
-        elif _drop(value, expected, f"{where}.{key}", wrong):
-            if isinstance(value, str) and not value.isascii():
-                data[key] = value.encode("utf-8", "replace").decode()  # a lone surrogate cannot be printed
-        else:
-            wrong.append(_sentence(f"{where}.{key}", value, expected))
-            del data[key]
-    return True
-
-
-def _items(data: list[Any], shape: Any, where: str, wrong: list[str]) -> bool:
-    bad = [number for number, item in enumerate(data) if not _drop(item, shape, f"{where}[{number}]", wrong)]
-    for number in reversed(bad):
-        wrong.append(_sentence(f"{where}[{number}]", data[number], shape))
-        del data[number]
-    return True
-
-
-_NAMES = {
-    dict: "a mapping",
-    list: "a list",
-    str: "a string",
-    int: "a number",
-    float: "a number",
-    bool: "a truth value",
-    type(None): "null",
-}
-
-
-def _sentence(where: str, data: Any, shape: Any) -> str:
-    expected = _expected(shape)
-    actual = _NAMES.get(type(data), type(data).__name__)
+def _sentence(misfit: Misfit) -> str:
+    expected = " or ".join(dict.fromkeys(name_of(each, _NAMES) for each in alternatives(misfit.shape)))
+    actual = name_of(type(misfit.value), _NAMES)
     if actual == expected:
         actual = "out of range"
-    return f"`{where.lstrip('.')[:100]}` is {actual}, expected {expected}"
-
-
-def _expected(shape: Any) -> str:
-    if isinstance(shape, tuple):
-        return " or ".join(dict.fromkeys(_expected(kind) for kind in shape))
-    return _NAMES[type(shape) if isinstance(shape, (dict, list)) else shape]
+    return f"`{misfit.path[:100]}` is {actual}, expected {expected}"

@@ -6,15 +6,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from torchx.json_shape import ANY_KEY, REQUIRED, check
+from torchx.json_shape import ANY_KEY, REQUIRED, Limited, check
 from torchx.schedulers.kubernetes.api.objects import annotation, count_of, short
 from torchx.schedulers.kubernetes.names import RETRIES
 from torchx.schedulers.kubernetes.objects import Facts
 
+_COUNT = Limited(int, lambda number: 0 <= number < 10**6)
 _SHAPE = {
     REQUIRED: ("roles", "used"),
-    "roles": {ANY_KEY: int},
-    "used": {ANY_KEY: int},
+    "roles": {ANY_KEY: _COUNT},
+    "used": {ANY_KEY: _COUNT},
     "why": str,
     "at": float,
     "done": bool,
@@ -57,8 +58,7 @@ def restart_from(text: str) -> tuple[Restart, bool] | None:
         check(data, _SHAPE, "")
     except (ValueError, RecursionError):
         return None
-    counts = [*data["roles"].values(), *data["used"].values()]
-    if any(count_of(role) is None for role in data["roles"]) or not all(0 <= n < 10**6 for n in counts):
+    if any(count_of(role) is None for role in data["roles"]):
         return None
     roles = {int(role): attempt for role, attempt in data["roles"].items()}
     restart = Restart(roles, data["used"], short(data.get("why")), float(data.get("at") or 0.0), True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from torchx.json_shape import typed_at
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 
@@ -33,11 +34,11 @@ def missing_right(cluster: Cluster, namespace: str, needed: Iterable[tuple[str, 
             "spec": {"resourceAttributes": attributes},
         }
         try:
-            status = cluster.create(_REVIEWS, review).get("status")
+            status = typed_at(cluster.create(_REVIEWS, review), dict, "status")
         except ClusterError as error:
             if error.passes:
                 raise
             return ""
-        if isinstance(status, dict) and status.get("allowed") is False:
+        if status.get("allowed") is False:
             return f"{verb} {resource}"
     return ""

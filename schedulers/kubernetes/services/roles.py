@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchx.json_limits import Data
+from torchx.json_shape import items_at
 from torchx.schedulers.kubernetes.api.objects import Object, annotation
 from torchx.schedulers.kubernetes.manifests.escaping import MacroFiller
 from torchx.schedulers.kubernetes.names import AWAITS
@@ -68,10 +69,7 @@ def with_order(rule: RoleRules, role: Data, main: Object | None) -> RoleRules:
 
 def before_of(role: Data) -> list[str]:
     """Returns the names of the roles that a recorded role starts after."""
-    names = _metadata(role).get(AFTER)
-    if isinstance(names, list):
-        return [name for name in names if isinstance(name, str)]
-    return []
+    return items_at(_metadata(role), str, AFTER)
 
 
 def _metadata(role: Data) -> Data:
