@@ -337,7 +337,7 @@ class Misfit(ValueError):
     @property
     def is_limit(self) -> bool:
         """Whether the value has the type, and exceeds a limit."""
-        return any(_fits(self.value, _plain(each)) for each in alternatives(self.shape))
+        return any(fits(self.value, _plain(each)) for each in alternatives(self.shape))
 
 
 def check(value: Any, shape: Shape, path: str, *, closed: bool = False) -> None:
@@ -380,15 +380,30 @@ def drop_misfits(data: Any, shape: Shape) -> list[Misfit]:
     return list(_misfits(data, shape, "", False, None))
 
 
+def value_at(data: Any, *path: str) -> Any:
+    """Returns the value at a path in data; None if a part of the path is absent or no object.
+
+    >>> value_at({"a": {"b": 1}}, "a", "b"), value_at({"a": []}, "a", "b")
+    (1, None)
+    """
+    for name in path:
+        if not isinstance(data, dict):
+            return None
+        data = data.get(name)
+    return data
+
+
 def typed_at(data: Any, kind: type[Kind], *path: str) -> Kind:
     """Returns the value at a path in data; an empty one of its type if it is absent or has another type.
 
     >>> typed_at({"a": {"b": "x"}}, str, "a", "b"), typed_at({"a": 1}, dict, "a")
     ('x', {})
     """
-    for name in path:
-        data = data.get(name) if isinstance(data, dict) else None
-    return data if _fits(data, kind) else kind()
+    value = value_at(data, *path)
+    if fits(value, kind):
+        found: Kind = value
+        return found
+    return kind()
 
 
 def items_at(data: Any, kind: type[Kind], *path: str) -> list[Kind]:
@@ -397,14 +412,14 @@ def items_at(data: Any, kind: type[Kind], *path: str) -> list[Kind]:
     >>> items_at({"a": ["x", 1]}, str, "a"), items_at([], str, "a")
     (['x'], [])
     """
-    return [item for item in typed_at(data, list, *path) if _fits(item, kind)]
+    return [item for item in typed_at(data, list, *path) if fits(item, kind)]
 
 
 def _misfits(
     value: Any, shape: Shape, path: str, closed: bool, missing: list[str] | None
 ) -> Iterator[Misfit]:
     """Yields the parts with another shape, and removes them then; adds the paths of missing keys."""
-    fitting = next((each for each in alternatives(shape) if _fits(value, each)), None)
+    fitting = next((each for each in alternatives(shape) if fits(value, each)), None)
     if fitting is None:
         yield Misfit(path, value, shape)
         return
@@ -460,10 +475,11 @@ def _kind(shape: Shape) -> type:
     return type(plain)
 
 
-def _fits(value: Any, shape: Shape) -> bool:
+def fits(value: Any, shape: Shape) -> bool:
+    """Returns True if a value has the type of a shape and its limits; its parts are not checked."""
     kind = _kind(shape)
     if isinstance(shape, Limited):
-        return _fits(value, shape.shape) and shape.fits(value)
+        return fits(value, shape.shape) and shape.fits(value)
     if kind is object:
         return value is not None
     if isinstance(value, bool):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from torchx import settings
 from torchx.errors import StateError, UsageError
 from torchx.jobs.paths import file_name, user_home
+from torchx.json_shape import typed_at, value_at
 from torchx.machine import files
 from torchx.masking import MASK
 from torchx.masking.data import readable_by_others
@@ -179,8 +180,7 @@ def _restored_role(app_id: str, role: Data, containers: Sequence[Container]) -> 
     if not mine:
         return dict(role)
     first = min(mine, key=lambda c: (c.replica, c.attempt))
-    macros = role.get("macros") or {}
-    of_args, of_env = (m if isinstance(m := macros.get(n), dict) else {} for n in ("args", "env"))
+    of_args, of_env = (typed_at(role, dict, "macros", name) for name in ("args", "env"))
     values = {
         "img_root": "",
         "app_id": app_id,
@@ -241,7 +241,7 @@ def load(app_id: str) -> Object | None:
         data = json.loads(files.read_file(_path(app_id), LONGEST_FILE))
     except (OSError, StateError, ValueError, RecursionError):
         return None
-    sound = isinstance(data, dict) and data.get("app_id") == app_id and data.get("schema") == SCHEMA
+    sound = value_at(data, "app_id") == app_id and value_at(data, "schema") == SCHEMA
     return data if sound and _is_complete(data) else None
 
 

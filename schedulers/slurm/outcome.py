@@ -9,9 +9,11 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from types import NoneType
 from typing import Any
 
 from torchx.json_limits import Object
+from torchx.json_shape import check, fits
 from torchx.masking.names import name_set
 from torchx.printable import joined
 from torchx.schedulers.slurm.folders.batch_log import log_tail
@@ -37,7 +39,7 @@ from torchx.schedulers.slurm.reasons import (
     why_it_was_cancelled,
     why_no_folder,
 )
-from torchx.schedulers.slurm.record import LATEST, SlurmRecord
+from torchx.schedulers.slurm.record import TIME, SlurmRecord
 from torchx.specs.status import AppState, is_terminal
 
 GAP = 60.0
@@ -339,20 +341,24 @@ def save_outcome(record: SlurmRecord, outcome: Outcome) -> None:
 def _read_outcome(paths: SlurmPaths) -> Outcome | None:
     try:
         data = parse_json(read_own(paths.outcome) or b"")
+        check(data, _SHAPE, "")
         outcome = Outcome(**{**data, "state": AppState[data["state"]]})
     except (ValueError, TypeError, KeyError):
         return None
-    texts = isinstance(outcome.msg, str) and isinstance(outcome.word, str)
-    times = all(
-        is_time(at) for at in (outcome.submitted_at, outcome.started_at, outcome.ended_at) if at is not None
-    )
-    code = outcome.exit_code is None or type(outcome.exit_code) is int
-    valid = texts and times and code and is_terminal(outcome.state)
-    if valid:
+    if is_terminal(outcome.state):
         return replace(outcome, msg=clean(outcome.msg))
     return None
 
 
+_SHAPE = {
+    "state": str,
+    "msg": str,
+    "word": str,
+    "exit_code": (int, NoneType),
+    **dict.fromkeys(("submitted_at", "started_at", "ended_at"), (TIME, NoneType)),
+}
+
+
 def is_time(value: Any) -> bool:
     """Returns True if a value can be a time, in seconds since the epoch."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < LATEST
+    return fits(value, TIME)

@@ -8,11 +8,12 @@ import time
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import NoneType
 
 from torchx.errors import StateError
 from torchx.jobs.paths import state_home, user_home
 from torchx.json_limits import MOST_REPLICAS, Data, Object
+from torchx.json_shape import REQUIRED, Limited, Misfit, check, typed_at
 from torchx.lazy import lazy_imports
 from torchx.machine import files, trees
 from torchx.schedulers.slurm.folders.marks import token_of
@@ -264,8 +265,8 @@ def read_record(
     content = parse_json(data)
     if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")
-    schema = content.get("schema", SCHEMA)
-    if isinstance(schema, int) and schema > SCHEMA:
+    schema = typed_at(content, int, "schema")
+    if schema > SCHEMA:
         raise ValueError(f"it was written by a newer version of torchx (schema {schema}, known: {SCHEMA})")
     record = _validated(content)
     if folder is not None:
@@ -284,49 +285,46 @@ def _validated(data: Data) -> SlurmRecord:
     Raises:
         ValueError: a field is missing or has the wrong type.
     """
-    known: Object = {}
-    value: Any
-    for name, kinds in _TYPES.items():
-        if name in data:
-            value = data[name]
-        else:
-            value = _OPTIONAL.get(name)
-        if type(value) not in kinds:
-            raise ValueError(f"`{name}` is {'missing' if name not in data else 'of the wrong type'}")
-        if kinds is _TEXT:
+    try:
+        check(data, _SHAPE, "")
+    except Misfit as error:
+        problem = "of the wrong type"
+        if error.is_limit:
+            problem = "out of range"
+        raise ValueError(f"`{error.path}` is {problem}") from None
+    known = {name: data[name] for name in _SHAPE if name in data}
+    for name, value in known.items():
+        if isinstance(value, str):
             known[name] = clean(value)
-        else:
-            known[name] = value
-    if not 0 <= known["submitted_at"] < LATEST or known["job_id"] < 0:
-        raise ValueError("`submitted_at` or `job_id` is out of range")
-    task = data.get("task")
-    if task is not None and (type(task) is not int or task < 0):
-        raise ValueError("`task` is not a number")
     if not known["session"].isprintable() or "/" in known["session"]:
         raise ValueError("its session cannot be part of a handle")
-    _check_roles(known["app"].get("roles", []))
-    return SlurmRecord(**known, task=task)
-
-
-_TEXT, _OBJECT = (str,), (dict,)
-_TYPES: dict[str, tuple[type, ...]] = {
-    "job_id": (int,), "token": _TEXT, "name": _TEXT, "job_name": _TEXT, "session": _TEXT, "folder": _TEXT,
-    "submitted_at": (int, float), "app": _OBJECT, "cfg": _OBJECT, "cluster": _TEXT, "fallback": _TEXT,
-}  # fmt: skip
-_OPTIONAL: Object = {"cfg": {}, "cluster": "", "fallback": ""}
-
-
-def _check_roles(roles: Any) -> None:
-    if not isinstance(roles, list):
-        raise ValueError("`roles` is not a list of objects")
-    total = 0
-    for role in roles:
-        if not isinstance(role, dict):
-            raise ValueError("`roles` is not a list of objects")
-        replicas, retries = role.get("num_replicas", 1), role.get("max_retries", 0)
-        numbers = type(replicas) is type(retries) is int and replicas >= 0 <= retries
-        if not numbers or not isinstance(role.get("name"), str):
-            raise ValueError("a role has no name, or its replicas or retries are not a number")
-        total += replicas
+    total = sum(role.get("num_replicas", 1) for role in data["app"].get("roles", []))
     if total > MOST_REPLICAS:
         raise ValueError(f"it has {total:,} replicas")
+    return SlurmRecord(**known)
+
+
+TIME = Limited(float, lambda at: 0 <= at < LATEST)
+"""The shape of a time."""
+COUNT = Limited(int, lambda number: number >= 0)
+"""The shape of a number from 0."""
+
+_REQUIRED = {
+    **dict.fromkeys(("token", "name", "job_name", "session", "folder"), str),
+    "job_id": COUNT,
+    "submitted_at": TIME,
+    "app": {
+        "roles": [
+            {REQUIRED: ("name",), "name": str, "num_replicas": COUNT, "max_retries": COUNT},
+        ]
+    },
+}
+_SHAPE = {
+    REQUIRED: tuple(_REQUIRED),
+    **_REQUIRED,
+    "cfg": dict,
+    "cluster": str,
+    "fallback": str,
+    "task": (COUNT, NoneType),
+}
+"""The shape of a record."""

@@ -15,12 +15,12 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torchx import settings
+from torchx import json_shape, settings
 from torchx.errors import StateError, UsageError
 from torchx.json_limits import Data, Object, load_json
 from torchx.machine import files, locks
@@ -69,8 +69,7 @@ _HIDDEN = (": variable ", "notifications")
 """The parts whose values are not shown."""
 
 
-@dataclass
-class _Entry:
+class _Entry(NamedTuple):
     """A name in use.
 
     Attributes:
@@ -83,14 +82,14 @@ class _Entry:
 
     salt: str
     at: str
-    parts: dict[str, list[str]]
+    parts: dict[str, tuple[str, str]]
     handle: str = ""
     key: str = ""
 
     @classmethod
     def of(cls, parts: Data, key: bytes) -> _Entry:
         salt = os.urandom(16).hex()
-        shown = {part: [_digest(key, salt, value), _shown(part, value)] for part, value in parts.items()}
+        shown = {part: (_digest(key, salt, value), _shown(part, value)) for part, value in parts.items()}
         return cls(salt, datetime.now(timezone.utc).isoformat(), shown, key=_digest(key, salt, None))
 
     def has_key(self, key: bytes) -> bool:
@@ -203,7 +202,7 @@ def submit(runner: Host, info: AnyDryRunInfo, schedule: Callable[[], str]) -> st
                     known = entry
                 _check(runner, known, handle, parts, key, name)
                 if known is None or known.handle != handle:
-                    _write(path, replace(known or _Entry.of(parts, key), handle=handle))
+                    _write(path, (known or _Entry.of(parts, key))._replace(handle=handle))
                 info.existed = True
                 _note(runner, info, name, handle)
                 return handle
@@ -211,7 +210,7 @@ def submit(runner: Host, info: AnyDryRunInfo, schedule: Callable[[], str]) -> st
             _write(path, entry)
             handle = schedule()
             with as_note(info.notes, f"the name `{name}` is looked up at the next submission"):
-                _write(path, replace(entry, handle=handle))
+                _write(path, entry._replace(handle=handle))
             return handle
     except OSError as error:
         raise StateError(f"the file {path} cannot be used: {error.strerror or error}") from error
@@ -246,26 +245,19 @@ def _locked(path: Path, info: AnyDryRunInfo, name: str) -> Iterator[None]:
 def _read(path: Path) -> _Entry | None:
     try:
         data = load_json(files.read_file(path, LARGEST).decode())
-        entry = _Entry(data["salt"], data["at"], dict(data["parts"]), data["handle"], data.get("key", ""))
+        entry: _Entry = json_shape.read(_Entry, data, "entry", optional=("key",))
         since = datetime.fromisoformat(entry.at) - SKEW
-        texts = (
-            entry.salt,
-            entry.handle,
-            entry.key,
-            *(text for part in entry.parts.values() for text in part),
-        )
-        pairs = all(len(part) == 2 for part in entry.parts.values())
-        if pairs and since.tzinfo is not None and all(isinstance(text, str) for text in texts):
+        if since.tzinfo is not None:
             return entry
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError, OverflowError):
+    except (ValueError, TypeError, OverflowError):
         pass
     raise StateError(f"{path} is damaged", hint="remove it to use its name again", code="damaged_record")
 
 
 def _write(path: Path, entry: _Entry) -> None:
-    files.write_file(path, json.dumps(vars(entry)).encode(), sync=True)
+    files.write_file(path, json.dumps(entry._asdict()).encode(), sync=True)
 
 
 def _existing(runner: Host, scheduler: str, called: str, name: str, entry: _Entry | None) -> str:

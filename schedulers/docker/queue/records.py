@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from torchx import json_shape
 from torchx.errors import StateError
 from torchx.jobs.paths import Home, JobPaths, state_home, user_home
 from torchx.json_limits import Object
@@ -70,11 +71,10 @@ class Request(NamedTuple):
         path = paths.folder / REQUEST
         try:
             content = json.loads(files.read_file(path, record.LARGEST))
-            return cls(
-                dict(content["data"]), [(str(name), dict(body)) for name, body in content["containers"]]
-            )
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise StateError(f"{path} is damaged: {error!r}", code="damaged_record") from error
+            request: Request = json_shape.read(cls, content, "request")
+            return request
+        except (ValueError, TypeError, RecursionError) as error:
+            raise StateError(f"{path} is damaged: {error}", code="damaged_record") from error
 
 
 class Queued(NamedTuple):

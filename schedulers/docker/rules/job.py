@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from torchx.json_shape import items_at
 from torchx.lazy import lazy_imports
 from torchx.schedulers.docker.containers import Container
 from torchx.scheduling.limits import LimitRule
@@ -132,7 +133,4 @@ def _facts_of(role: Data) -> RoleFacts:
     metadata = role.get("metadata") or {}
     if SERVICE in metadata:
         facts = replace(facts, service=probe.rule_of(metadata[SERVICE]))
-    after = metadata.get(AFTER)
-    if isinstance(after, (list, tuple)):
-        facts = replace(facts, after=tuple(name for name in after if isinstance(name, str)))
-    return facts
+    return replace(facts, after=tuple(items_at(metadata, str, AFTER)))

@@ -10,22 +10,11 @@ from typing import Any
 
 from torchx.json_limits import MOST_REPLICAS, Data
 from torchx.json_limits import Object as Object
+from torchx.json_shape import value_at as value_at
 
 _MAX_LENGTH = 300
 _INDEX = re.compile(r"\d{1,6}", re.ASCII)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z", re.ASCII)
-
-
-def value_at(thing: Data, *path: str) -> Any:
-    """Returns the value at a path in an object; None if a part of the path is absent, null or empty.
-
-    >>> value_at({"status": {"phase": "Running"}}, "status", "phase"), value_at({}, "status", "phase")
-    ('Running', None)
-    """
-    value: Any = thing
-    for name in path:
-        value = (value or {}).get(name)
-    return value
 
 
 def text_at(thing: Data, *path: str) -> str:

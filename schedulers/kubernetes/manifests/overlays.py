@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torchx import settings
+from torchx.json_shape import items_at, typed_at, value_at
 from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.manifests.escaping import INDEX, INDEX_VARIABLE
 from torchx.schedulers.kubernetes.manifests.pod import AppContext, share_processes
@@ -90,7 +91,7 @@ def _apply_both(context: AppContext, spec: OverlaySpec, base: Object, kept: _Kep
 
 def _whole(context: AppContext, manifest: Object, kind: str, parts: str) -> None:
     def kept(whole: Object) -> Object:
-        return {**_kept_of_metadata(whole), f"spec.{parts}": copy.deepcopy(_at(whole, "spec", parts))}
+        return {**_kept_of_metadata(whole), f"spec.{parts}": copy.deepcopy(value_at(whole, "spec", parts))}
 
     _apply(context, context.app, WHOLE[kind], manifest, kept)
 
@@ -173,57 +174,48 @@ def _filled(context: AppContext, overlay: Overlay) -> Overlay:
 
 
 def _kept_of_metadata(base: Object) -> Object:
-    labels = _at(base, "metadata", "labels") or {}
+    labels = typed_at(base, dict, "metadata", "labels")
     own = {f"metadata.labels.{key}": value for key, value in labels.items() if key.startswith(PREFIX)}
     return {
-        "metadata.name": _at(base, "metadata", "name"),
-        "metadata.namespace": _at(base, "metadata", "namespace"),
+        "metadata.name": value_at(base, "metadata", "name"),
+        "metadata.namespace": value_at(base, "metadata", "namespace"),
         **own,
     }
 
 
 def _kept_of_job(job: Object) -> Object:
-    spec = _at(job, "spec") or {}
+    spec = typed_at(job, dict, "spec")
     names = ("completionMode", "completions", "parallelism", "selector", "manualSelector", "template")
     return {**_kept_of_metadata(job), **{f"spec.{name}": copy.deepcopy(spec.get(name)) for name in names}}
 
 
 def _kept_of_pod(template: Object) -> Object:
-    spec = _at(template, "spec") or {}
+    spec = typed_at(template, dict, "spec")
     kept = {f"spec.{name}": spec.get(name) for name in ("restartPolicy", "subdomain", "hostname")}
-    containers = _named(spec.get("containers"), CONTAINER)
+    containers = _named(spec, "containers", CONTAINER)
     main = containers[0] if len(containers) == 1 else {}
     for name in ("image", "command", "args"):
         kept[f"spec.containers.{CONTAINER}.{name}"] = copy.deepcopy(main.get(name))
-    unpackers = _named(spec.get("initContainers"), UNPACKER)
+    unpackers = _named(spec, "initContainers", UNPACKER)
     kept[f"spec.initContainers.{UNPACKER}"] = copy.deepcopy(unpackers)
     kept.update(_mounted(spec, main))
     for name in _ENV:
-        kept[f"spec.containers.{CONTAINER}.env.{name}"] = [*map(dict, _named(main.get("env"), name))]
+        kept[f"spec.containers.{CONTAINER}.env.{name}"] = [*map(dict, _named(main, "env", name))]
     return {**_kept_of_metadata(template), **kept}
 
 
-def _named(entries: Any, name: str) -> list[Object]:
-    """Returns the entries of a list with a name."""
-    return [entry for entry in entries or () if isinstance(entry, dict) and entry.get("name") == name]
+def _named(spec: Any, key: str, name: str) -> list[Object]:
+    """Returns the entries of a list in a specification with a name."""
+    return [entry for entry in items_at(spec, dict, key) if entry.get("name") == name]
 
 
 def _mounted(spec: Object, main: Object) -> Object:
     """Returns the mounts of the container by path; True for shared memory, which may be replaced."""
-    volumes = {str(v.get("name")): v for v in spec.get("volumes") or () if isinstance(v, dict)}
+    volumes = {str(volume.get("name")): volume for volume in items_at(spec, dict, "volumes")}
     return {
         f"{_MOUNTED}{mount.get('mountPath')}": True
         if mount.get("mountPath") == SHM
         else copy.deepcopy([mount, volumes[str(mount["name"])]])
-        for mount in main.get("volumeMounts") or ()
-        if isinstance(mount, dict) and str(mount.get("name")) in volumes
+        for mount in items_at(main, dict, "volumeMounts")
+        if str(mount.get("name")) in volumes
     }
-
-
-def _at(base: Any, *path: str) -> Any:
-    for name in path:
-        if isinstance(base, dict):
-            base = base.get(name)
-        else:
-            base = None
-    return base

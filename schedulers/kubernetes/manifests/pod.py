@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from torchx import settings
 from torchx.errors import UsageError
 from torchx.json_limits import Data
+from torchx.json_shape import items_at
 from torchx.machine.ports import port_variable
 from torchx.masking import SecretValue
 from torchx.schedulers.kubernetes import options
@@ -187,8 +188,7 @@ def share_processes(spec: Object) -> None:
 
 def is_shared_by_others(spec: Data) -> bool:
     """Returns True if a pod has further containers or sidecars."""
-    started = [each for each in spec.get("initContainers") or () if isinstance(each, dict)]
-    sidecars = any(each.get("restartPolicy") == "Always" for each in started)
+    sidecars = any(each.get("restartPolicy") == "Always" for each in items_at(spec, dict, "initContainers"))
     return sidecars or len(spec.get("containers") or ()) > 1
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from torchx.end_causes import recorded_cause
+from torchx.json_shape import Limited, fits
 from torchx.printable import joined
 from torchx.schedulers.slurm.outcome import Outcome, is_time
 from torchx.schedulers.slurm.paths import clean, parse_json, read_own
 from torchx.schedulers.slurm.reasons import CAUSES
+from torchx.schedulers.slurm.record import TIME
 from torchx.scheduling.responses import local_time
 from torchx.scheduling.retry_rules import NOT_RETRIED, Failure, RetryRules
 from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
@@ -182,25 +184,29 @@ def read_facts(path: Path) -> dict[str, Any] | None:
         return None
     if not isinstance(data, dict):
         return None
-    fields: dict[str, Any] = {name: data[name] for name in _TIMES if is_time(data.get(name))}
-    ahead = max(fields.values(), default=0.0) - written
-    if ahead > CLOCKS_DIFFER:  # of the node's clock: its latest time is not after the file was written
-        fields = {name: at - ahead for name, at in fields.items()}
-    if data.get("needed") is True:
-        fields["needed"] = True
     data.setdefault("stop_signal", data.get("told"))  # the name in files of version 0.1.0
-    fields |= {name: clean(data[name][:1000]) for name in _TEXTS if isinstance(data.get(name), str)}
+    fields: dict[str, Any] = {
+        name: data[name] for name, shape in _FACTS.items() if fits(data.get(name), shape)
+    }
+    ahead = max((fields[name] for name in _TIMES if name in fields), default=0.0) - written
+    for name, value in fields.items():
+        if name in _TIMES and ahead > CLOCKS_DIFFER:
+            fields[name] = (
+                value - ahead
+            )  # of the node's clock: its latest time is not after the file was written
+        if isinstance(value, str):
+            fields[name] = clean(value[:1000])
     # in files of earlier versions, only the message has it
     fields.setdefault("refused", "".join(fields.get("msg", "").partition(NOT_RETRIED)[1:]))
-    code, run = data.get("exit_code"), data.get("run")
-    if type(run) is int and 0 < run < LARGEST_RUN:
-        fields["run"] = run
-    if type(code) is int and 0 <= code < 256:
-        return {**fields, "exit_code": code}
     return fields
 
 
-_TIMES, _TEXTS = (
-    ("started_at", "ended_at", "ready_at", "noticed_at"),
-    ("host", "signal", "stop_signal", "msg", "cause", "refused"),
-)
+_TIMES = ("started_at", "ended_at", "ready_at", "noticed_at")
+_FACTS = {
+    **dict.fromkeys(_TIMES, TIME),
+    **dict.fromkeys(("host", "signal", "stop_signal", "msg", "cause", "refused"), str),
+    "needed": Limited(bool, bool),
+    "run": Limited(int, lambda number: 0 < number < LARGEST_RUN),
+    "exit_code": Limited(int, lambda code: 0 <= code < 256),
+}
+"""The shapes of the fields of such a file; others are ignored."""
