@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import select
 import time
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from torchx.errors import StateError
+from torchx.machine.polling import readable
 from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.engine.http import receive
@@ -87,12 +87,7 @@ class Events:
         Returns:
             False if the engine has closed the connection, and does not answer.
         """
-        poll = select.poll()
-        poll.register(self._connection, select.POLLIN)
-        for other in others:
-            poll.register(other, select.POLLIN)
-        ready = poll.poll(None if timeout is None else max(timeout, 0.0) * 1000)
-        if self.fileno() not in dict(ready):
+        if self.fileno() not in readable([self._connection, *others], timeout):
             return True
         time.sleep(TOGETHER)
         return self.clear()

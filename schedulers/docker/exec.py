@@ -10,6 +10,8 @@ from contextlib import closing, suppress
 from typing import Any
 
 from torchx.errors import StateError
+from torchx.machine import polling
+from torchx.machine.polling import HasDescriptor
 from torchx.machine.port_names import resolve_port
 from torchx.machine.relay import connect
 from torchx.schedulers.docker import frames
@@ -157,13 +159,14 @@ class _Exchange:
         self._show(data)
         while True:
             self._resize()
-            poll = select.poll()
             sent = self._connection.is_sent
-            poll.register(self._connection, select.POLLIN | (0 if sent else select.POLLOUT))
+            masks: dict[int | HasDescriptor, int] = {
+                self._connection: select.POLLIN | (0 if sent else select.POLLOUT)
+            }
             source = self._caller.source
             if source is not None and sent:
-                poll.register(source, select.POLLIN)
-            ready = {descriptor for descriptor, _ in poll.poll(POLL_INTERVAL * 1000)}
+                masks[source] = select.POLLIN
+            ready = polling.ready(masks, POLL_INTERVAL)
             if self._connection.fileno() in ready and self._receive():
                 return
             try:

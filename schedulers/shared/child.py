@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from torchx.errors import StateError
 from torchx.machine import processes, threads
-from torchx.machine.polling import readable
+from torchx.machine.polling import HasDescriptor, readable, ready
 from torchx.schedulers.shared.exec import AT_A_TIME, POLL_INTERVAL, Caller
 from torchx.schedulers.shared.exec_guard import ENDED
 from torchx.scheduling.streams import Streams
@@ -256,18 +256,16 @@ def _watch(process: subprocess.Popen[bytes]) -> int | None:
 
 def _wait(ends: _Ends, caller: Caller, watch: int | None, pending: bytes) -> dict[int, int]:
     """Waits a moment for input, output or the end of the program; returns the events by their descriptors."""
-    poll = select.poll()
-    for descriptor in ends.outputs:
-        poll.register(descriptor, select.POLLIN)
+    masks: dict[int | HasDescriptor, int] = dict.fromkeys(ends.outputs, select.POLLIN)
     if watch is not None:
-        poll.register(watch, select.POLLIN)
+        masks[watch] = select.POLLIN
     if ends.sink is not None and ends.sink != ends.terminal:
-        poll.register(ends.sink, select.POLLOUT if pending else 0)
+        masks[ends.sink] = select.POLLOUT if pending else 0
     elif pending and ends.terminal is not None:
-        poll.register(ends.terminal, select.POLLIN | select.POLLOUT)
+        masks[ends.terminal] = select.POLLIN | select.POLLOUT
     if caller.source is not None and ends.sink is not None and not pending:
-        poll.register(caller.source, select.POLLIN)
-    return dict(poll.poll(POLL_INTERVAL * 1000))
+        masks[caller.source] = select.POLLIN
+    return ready(masks, POLL_INTERVAL)
 
 
 def _send(pending: bytes, ends: _Ends) -> bytes:

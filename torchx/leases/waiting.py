@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from torchx.lazy import lazy_imports
 from torchx.leases.holders import LONGEST_ANSWER, connect, names_in_use
+from torchx.machine.polling import readable
 
 with lazy_imports:
     import select
@@ -108,9 +109,7 @@ class Watch:
                 timeout = CHECK_INTERVAL
             else:
                 timeout = min(timeout, CHECK_INTERVAL)
-        poll = select.poll()
-        poll.register(self._poll, select.POLLIN)
-        poll.poll(None if timeout is None else min(timeout, 1e6) * 1000)
+        readable([self._poll], timeout)
 
     def close(self) -> None:
         """Closes the connections."""

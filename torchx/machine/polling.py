@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from torchx.lazy import lazy_imports
 
 with lazy_imports:
     import select
+
+
+_LONGEST = 1e6
+"""Maximum timeout in seconds; poll(2) counts milliseconds in 31 bits."""
 
 
 class HasDescriptor(Protocol):
@@ -28,9 +32,22 @@ def readable(files: Iterable[int | HasDescriptor], timeout: float | None = None)
     Returns:
         The descriptors of these files; empty after the timeout.
     """
+    return list(ready(dict.fromkeys(files, select.POLLIN), timeout))
+
+
+def ready(masks: Mapping[int | HasDescriptor, int], timeout: float | None = None) -> dict[int, int]:
+    """Blocks until one of the requested events, an error or a hang-up.
+
+    Args:
+        masks: the requested events of descriptors, files or sockets, such as ``select.POLLOUT``.
+        timeout: maximum seconds to wait; None for no limit.
+
+    Returns:
+        The events by descriptor; empty after the timeout.
+    """
     poll = select.poll()
-    for file in files:
-        poll.register(file, select.POLLIN)
+    for file, mask in masks.items():
+        poll.register(file, mask)
     if timeout is not None:
-        timeout *= 1000
-    return [descriptor for descriptor, _ in poll.poll(timeout)]
+        timeout = min(max(timeout, 0.0), _LONGEST) * 1000
+    return dict(poll.poll(timeout))

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torchx.lazy import lazy_imports
+from torchx.machine.polling import readable
 
 with lazy_imports:
     import ctypes
-    import select
     import subprocess
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -31,9 +31,6 @@ PIDFD_SEND_SIGNAL, PIDFD_OPEN = 424, 434
 
 SMALLEST_STEP = 2.0
 """Minimum seconds of a change of the system clock; smaller ones are corrections that it gets all the time."""
-
-_LONGEST = 1_000_000.0
-"""Maximum timeout in seconds; poll(2) counts milliseconds in 31 bits."""
 
 
 class Process(NamedTuple):
@@ -243,9 +240,7 @@ def wait_end(process: Process, timeout: float) -> bool:
     try:
         if not is_alive(process):
             return True
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(min(max(timeout, 0.0), _LONGEST) * 1000))
+        return bool(readable([descriptor], timeout))
     finally:
         os.close(descriptor)
 

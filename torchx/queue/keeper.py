@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import sys
@@ -26,6 +25,7 @@ from torchx.jobs.view import load
 from torchx.leases.holders import names_in_use
 from torchx.leases.waiting import Watch
 from torchx.machine import locks
+from torchx.machine.polling import readable
 from torchx.queue import ends, keepers, limits, starts
 from torchx.queue.decision import decide_now
 from torchx.queue.links import Link
@@ -318,11 +318,7 @@ class Keeper:
 
     def _block(self, watch: Watch, pause: float | None) -> None:
         """Blocks until a holder ends or another process sends something, a number of seconds at most."""
-        poll = select.poll()
-        for descriptor in (watch.fileno(), self._listener.fileno()):
-            poll.register(descriptor, select.POLLIN)
-        for link in (*self._peers.values(), *self._clients.values()):
-            poll.register(link.connection.fileno(), select.POLLIN)
+        links = [link.connection for link in (*self._peers.values(), *self._clients.values())]
         if pause is None:
             end = None
         else:
@@ -331,8 +327,8 @@ class Keeper:
             if end is None:
                 left = None
             else:
-                left = max(0.0, end - time.monotonic()) * 1000
-            ready = [descriptor for descriptor, _ in poll.poll(left)]
+                left = end - time.monotonic()
+            ready = readable([watch, self._listener, *links], left)
             # holders answer connections, which is not a reason to decide again
             if ready != [watch.fileno()] or watch.ended():
                 return

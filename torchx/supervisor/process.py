@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import NoReturn
 import torchx
 from torchx.errors import StateError
 from torchx.machine import files, processes, threads
+from torchx.machine.polling import readable
 
 READY_WITHIN = 30.0
 """Maximum seconds until a supervisor reports ready; it usually takes some hundredths."""
@@ -154,9 +154,7 @@ def _reap_group(group: int) -> None:
 
 def _is_ready(reader: int) -> bool:
     """Waits until the supervisor reports ready; returns False if it ends or times out."""
-    poll = select.poll()  # unlike select(), it accepts any descriptor
-    poll.register(reader, select.POLLIN)
-    return bool(poll.poll(READY_WITHIN * 1000)) and os.read(reader, 16) == b"ready"
+    return bool(readable([reader], READY_WITHIN)) and os.read(reader, 16) == b"ready"
 
 
 def _last_error(log: Path) -> str:

@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 
 from torchx.lazy import lazy_imports
+from torchx.machine.polling import ready
 from torchx.schedulers.docker.engine.address import Address, tls_context
 from torchx.schedulers.docker.engine.http import closed_on_error
 
@@ -166,9 +167,7 @@ class Duplex:
         """Waits until data can be received, or unsent data can be sent; returns False on timeout."""
         if self.is_received:
             return True
-        poll = select.poll()
-        poll.register(self._plain, select.POLLIN | (0 if self.is_sent else select.POLLOUT))
-        return bool(poll.poll(timeout * 1000))
+        return bool(ready({self._plain: select.POLLIN | (0 if self.is_sent else select.POLLOUT)}, timeout))
 
     def head(self, patience: float) -> tuple[bytes, bytes]:
         """Returns the head of a response, and the data received after it.

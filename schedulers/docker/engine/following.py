@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import select
 import socket
 
 from torchx.json_limits import Data
+from torchx.machine.polling import readable
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.http import closed_on_error, reason, status_of
 
@@ -77,9 +77,7 @@ def follow(engine: Engine, container: str, parameters: Data) -> tuple[Following,
     connection = engine.send(f"/containers/{container}/logs", {**parameters, "follow": 1})
     with closed_on_error(connection):
         following = Following(connection)
-        poll = select.poll()
-        poll.register(connection, select.POLLIN)
-        if not following.pending() and not poll.poll(HEAD_WITHIN * 1000):
+        if not following.pending() and not readable([connection], HEAD_WITHIN):
             return following, b""
         try:
             return following, following.recv(1 << 16)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import shlex
 import socket
 import threading
@@ -18,6 +17,7 @@ from contextlib import closing, suppress
 from torchx.errors import TorchxError
 from torchx.json_limits import Data
 from torchx.json_shape import typed_at
+from torchx.machine.polling import readable
 from torchx.schedulers.docker.cancel import end_all, mark_ready
 from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import Engine
@@ -158,13 +158,8 @@ class Readiness(ContainerPolicy):
         """Waits until a check is due, output arrives, or other containers are to be watched."""
         now = time.monotonic()
         pauses = [one.pause_from(now) for one in watched]
-        poll = select.poll()
-        poll.register(self._woken, select.POLLIN)
-        for one in watched:
-            if one.log is not None and one.log.is_open:
-                poll.register(one.log, select.POLLIN)
-        ready = poll.poll(min(pauses) * 1000 if pauses else None)
-        if self._woken in dict(ready):
+        logs = [one.log for one in watched if one.log is not None and one.log.is_open]
+        if self._woken in readable([self._woken, *logs], min(pauses, default=None)):
             os.read(self._woken, READ_SIZE)
 
 
