@@ -95,6 +95,7 @@ class GpuEngine:
         engine.connect(self._target)
         engine.sendall(head + rest)
         if b"/events" in head.partition(b"\r\n")[0]:
+            client.sendall(engine.recv(1 << 16))  # the client has a subscription once it has the answer
             self.subscriptions.add(client)
         upwards = self._begin(_pump, client, engine)
         _pump(engine, client)
