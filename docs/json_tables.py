@@ -1,28 +1,14 @@
-"""The tables of JSON output, from its schemas: for docs/json.md and for docs/outputs.md of the site.
-
-`python docs/json_tables.py` writes the tables of docs/json.md again.
-"""
+"""The tables of JSON output, from its schemas: for docs/outputs.md of the site."""
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from torchx_cli.schemas.build import schemas
 from torchx_cli.schemas.errors import CODES
 from torchx_cli.schemas.outputs import OUTPUTS
 
-PAGE = Path(__file__).with_name("json.md")
-ON_THE_PAGE = ("status", "list", "wait", "why")
-"""The commands whose output docs/json.md describes."""
-
-TABLE = re.compile(r"<!-- (\w+) -->\n(?:\|.*\n)*")
 NAMES = {"boolean": "true or false"}
 
 
@@ -67,12 +53,6 @@ def objects(names: Iterable[str]) -> dict[str, Any]:
     """Returns the schemas of all objects in the outputs of some commands, by name."""
     every = schemas()
     return {name: kind for command in names for name, kind in every[command].get("$defs", {}).items()}
-
-
-def updated(page: str) -> str:
-    """Returns docs/json.md with the tables of today."""
-    kinds = objects(ON_THE_PAGE)
-    return TABLE.sub(lambda hit: table(hit[1], kinds[hit[1]]) if hit[1] in kinds else hit[0], page)
 
 
 def section(title: str, schema: dict[str, Any], flags: Iterable[str], present: dict[str, str]) -> list[str]:
@@ -123,7 +103,3 @@ def generated() -> str:
         if name not in present:
             lines += [f"### {name}", kind["description"], "", table(name, kind)]
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
