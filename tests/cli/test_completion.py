@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from program import ROOT, environment, torchx
 
+from torchx_cli.commands.tools.completion import SCRIPTS
 from torchx_cli.completion.complete import split
-from torchx_cli.completion.shells import SCRIPTS
 
 
 def installed(shell: str) -> Any:

@@ -16,7 +16,7 @@ from torchx.command_line import looks_like_flag
 from torchx.discovery import ArgumentError, component_of, parse_arguments
 from torchx.discovery.call.command_line import flag_table
 from torchx.discovery.types.annotations import converter_of
-from torchx.discovery.types.json_text import plain_data
+from torchx.discovery.types.containers import plain_data
 from torchx.specs import AppDef
 from torchx.util.types import decode
 

@@ -38,7 +38,7 @@ from torchx.leases.holders import Leases, holder_of, names_in_use, take
 from torchx.leases.reception import Reception
 from torchx.machine import locks, socket_names
 from torchx.queue import ends, keeper, keepers, launch, starts
-from torchx.queue.links import Link
+from torchx.queue.keeper import Link
 from torchx.queue.order import Waiter, Wanted
 from torchx.schedulers.local import submit as local_submit
 from torchx.specs.app import AppDef, Role

@@ -18,7 +18,7 @@ from program import COMMAND, environment, torchx
 from torchx.machine.out_of_memory import OTHER, OUT_OF_MEMORY, Kills, find_counter
 from torchx.printable import joined
 from torchx.specs.status import EndCause, Reason
-from torchx.supervisor.end_facts import facts_of_end
+from torchx.supervisor.loop import facts_of_end
 from torchx.supervisor.policy import COUNTED, NEVER, Gang, RoleRules
 from torchx.supervisor.replicas import Running
 from torchx.supervisor.retry_causes import RetryCauses

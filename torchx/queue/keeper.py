@@ -7,6 +7,7 @@ user reports a change. It ends with its last job. A guard replaces it if it is k
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -28,9 +29,51 @@ from torchx.machine import locks
 from torchx.machine.polling import readable
 from torchx.queue import ends, keepers, limits, starts
 from torchx.queue.decision import decide_now
-from torchx.queue.links import Link
 from torchx.queue.order import Verdict, Waiter
 from torchx.supervisor.process import continue_under_guard, report_ready, separate
+
+
+class Link:
+    """A connection to another process, which sends lines.
+
+    Args:
+        connection: the connection.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, keepers.LONGEST // 4)
+        self.connection = connection
+        self.uid = keepers.user_of(connection)
+        self.subscribed = False
+        self.waiters: list[Waiter] = []
+        self.asked_at = -math.inf  # monotonic time of the last request for a report
+        self.is_silent = False  # whether that has no answer yet
+        self._data = bytearray()
+
+    def lines(self) -> list[bytes] | None:
+        """Returns the complete lines that have arrived; None at the end of the connection."""
+        try:
+            while data := self.connection.recv(1 << 16):
+                self._data += data
+                if len(self._data) > keepers.LONGEST:
+                    return None
+        except BlockingIOError:
+            *lines, rest = bytes(self._data).split(b"\n")
+            self._data = bytearray(rest)
+            return [line + b"\n" for line in lines]
+        except OSError:
+            pass
+        return None
+
+    def send(self, data: bytes) -> bool:
+        """Sends data; returns False if the other side does not take all of it."""
+        try:
+            return self.connection.send(data) == len(data)
+        except OSError:
+            return False
+
 
 MOST_WATCHED = 60
 """Maximum number of holders that are watched; a holder drops further connections of one user."""
@@ -314,20 +357,16 @@ class Keeper:
             pauses = [pause for pause in pauses if pause > 0] or pauses
             if wanted & names_in_use() != set(held):
                 return  # one has ended since the decision
-            self._block(watch, max(0.01, min(pauses)) if pauses else None)
+            self._block(watch, max(0.01, min(pauses, default=math.inf)))
 
-    def _block(self, watch: Watch, pause: float | None) -> None:
+    def _block(self, watch: Watch, pause: float) -> None:
         """Blocks until a holder ends or another process sends something, a number of seconds at most."""
         links = [link.connection for link in (*self._peers.values(), *self._clients.values())]
-        if pause is None:
-            end = None
-        else:
-            end = time.monotonic() + pause
+        end = time.monotonic() + pause
         while True:
-            if end is None:
+            left: float | None = end - time.monotonic()
+            if left == math.inf:
                 left = None
-            else:
-                left = end - time.monotonic()
             ready = readable([watch, self._listener, *links], left)
             # holders answer connections, which is not a reason to decide again
             if ready != [watch.fileno()] or watch.ended():

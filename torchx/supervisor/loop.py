@@ -8,7 +8,7 @@ import select
 import selectors
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from resource import struct_rusage
 from typing import Any, TypeVar
@@ -17,18 +17,69 @@ from torchx.end_causes import EndCause, Reason
 from torchx.jobs.events import Clock, EventLog
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
+from torchx.jobs.recovery import describe_survivors
+from torchx.json_limits import Object
 from torchx.machine import files, processes
 from torchx.machine.out_of_memory import Kills
 from torchx.machine.processes import Process
 from torchx.supervisor import ending
-from torchx.supervisor.end_facts import facts_of_end, reason_while_needed
 from torchx.supervisor.job_policies import policies_of
 from torchx.supervisor.limits import own_run
 from torchx.supervisor.output import PARTIAL_AFTER
 from torchx.supervisor.policies import Cancel, Fail, Order, pause_of, verdict_of
 from torchx.supervisor.policy import COUNTED, End, Requeue, Retry, Start, Stop, gang_of
 from torchx.supervisor.process import wake_on_signals
-from torchx.supervisor.replicas import Replicas, Running, shell_code, start_reason
+from torchx.supervisor.replicas import Replicas, Running, decode_status, shell_code, start_reason
+from torchx.supervisor.services.order import ENDED_WHILE_NEEDED
+
+
+def facts_of_end(
+    running: Running,
+    status: int | None,
+    stopped: str,
+    forced: Reason | None,
+    kill_reason: Callable[[], Reason],
+) -> tuple[Object, Reason]:
+    """Returns the data of the event of a replica's end, and the reason.
+
+    Args:
+        running: the replica.
+        status: its wait status; None if it cannot be ended.
+        stopped: why the policy ended it; empty if it did not.
+        forced: why it was ended as a failed one; None if it was not.
+        kill_reason: returns the reason of a KILL.
+    """
+    facts: Object = {}
+    reason = Reason()
+    if status is None:
+        reason = Reason(describe_survivors({running.process}))
+    else:
+        code, signal_name = decode_status(status)
+        if signal_name is None:
+            facts = {"code": code}
+        else:
+            facts = {"signal": signal_name}
+        if signal_name == "SIGKILL" and not stopped:
+            reason = kill_reason()
+    if stopped:
+        facts["stopped"] = stopped
+    elif forced is not None:
+        facts, reason = {"signal": "SIGTERM"}, forced
+    if running.output.lost:
+        lost = f"{running.output.lost} bytes of output were lost: {running.output.lost_why}"
+        reason = replace(reason, notes=(lost,))
+    return facts, reason
+
+
+def reason_while_needed(facts: Object, reason: Reason) -> Reason:
+    """Returns the reason for the end of a service that was needed."""
+    cause = reason.cause
+    if facts.get("code") == 0:
+        cause = EndCause.SERVICE_ENDED
+    if reason.sentence:
+        return replace(reason, cause=cause)
+    return Reason(ENDED_WHILE_NEEDED, cause)
+
 
 STARTS_AT_A_TIME = 16
 """Replicas to start before output, exits and requests are handled again."""

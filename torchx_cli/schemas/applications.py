@@ -5,35 +5,113 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, TypedDict, get_type_hints
 
 from torchx_cli.schemas.errors import ErrorData
-from torchx_cli.schemas.keys import (
-    AppName,
-    AppState,
-    AttemptNumber,
-    Cores,
-    EndedAt,
-    ExitCode,
-    GpuMemory,
-    GpuShare,
-    LogFolder,
-    Memory,
-    Metadata,
-    ProcessId,
-    Reason,
-    ReplicaId,
-    ResultCode,
-    RoleName,
-    RunHandle,
-    RunOptions,
-    Signal,
-    StartedAt,
-    State,
-    SubmittedAt,
-    Tags,
-    Time,
-    WebPage,
-    Workspaces,
-)
-from torchx_cli.schemas.measurements import SampledUsage, Usage
+
+State = Literal["SUBMITTED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "UNKNOWN"]
+Time = str
+"""ISO 8601 with zone."""
+
+AppName = Annotated[str, "the name of the application"]
+AppState = Annotated[State, "the state of the application"]
+Reason = Annotated[str, "the reason of the state"]
+SubmittedAt = Annotated[Time | None, "the time of the submission"]
+StartedAt = Annotated[Time | None, "the time of the start"]
+EndedAt = Annotated[Time | None, "the time of the end"]
+Tags = Annotated[dict[str, str], "the tags; the value of a tag that is only a name is empty"]
+WebPage = Annotated[str | None, "a web page about it"]
+LogFolder = Annotated[str | None, "the folder of its logs"]
+Workspaces = Annotated[dict[str, str], "the working directory of each role with a workspace, by role name"]
+Metadata = Annotated[dict[str, Any], "data for the scheduler"]
+RunOptions = Annotated[dict[str, Any], "the run options"]
+
+RoleName = Annotated[str, "the name of the role"]
+ReplicaId = Annotated[int, "the number within the role, from 0"]
+RunHandle = Annotated[str | None, "the handle of the run, in a sweep; null else, or if it was never started"]
+AttemptNumber = Annotated[int, "the number of the attempt, from 1"]
+ExitCode = Annotated[int | None, "the exit code, null if unknown or ended by a signal"]
+Signal = Annotated[str | None, "the name of the signal that ended it, such as SIGKILL"]
+ResultCode = Annotated[int | None, "the exit code, or 128 + N for signal N"]
+ProcessId = Annotated[int | None, "the process id on its machine"]
+
+Cores = Annotated[float | None, "CPU cores in use"]
+Memory = Annotated[int | None, "memory in bytes"]
+GpuShare = Annotated[float | None, "utilisation of the GPUs, 0 to 1"]
+GpuMemory = Annotated[int | None, "memory of the GPUs in bytes"]
+OutputRate = Annotated[float | None, "output to the log, bytes per second"]
+ReadRate = Annotated[float | None, "reads from storage, bytes per second"]
+WriteRate = Annotated[float | None, "writes to storage, bytes per second"]
+
+
+class Totals(TypedDict):
+    """Means and peaks."""
+
+    seconds: Annotated[float, "the measured time"]
+    mean_cpu: Annotated[float | None, "CPU cores in use, the mean"]
+    peak_memory: Annotated[int | None, "memory in bytes, the largest value"]
+    mean_gpu: Annotated[float | None, "utilisation of the GPUs, 0 to 1, the mean"]
+    peak_gpu_memory: Annotated[int | None, "memory of the GPUs in bytes, the largest value"]
+    output_rate: OutputRate
+    read_rate: ReadRate
+    write_rate: WriteRate
+
+
+class Requested(TypedDict):
+    """The requested resources of a replica."""
+
+    cpu: Annotated[float | None, "CPU cores"]
+    memory: Memory
+    gpu: Annotated[int | None, "GPUs"]
+
+
+class ReplicaUsage(Totals):
+    """The measurements of an attempt of a replica."""
+
+    role: RoleName
+    replica: ReplicaId
+    attempt: AttemptNumber
+    running: Annotated[bool, "whether the attempt is running"]
+    requested: Annotated[Requested, "the requested resources"]
+
+
+class Sample(TypedDict):
+    """Measurements of a span of time."""
+
+    time: Annotated[float, "the end of the span, seconds since the epoch"]
+    span: Annotated[float, "the duration in seconds"]
+    cpu: Cores
+    memory: Memory
+    gpu: GpuShare
+    gpu_memory: GpuMemory
+    output: OutputRate
+    read: ReadRate
+    write: WriteRate
+
+
+class SampledReplica(ReplicaUsage):
+    """The measurements of an attempt of a replica, with its samples."""
+
+    samples: Annotated[list[Sample], "the samples in order of time"]
+
+
+class AppUsage(Totals):
+    """The measurements of an application; means and peaks are those of a mean replica."""
+
+    source: Annotated[str, "the origin of the measurements, such as /proc"]
+    interval: Annotated[float | None, "seconds between two samples; null if the engine is queried on demand"]
+    current: Annotated[list[str], "the measurements that are current values, not means or peaks"]
+    largest: Annotated[str | None, "the replica with the largest memory, as ROLE/ID"]
+
+
+class Usage(AppUsage):
+    """The measurements of an application and its replicas."""
+
+    replicas: Annotated[list[ReplicaUsage], "an object for each attempt"]
+
+
+class SampledUsage(AppUsage):
+    """The measurements of an application and its replicas, with samples."""
+
+    replicas: Annotated[list[SampledReplica], "an object for each attempt"]
+    summary: Annotated[dict[str, str], "the peaks and means of each role, as `status` shows them"]
 
 
 class Identity(TypedDict):
@@ -359,3 +437,360 @@ class TopApp(Identity):
 
     state: AppState
     replicas: Annotated[list[TopReplica], "the replicas"]
+
+
+CauseOfState = TypedDict(
+    "CauseOfState",
+    {
+        "class": Annotated[str, "the cause, such as import_error or out_of_memory"],
+        "source": Annotated[
+            Literal["engine", "exit", "output"], "the origin of the evidence; exit: code or signal"
+        ],
+        "evidence": Annotated[str, "the facts, one line"],
+        "advice": Annotated[str | None, "the usual remedy"],
+    },
+)
+
+
+class ExplainedFailure(TypedDict):
+    """The replica that failed first."""
+
+    role: RoleName
+    replica: ReplicaId
+    handle: RunHandle
+    attempt: AttemptNumber
+    max_attempts: Annotated[int | None, "the largest number of attempts"]
+    host: Annotated[str | None, "the host on which it ran"]
+    exit_code: ExitCode
+    signal: Signal
+    rank: Annotated[int | None, "the rank of torchrun that failed first"]
+    msg: Annotated[str, "the reason, or the line of the output that names the cause; empty without one"]
+
+
+class LastLine(TypedDict):
+    """A last line of the log."""
+
+    line: Annotated[str, "the text"]
+    replica: Annotated[str, "the first replica that has printed it, as ROLE/ID"]
+    replicas: Annotated[int, "the number of replicas that have printed it"]
+
+
+class PeakUsage(TypedDict):
+    """The largest measurements beside the request."""
+
+    peak_memory: Annotated[int | None, "the most memory of one replica, in bytes"]
+    requested_memory: Annotated[int | None, "the memory requested for it, in bytes"]
+    largest: Annotated[str | None, "this replica, as ROLE/ID"]
+    mean_cpu: Annotated[float | None, "mean CPU cores of a replica"]
+    requested_cpu: Annotated[float | None, "the CPU cores requested for a replica"]
+    mean_gpu: Annotated[float | None, "mean utilisation of the GPUs, 0 to 1"]
+    peak_gpu_memory: Annotated[int | None, "the most GPU memory of one replica, in bytes"]
+
+
+class DifferenceFromSuccess(TypedDict):
+    """A difference from the last success; null for a part that an application does not have."""
+
+    part: Annotated[str, "the part, such as `role trainer: args`"]
+    before: Annotated[str | None, "its value in the application that succeeded"]
+    now: Annotated[str | None, "its value in this application"]
+
+
+class Explained(Identity):
+    """The output of `torchx why`, at most 4,000 bytes; long texts are shortened."""
+
+    name: AppName
+    state: AppState
+    replicas: Annotated[dict[str, int], "the number of replicas in each state"]
+    submitted_at: SubmittedAt
+    started_at: StartedAt
+    ended_at: EndedAt
+    cause: Annotated[CauseOfState, "the cause of the state"]
+    first_failure: Annotated[ExplainedFailure | None, "the replica that failed first"]
+    last_output_at: Annotated[Time | None, "the time of the last output of a running application"]
+    lines: Annotated[list[LastLine], "the distinct last lines"]
+    usage: Annotated[PeakUsage | None, "the measurements; null if there are none"]
+    last_success: Annotated[str | None, "the last application of this name that succeeded before"]
+    differences: Annotated[list[DifferenceFromSuccess], "the differences from it"]
+    more_differences: Annotated[int, "the number of further differences"]
+    commands: Annotated[list[str], "commands to try next"]
+
+
+class Result(Ended, total=False):
+    """The output of `torchx run --json`, when the command ends."""
+
+    existed: Annotated[bool, "whether nothing was submitted, as the application existed; with --once"]
+    runs: Annotated[int, "the number of runs of a sweep"]
+    submitted: Annotated[int, "the number of runs of a sweep that were submitted now"]
+
+
+class Line(TypedDict):
+    """A line of a log, or a part of one."""
+
+    role: Annotated[str, "the role that printed it"]
+    replica: Annotated[int, "the replica that printed it"]
+    attempt: Annotated[int, "the attempt that printed it"]
+    stream: Annotated[str, "stdout or stderr; combined if the scheduler does not distinguish them"]
+    time: Annotated[Time | None, "the time of the line"]
+    line: Annotated[str, "the text"]
+    partial: Annotated[
+        bool, "true if the line is incomplete: the next object of the same replica and stream continues it"
+    ]
+
+
+class LineSource(TypedDict):
+    """A source of folded lines."""
+
+    role: Annotated[str, "the role that printed it"]
+    replica: Annotated[int, "the replica that printed it"]
+    attempt: Annotated[int, "the attempt that printed it"]
+    prefix: Annotated[str, "the ranks before the line, such as [rank3]:"]
+
+
+class FoldedLine(TypedDict):
+    """Equal lines of several replicas, with --fold."""
+
+    replicas: Annotated[list[LineSource], "the sources"]
+    stream: Annotated[str, "the stream of the first of these lines"]
+    time: Annotated[Time | None, "the time of the first of these lines"]
+    line: Annotated[str, "the text"]
+    partial: Annotated[bool, "true if the line is incomplete"]
+
+
+class EventDetails(TypedDict, total=False):
+    """Data of an event, by kind."""
+
+    name: Annotated[str, "submitted: the name of the application"]
+    state: Annotated[str, "ended: the state"]
+    exit_code: Annotated[int, "ended: the exit code"]
+    signal: Annotated[str, "ended: the name of the signal"]
+    memory: Annotated[int, "ended, measured: the peak memory in bytes"]
+    cpu: Annotated[float, "ended: the mean number of CPU cores"]
+    reason: Annotated[str, "ended: the reason, if there is more than the exit code or the signal"]
+    pid: Annotated[int | None, "started: the process id"]
+    service: Annotated[bool, "started: true for a service, which is to become ready"]
+    scope: Annotated[str, "retry: the part that is started again: replica, role or application"]
+    number: Annotated[int, "retry: the number of the retry, from 1"]
+    allowed: Annotated[int, "retry: the allowed number of retries"]
+    run: Annotated[int, "notice, requeued: the number of the run; number and allowed count the requeues"]
+    delay: Annotated[float, "retry: the seconds before it"]
+    time: Annotated[
+        str, "observed if the engine did not record the time; unknown if nothing observed it either"
+    ]
+
+
+class Event(TypedDict):
+    """An event."""
+
+    time: Annotated[Time, "the time"]
+    kind: Annotated[str, "the kind, such as submitted, started, retry, requeued, stalled or ended"]
+    handle: Annotated[str, "the handle of the application"]
+    app_id: Annotated[str, "the id that the scheduler gave"]
+    role: Annotated[str | None, "the role; null for an event of the whole application"]
+    replica: Annotated[int | None, "the replica; null for an event of the whole application"]
+    attempt: Annotated[int | None, "the attempt; null for an event of the whole application"]
+    message: Annotated[str, "one line"]
+    details: Annotated[EventDetails, "further data"]
+
+
+Kind = Literal["main", "child", "launcher"]
+
+
+class StackFrame(TypedDict):
+    """A frame of a stack."""
+
+    function: Annotated[str, "the name of the function"]
+    file: Annotated[str, "the path of its file"]
+    line: Annotated[int | None, "the current line"]
+
+
+class StackOfThread(TypedDict):
+    """The Python stack of a thread."""
+
+    name: Annotated[str, "the name of the thread"]
+    active: Annotated[bool, "whether it seemed to run"]
+    owns_gil: Annotated[bool, "whether it held the global interpreter lock"]
+    wait: Annotated[str, "the system call in which it waits; empty if it does not wait, or it is unknown"]
+    frames: Annotated[list[StackFrame], "its frames, the innermost first"]
+
+
+class StackOfProcess(TypedDict):
+    """A process with the stacks of its threads."""
+
+    role: RoleName
+    replica: Annotated[int, "the number of its replica within the role, from 0"]
+    attempt: Annotated[int | None, "the number of the attempt, from 1"]
+    rank: Annotated[int | None, "the value of RANK in its environment"]
+    kind: Annotated[
+        Kind, "main: a rank or the program of a replica; child: a process of it; launcher: above it"
+    ]
+    host: Annotated[str, "the host on which it runs"]
+    pid: Annotated[int, "its process id, as its container sees it"]
+    parent: Annotated[int, "that of its parent"]
+    program: Annotated[str, "the name of the program"]
+    state: Annotated[str, "running, sleeping, stopped, traced, or blocked in the kernel"]
+    wait: Annotated[str, "the system call in which its first thread waits, or an empty string"]
+    threads: Annotated[list[StackOfThread], "the Python threads; empty for another program, or if unknown"]
+    note: Annotated[str, "why there are no Python stacks, or an empty string"]
+
+
+class StackGroup(TypedDict):
+    """Processes with equal stacks, or with unknown ones."""
+
+    kind: Annotated[Kind, "the kind of its processes"]
+    count: Annotated[int, "the number of its processes"]
+    of: Annotated[int, "the number of all processes of this kind"]
+    unread: Annotated[bool, "whether the stacks are unknown, so that only states and system calls are equal"]
+    ranks: Annotated[list[int], "the ranks of its processes"]
+    processes: Annotated[list[int], "its processes, as positions in `processes`, from 0"]
+
+
+class Stacks(TypedDict):
+    """The stacks of an application."""
+
+    handle: Annotated[str, "the handle: SCHEDULER://SESSION/APP_ID"]
+    processes: Annotated[list[StackOfProcess], "its processes, by role, replica and rank"]
+    groups: Annotated[list[StackGroup], "the groups of equal stacks, the rarest first"]
+    notes: Annotated[list[str], "replicas that could not be read, and why"]
+
+
+class QueuedGpu(TypedDict):
+    """A GPU of this machine."""
+
+    gpu: Annotated[str, "its index, or the id of an instance of a divided GPU"]
+    id: Annotated[str, "its id"]
+    free: Annotated[bool, "whether nothing uses it"]
+    app: Annotated[str, "the application that holds it, or an empty string"]
+    user: Annotated[str, "the user of the holder; an empty string if it is free"]
+    pid: Annotated[int | None, "the process that uses it, if torchx did not start it"]
+    program: Annotated[str, "the program of that process, or an empty string"]
+    since: Annotated[str | None, "the start of the holder, ISO 8601"]
+    use: Annotated[float | None, "its utilisation, 0 to 1"]
+    memory: Annotated[int | None, "bytes of its memory in use"]
+    total: Annotated[int | None, "bytes of its memory"]
+
+
+class QueuedApp(TypedDict):
+    """A waiting application."""
+
+    app_id: Annotated[str, "the application"]
+    user: Annotated[str, "its user"]
+    gpus: Annotated[int, "the number of GPUs that it needs"]
+    cpus: Annotated[int, "the number of processors that it reserves"]
+    memory: Annotated[int, "the units of memory that it reserves"]
+    priority: Annotated[int, "its priority; higher ones start first"]
+    since: Annotated[str, "the time that determines its place, ISO 8601"]
+    limit: Annotated[float | None, "its time limit in seconds"]
+    held: Annotated[bool, "whether it is held"]
+    own: Annotated[bool, "whether it is in this state home"]
+    reason: Annotated[str, "why it waits"]
+
+
+class Queue(TypedDict):
+    """The queue of this machine."""
+
+    gpus: Annotated[list[QueuedGpu], "its GPUs"]
+    waiting: Annotated[list[QueuedApp], "the waiting applications of all users, in their order"]
+
+
+class PrunedApp(Identity):
+    """A removed application."""
+
+    state: AppState
+    ended_at: EndedAt
+    bytes: Annotated[int, "the size of its files"]
+
+
+class Cancelled(Identity):
+    """An application in the output of `torchx cancel`."""
+
+    state: Annotated[State, "the state when the command ends"]
+    cancelled: Annotated[bool, "false if it had ended before, or cannot be cancelled"]
+    error: Annotated[ErrorData | None, "why it cannot be cancelled"]
+
+
+class Deleted(Identity):
+    """An application in the output of `torchx delete`."""
+
+    state: Annotated[State, "the last state of the application"]
+    deleted: Annotated[bool, "false if it cannot be deleted"]
+    error: Annotated[ErrorData | None, "why it cannot be deleted"]
+
+
+class Leftover(TypedDict):
+    """A leftover file or image."""
+
+    path: Annotated[str, "the path or name"]
+    bytes: Annotated[int, "the size"]
+
+
+class PruneResult(TypedDict):
+    """The output of `torchx prune`."""
+
+    dryrun: Annotated[bool, "whether this was a dry-run"]
+    applications: Annotated[list[PrunedApp], "the removed applications"]
+    leftovers: Annotated[list[Leftover], "the removed leftovers"]
+    freed: Annotated[int, "total bytes"]
+
+
+class Compared(Identity):
+    """One of two compared applications."""
+
+    name: AppName
+    state: AppState
+    submitted_at: SubmittedAt
+
+
+class DiffValue(TypedDict):
+    """A value that two applications do not share."""
+
+    name: Annotated[str, "the name of the value"]
+    a: Annotated[str | None, "the value of the first application; null without one"]
+    b: Annotated[str | None, "the value of the second application; null without one"]
+    measured: Annotated[bool, "whether it is a measurement, which differs from run to run"]
+
+
+class DiffSection(TypedDict):
+    """One part of a comparison."""
+
+    name: Annotated[str, "the part: arguments, program, run options, environment, ..."]
+    equal: Annotated[
+        bool | None, "whether all values are equal, apart from measurements; null if not compared"
+    ]
+    missing: Annotated[str | None, "why it is not compared"]
+    differences: Annotated[list[DiffValue], "the values that differ"]
+    notes: Annotated[list[str], "values that could not be compared, one sentence each"]
+
+
+class SourceDiff(TypedDict):
+    """The differences of the source files."""
+
+    text: Annotated[str, "a unified diff"]
+    missing: Annotated[list[str], "the parts that could not be compared, one sentence each"]
+
+
+class Comparison(TypedDict):
+    """The comparison of two applications."""
+
+    a: Annotated[Compared, "the first application"]
+    b: Annotated[Compared, "the second application"]
+    equal: Annotated[bool, "whether they are equal, apart from measurements"]
+    sections: Annotated[list[DiffSection], "the parts of the comparison"]
+    source_diff: Annotated[SourceDiff | None, "the differences of the source files; null without --source"]
+
+
+class RunResult(TypedDict):
+    """The result of a run in the output of `torchx results`."""
+
+    run: Annotated[int, "the number of the run, from 1"]
+    handle: Annotated[str | None, "its application; null before it is started"]
+    state: Annotated[State, "its state"]
+    parameters: Annotated[dict[str, Any], "its parameters: numbers and strings"]
+    metrics: Annotated[dict[str, Any], "its metrics, from trackers and --metric: numbers and strings"]
+    started_at: Annotated[Time | None, "its start"]
+    ended_at: Annotated[Time | None, "its end"]
+    duration: Annotated[float | None, "seconds from its start to its end"]
+    exit_code: Annotated[int | None, "0, or the code of the replica that failed first (128 + N for a signal)"]
+    msg: Reason
+    peak_memory: Annotated[int | None, "the most memory that one replica used, bytes"]
+    cpu: Annotated[float | None, "CPU cores that a replica used on average"]
+    gpu: Annotated[float | None, "utilisation of the GPUs of a replica on average, from 0 to 1"]

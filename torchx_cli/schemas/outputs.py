@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from torchx_cli.schemas import (
-    applications,
-    comparison,
-    endings,
-    errors,
-    queue,
-    sources,
-    stacks,
-    streams,
-    sweeps,
-    tools,
-    why,
-)
+from torchx_cli.schemas import applications, errors, sources, tools
 
 
 class Output(NamedTuple):
@@ -36,7 +24,7 @@ class Output(NamedTuple):
 
 
 _RUN = Output(
-    why.Result,
+    applications.Result,
     "The application when the command ends; with --dryrun its request.",
     {"--dryrun": applications.DryRun},
 )
@@ -49,34 +37,34 @@ OUTPUTS: dict[str, Output] = {
     "run": _RUN._replace(variants={**_RUN.variants, "COMPONENT --help": tools.ComponentHelp}),
     "rerun": _RUN,
     "status": Output(applications.Status, "The status of an application."),
-    "why": Output(why.Explained, "The explanation of the state of an application."),
+    "why": Output(applications.Explained, "The explanation of the state of an application."),
     "log": Output(
-        streams.Line,
+        applications.Line,
         "One object per line of the log.",
-        {"--fold": streams.FoldedLine},
+        {"--fold": applications.FoldedLine},
         is_stream=True,
     ),
-    "stacks": Output(stacks.Stacks, "The stacks of an application; with --watch one object per line."),
+    "stacks": Output(applications.Stacks, "The stacks of an application; with --watch one object per line."),
     "wait": Output(list[applications.Waited], "An object for each application."),
-    "events": Output(streams.Event, "One object per event.", is_stream=True),
-    "cancel": Output(list[endings.Cancelled], "An object for each application."),
+    "events": Output(applications.Event, "One object per event.", is_stream=True),
+    "cancel": Output(list[applications.Cancelled], "An object for each application."),
     "top": Output(list[applications.TopApp], "An object for each application."),
     "report": Output(applications.Report, "The data of the page."),
-    "results": Output(list[sweeps.RunResult], "An object for each run."),
+    "results": Output(list[applications.RunResult], "An object for each run."),
     "list": Output(
         list[applications.Listed],
         "The applications, the newest first; with --columns the handle and the keys of these columns.",
         {"--columns": list[applications.ListedColumns]},
     ),
-    "queue": Output(queue.Queue, "The GPUs of this machine, and the waiting applications."),
+    "queue": Output(applications.Queue, "The GPUs of this machine, and the waiting applications."),
     "describe": Output(
         applications.Described,
         "The description of an application; with --source the origin of its source.",
         {"--source": sources.SourceDetails},
     ),
-    "delete": Output(list[endings.Deleted], "An object for each application."),
-    "diff": Output(comparison.Comparison, "The comparison of two applications."),
-    "prune": Output(endings.PruneResult, "The removed applications and files."),
+    "delete": Output(list[applications.Deleted], "An object for each application."),
+    "diff": Output(applications.Comparison, "The comparison of two applications."),
+    "prune": Output(applications.PruneResult, "The removed applications and files."),
     "tracker jobs": _JOBS,
     "tracker metadata": _METADATA,
     "tracker artifacts": _ARTIFACTS,

@@ -2,14 +2,59 @@
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from torchx.discovery.types.converters import BadValue, Converter
-from torchx.discovery.types.json_text import array_of, json_of, plain_data
+from torchx.json_limits import load_json
 from torchx.pairs import PairsError, to_dict
+
+
+def json_of(text: str, kind: type) -> Any:
+    """Parses a JSON text of a type.
+
+    Raises:
+        BadValue: it is not JSON of that type.
+    """
+    try:
+        data = load_json(text)
+    except ValueError as error:
+        raise BadValue(f"it is not JSON: {error}") from None
+    if not isinstance(data, kind):
+        raise BadValue()
+    return data
+
+
+def array_of(text: str) -> list[Any] | None:
+    """Parses a JSON array; None for any other text."""
+    if not text.lstrip().startswith("["):
+        return None
+    try:
+        data = load_json(text)
+    except ValueError:
+        return None
+    if isinstance(data, list):
+        return data
+    return None
+
+
+def plain_data(value: Any) -> Any:
+    """Converts a value to JSON data that :meth:`Converter.accept` accepts."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain_data(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, Mapping):
+        return {k if isinstance(k, str) else str(plain_data(k)): plain_data(v) for k, v in value.items()}
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    if isinstance(value, Iterable):
+        return [plain_data(each) for each in value]
+    return str(value)
 
 
 class ListConverter(Converter):
@@ -21,25 +66,19 @@ class ListConverter(Converter):
     """
 
     repeats = True
+    is_plain = False
 
     def __init__(self, item: Converter, make: Callable[[list[Any]], Any] = list) -> None:
         self.item = item
         self.make = make
-        inner = item.label if item.is_plain else "JSON"
         if item.is_plain:
-            self.label = f"{inner},…"
-        else:
-            self.label = inner
-        self.takes = _list_of(item)
-        if item.is_plain:
+            self.label = f"{item.label},…"
+            self.takes = f"a list such as {item.sample},{item.sample}"
             self.sample = item.sample
         else:
+            self.label = "JSON"
+            self.takes = f"a JSON array, each element {item.takes}"
             self.sample = f"[{item.sample}]"
-
-    @property
-    def is_plain(self) -> bool:
-        """Always False: it contains commas."""
-        return False
 
     def read(self, text: str) -> Any:
         """Splits at commas and strips; keeps empty elements; an empty text is None (or an empty tuple)."""
@@ -72,11 +111,9 @@ class ListConverter(Converter):
         text = ""
         if self.item.is_plain:
             text = ",".join(self.item.write(each) for each in value)
-        try:
+        with suppress(BadValue):  # an element has a comma in it
             if text and self.read(text) == value:
                 return text
-        except BadValue:  # an element has a comma in it
-            pass
         return json.dumps(plain_data(value))
 
 
@@ -87,28 +124,18 @@ class TupleConverter(Converter):
         items: the converters of the elements.
     """
 
+    is_plain = False
+
     def __init__(self, items: Sequence[Converter]) -> None:
         self.items = tuple(items)
-        if self._is_flat:
-            self.label = ",".join(i.label for i in items)
-        else:
+        self.label = ",".join(i.label for i in items)
+        self.takes = f"{len(items)} values ({', '.join(i.takes for i in items)})"
+        self.sample = ",".join(i.sample for i in items)
+        self._is_flat = all(i.is_plain for i in items)
+        if not self._is_flat:
             self.label = "JSON"
-        inner = ", ".join(i.takes for i in items)
-        self.takes = f"{len(items)} values ({inner})" + ("" if self._is_flat else " as JSON")
-        samples = ",".join(i.sample for i in items)
-        if self._is_flat:
-            self.sample = samples
-        else:
-            self.sample = f"[{samples}]"
-
-    @property
-    def _is_flat(self) -> bool:
-        return all(i.is_plain for i in self.items)
-
-    @property
-    def is_plain(self) -> bool:
-        """Always False: it contains commas."""
-        return False
+            self.takes += " as JSON"
+            self.sample = f"[{self.sample}]"
 
     def read(self, text: str) -> Any:
         """Splits at commas and strips; the number of elements must match."""
@@ -150,44 +177,30 @@ class MappingConverter(Converter):
     """
 
     repeats = True
+    is_plain = False
 
     def __init__(self, key: Converter, value: Converter) -> None:
         self.key = key
         self.value = value
+        self._is_flat = key.is_plain and value.is_plain
         if self._is_flat:
             self.label = f"KEY={value.label},…"
-        else:
-            self.label = "JSON"
-        if self._is_flat:
             self.takes = "pairs such as key=value,key2=value2"
-        else:
-            self.takes = "a JSON object"
-        if self._is_flat:
             self.sample = f"key={value.sample}"
         else:
+            self.label = "JSON"
+            self.takes = "a JSON object"
             self.sample = "{}"
-
-    @property
-    def _is_flat(self) -> bool:
-        return self.key.is_plain and self.value.is_plain
-
-    @property
-    def is_plain(self) -> bool:
-        """Always False: it contains commas and equals signs."""
-        return False
 
     def read(self, text: str) -> Any:
         """Reads pairs, or a JSON object; an empty text is None."""
         if not text:
             return None
-        if text.lstrip().startswith("{"):
-            try:
-                return self.accept(json_of(text, dict))
-            except BadValue:
-                if not self._is_flat:
-                    raise
         if not self._is_flat:
             return self.accept(json_of(text, dict))
+        if text.lstrip().startswith("{"):
+            with suppress(BadValue):
+                return self.accept(json_of(text, dict))
         try:
             pairs = to_dict(text)
         except PairsError:
@@ -210,11 +223,9 @@ class MappingConverter(Converter):
             return ""
         if self._is_flat:
             text = ",".join(f"{self.key.write(k)}={self.value.write(v)}" for k, v in value.items())
-            try:
+            with suppress(BadValue):
                 if self.read(text) == value:
                     return text
-            except BadValue:
-                pass
         return json.dumps(plain_data(value))
 
     def _each(
@@ -238,11 +249,7 @@ class UnionConverter(Converter):
         self.takes = " or ".join(o.takes for o in options)
         self.sample = options[0].sample
         self.repeats = len(options) == 1 and options[0].repeats
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether all its types are plain."""
-        return all(o.is_plain for o in self.options)
+        self.is_plain = all(o.is_plain for o in options)
 
     def read(self, text: str) -> Any:
         """Returns the value of the first type that accepts the text."""
@@ -309,17 +316,13 @@ class DataclassConverter(Converter):
     """
 
     sample = "{}"
+    is_plain = False
 
     def __init__(self, kind: type, fields: Sequence[Field]) -> None:
         self.kind = kind
         self.fields = tuple(fields)
         self.label = "JSON"
         self.takes = f"the fields of {kind.__name__} as a JSON object"
-
-    @property
-    def is_plain(self) -> bool:
-        """Always False: it is JSON."""
-        return False
 
     def read(self, text: str) -> Any:
         """Reads a JSON object."""
@@ -355,9 +358,3 @@ def _element(take: Callable[[Any], Any], given: Any, converter: Converter) -> An
         else:
             word = json.dumps(given, default=str)
         raise BadValue(error.detail or f"{word} is not {converter.takes}", error.near) from None
-
-
-def _list_of(item: Converter) -> str:
-    if not item.is_plain:
-        return f"a JSON array, each element {item.takes}"
-    return f"a list such as {item.sample},{item.sample}"

@@ -33,12 +33,14 @@ class Converter:
         takes: the accepted values, in a sentence: ``a float``.
         sample: an accepted text, for examples.
         repeats: whether a flag of the type may be repeated, so that its values accumulate.
+        is_plain: whether its texts have no structure, so that they can be elements of a comma-separated list.
     """
 
     label = "TEXT"
     takes = "a string"
     sample = "text"
     repeats = False
+    is_plain = True
 
     def read_all(self, texts: Sequence[str]) -> Any:
         """Converts the texts of a repeated flag to one value.
@@ -75,11 +77,6 @@ class Converter:
     def write(self, value: Any) -> str:
         """Returns a text that :meth:`read` converts to the value."""
         return str(value)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether its texts have no structure, so that they can be elements of a comma-separated list."""
-        return True
 
 
 class TextConverter(Converter):
@@ -198,11 +195,9 @@ class ChoiceConverter(Converter):
         by_value = {str(m.value): m for m in kind}
         by_name = dict(kind.__members__)
         # users know the values of a string enum, and the names of any other
-        texts = all(isinstance(m.value, str) for m in kind)
-        if texts:
-            first, second = (by_value, by_name)
-        else:
-            first, second = (by_name, by_value)
+        first, second = by_name, by_value
+        if all(isinstance(m.value, str) for m in kind):
+            first, second = by_value, by_name
         return cls({**first, **{w: m for w, m in second.items() if w not in first}}, len(first))
 
     def read(self, text: str) -> Any:
@@ -241,17 +236,10 @@ class ClassConverter(Converter):
         self.kind = kind if kind is not None else make
         name = str(getattr(self.kind, "__name__", "value"))
         if name.endswith("Path"):
-            self.label = "PATH"
-        else:
-            self.label = name.upper()
-        if name.endswith("Path"):
-            self.takes = "a path"
-        else:
-            self.takes = f"a {name}"
-        if name.endswith("Path"):
-            self.sample = "path"
-        else:
-            self.sample = name.lower()
+            name = "path"
+        self.label = name.upper()
+        self.takes = f"a {name}"
+        self.sample = name.lower()
 
     def read(self, text: str) -> Any:
         """Calls the class with the text."""
