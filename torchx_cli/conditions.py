@@ -13,7 +13,7 @@ from torchx.machine.outage import Outage
 from torchx.runner.reports import FIRST_PAUSE, LONGEST_PAUSE
 from torchx.scheduling.base import Reports
 from torchx.scheduling.logs import LogQuery, matching, text_of, whole_lines
-from torchx.scheduling.pace import sharing
+from torchx.scheduling.pace import seconds_left, sharing
 from torchx.specs.status import AppState
 from torchx.suggestions import did_you_mean
 
@@ -77,29 +77,23 @@ def check(condition: str) -> str:
     return condition.lower()
 
 
-def wait_for(runner: Runner, handle: str, condition: str, end: float | None) -> Outcome:
+def wait_for(runner: Runner, handle: str, condition: str, end: float) -> Outcome:
     """Waits until an application meets a condition, or can no longer meet it.
 
     Args:
         runner: used to query its scheduler.
         handle: the application.
         condition: the condition, in its normal form; not that of a log, see :func:`search`.
-        end: the time by ``time.monotonic()`` at which the wait times out; None for no limit. It does
+        end: the time by ``time.monotonic()`` at which the wait times out; infinity for no limit. It does
             not limit the reading of events: see :func:`is_unlimited`.
     """
     if condition == STALLED:
         return check_stalled(runner, handle, follow=True)
     if condition in (DONE, "succeeded", "failed", "cancelled"):
-        if end is None:
-            left = None
-        else:
-            left = max(0.0, end - time.monotonic())
-        status = runner.wait(handle, timeout=left)
+        status = runner.wait(handle, timeout=seconds_left(end))
         if status is not None and not status.is_terminal():
-            met = None
-        else:
-            met = _holds(condition, status)
-        return Outcome(handle, status, met)
+            return Outcome(handle, status, None)
+        return Outcome(handle, status, _holds(condition, status))
     return _poll(runner, handle, lambda status: _holds(condition, status), end)
 
 
@@ -151,9 +145,7 @@ def _holds(condition: str, status: AppStatus | None) -> bool:
     return status.state.name.lower() == condition
 
 
-def _poll(
-    runner: Runner, handle: str, holds: Callable[[AppStatus | None], bool], end: float | None
-) -> Outcome:
+def _poll(runner: Runner, handle: str, holds: Callable[[AppStatus | None], bool], end: float) -> Outcome:
     scheduler = runner.scheduler_of(handle)
     recorded = isinstance(scheduler, Reports)
     begun = time.monotonic()
@@ -165,13 +157,10 @@ def _poll(
     while True:
         if status is None or status.is_terminal() or holds(status):
             return Outcome(handle, status, holds(status))
-        if end is None:
-            left = None
-        else:
-            left = end - time.monotonic()
-        if left is not None and left <= 0:
+        left = end - time.monotonic()
+        if left <= 0:
             return Outcome(handle, status, None)
-        time.sleep(pause if left is None else min(pause, left))
+        time.sleep(min(pause, left))
         if recorded:
             longest = LONGEST_PAUSE
         else:

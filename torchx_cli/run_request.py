@@ -327,9 +327,7 @@ def notifications_of(targets: Sequence[str], kinds: str, config: Config) -> Noti
     setting = None
     if not targets:
         setting = config.get("cli:run", "notify")
-        if setting is None:
-            targets = []
-        else:
+        if setting is not None:
             targets = list(filter(None, map(str.strip, setting.value.splitlines())))
         _hide(targets)
         if kinds and not targets:

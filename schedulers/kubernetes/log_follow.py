@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -289,10 +290,9 @@ class Follower:
             note_outcome(self._cluster, self._facts)
             # the watch of pods may lag behind that of jobs
             facts = gather_app(self._cluster, self._facts.namespace, self._facts.name, events=False)
+        self._known = []
         if facts is not None:
             self._known = logs.sources_of(facts, self._query)
-        else:
-            self._known = []
 
     def _start_readers(self) -> None:
         """Reads new logs, and those that have ended or whose connection is broken once more."""
@@ -313,28 +313,21 @@ class Follower:
     def _batches(self) -> Iterator[list[Line]]:
         """Yields batches of lines until something has changed."""
         held: list[Line] = []
-        end: float | None = None
+        end = math.inf
         happened, begun = False, time.monotonic()
         while not happened or held:
             try:
-                if end is None:
-                    left = POLL_INTERVAL
-                else:
-                    left = max(0.0, end - time.monotonic())
-                if left:
-                    item = self._output.get(timeout=left)
-                else:
-                    item = self._output.get_nowait()
+                left = min(POLL_INTERVAL, max(0.0, end - time.monotonic()))
+                item = self._output.get(timeout=left)
             except queue.Empty:
                 yield sorted(held, key=TIME)
-                held, end = [], None
+                held, end = [], math.inf
                 happened = happened or self._changed.is_set() or time.monotonic() - begun > POLL_INTERVAL
                 continue
             if isinstance(item, tuple):
                 held.append(item)
                 self._heard = time.monotonic()
-                if end is None:
-                    end = time.monotonic() + BATCH_WINDOW
+                end = min(end, time.monotonic() + BATCH_WINDOW)
                 continue
             happened = True
             if item is not None:

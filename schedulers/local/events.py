@@ -83,10 +83,7 @@ class _Converter:
 
     def _start(self, data: Data) -> list[AppEvent]:
         ordinal, attempt = self._attempt(data)
-        pid = None
-        if attempt.process is not None:
-            pid = attempt.process.pid
-        details: Object = {"pid": pid}
+        details: Object = {"pid": attempt.process and attempt.process.pid}
         is_service = self._is_service(ordinal)
         if is_service:
             details["service"] = True
@@ -110,10 +107,7 @@ class _Converter:
         ordinal, attempt = self._attempt(data)
         self._ready.ended(ordinal, succeeded=attempt.state == "SUCCEEDED")
         memory = attempt.peak_memory
-        if attempt.usage is None:
-            cpu = None
-        else:
-            cpu = attempt.usage.cpu
+        cpu = attempt.usage and attempt.usage.cpu
         if memory is not None:
             self._peak = max(self._peak or (0, 0, 0), (memory, ordinal, attempt.number))
         code, signal = attempt.exit_code, attempt.signal
@@ -165,14 +159,12 @@ class _Converter:
         details: Object = {"state": view.state}
         if view.exit_code is not None:
             details["exit_code"] = view.exit_code
-        first = ""
-        if view.failure is not None:
-            first = f"{view.failure.name} failed first"
-        if view.msg.upper() == view.state:
+        why = view.msg
+        if why.upper() == view.state:
             why = ""
-        else:
-            why = view.msg
-        message = joined(view.state, why or first)
+        if not why and view.failure is not None:
+            why = f"{view.failure.name} failed first"
+        message = joined(view.state, why)
         return [*events, self._event(data, "ended", message=message, details=details)]
 
     def _attempt(self, data: Data) -> tuple[int, AttemptView]:
@@ -190,15 +182,11 @@ class _Converter:
         message: str = "",
         details: Data | None = None,
     ) -> AppEvent:
-        if ordinal is None:
-            replica = None
-        else:
+        place: tuple[str, int | None] = ("", None)
+        if ordinal is not None:
             replica = self._view.replicas[ordinal]
-        if replica is None:
-            role, number = ("", None)
-        else:
-            role, number = (replica.role, replica.id)
-        return AppEvent(_time(data["t"]), kind, role, number, attempt, message, details or {})
+            place = (replica.role, replica.id)
+        return AppEvent(_time(data["t"]), kind, *place, attempt, message, details or {})
 
 
 _CONVERT = {

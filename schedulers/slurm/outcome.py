@@ -95,17 +95,13 @@ def outcome_of(
     """
     if queue and all(part.state in _QUEUED for part in queue):
         return _with_damage(_waiting_outcome(queue, record), record)
-    paths = record.paths if record is not None else None
-    if paths is None:
-        over = None
-    else:
+    paths = over = None
+    if record is not None:
+        paths = record.paths
         over = read_script_end(paths)
-    if queue or paths is None:
-        saved = None
-    else:
-        saved = _read_outcome(paths)
-    if saved is not None:
-        return saved
+        saved = None if queue else _read_outcome(paths)
+        if saved is not None:
+            return saved
     if facts := queue or account:
         outcome = _check_out_of_memory(_outcome_of_facts(facts, over, record, paths), paths)
         if over is None and record is not None:

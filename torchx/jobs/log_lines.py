@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 import os
 import re
 from collections import deque
@@ -40,21 +41,16 @@ class Span:
 
     def __init__(self, query: LogQuery) -> None:
         self._query = query
-        if query.since is None:
-            self._since = None
-        else:
+        self._since, self._until = -math.inf, math.inf
+        if query.since is not None:
             self._since = query.since.timestamp() * 1e9
-        if query.until is None:
-            self._until = None
-        else:
+        if query.until is not None:
             self._until = query.until.timestamp() * 1e9
         self._unfinished: dict[Source, bool] = {}  # whether the unfinished line is selected
 
     def includes(self, piece: Piece) -> bool:
         """Returns True if a piece is of the time range of the query."""
-        return (self._since is None or piece.ns >= self._since) and (
-            self._until is None or piece.ns < self._until
-        )
+        return self._since <= piece.ns < self._until
 
     def cut(self, piece: Piece, data: bytes) -> bytes:
         """Returns the selected part of a piece; the pieces of each source must be passed in order."""

@@ -119,14 +119,7 @@ def decode(data: bytes, replicas: int) -> Iterator[Row]:
         if any(value < 0 or value > _LARGEST_VALUE for value in values):
             continue
         cpu, gpu, output, read, write = (None if value != value else value for value in values)
-        if memory == _UNKNOWN:
-            memory = None
-        else:
-            memory = memory << 10
-        if gpu_memory == _UNKNOWN:
-            gpu_memory = None
-        else:
-            gpu_memory = gpu_memory << 10
+        memory, gpu_memory = (None if value == _UNKNOWN else value << 10 for value in (memory, gpu_memory))
         yield Row(replica, attempt, Sample(time, span, cpu, memory, gpu, gpu_memory, output, read, write))
 
 

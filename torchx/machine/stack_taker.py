@@ -118,10 +118,7 @@ def find(job: str) -> list[dict[str, Any]]:
         rank = env.get("RANK", "")
         process["replica"] = env.get("TORCHX_REPLICA", "")
         process["attempt"] = env.get("TORCHX_ATTEMPT", "")
-        if rank.isdigit() and len(rank) < 10:
-            process["rank"] = int(rank)
-        else:
-            process["rank"] = None
+        process["rank"] = int(rank) if rank.isdigit() and len(rank) < 10 else None
         found.append(process)
     for process in table.values():
         del process["env"]
@@ -187,21 +184,14 @@ def describe(process: dict[str, Any], spy: str, native: bool) -> None:
         process["note"] = "not a Python program"
     entry = look_up(pid)
     process["found"] = entry is not None and entry["start"] == process["start"]
-    if entry is not None:
-        state = entry["state"]
-    else:
-        state = process["state"]
+    state = (entry or process)["state"]
     process["state"] = STATES.get(state, "sleeping")
-    if state in "Tt":
-        process["wait"] = ""
-    else:
-        process["wait"] = wait_of(pid, pid)
-    for thread in process["threads"]:
-        tid = thread.pop("tid")
-        if state in "Tt" or not tid:
-            thread["wait"] = ""
-        else:
-            thread["wait"] = wait_of(pid, tid)
+    process["tid"] = pid
+    for stopped in (process, *process["threads"]):
+        tid = stopped.pop("tid")
+        stopped["wait"] = ""
+        if state not in "Tt" and tid:
+            stopped["wait"] = wait_of(pid, tid)
 
 
 def may_read(pid: int) -> bool:

@@ -141,12 +141,10 @@ class WorkingTree:
         found: dict[str, File | None] = {}
         self._converts = converts or self._has_attributes(index)
         for path in changed:
-            # after `git rm --cached`, the file may be left, untracked or ignored
-            gone = path not in index
-            if gone:
-                found[path] = File(path, DELETED)
-            else:
+            if path in index:
                 found[path] = self._compare(path, before.get(path), chosen)
+            else:  # after `git rm --cached`, the file may be left, untracked or ignored
+                found[path] = File(path, DELETED)
         for path in flagged:
             if path not in found and path not in self.submodules:
                 found[path] = self._compare(path, index[path], chosen)
@@ -170,11 +168,7 @@ class WorkingTree:
         before, changed = self._changed()
         for path in changed:
             found = self._files.read(path)
-            if found is None:
-                now = None
-            else:
-                now = (found.mode, found.name)
-            if before.get(path) != now:
+            if before.get(path) != (found and (found.mode, found.name)):
                 return True
         return False
 

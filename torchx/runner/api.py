@@ -41,7 +41,7 @@ from torchx.scheduling.base import (
     Waits,
 )
 from torchx.scheduling.notes import as_note
-from torchx.scheduling.pace import LONGEST, pause_after, sharing
+from torchx.scheduling.pace import LONGEST, deadline, pause_after, seconds_left, sharing
 from torchx.scheduling.query import AppQuery, Pruned
 from torchx.scheduling.responses import AppList
 from torchx.specs.handles import (
@@ -736,19 +736,13 @@ class Runner:
         """
         scheduler, app_id = self._of(app_handle)
         interval = min(_FIRST_LOOK, wait_interval)
-        if timeout is None:
-            end = None
-        else:
-            end = time.monotonic() + timeout
+        end = deadline(timeout)
         with self._event("wait", scheduler.backend, app_id):
             while True:
                 with sharing(time.monotonic()):  # with other threads that wait
                     status = self.status(app_handle)
-                if end is None:
-                    left = None
-                else:
-                    left = end - time.monotonic()
-                if status is None or status.is_terminal() or (left is not None and left <= 0):
+                left = seconds_left(end)
+                if status is None or status.is_terminal() or left == 0:
                     return status
                 if not isinstance(scheduler, Waits):
                     scheduler.reconcile(app_id)
@@ -814,9 +808,8 @@ class Runner:
             StateError: the record cannot be read.
         """
         folder = self._provenance_folder(app_handle)
-        if folder is None:
-            found = None
-        else:
+        found = None
+        if folder is not None:
             found = store.Store(folder).read()
         return found or provenance.from_metadata(self.description(app_handle))
 

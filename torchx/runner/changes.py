@@ -71,9 +71,8 @@ def _peak(measure: Callable[[], AppUsage | None], at: datetime) -> Iterator[AppE
     except (TorchxError, OSError):
         return  # the end is known without it
     if usage is None or "memory" in usage.current:
-        largest = None
-    else:
-        largest = usage.largest
+        return
+    largest = usage.largest
     if largest is not None and (memory := largest.total.memory) is not None:
         source = (largest.role, largest.replica, largest.attempt)
         yield AppEvent(at, "measured", *source, f"peak memory {memory_size(memory)}", {"memory": memory})

@@ -137,10 +137,7 @@ def failure_data(runner: Runner, handle: str, status: AppStatus) -> Object | Non
     if first is None:
         return None
     found = evidence_of(runner, handle, status, 1)
-    if found.rank is None:
-        rank = None
-    else:
-        rank = found.rank.rank
+    rank = found.rank and found.rank.rank
     causes = {"msg": first.msg or found.cause.line, "cause": found.cause.name}
     return {**vars(first), "handle": first.handle or None, "result": first.result, "rank": rank, **causes}
 

@@ -291,17 +291,14 @@ def _check(runner: Host, entry: _Entry | None, handle: str, parts: Data, key: by
         changed = entry.changes(parts, key)
     else:  # it was submitted from another machine, or by an older version
         described = runner.description(handle)
-        if described is None:
-            changed = []
-        else:
+        changed = []
+        if described is not None:
             changed = _recorded_differences(handle, described, parts, key)
     if changed:
         first, more = changed[0], f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-        values = ("absent" if value is None else f"`{value}`" for value in first[1:])
+        before, now = ("absent" if value is None else f"`{value}`" for value in first[1:])
         if first.before == first.now:
-            before, now = ("set", "set to another value")
-        else:
-            before, now = values
+            before, now = "set", "set to another value"
         raise UsageError(
             f"the name `{name}` belongs to {handle}, which was submitted with other arguments: "
             f"{first.part} was {before}, now {now}{more}",
@@ -323,9 +320,8 @@ def _recorded_differences(
 
 def _note(runner: Host, info: AnyDryRunInfo, name: str, handle: str) -> None:
     status = runner.status(handle)
-    if status is None:
-        state = ""
-    else:
+    state = ""
+    if status is not None:
         state = f" and is {status.state.name}"
     info.notes.append(
         f"nothing was submitted: {parse_app_handle(handle).app_id} has the name `{name}`{state}"

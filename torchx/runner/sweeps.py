@@ -183,11 +183,10 @@ def sweep(
     at_once: int | None,
 ) -> str:
     """Submits a sweep and returns its handle; see :meth:`torchx.runner.Runner.sweep`."""
-    named = None
+    named: Data | None = None
+    argv: list[str] = []
     if isinstance(component_args, Mapping):
         named = component_args
-    if isinstance(component_args, Mapping):
-        argv = []
     else:
         argv = list(component_args)
     rows = of_data(parameters)

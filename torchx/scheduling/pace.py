@@ -41,6 +41,13 @@ def deadline(timeout: float | None) -> float:
     return time.monotonic() + timeout
 
 
+def seconds_left(end: float) -> float | None:
+    """Returns the seconds until a :func:`deadline`, at least 0; None without one."""
+    if end == math.inf:
+        return None
+    return max(0.0, end - time.monotonic())
+
+
 def pause_after(waited: float, *, nearby: bool = False, first: float = FIRST) -> float:
     """Returns the seconds until the next query of an engine: the longest pause after half a minute.
 

@@ -261,10 +261,7 @@ def _await(awaitable: Awaitable[Any]) -> Any:
 
 def lay_over(workspace: str | Workspace, roles: Sequence[Role]) -> None:
     """Sets a workspace for the first role, and for roles of the same image without their own."""
-    if isinstance(workspace, str):
-        given = Workspace.from_str(workspace)
-    else:
-        given = workspace
+    given = Workspace.from_str(workspace)
     for role in roles:
         if role is roles[0] or (role.image == roles[0].image and not role.workspace):
             role.workspace = Workspace(dict(given.projects))

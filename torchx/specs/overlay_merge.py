@@ -136,18 +136,22 @@ def _merged(key: str, old: Any, new: Any, resolve: bool) -> Any:
         (apply_overlay if resolve else add_overlay)(merged, new)
         return merged
     if isinstance(old, list | tuple) and isinstance(new, tuple):
-        if resolve:
-            return _done(new)
-        return copy.deepcopy(new)
+        return _copy(new, resolve)
     if isinstance(old, list | tuple) and isinstance(new, list):
         # a noted tuple, which will replace, with more to append: still a tuple
-        return type(old)([*copy.deepcopy(old), *(_done(new) if resolve else copy.deepcopy(new))])
+        return type(old)([*copy.deepcopy(old), *_copy(new, resolve)])
     containers = (dict, list, tuple)
     if new is not None and (isinstance(old, containers) or isinstance(new, containers)):
         raise OverlayTypeError(
             f"the overlay of `{key}` is a {type(new).__name__}, but a {type(old).__name__} is there"
         )
     return copy.deepcopy(new)
+
+
+def _copy(value: Any, resolve: bool) -> Any:
+    if resolve:
+        return _done(value)
+    return copy.deepcopy(value)
 
 
 def _done(value: Any) -> Any:
@@ -174,15 +178,12 @@ def _joined(key: str, on: str, old: Any, new: Any, resolve: bool) -> list[Any]:
     for item in new:
         same = [there for there in joined if on in item and there.get(on) == item[on]]
         if not same:
-            joined.append(_done(item) if resolve else copy.deepcopy(dict(item)))
+            joined.append(_copy(dict(item), resolve))
             continue
         # the fields of the item replace those of its match; only operators merge deeper
         for written, value in item.items():
             if resolve and operator_of(written)[0]:
                 apply_overlay(same[0], {written: value})
             else:
-                if resolve:
-                    same[0][written] = _done(value)
-                else:
-                    same[0][written] = copy.deepcopy(value)
+                same[0][written] = _copy(value, resolve)
     return joined

@@ -174,15 +174,10 @@ def _attempt_json(attempt: AttemptStatus) -> Object:
 
 
 def _times_json(started_at: datetime | None, ended_at: datetime | None) -> Object:
-    if started_at is None or ended_at is None:
-        duration = None
-    else:
-        duration = ended_at - started_at
-    return {
-        "started_at": iso(started_at),
-        "ended_at": iso(ended_at),
-        "duration": None if duration is None else duration.total_seconds(),
-    }
+    duration = None
+    if started_at is not None and ended_at is not None:
+        duration = (ended_at - started_at).total_seconds()
+    return {"started_at": iso(started_at), "ended_at": iso(ended_at), "duration": duration}
 
 
 def iso(time: datetime | None) -> str | None:

@@ -41,8 +41,10 @@ class Workspace:
     projects: dict[str, str]
 
     @staticmethod
-    def from_str(workspace: str | None) -> Workspace:
+    def from_str(workspace: str | Workspace | None) -> Workspace:
         """Reads a workspace from text: one path, or a YAML mapping of paths to folders.
+
+        A workspace is returned unchanged.
 
         Args:
             workspace: None or empty text gives a workspace without projects; a project mapped to null
@@ -56,6 +58,8 @@ class Workspace:
         >>> Workspace.from_str("{lib: lib, app: null}")
         Workspace(projects={'lib': 'lib', 'app': ''})
         """
+        if isinstance(workspace, Workspace):
+            return workspace
         if not workspace or not workspace.strip():
             return Workspace({})
         # a plain path needs no yaml, which is slow to import

@@ -289,9 +289,8 @@ class Conductor:
                 self._has_ended(-1 - number, ended)
             elif ended is not None:
                 self._append(runs.end_entry(number, ended))
-            if self._events.empty():
-                event = None
-            else:
+            event = None
+            if not self._events.empty():
                 event = self._events.get()
 
     def _finish(self) -> bool:

@@ -64,11 +64,9 @@ class Run:
         """
         if entry["e"] in ("begin", "queue"):
             self.app_id = str(entry["id"])
+            self.started = self.ended = self.code = self.memory = self.cpu = self.gpu = None
             if entry["e"] == "begin":
                 self.started = json_shape.timestamp(entry["t"], "t")
-            else:
-                self.started = None
-            self.ended = self.code = self.memory = self.cpu = self.gpu = None
             self.message = ""
         else:
             end = json_shape.read(_End, entry, "end")

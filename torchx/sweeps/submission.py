@@ -128,14 +128,10 @@ def submit(request: Request) -> Submitted:
     state_home()
     try:
         with _index(digest) as index:
-            if request.fresh:
-                earlier = None
-            else:
+            earlier = None
+            if not request.fresh:
                 earlier = _find(index, digest)
-            if earlier is None:
-                header = _header(request, digest)
-            else:
-                header = earlier.header
+            header = earlier.header if earlier is not None else _header(request, digest)
             rows, apps = zip(*request.runs, strict=True)
             hidden.keep(BACKEND, header.sweep, apps, rows)
             if earlier is not None:

@@ -87,8 +87,5 @@ class TmpDirWorkspaceMixin(DirWorkspaceMixin):
 
 
 def _copy(workspace: str | specs_workspace.Workspace, folder: Path, cfg: RunOptions) -> None:
-    if isinstance(workspace, str):
-        parsed = specs_workspace.Workspace.from_str(workspace)
-    else:
-        parsed = workspace
+    parsed = specs_workspace.Workspace.from_str(workspace)
     tree.scan(parsed, options.limit_of(cfg)).write_to(folder, into_existing=folder.exists())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import threading
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +12,7 @@ from torchx.errors import TorchxError, UsageError
 from torchx.exit_codes import TIMED_OUT
 from torchx.lazy import lazy_imports
 from torchx.runner.survey import LateError
-from torchx.scheduling.pace import together
+from torchx.scheduling.pace import deadline, seconds_left, together
 from torchx_cli import conditions
 from torchx_cli.applications import ACTIVE, find
 from torchx_cli.conditions import DONE, LOG, STALLED, Outcome
@@ -162,11 +162,8 @@ def wait_for_all(
         first: return when one of them meets the condition; the outcomes of the others so far are included.
         text: print matching lines on stdout.
     """
-    if limit is None:
-        end = None
-    else:
-        end = time.monotonic() + limit
-    late = None
+    end = deadline(limit)
+    late = math.inf
     if conditions.is_unlimited(condition) and limit:
         late = end
     ready = _Results(runner, condition, end, follow=limit != 0)
@@ -200,11 +197,11 @@ class _Results:
     Args:
         runner: used to wait.
         condition: the condition.
-        end: the time by ``time.monotonic()`` at which the wait times out; None for no limit.
+        end: the time by ``time.monotonic()`` at which the wait times out; infinity for no limit.
         follow: wait for more of a log or events.
     """
 
-    def __init__(self, runner: Runner, condition: str, end: float | None, *, follow: bool) -> None:
+    def __init__(self, runner: Runner, condition: str, end: float, *, follow: bool) -> None:
         self._runner, self._condition, self._end, self._follow = runner, condition, end, follow
         self._queue: queue.SimpleQueue[Outcome | Exception] = queue.SimpleQueue()
 
@@ -224,13 +221,13 @@ class _Results:
         except Exception as error:  # raised in the main thread
             self._queue.put(error)
 
-    def get(self, late: float | None) -> Outcome:
+    def get(self, late: float) -> Outcome:
         """Returns the next outcome.
 
         Raises:
             queue.Empty: the time `late` was reached.
         """
-        found = self._queue.get(timeout=None if late is None else max(late - time.monotonic(), 0.0))
+        found = self._queue.get(timeout=seconds_left(late))
         if isinstance(found, Exception):
             raise found
         return found

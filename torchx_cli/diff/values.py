@@ -123,17 +123,13 @@ def named(arguments: Iterable[str], separator: bool = True) -> dict[str, str]:
         if looks_like_flag(arg):
             name, equals, value = arg.partition("=")
             if not equals:
+                value = GIVEN
                 if remaining and not looks_like_flag(remaining[-1]):
                     value = remaining.pop()
-                else:
-                    value = GIVEN
         else:
             numbered += 1
             name, value = f"argument {numbered}", arg
-        if name in found:
-            found[name] = f"{found[name]} {value}"
-        else:
-            found[name] = value
+        found[name] = f"{found[name]} {value}" if name in found else value
     return found
 
 
@@ -147,10 +143,9 @@ def of_roles(a: Sequence[Role], b: Sequence[Role], values_of: Callable[[Role], D
     """
     sides = [{role.name: values_of(role) for role in roles} for roles in (a, b)]
     single = len(a) == len(b) == 1
+    common: set[str] = set()
     if not single:
         common = set.intersection(*(_common(side) for side in sides))
-    else:
-        common = set()
     return _flat(sides[0], common, single), _flat(sides[1], common, single)
 
 

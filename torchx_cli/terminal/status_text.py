@@ -306,11 +306,10 @@ def notification_line(each: Delivery) -> str:
         source = f"{each.target} ({each.kind})"
     reason = f": {each.message}" if each.message else ""
     tries = f", {each.tries} {'try' if each.tries == 1 else 'tries'}"
-    if each.at is None:
-        at = ""
-    else:
-        at = each.at.astimezone().strftime("%H:%M:%S")
     if each.state == "delivered":
+        at = ""
+        if each.at is not None:
+            at = each.at.astimezone().strftime("%H:%M:%S")
         return f"notified: {source} {at}"
     if each.state in ("sending", "retry"):
         return f"not yet delivered: {source}{reason}{tries}"

@@ -70,10 +70,7 @@ class DockerWorkspaceMixin(WorkspaceMixin[dict[str, tuple[str, str]]]):
             UsageError: the workspace does not exist, or is too large.
             StateError: no engine answers, or the build fails.
         """
-        if isinstance(workspace, str):
-            parsed = specs_workspace.Workspace.from_str(workspace)
-        else:
-            parsed = workspace
+        parsed = specs_workspace.Workspace.from_str(workspace)
         copy = dataclasses.replace(role, workspace=parsed)
         tree = workspace_tree.scan(parsed, workspace_options.limit_of(cfg))
         # it is named after a registry when it is pushed

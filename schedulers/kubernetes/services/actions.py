@@ -95,13 +95,16 @@ def _not_released(facts: Facts) -> list[Object]:
     return [main for main in due if not (is_ended_by_us(main) or _was_tolerated(main, services))]
 
 
-def _was_tolerated(main: Object, services: Mapping[int, ServiceRule]) -> bool:
-    """Returns True if a service that is not critical has ended by itself."""
+def _rule_of(main: Object, services: Mapping[int, ServiceRule]) -> ServiceRule | None:
     number = role_index(main)
     if number is None:
-        rule = None
-    else:
-        rule = services.get(number)
+        return None
+    return services.get(number)
+
+
+def _was_tolerated(main: Object, services: Mapping[int, ServiceRule]) -> bool:
+    """Returns True if a service that is not critical has ended by itself."""
+    rule = _rule_of(main, services)
     return rule is not None and not rule.critical and is_terminal(job_facts("job", main).state)
 
 
@@ -113,10 +116,6 @@ def _needed(facts: Facts) -> Iterator[Object]:
     """Yields the jobs whose failure is that of the application."""
     services = services_of(facts)
     for main in facts.mains:
-        number = role_index(main)
-        if number is None:
-            rule = None
-        else:
-            rule = services.get(number)
+        rule = _rule_of(main, services)
         if (rule is None or rule.critical) and not is_released(main):
             yield main

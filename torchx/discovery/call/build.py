@@ -73,16 +73,10 @@ def _failed(component: Component, error: BaseException) -> TorchxError:
             f"{component.name}: {error}", hint=f"its arguments: torchx run {component.name} --help"
         )
     if isinstance(error, UsageError):
-        place = None
-        if component.path:
-            place = blame(error, component.path)
-        if place:
-            text = f"{error.message}  ({place})"
-        else:
-            text = error.message
-        if place:
-            path, line = (place.path, place.line)
-        else:
-            path, line = (None, None)
-        return ComponentError(text, path=path, line=line, hint=error.hint)
+        place = blame(error, component.path) if component.path else None
+        if place is None:
+            return ComponentError(error.message, hint=error.hint)
+        return ComponentError(
+            f"{error.message}  ({place})", path=place.path, line=place.line, hint=error.hint
+        )
     return failure(f"{component.name} failed", error, component.path)

@@ -151,16 +151,11 @@ class _Reader:
         if given.kind is inspect.Parameter.VAR_KEYWORD:
             return None
         annotation = self.hints.get(given.name, str)
-        if given.default is inspect.Parameter.empty:
-            default = REQUIRED
-        else:
-            default = given.default
+        default = REQUIRED if given.default is inspect.Parameter.empty else given.default
         written = self.written.get(given.name)
-        line = written.line if written else self.line
+        line, source = self.line, _spelled_field(given.name, annotation, default)
         if written:
-            source = written.text
-        else:
-            source = _spelled(given, annotation)
+            line, source = written.line, written.text
         if given.kind is inspect.Parameter.VAR_POSITIONAL:
             return Parameter(given.name, annotation, converter, VARARGS, line=line, source=source, docs=docs)
         before_varargs = any(
@@ -201,10 +196,7 @@ def _fields(parent: Parameter, group: DataclassConverter) -> Iterator[Parameter]
         if has_object and hasattr(parent.default, field.name):
             default = getattr(parent.default, field.name)
         else:
-            if field.default:
-                default = field.default()
-            else:
-                default = REQUIRED
+            default = field.default() if field.default else REQUIRED
         name = f"{parent.name}.{field.name}"
         text = _spelled_field(name, field.annotation, default)
         flags = _flags(name, field.annotation)
@@ -218,14 +210,6 @@ def _fields(parent: Parameter, group: DataclassConverter) -> Iterator[Parameter]
 def _flags(name: str, annotation: Any) -> tuple[str, ...]:
     short = [f"-{name}"] if len(name) == 1 else []
     return (f"--{name}", *dict.fromkeys([*short, *short_flags(annotation)]))
-
-
-def _spelled(parameter: inspect.Parameter, annotation: Any) -> str:
-    if parameter.default is inspect.Parameter.empty:
-        default = REQUIRED
-    else:
-        default = parameter.default
-    return _spelled_field(parameter.name, annotation, default)
 
 
 def _spelled_field(name: str, annotation: Any, default: Any) -> str:

@@ -149,10 +149,9 @@ def _checked(
             f"`{name}` is a class without a method `build`; add one that returns AppDef"
         )
     if found is None:
-        if _own_source(target)[1]:
-            path, found = _own_source(target)
-        else:
-            path, found = (path, None)
+        place, found = _own_source(target)
+        if found:
+            path = place
     signature = read_signature(target, found, path)
     if signature.problems:
         raise ComponentValidationException(name, signature.problems)

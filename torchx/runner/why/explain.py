@@ -133,13 +133,11 @@ def explain(runner: Runner, handle: str, described: DescribeAppResponse, name: s
     status = status_of(described)
     first = status.first_failure
     printed = _last_chunks(runner, handle, status)
+    found = None
     if first is None:
-        found = None
-    else:
-        found = first_failure.evidence_of(runner, handle, status, EVIDENCE)
-    if found is None:
         cause = causes.classify(status.state, status.msg, None, known=status.cause)
     else:
+        found = first_failure.evidence_of(runner, handle, status, EVIDENCE)
         cause = found.cause
     made = Explanation(handle, described.name, status, cause, found)
     if status.state is AppState.SUBMITTED and runner.scheduler_of(handle).waits_in_queue:

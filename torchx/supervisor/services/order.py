@@ -75,10 +75,8 @@ class Order:
             is_new, self._is_new = self._is_new, False
             if not is_new:
                 return []
-        if replicas is None:
-            wanted = sorted(self.held)
-        else:
-            wanted = [n for n in replicas if n in self.held]
+            replicas = sorted(self.held)
+        wanted = [n for n in replicas if n in self.held]
         roles = {self._role_of[n].name for n in wanted}
         starting = {name for name in roles if self._may_start_now(self._roles[name])}
         free = [n for n in wanted if self._role_of[n].name in starting]

@@ -51,10 +51,7 @@ class Watch:
             if now < self._next_at:
                 return False
             self._begin(now)
-        if self._check is None:
-            answer = None
-        else:
-            answer = self._check.poll()
+        answer = self._check.poll() if self._check is not None else None
         if answer is None:
             return False
         self.close()
