@@ -11,7 +11,7 @@ from torchx.specs.handles import parse_app_handle, parse_log_target
 from torchx_cli.main import main as run_program
 from torchx_cli.terminal.output import has_colour
 
-_CODES = {"GREEN": "32", "BLUE": "34", "GRAY": "2", "ORANGE": "38:2:238:76:44", "ENDC": "0"}
+_CODES = {"GREEN": "32", "ENDC": "0"}
 
 
 def colour(name: str) -> str:
