@@ -19,15 +19,17 @@ from torchx.schedulers.kubernetes.sweeps import view
 from torchx.schedulers.kubernetes.sweeps.facts import pods_of
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.listing import newest_first, row_of
+from torchx.scheduling import observation
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.scheduling.observation import Observation, Replica
 from torchx.scheduling.pace import is_sharing
 from torchx.specs.run_options import RunOptions
-from torchx.specs.status import AppState, ReplicaStatus, is_terminal
+from torchx.specs.status import AppState, Reason, is_terminal
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import application
     from torchx.schedulers.kubernetes.sweeps import run_arguments
-from torchx.schedulers.kubernetes.status import by_role, describe_runs, describe_safely
+from torchx.schedulers.kubernetes.status import describe_runs, describe_safely
 
 
 def describe_app(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
@@ -61,8 +63,10 @@ def outline(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
     facts = find_jobs(clusters, app_id)
     if facts is None or facts.damage:
         return glance(clusters, app_id)
-    unread = [ReplicaStatus(m.replica, AppState.UNKNOWN, m.role, "") for m in members_of(facts)]
-    return DescribeAppResponse(facts.app_id, AppState.UNKNOWN, roles_statuses=list(by_role(unread).values()))
+    unread = [Replica(member.role, member.replica, state=AppState.UNKNOWN) for member in members_of(facts)]
+    return observation.describe(
+        Observation(facts.app_id, "", None, {}, None, AppState.UNKNOWN, Reason(), unread)
+    )
 
 
 def describe_native(clusters: Clusters, app_id: str) -> list[Object] | None:

@@ -27,7 +27,9 @@ from torchx.schedulers.kubernetes.state.reasons import JobFacts, or_zero
 from torchx.schedulers.kubernetes.state.replicas import Member, Replicas, members_of
 from torchx.schedulers.kubernetes.sweeps import view
 from torchx.schedulers.kubernetes.sweeps.facts import run_facts
+from torchx.scheduling import observation
 from torchx.scheduling.base import DescribeAppResponse
+from torchx.scheduling.observation import Observation, Replica
 from torchx.scheduling.retry_rules import RetryRules
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.status import (
@@ -35,8 +37,6 @@ from torchx.specs.status import (
     EndCause,
     FirstFailure,
     Reason,
-    ReplicaStatus,
-    RoleStatus,
     is_terminal,
 )
 
@@ -100,38 +100,34 @@ def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppRe
     ended = noted.ended_at or _ended(facts, jobs, statuses, state, submitted)
     for at, member in enumerate(replicas.members):  # times end with the job, also if a pod is lost
         statuses[at] = reasons.as_ended(statuses[at], _job_of(jobs, member), state, ended)
-    roles = by_role(statuses)
-    services.ready(roles)
     used = used_retries(facts)
     first = None
     if failed or state is AppState.FAILED:
         first = _first_failure(facts, replicas, seen, services.counting(statuses), used)
     reason = _reason(facts, jobs, services, statuses, state, Reason(msg), first)
-    record = facts.record
-    return DescribeAppResponse(
-        app_id=facts.app_id,
-        state=state,
-        num_restarts=_restarts(facts),
-        msg=joined(reason.text, replicas.taken_away(is_terminal(state))),
-        cause=reason.cause,
-        structured_error_msg=reasons.error_file(first, statuses),
-        roles_statuses=list(roles.values()),
-        name=str(value_at(record, "app", "name") or facts.name),
-        submitted_at=submitted,
-        started_at=_started(facts, statuses, state),
-        ended_at=ended,
-        first_failure=first,
-        cfg=dict(facts.cfg),
-        run=runs.run_of(used),
-        metadata=own_entries(value_at(record, "app", "metadata")),
+    whole = Observation(
+        facts.app_id,
+        str(value_at(facts.record, "app", "name") or facts.name),
+        submitted,
+        dict(facts.cfg),
+        value_at(facts.record, "app", "metadata"),
+        state,
+        replace(reason, text=joined(reason.text, replicas.taken_away(is_terminal(state)))),
+        statuses,
+        first,
+        _started(facts, statuses, state),
+        ended,
+        _restarts(facts),
+        runs.run_of(used),
     )
+    return observation.describe(whole)
 
 
 def _reason(
     facts: Facts,
     jobs: list[JobFacts],
     services: service_view.ServiceView,
-    statuses: list[ReplicaStatus],
+    statuses: list[Replica],
     state: AppState,
     known: Reason,
     first: FirstFailure | None,
@@ -156,7 +152,7 @@ def _first_failure(
     facts: Facts,
     replicas: Replicas,
     jobs: list[JobFacts],
-    statuses: list[ReplicaStatus],
+    statuses: list[Replica],
     used: Mapping[str, int],
 ) -> FirstFailure | None:
     """Returns the first failure with its reason, from replicas and jobs that count for the application."""
@@ -166,14 +162,6 @@ def _first_failure(
     if first is None:
         return None
     return runs.with_limit(_with_refusal(facts, replicas, first), facts.cfg, used)
-
-
-def by_role(statuses: Iterable[ReplicaStatus]) -> dict[str, RoleStatus]:
-    """Returns the roles of replicas, by their names."""
-    roles: dict[str, RoleStatus] = {}
-    for status in statuses:
-        roles.setdefault(status.role, RoleStatus(status.role, [])).replicas.append(status)
-    return roles
 
 
 def _without_pods(message: str) -> str:
@@ -337,7 +325,7 @@ def _submitted(facts: Facts) -> datetime | None:
     return min(created, key=or_zero)
 
 
-def _started(facts: Facts, statuses: Iterable[ReplicaStatus], state: AppState) -> datetime | None:
+def _started(facts: Facts, statuses: Iterable[Replica], state: AppState) -> datetime | None:
     """Returns the time of the first start, of a replica or else of a job."""
     times = [attempt.started_at for status in statuses for attempt in status.attempts]
     if not any(times) and state is not AppState.PENDING:
@@ -348,7 +336,7 @@ def _started(facts: Facts, statuses: Iterable[ReplicaStatus], state: AppState) -
 def _ended(
     facts: Facts,
     jobs: list[JobFacts],
-    statuses: list[ReplicaStatus],
+    statuses: list[Replica],
     state: AppState,
     submitted: datetime | None,
 ) -> datetime | None:
@@ -356,5 +344,5 @@ def _ended(
     if not is_terminal(state):
         return None
     marks = [time_of(annotation(main, CANCELLED)) for main in facts.mains]
-    times = [job.ended_at for job in jobs] + marks + [s.ended_at for s in statuses]
+    times = [job.ended_at for job in jobs] + marks + [a.ended_at for s in statuses for a in s.attempts[-1:]]
     return max((at for at in times if at is not None), default=submitted)

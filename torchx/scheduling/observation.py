@@ -43,6 +43,8 @@ class Replica:
         host: its machine; empty if unknown.
         max_attempts: the maximum number of attempts.
         ready: whether it is ready, as a replica of a service; None in an ordinary role.
+        required: whether the application succeeds only if this replica does, unless it is one of a service.
+        error_file: its error file, as JSON text, if the engine has it.
     """
 
     role: str
@@ -52,6 +54,8 @@ class Replica:
     host: str = ""
     max_attempts: int = 1
     ready: bool | None = None
+    required: bool = True
+    error_file: str = NONE
 
 
 @dataclass(frozen=True)
@@ -94,14 +98,14 @@ def describe(seen: Observation, folder_of: Callable[[str, int], Path] | None = N
 
     Args:
         seen: the application.
-        folder_of: returns the folder with the error file of a replica (default: no replica has one).
+        folder_of: returns the folder of a replica for its error file, if it is on this machine.
     """
     over, first = is_terminal(seen.state), seen.first_failure
     roles: dict[str, RoleStatus] = {}
     app_error = NONE
     for replica in seen.replicas:
         state = _state_of(replica, over)
-        error = NONE
+        error = replica.error_file
         if folder_of is not None and state is AppState.FAILED:
             error = read_error_file(folder_of(replica.role, replica.id)) or NONE
         if first is not None and (first.role, first.replica) == (replica.role, replica.id):
@@ -114,7 +118,7 @@ def describe(seen: Observation, folder_of: Callable[[str, int], Path] | None = N
             error,
             attempts=list(replica.attempts),
             max_attempts=replica.max_attempts,
-            required=replica.ready is None,
+            required=replica.required and replica.ready is None,
         )
         role = roles.setdefault(replica.role, RoleStatus(replica.role, []))
         role.replicas.append(status)

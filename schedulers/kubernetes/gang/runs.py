@@ -16,7 +16,8 @@ from torchx.schedulers.kubernetes.state.attempts import ended_by_us, finished_af
 from torchx.schedulers.kubernetes.state.reasons import JobFacts
 from torchx.schedulers.kubernetes.state.replicas import Member, replica_of
 from torchx.scheduling.limits import LimitRule
-from torchx.specs.status import AppState, EndCause, FirstFailure, ReplicaStatus
+from torchx.scheduling.observation import Replica
+from torchx.specs.status import AppState, EndCause, FirstFailure
 from torchx.supervisor.policy import REQUEUED
 
 DISRUPTED = "disruption"
@@ -37,9 +38,7 @@ def run_of(used: Mapping[str, int]) -> int:
     return 1 + used.get(REQUEUED, 0) + used.get(DISRUPTED, 0)
 
 
-def with_runs(
-    facts: Facts, members: Sequence[Member], statuses: Sequence[ReplicaStatus]
-) -> list[ReplicaStatus]:
+def with_runs(facts: Facts, members: Sequence[Member], statuses: Sequence[Replica]) -> list[Replica]:
     """Returns the status of replicas with the run of each attempt.
 
     Args:

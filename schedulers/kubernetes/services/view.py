@@ -28,9 +28,10 @@ from torchx.schedulers.kubernetes.services.roles import (
 from torchx.schedulers.kubernetes.state.attempts import live
 from torchx.schedulers.kubernetes.state.reasons import REPLICA_FAILURES, JobFacts
 from torchx.schedulers.kubernetes.state.replicas import replica_of
+from torchx.scheduling.observation import Replica
 from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
 from torchx.services.probe import ServiceRule
-from torchx.specs.status import AppState, AttemptStatus, EndCause, ReplicaStatus, RoleStatus, is_terminal
+from torchx.specs.status import AppState, AttemptStatus, EndCause, is_terminal
 
 STILL_RUN = "it has succeeded, and its services still run: `torchx wait` ends them"
 BEING_ENDED = "it has succeeded, and its services are being ended"
@@ -100,18 +101,23 @@ class ServiceView:
             return BEING_ENDED
         return STILL_RUN
 
-    def replicas(self, statuses: list[ReplicaStatus]) -> list[ReplicaStatus]:
+    def replicas(self, statuses: list[Replica]) -> list[Replica]:
         """Returns the status of all replicas, with the ends of services and the waits for other roles."""
         numbers = {name: number for number, name in enumerate(self._names)}
-        return [self._replica(status, numbers.get(status.role, -1)) for status in statuses]
+        ready = {number: self._ready(number, rule) for number, rule in self._services.items()}
+        return [self._replica(status, numbers.get(status.role, -1), ready) for status in statuses]
 
-    def _replica(self, status: ReplicaStatus, number: int) -> ReplicaStatus:
+    def _replica(
+        self, status: Replica, number: int, ready: Mapping[int, Mapping[int, datetime | None]]
+    ) -> Replica:
         main = self._mains.get(number)
+        if number in ready:
+            status = replace(status, ready=status.id in ready[number])
         if main is not None and awaits(main) and status.state is AppState.SUBMITTED:
             msg = f"it starts after {', '.join(before_of(self._facts.roles[number]))}"
             waiting = AttemptStatus(1, AppState.PENDING, msg=msg)
             return replace(status, state=AppState.PENDING, attempts=[waiting])
-        if number not in self._services:
+        if number not in ready:
             return status
         released = main is not None and is_released(main)
         early = (number, status.id) in self._early
@@ -121,35 +127,27 @@ class ServiceView:
             for place, attempt in enumerate(status.attempts)
         ]
         if attempts and attempts[-1].state is AppState.RUNNING and attempts[-1].ready_at is None:
-            attempts[-1] = replace(attempts[-1], ready_at=self._ready_at(number, status.id))
+            attempts[-1] = replace(attempts[-1], ready_at=ready[number].get(status.id))
         state = status.state
         if state is AppState.SUCCEEDED and attempts:
             state = attempts[-1].state
-        return replace(status, state=state, attempts=attempts, required=False)
+        return replace(status, state=state, attempts=attempts)
 
-    def ready(self, roles: Mapping[str, RoleStatus]) -> None:
-        """Sets the number of ready replicas of each service."""
-        for number, rule in self._services.items():
-            role = roles.get(self._names[number])
-            if role is not None:
-                role.ready = sum(is_ready(pod, rule) for pod in self._pods(number))
-
-    def _ready_at(self, number: int, replica: int) -> datetime | None:
-        """Returns since when a replica of a service is ready, None if it is not."""
-        rule = self._services[number]
-        own = (pod for pod in self._pods(number) if replica_of(pod)[1] == replica)
-        return next((time_of(ready_since(pod)) for pod in own if is_ready(pod, rule)), None)
+    def _ready(self, number: int, rule: ServiceRule) -> dict[int, datetime | None]:
+        """Returns since when the replicas of a service are ready, of those that are."""
+        pods = [pod for pod in self._pods(number) if is_ready(pod, rule)]
+        return {replica_of(pod)[1]: time_of(ready_since(pod)) for pod in pods}
 
     def _pods(self, number: int) -> Iterator[Object]:
         main = self._mains.get(number)
         if main is not None:
             yield from (pod for pod in self._facts.pods if owns(main, pod) and not deleted(pod))
 
-    def counting(self, statuses: Iterable[ReplicaStatus]) -> list[ReplicaStatus]:
+    def counting(self, statuses: Iterable[Replica]) -> list[Replica]:
         """Returns the replicas whose failure is one of the application."""
         return [status for status in statuses if self._counts(status)]
 
-    def _counts(self, status: ReplicaStatus) -> bool:
+    def _counts(self, status: Replica) -> bool:
         rule: ServiceRule | None = None
         if status.role in self._names:
             rule = self._services.get(self._names.index(status.role))

@@ -12,7 +12,8 @@ from torchx.exit_codes import signal_of
 from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object, label, short
 from torchx.schedulers.kubernetes.objects import Facts
-from torchx.specs.status import NONE, AppState, FirstFailure, Reason, ReplicaStatus, failure_of, is_terminal
+from torchx.scheduling.observation import Replica
+from torchx.specs.status import AppState, FirstFailure, Reason, failure_of, is_terminal
 
 BEING_ENDED = "a replica failed, the others are being ended"
 CONTINUES = "a replica failed, the others continue"
@@ -75,7 +76,7 @@ def why(job: JobFacts) -> str:
     return job.message or job.reason
 
 
-def waiting(statuses: Sequence[ReplicaStatus], events: Iterable[Object]) -> Reason:
+def waiting(statuses: Sequence[Replica], events: Iterable[Object]) -> Reason:
     """Returns why an application waits: the most common reason of its replicas."""
     counts: collections.Counter[Reason] = collections.Counter()
     for status in statuses:
@@ -100,7 +101,7 @@ def waiting(statuses: Sequence[ReplicaStatus], events: Iterable[Object]) -> Reas
 
 
 def first_failure(
-    jobs: list[JobFacts], statuses: list[ReplicaStatus], unproven: Collection[tuple[str, int]]
+    jobs: list[JobFacts], statuses: list[Replica], unproven: Collection[tuple[str, int]]
 ) -> FirstFailure | None:
     """Returns the replica that failed first, from its pod or its job's message; None if it is not known.
 
@@ -111,7 +112,7 @@ def first_failure(
     """
     ended = [s for s in statuses if s.state is AppState.FAILED and s.attempts]
     if ended and all((s.role, s.id) not in unproven for s in ended):
-        first = min(ended, key=lambda s: or_zero(s.ended_at))
+        first = min(ended, key=lambda s: or_zero(s.attempts[-1].ended_at))
         last = first.attempts[-1]
         return failure_of(first.role, first.id, last)
     for job in jobs:
@@ -124,25 +125,16 @@ def first_failure(
     return None
 
 
-def error_file(first: FirstFailure | None, statuses: list[ReplicaStatus]) -> str:
-    """Returns the error file of the replica that failed first, as JSON text."""
-    if first is None:
-        return NONE
-    found = (s.structured_error_msg for s in statuses if (s.role, s.id) == (first.role, first.replica))
-    return next(found, NONE)
-
-
-def as_ended(status: ReplicaStatus, job: JobFacts, whole: AppState, ended: datetime | None) -> ReplicaStatus:
+def as_ended(status: Replica, job: JobFacts, whole: AppState, ended: datetime | None) -> Replica:
     """Returns the status of a replica, with its last attempt ended if its job or the application has."""
     if not (is_terminal(whole) or is_terminal(job.state)):
         return status
     if not status.attempts or is_terminal(status.attempts[-1].state):
         return status
     last = status.attempts[-1]
-    if is_terminal(status.state):
+    state = AppState.CANCELLED
+    if status.state is not None and is_terminal(status.state):
         state = status.state
-    else:
-        state = AppState.CANCELLED
     ended = job.ended_at or ended
     over = replace(last, state=state, msg="", cause=None, ended_at=ended if last.started_at else None)
     return replace(status, state=state, attempts=[*status.attempts[:-1], over])

@@ -38,7 +38,8 @@ from torchx.schedulers.kubernetes.state.attempts import (
     ended_container,
 )
 from torchx.schedulers.kubernetes.state.outcome import Outcome
-from torchx.specs.status import NONE, AppState, AttemptStatus, EndCause, Reason, ReplicaStatus, is_terminal
+from torchx.scheduling.observation import Replica
+from torchx.specs.status import NONE, AppState, AttemptStatus, EndCause, Reason, is_terminal
 
 if TYPE_CHECKING:
     from torchx.schedulers.kubernetes.state.reasons import JobFacts
@@ -178,7 +179,7 @@ class Replicas:
         self.restarting: set[int] = set()
         self.started = any(_has_run(pod) for pod in facts.pods)
 
-    def status(self, member: Member, job: JobFacts, whole: AppState) -> ReplicaStatus:
+    def status(self, member: Member, job: JobFacts, whole: AppState) -> Replica:
         """Returns the status of a replica.
 
         Args:
@@ -201,15 +202,15 @@ class Replicas:
         elif not attempts:
             state, attempts = self._without_pod(member, state)
         newest = pods[-1] if pods else {}
-        return ReplicaStatus(
-            id=member.replica,
-            state=state,
-            role=member.role,
-            hostname=taken.node_of(newest),
-            structured_error_msg=_error_file(newest),
-            attempts=attempts,
-            max_attempts=member.max_attempts,
+        return Replica(
+            member.role,
+            member.replica,
+            attempts,
+            state,
+            taken.node_of(newest),
+            member.max_attempts,
             required=not self._partial and job.reason != "SuccessPolicy",  # which names the required replicas
+            error_file=_error_file(newest),
         )
 
     def newest_pod(self, member: Member) -> Object | None:
