@@ -89,3 +89,13 @@ def changed(data: Any, path: tuple[Any, ...], value: Any) -> Any:
     copied = copy.copy(data)
     copied[path[0]] = changed(data[path[0]], path[1:], value)
     return copied
+
+
+def without(data: Any, path: tuple[Any, ...]) -> Any:
+    """A copy of plain data with one value in it removed."""
+    copied = copy.copy(data)
+    if len(path) == 1:
+        del copied[path[0]]
+    else:
+        copied[path[0]] = without(data[path[0]], path[1:])
+    return copied

@@ -67,7 +67,7 @@ class Container:
         command: the program and its arguments.
         env: its environment as ``NAME=value``.
         damage: the reason why it cannot be read; normally empty.
-        inspected: whether the engine could inspect it; if not, only its entry in a listing is known.
+        inspected: whether the engine could inspect it, and reports a known state.
         removed: whether the engine no longer has it, and only the supervisor's record of its end is known.
     """
 
@@ -163,6 +163,10 @@ _PODMAN_STATUSES = {
 """Docker's status for each status that only Podman reports."""
 
 
+class UnknownStateError(DamageError):
+    """The engine does not report a known state or end of a container."""
+
+
 DAMAGED = "damaged-"
 """Prefix of the generated id for a container whose label has no valid one."""
 
@@ -197,7 +201,8 @@ def read(inspected: Data) -> Container | None:
     try:
         return _parsed(plain, inspected, labels)
     except DamageError as damage:
-        return replace(plain, damage=str(damage))
+        known = not isinstance(damage, UnknownStateError)
+        return replace(plain, damage=str(damage), inspected=known)
 
 
 def _has_copied_labels(labels: Data, name: str, host: str) -> bool:
@@ -233,7 +238,7 @@ def _parsed(plain: Container, inspected: Data, labels: Data) -> Container:
     if not is_app_id(labels[APP_ID]):
         raise DamageError("its label app-id is not an id")
     if plain.status not in STATUSES:
-        raise DamageError("the engine reports an unknown state")
+        raise UnknownStateError("the engine reports an unknown state")
     ended = plain.status in ("exited", "dead", "restarting", "removing")
     started = seconds(typed_at(state, str, "StartedAt"))
     finished = seconds(typed_at(state, str, "FinishedAt"))
@@ -316,7 +321,7 @@ def status_in(data: Data, name: str) -> str:
 def _exit_code(state: Data) -> int:
     code = state.get("ExitCode")
     if not isinstance(code, int):
-        raise DamageError("the engine reports no exit code")
+        raise UnknownStateError("the engine reports no exit code")
     return code
 
 

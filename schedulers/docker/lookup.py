@@ -69,8 +69,8 @@ def find_containers(
     """Returns the containers of one application, or of all, by application, in order of creation.
 
     Containers with damaged labels are left out if the application has others. A container that the engine
-    cannot inspect comes first in its list: the application cannot be read then. Replicas whose containers
-    were removed come last, if the supervisor has recorded their ends.
+    cannot inspect, or whose state is not known, comes first in its list: the application cannot be read
+    then. Replicas whose containers were removed come last, if the supervisor has recorded their ends.
 
     Args:
         engine: the engine.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusterobjects import changed, paths_of
+from clusterobjects import changed, paths_of, without
 
 from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.status import describe
@@ -36,15 +36,6 @@ def response(found: dict[str, Any]) -> DescribeAppResponse:
     job = found["job"]
     more = found.get("pods", []), found.get("events", []), found.get("nodes", {})
     return describe(Facts("research", job["metadata"]["name"], "job", [job], [job], *more), NOW)
-
-
-def without(data: Any, path: tuple[Any, ...]) -> Any:
-    found = copy.copy(data)
-    if len(path) == 1:
-        del found[path[0]]
-    else:
-        found[path[0]] = without(data[path[0]], path[1:])
-    return found
 
 
 def mutations(found: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusterobjects import changed, paths_of
+from clusterobjects import changed, paths_of, without
 
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord, ReplicaRecord, RoleRecord
@@ -49,12 +49,6 @@ def mutations(events: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str
                 yield f"without {path} of {event}", [*before, without(event, path), *after]
             if isinstance(value, str):
                 yield f"NEWWORD at {path} of {event}", [*before, changed(event, path, "NEWWORD"), *after]
-
-
-def without(data: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
-    if len(path) > 1:
-        return {**data, path[0]: without(data[path[0]], path[1:])}
-    return {key: value for key, value in data.items() if key != path[0]}
 
 
 def check(then: DescribeAppResponse, now: DescribeAppResponse, mutation: str) -> None:
