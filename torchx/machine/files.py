@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from torchx.errors import StateError, UsageError
@@ -175,6 +176,28 @@ def write_file(path: Path, data: bytes, *, sync: bool = False) -> None:
             partial.replace(path)
         except BaseException:
             partial.unlink(missing_ok=True)
+            raise
+
+
+def append_lines(path: FilePath, lines: Iterable[bytes]) -> None:
+    """Appends lines to a file, all or none, after a line that an interrupted process left incomplete.
+
+    The caller is the only process that writes the file: it holds a lock.
+
+    Raises:
+        OSError: it cannot be written; then no line is left.
+    """
+    data = b"".join(lines)
+    descriptor = open_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    with open(descriptor, "ab+", buffering=0) as file:
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            data = b"\n" + data
+        try:
+            while data:
+                data = data[file.write(data) :]
+        except OSError:
+            os.ftruncate(descriptor, size)
             raise
 
 

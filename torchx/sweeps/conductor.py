@@ -21,12 +21,13 @@ from torchx.errors import StateError, TorchxError
 from torchx.jobs.events import Clock
 from torchx.lazy import lazy_imports
 from torchx.machine import locks, processes
+from torchx.machine.files import append_lines
 from torchx.scheduling.base import AnyScheduler, Kills
 from torchx.specs.handles import parse_app_handle
 from torchx.supervisor.process import report_ready, separate
 from torchx.sweeps import after, environment, requests, runs
 from torchx.sweeps.paths import BACKEND, SweepPaths, open_wake, run_id
-from torchx.sweeps.plan import Plan, append_lines, read_header
+from torchx.sweeps.plan import Plan, read_header
 from torchx.sweeps.progress import PENDING, RUNNING, Entry, load
 from torchx.sweeps.scheduler import SweepScheduler
 

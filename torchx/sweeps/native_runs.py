@@ -11,6 +11,7 @@ from torchx import settings
 from torchx.errors import StateError, TorchxError
 from torchx.jobs import hidden
 from torchx.machine import locks
+from torchx.machine.files import append_lines
 from torchx.scheduling.base import DescribeAppResponse, EngineOf, ManyRuns, SubmitsMany
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.app import AppDef
@@ -19,7 +20,7 @@ from torchx.specs.status import AppState, is_started, is_terminal
 from torchx.sweeps import after, requests, runs, view
 from torchx.sweeps.differences import is_free
 from torchx.sweeps.paths import BACKEND, SweepPaths, paths_of, run_id
-from torchx.sweeps.plan import Header, Plan, append_lines
+from torchx.sweeps.plan import Header, Plan
 from torchx.sweeps.progress import PENDING, Entry, Progress, load
 
 CLOCK_STEP = 2.0

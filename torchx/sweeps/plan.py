@@ -7,7 +7,6 @@ appended, and read one by one when they start.
 from __future__ import annotations
 
 import json
-import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ from torchx.json_limits import LARGEST, Data, Object, load_json
 from torchx.json_shape import HandleText
 from torchx.lazy import lazy_imports
 from torchx.machine import files
+from torchx.machine.files import append_lines
 from torchx.masking import SecretValue
 from torchx.specs.app import AppDef
 from torchx.specs.handles import parse_app_handle
@@ -321,23 +321,3 @@ def append(paths: SweepPaths, lines: Iterable[bytes]) -> None:
         OSError: it cannot be written.
     """
     append_lines(paths.plan, lines)
-
-
-def append_lines(path: os.PathLike[str], lines: Iterable[bytes]) -> None:
-    """Appends whole lines to a file, after a line that an interrupted process left incomplete.
-
-    Raises:
-        OSError: it cannot be written; then no line is left.
-    """
-    data = b"".join(lines)
-    descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-    with open(descriptor, "ab+", buffering=0) as file:
-        size = os.fstat(descriptor).st_size
-        if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            data = b"\n" + data
-        try:
-            while data:
-                data = data[file.write(data) :]
-        except OSError:
-            os.ftruncate(descriptor, size)
-            raise

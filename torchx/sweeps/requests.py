@@ -12,9 +12,9 @@ from torchx import json_shape
 from torchx.errors import StateError
 from torchx.json_limits import Object
 from torchx.machine import files, locks
+from torchx.machine.files import append_lines
 from torchx.sweeps import environment, launch, view
 from torchx.sweeps.paths import SweepPaths, wake
-from torchx.sweeps.plan import append_lines
 
 DROP = "drop"
 """The kind of a request that cancels some runs."""

@@ -7,7 +7,6 @@ of the engine's description that the rules need.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -51,13 +50,10 @@ class Ends:
         if not fresh:
             return
         self._recorded |= ended.keys()
-        # a line end comes first: the line before may have been cut short
-        lines = "".join(f"\n{json.dumps(_description(one))}\n" for one in fresh if not one.removed)
+        lines = [f"{json.dumps(_description(one))}\n".encode() for one in fresh if not one.removed]
         with suppress(OSError):  # e.g. a full disk
             files.make_folder(self._path.parent)
-            descriptor = files.open_file(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            with open(descriptor, "ab") as file:
-                file.write(lines.encode())
+            files.append_lines(self._path, lines)
 
 
 def with_removed(app_id: str, containers: list[Container]) -> list[Container]:
