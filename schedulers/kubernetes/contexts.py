@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from torchx.errors import TorchxError
 from torchx.jobs.paths import state_home, user_home
+from torchx.json_shape import typed_at
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.machine.files import expanded
@@ -108,10 +109,8 @@ def recall(app_id: str) -> dict[str, CfgVal]:
     """
     _refuse_foreign_home()
     try:
-        options = json.loads(files.read_file(_note(app_id), _MAX_LENGTH))
+        options = typed_at(json.loads(files.read_file(_note(app_id), _MAX_LENGTH)), dict)
     except (OSError, ValueError, RecursionError, TorchxError):
-        return {}
-    if not isinstance(options, dict):
         return {}
     return {key: options[key] for key in _KEPT if isinstance(options.get(key), str)}
 

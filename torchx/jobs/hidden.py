@@ -14,6 +14,7 @@ from torchx import masking
 from torchx.errors import StateError
 from torchx.jobs.paths import Home, place, user_home
 from torchx.json_limits import Data
+from torchx.json_shape import items_at
 from torchx.machine import files
 from torchx.specs.app import AppDef
 
@@ -87,7 +88,6 @@ def _file(backend: str, app_id: str) -> Path:
 def _read(path: Path) -> list[str]:
     """Returns the secrets in a file, none if it is missing or damaged."""
     with suppress(OSError, ValueError, RecursionError):
-        values = json.loads(files.read_file(path, LARGEST))
-        if isinstance(values, list):
-            return [value for value in values if isinstance(value, str) and len(value) >= masking.SHORTEST]
+        values = items_at(json.loads(files.read_file(path, LARGEST)), str)
+        return [value for value in values if len(value) >= masking.SHORTEST]
     return []

@@ -13,7 +13,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
+from torchx import json_shape
 from torchx.errors import StateError
 from torchx.machine import files
 from torchx.masking import mask_text
@@ -45,13 +47,13 @@ def read_python(program: str, folder: Path, deadline: Deadline) -> Python:
             found = _listed(named, deadline)
     data = found or _listed(sys.executable, deadline)
     editable = {}
-    for name, path in [*data["editable"].items()][:MOST_EDITABLE]:
-        editable[str(name)] = _editable(str(path), folder / "git", deadline)
+    for name, path in [*data.editable.items()][:MOST_EDITABLE]:
+        editable[name] = _editable(path, folder / "git", deadline)
     return Python(
-        version=str(data["version"]),
-        executable=str(data["executable"]),
+        version=data.version,
+        executable=data.executable,
         origin=PROGRAM if found is not None else LAUNCHER,
-        packages={str(name): str(version) for name, version in sorted(data["packages"].items())},
+        packages=dict(sorted(data.packages.items())),
         editable=editable,
     )
 
@@ -79,7 +81,16 @@ def python_of(program: str) -> str:
     return ""
 
 
-def _listed(python: str, deadline: Deadline) -> dict[str, dict[str, str]]:
+class _Listing(NamedTuple):
+    """The output of the program in LISTING."""
+
+    version: str
+    executable: json_shape.SystemText
+    packages: dict[str, str]
+    editable: dict[str, json_shape.SystemText]
+
+
+def _listed(python: str, deadline: Deadline) -> _Listing:
     """Returns the packages of a Python.
 
     Raises:
@@ -94,12 +105,10 @@ def _listed(python: str, deadline: Deadline) -> dict[str, dict[str, str]]:
             timeout=deadline.left,
             check=True,
         ).stdout
-        data = json.loads(listing[:LONGEST_LISTING])
-        if not (isinstance(data["packages"], dict) and isinstance(data["editable"], dict)):
-            raise ValueError
-    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError, RecursionError) as error:
+        found: _Listing = json_shape.read(_Listing, json.loads(listing[:LONGEST_LISTING]), "listing")
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError, RecursionError) as error:
         raise StateError(f"{python} does not list its packages") from error
-    return {**data, "version": data["version"], "executable": data["executable"]}
+    return found
 
 
 def _editable(path: str, folder: Path, deadline: Deadline) -> Editable:

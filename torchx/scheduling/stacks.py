@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from torchx.json_limits import Data, Object, load_json
+from torchx.json_limits import Object, load_json
+from torchx.json_shape import Truth, check_of, read
 
 MAIN, CHILD, LAUNCHER = "main", "child", "launcher"
 """Kinds of processes: a rank, or the program of a replica without ranks; its children; its ancestors."""
@@ -46,8 +47,14 @@ class Frame(NamedTuple):
         return f"{self.function} {where}".rstrip()
 
 
-@dataclass(frozen=True)
-class ThreadStack:
+_ROW = check_of(tuple[str, str, int, str])
+
+
+def _frame(value: Any, name: str) -> Frame:
+    return Frame(*_ROW(value, name))
+
+
+class ThreadStack(NamedTuple):
     """The Python stack of a thread.
 
     Attributes:
@@ -59,10 +66,10 @@ class ThreadStack:
     """
 
     name: str
-    frames: tuple[Frame, ...]
+    frames: tuple[Annotated[Frame, _frame], ...]
     wait: str = ""
-    active: bool = False
-    gil: bool = False
+    active: Truth = False
+    gil: Truth = False
 
     @property
     def shown(self) -> tuple[Frame, ...]:
@@ -202,6 +209,28 @@ def combine(parts: Iterable[AppStacks], roles: Sequence[str]) -> AppStacks:
     return AppStacks(tuple(processes), tuple(dict.fromkeys(note for part in parts for note in part.notes)))
 
 
+class _Process(NamedTuple):
+    """A process in an answer of ``torchx.machine.stack_taker``; its replica with the role, or empty."""
+
+    replica: str
+    attempt: str
+    pid: int
+    parent: int
+    rank: int | None
+    program: str
+    state: str
+    wait: str
+    threads: list[ThreadStack]
+    note: str
+
+
+class _Answer(NamedTuple):
+    """Such an answer."""
+
+    host: str
+    processes: list[_Process]
+
+
 def parse_stacks(text: str, role: str = "", replica: int = 0) -> AppStacks:
     """Reads the answer of ``torchx.machine.stack_taker``.
 
@@ -213,70 +242,58 @@ def parse_stacks(text: str, role: str = "", replica: int = 0) -> AppStacks:
         ValueError: it is not an answer of that program.
     """
     try:
-        return _parsed(load_json(text), role, replica)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(f"not an answer with stacks: {error!r}") from None
-
-
-def _parsed(data: Data, role: str, replica: int) -> AppStacks:
-    entries = data["processes"]
-    kinds = _kinds(entries)
+        answer: _Answer = read(_Answer, load_json(text), "answer")
+    except TypeError as error:
+        raise ValueError(f"not an answer with stacks: {error}") from None
+    kinds = _kinds(answer.processes)
     processes = []
-    for entry in entries:
-        name, _, number = str(entry["replica"]).rpartition("/")
-        attempt = str(entry["attempt"])
-        pid, rank = int(entry["pid"]), entry["rank"]
+    for each in answer.processes:
+        name, _, number = each.replica.rpartition("/")
         processes.append(
             ProcessStack(
                 name or role,
                 int(number) if name and number.isdigit() else replica,
-                int(attempt) if attempt.isdigit() else None,
-                None if rank is None else int(rank),
-                kinds[pid],
-                str(data["host"]),
-                pid,
-                int(entry["parent"]),
-                str(entry["program"]),
-                str(entry["state"]),
-                str(entry["wait"]),
-                _threads(entry["threads"]),
-                str(entry["note"]),
+                int(each.attempt) if each.attempt.isdigit() else None,
+                each.rank,
+                kinds[each.pid],
+                answer.host,
+                each.pid,
+                each.parent,
+                each.program,
+                each.state,
+                each.wait,
+                _threads(each.threads),
+                each.note,
             )
         )
     return AppStacks(tuple(processes))
 
 
-def _kinds(entries: Sequence[Data]) -> dict[int, str]:
+def _kinds(entries: Sequence[_Process]) -> dict[int, str]:
     """Returns the kind of each process, by pid."""
-    by_pid = {int(entry["pid"]): entry for entry in entries}
-    parents = {int(entry["parent"]) for entry in entries}
-    with_ranks = {entry["replica"] for entry in entries if entry["rank"] is not None}
-    started = {entry["replica"] for entry in entries if entry["attempt"]}
+    by_pid = {entry.pid: entry for entry in entries}
+    parents = {entry.parent for entry in entries}
+    with_ranks = {entry.replica for entry in entries if entry.rank is not None}
+    started = {entry.replica for entry in entries if entry.attempt}
 
     def launches(pid: int) -> bool:
         entry = by_pid[pid]
-        if entry["replica"] in with_ranks and entry["rank"] is None:
+        if entry.replica in with_ranks and entry.rank is None:
             return True
-        if entry["replica"] in started and not entry["attempt"]:
+        if entry.replica in started and not entry.attempt:
             return True  # our own program on the nodes of Slurm, which starts the attempts
-        is_waiting = not entry["threads"] and not entry["note"] and entry["wait"] in _WAITS
+        is_waiting = not entry.threads and not entry.note and entry.wait in _WAITS
         return is_waiting and pid in parents  # a shell that waits for its program
 
     launchers = set(filter(launches, by_pid))
     kinds = dict.fromkeys(launchers, LAUNCHER)
     for pid, entry in by_pid.items():
-        parent = int(entry["parent"])
-        own = parent in by_pid and by_pid[parent]["replica"] == entry["replica"]
-        kinds.setdefault(pid, CHILD if own and parent not in launchers else MAIN)
+        own = entry.parent in by_pid and by_pid[entry.parent].replica == entry.replica
+        kinds.setdefault(pid, CHILD if own and entry.parent not in launchers else MAIN)
     return kinds
 
 
-def _threads(entries: Iterable[Data]) -> tuple[ThreadStack, ...]:
+def _threads(entries: Iterable[ThreadStack]) -> tuple[ThreadStack, ...]:
     """Returns threads, the main thread first, without those of this project."""
-    threads = (thread for thread in map(_thread, entries) if thread.name != _OWN)
+    threads = (thread for thread in entries if thread.name != _OWN)
     return tuple(sorted(threads, key=lambda thread: thread.name != "MainThread"))
-
-
-def _thread(data: Data) -> ThreadStack:
-    frames = tuple(Frame(str(f[0]), str(f[1]), int(f[2]), str(f[3])) for f in data["frames"])
-    return ThreadStack(str(data["name"]), frames, str(data["wait"]), bool(data["active"]), bool(data["gil"]))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from torchx.json_limits import Object, load_json
+from torchx.json_shape import value_at
 from torchx.specs.status import (
     NONE,
     AppState,
@@ -53,10 +54,7 @@ class ErrorFile:
         if not isinstance(data["message"], dict):
             return ErrorFile._of(data["message"], data.get("errorCode"), data.get("timestamp"))
         inner = data["message"]
-        extra = inner.get("extraInfo")
-        time = None
-        if isinstance(extra, dict):
-            time = extra.get("timestamp")
+        time = value_at(inner, "extraInfo", "timestamp")
         return ErrorFile._of(inner.get("message", ""), inner.get("errorCode"), time)
 
     @staticmethod

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.tracker.base import TrackerBase
 
+LARGEST = sys.float_info.max
+"""The largest number of a plot."""
 LAST_LINES = 40
 """Number of log lines of the replica that failed first."""
 
@@ -72,7 +74,7 @@ def _metrics(reports: Iterable[tuple[float, Mapping[str, object]]]) -> dict[str,
     found: dict[str, Points] = {}
     for place, values in reports:
         for name, value in values.items():
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+            if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= LARGEST:
                 found.setdefault(name, []).append([place, value])
     return found
 

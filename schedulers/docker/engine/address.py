@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from torchx import json_shape
 from torchx.errors import AbsentError, StateError, UnreachableError, UsageError
+from torchx.json_shape import typed_at
 from torchx.lazy import lazy_imports
 
 with lazy_imports:
@@ -156,21 +158,18 @@ def _config_folder() -> Path:
 
 def _current_context() -> str:
     try:
-        name = _read(_config_folder() / "config.json").get("currentContext", "")
-    except (OSError, ValueError, AttributeError, RecursionError):
+        return typed_at(_read(_config_folder() / "config.json"), str, "currentContext")
+    except (OSError, ValueError, RecursionError):
         return ""
-    if isinstance(name, str):
-        return name
-    return ""
 
 
 def _of_context(name: str) -> Address:
     digest = hashlib.sha256(name.encode()).hexdigest()
     folder = _config_folder() / "contexts"
     try:
-        endpoint = _read(folder / "meta" / digest / "meta.json")["Endpoints"]["docker"]
-        host = endpoint["Host"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        endpoint = typed_at(_read(folder / "meta" / digest / "meta.json"), dict, "Endpoints", "docker")
+        host = json_shape.text(endpoint.get("Host"), "Host")
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise StateError(
             f"the docker context `{name}` is missing or damaged",
             hint="list the contexts: docker context ls; or set DOCKER_HOST",

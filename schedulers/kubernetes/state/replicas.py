@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from torchx.json_limits import MOST_REPLICAS
+from torchx.json_shape import typed_at
 from torchx.printable import joined
 from torchx.schedulers.kubernetes.api.objects import (
     Object,
@@ -391,6 +392,6 @@ def _error_file(pod: Object) -> str:
         data = json.loads(text)
     except (ValueError, RecursionError):
         return NONE
-    if isinstance(data, dict) and "message" in data:
+    if "message" in typed_at(data, dict):
         return text
     return NONE
