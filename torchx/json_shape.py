@@ -22,7 +22,7 @@ Check = Callable[[Any, str], Any]
 Shape = Any
 """A type; ``[shape]`` for a list; a dict for an object, with the shapes of its keys, where :data:`ANY_KEY` is
 every other key and :data:`REQUIRED` lists those that must exist; a :class:`Limited`; or a tuple of
-alternatives. ``float`` accepts whole numbers, too; ``object`` accepts everything."""
+alternatives. ``float`` accepts whole numbers, too; ``object`` accepts everything but null."""
 
 Kind = TypeVar("Kind")
 
@@ -64,10 +64,9 @@ def text(value: Any, name: str) -> str:
     Raises:
         TypeError: it is not a string.
     """
-    string = _typed(value, name, str)
-    if string.isascii():
-        return string
-    return printable(string)
+    if type(value) is str and value.isascii():
+        return value
+    return printable(_typed(value, name, str))
 
 
 def printable(string: str) -> str:
@@ -358,7 +357,7 @@ def check(value: Any, shape: Shape, path: str, *, closed: bool = False) -> None:
     torchx.json_shape.Misfit: `app.roles[0].name` takes a string, got null
     """
     missing: list[str] = []
-    for misfit in _misfits(value, shape, path, closed, missing):
+    for misfit in _misfits({path: value}, {path: shape}, "", closed, missing):
         raise misfit
     if missing:
         verb = "is"
@@ -377,7 +376,7 @@ def drop_misfits(data: Any, shape: Shape) -> list[Misfit]:
     >>> [misfit.path for misfit in drop_misfits(data, {"a": [int], "b": str})], data
     (['a[1]', 'b'], {'a': [1]})
     """
-    return list(_misfits(data, shape, "", False, None))
+    return list(_misfits({"": data}, {"": shape}, "", False, None))
 
 
 def value_at(data: Any, *path: str) -> Any:
@@ -419,39 +418,45 @@ def _misfits(
     value: Any, shape: Shape, path: str, closed: bool, missing: list[str] | None
 ) -> Iterator[Misfit]:
     """Yields the parts with another shape, and removes them then; adds the paths of missing keys."""
-    fitting = next((each for each in alternatives(shape) if fits(value, each)), None)
-    if fitting is None:
-        yield Misfit(path, value, shape)
-        return
     removed: list[Any] = []
-    for key, where, inner in _parts(value, _plain(fitting), path, closed):
+    for key, inner in _parts(value, shape, path, closed):
         item = value[key]
-        for misfit in _misfits(item, inner, where, closed, missing):
-            yield misfit
-            if misfit.value is item:
-                removed.append(key)
-        if missing is None and isinstance(item, str):
+        fitting = inner
+        if type(inner) is tuple or not fits(item, inner):  # most have one alternative, and fit
+            fitting = next((each for each in alternatives(inner) if fits(item, each)), None)
+        if fitting is None:
+            removed.append(key)
+            yield Misfit(_joined(path, key), item, inner)
+        elif not isinstance(fitting, type):
+            yield from _misfits(item, _plain(fitting), _joined(path, key), closed, missing)
+        elif missing is None and type(item) is str:
             value[key] = printable(item)
     for key in reversed(removed):
         del value[key]
-    if missing is not None and isinstance(fitting, dict):
-        missing += [f"{path}.{key}".lstrip(".") for key in fitting.get(REQUIRED, ()) if key not in value]
+    if missing is not None and isinstance(shape, dict):
+        missing += [_joined(path, key) for key in shape.get(REQUIRED, ()) if key not in value]
 
 
-def _parts(value: Any, shape: Shape, path: str, closed: bool) -> Iterator[tuple[Any, str, Shape]]:
-    """Yields the key, the path and the shape of each part of a value that has one."""
+def _parts(value: Any, shape: Shape, path: str, closed: bool) -> Iterator[tuple[Any, Shape]]:
+    """Yields the key and the shape of each part of a value that has one."""
     if isinstance(shape, list):
-        for number in range(len(value)):
-            yield number, f"{path}[{number}]", shape[0]
+        yield from ((number, shape[0]) for number in range(len(value)))
     elif isinstance(shape, dict):
+        every = shape.get(ANY_KEY)
         for key in value:
-            inner = shape.get(ANY_KEY if key == REQUIRED else key, shape.get(ANY_KEY))
+            inner = shape.get(ANY_KEY if key == REQUIRED else key, every)
             if inner is not None:
-                yield key, f"{path}.{key}".lstrip("."), inner
+                yield key, inner
             elif closed and shape:
                 close = nearest(key, [name for name in shape if name != REQUIRED])
                 hint = f": did you mean `{close}`?" if close else ""
                 raise ValueError(f"`{path}.{key}` is not known{hint}")
+
+
+def _joined(path: str, key: str | int) -> str:
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    return f"{path}.{key}".lstrip(".")
 
 
 def alternatives(shape: Shape) -> tuple[Shape, ...]:
@@ -477,16 +482,16 @@ def _kind(shape: Shape) -> type:
 
 def fits(value: Any, shape: Shape) -> bool:
     """Returns True if a value has the type of a shape and its limits; its parts are not checked."""
-    kind = _kind(shape)
     if isinstance(shape, Limited):
         return fits(value, shape.shape) and shape.fits(value)
+    kind = shape if isinstance(shape, type) else type(shape)
     if kind is object:
         return value is not None
     if isinstance(value, bool):
         return kind is bool
-    if isinstance(value, (int, float)) and not abs(value) <= LARGEST_NUMBER:  # or not a number
-        return False
-    return isinstance(value, kind) or (kind is float and isinstance(value, int))
+    if isinstance(value, (int, float)):
+        return kind in (type(value), float) and abs(value) <= LARGEST_NUMBER  # or not a number
+    return isinstance(value, kind)
 
 
 def name_of(shape: Shape, names: Mapping[type, str] = _NAMES) -> str:

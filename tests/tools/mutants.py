@@ -79,7 +79,7 @@ GROUPS = {
         ),
     ),
     "records": Group(
-        _each("torchx/jobs/{}.py", "catalog ended events paths record view shape"),
+        (*_each("torchx/jobs/{}.py", "catalog ended events paths record view"), "torchx/json_shape.py"),
         (
             *_each(JOBS, "record_values job_views catalog trust malformed reader_properties"),
             LOCAL.format("records"),
