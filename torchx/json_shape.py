@@ -98,7 +98,10 @@ def system_text(value: Any, name: str) -> str:
     """
     string = _typed(value, name, str)
     if not string.isascii():
-        string.encode("utf-8", "surrogateescape")
+        try:
+            string.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise ValueError(f"`{name}` cannot be encoded") from None
     return string
 
 
@@ -196,7 +199,13 @@ def flag(value: Any, name: str) -> bool:
 
 def one_of(values: Sequence[Any]) -> Check:
     """Returns the check of a value that must be one of a sequence."""
-    return lambda value, name: values[values.index(value)]
+
+    def checked(value: Any, name: str) -> Any:
+        if value not in values:
+            raise ValueError(f"`{name}` has an unknown value")
+        return values[values.index(value)]
+
+    return checked
 
 
 # --- records -------------------------------------------------------------------------------------

@@ -36,6 +36,9 @@ _RUN = b'{"n":'
 _MISSING = (1 << 64) - 1
 
 
+_Condition = Annotated[Sequence[str], json_shape.check_of(tuple[HandleText, str])]
+
+
 class Header(NamedTuple):
     """The first line of a plan.
 
@@ -64,7 +67,7 @@ class Header(NamedTuple):
     identity: str
     at_once: int
     template: Object
-    after: Sequence[Sequence[str]] = ()
+    after: Sequence[_Condition] = ()
     native: bool = False
     version: int = VERSION
 
@@ -267,8 +270,10 @@ class Plan:
             header: Header = json_shape.read(Header, load_json(line.decode()), "line")
             for handle, _ in header.after:
                 parse_app_handle(handle)
-        except (ValueError, TypeError, UsageError) as error:
-            raise damaged(self._path, str(error)) from error
+        except UsageError as error:
+            raise damaged(self._path, error.message) from error
+        except (ValueError, TypeError) as error:
+            raise damaged(self._path, error) from error
         return header
 
     def parsed(self, line: bytes) -> PlannedRun:
