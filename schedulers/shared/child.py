@@ -70,7 +70,7 @@ def run_child(
                 preexec_fn=_preparation(streams.terminal, end_signal),
             )
         except OSError as error:
-            raise StateError(f"`{argv[0]}` could not be run: {error.strerror}") from error
+            raise StateError(f"`{argv[0]}` could not be run: {processes.start_error(error)}") from error
         finally:
             ends.close_theirs()
         guard.watch(process.pid)

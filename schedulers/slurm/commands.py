@@ -11,6 +11,7 @@ from pathlib import Path
 
 from torchx.errors import AbsentError, StateError
 from torchx.lazy import lazy_imports
+from torchx.machine import processes
 from torchx.scheduling.protocols import UnavailableError
 
 with lazy_imports:
@@ -124,7 +125,7 @@ def begin(
             pass_fds=held,
         )
     except OSError as error:
-        raise StateError(f"cannot run `{argv[0]}`: {error.strerror}") from error
+        raise StateError(f"cannot run `{argv[0]}`: {processes.start_error(error)}") from error
     return lambda: _output(process, argv, text, timeout)
 
 

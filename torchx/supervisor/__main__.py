@@ -20,7 +20,7 @@ from torchx.notifications import launch as notifications
 from torchx.supervisor import guard
 from torchx.supervisor.limits import latest_end
 from torchx.supervisor.loop import Supervisor
-from torchx.supervisor.process import report_ready, separate
+from torchx.supervisor.process import fork, report_ready, separate
 
 
 def main(argv: list[str]) -> None:
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> None:
     paths, ready = JobPaths(Path(argv[0])), int(argv[1])
     separate()
     processes.become_subreaper()
-    supervisor = os.fork()
+    supervisor = fork()
     if supervisor:
         os.close(ready)
         guard.watch(supervisor, paths)

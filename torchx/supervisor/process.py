@@ -113,7 +113,7 @@ def start(
         file = ""
         if error.filename:
             file = f"{error.filename}: "
-        raise StateError(f"the supervisor cannot be started: {file}{error.strerror}") from error
+        raise StateError(f"the supervisor cannot be started: {file}{processes.start_error(error)}") from error
     finally:
         os.close(writer)
         os.close(error_log)
@@ -197,8 +197,20 @@ def separate() -> None:
     """
     processes.disable_descriptor_inheritance()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the caller may have blocked signals
-    if os.fork():
+    if fork():
         os._exit(0)
+
+
+def fork() -> int:
+    """Continues in this process and in a child process, as os.fork does.
+
+    Raises:
+        StateError: the user may start no other process.
+    """
+    try:
+        return os.fork()
+    except OSError as error:
+        raise StateError(processes.start_error(error)) from error
 
 
 def continue_under_guard() -> None:
@@ -209,7 +221,7 @@ def continue_under_guard() -> None:
     """
     while True:
         begun = time.monotonic()
-        child = os.fork()
+        child = fork()
         if not child:
             return
         _, status = os.waitpid(child, 0)

@@ -330,9 +330,7 @@ def start_reason(error: OSError | ValueError) -> Reason:
     cause = None
     if error.errno in (errno.ENOENT, errno.EACCES, errno.ENOEXEC):
         cause = EndCause.MISSING_PROGRAM
-    reason = error.strerror or str(error)
-    more = {errno.EAGAIN: ": too many processes (ulimit -u)", errno.EMFILE: " (ulimit -n)"}
     file = ""
     if isinstance(error.filename, str):
         file = f"{error.filename}: "
-    return Reason(f"{file}{reason}{more.get(error.errno or 0, '')}", cause)
+    return Reason(f"{file}{processes.start_error(error)}", cause)
