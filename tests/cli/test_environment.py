@@ -177,9 +177,12 @@ def test_a_secret_reaches_a_batch_job(job: Job) -> None:
     job.call("delete", job.life("slurm"))
 
 
+@pytest.mark.parametrize("flag", ["--env", "--secret"])
 @pytest.mark.parametrize("form", ["text", "json", "yaml"])
 @pytest.mark.parametrize("scheduler", ["local_cwd", "local_docker", "slurm", "kubernetes"])
-def test_bytes_that_are_not_utf8(scheduler: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_that_are_not_utf8(
+    scheduler: str, form: str, flag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(os.environb, b"BAD", b"a\xff\xfeb")
     words = [
         "run",
@@ -188,7 +191,7 @@ def test_bytes_that_are_not_utf8(scheduler: str, form: str, monkeypatch: pytest.
         "--dryrun",
         "-o",
         form,
-        "--env",
+        flag,
         "BAD",
         "utils.sh",
         "--image",
@@ -197,14 +200,17 @@ def test_bytes_that_are_not_utf8(scheduler: str, form: str, monkeypatch: pytest.
     ]
     done = torchx(*words)
     if scheduler == "kubernetes":
-        assert (done.returncode, "not valid text for a cluster" in done.stderr + done.stdout) == (2, True)
+        shown = " ".join((done.stderr + done.stdout).split())
+        assert done.returncode == 2
+        assert "a value of the variable BAD, which is not valid text for a cluster" in shown
+        assert "dcff" not in shown, "the value may be secret"
         return
     assert done.returncode == 0, done.stderr
     noted = (
         "note: Docker replaces the bytes that are not UTF-8: variable BAD\n" if "docker" in scheduler else ""
     )
     assert done.stderr == noted
-    assert "\\udcff\\udcfe" in done.stdout
+    assert ("\\udcff\\udcfe" in done.stdout) is (flag == "--env"), "a secret is in no request that is printed"
 
 
 @pytest.mark.docker

@@ -241,6 +241,8 @@ def _env(
         settings.TORCHX_IMAGE: escaped(role.image),
         **replica_variables(escaped(checked_text(role, role.name)), filler.index, role.num_replicas),
     }
+    for name, value in role.env.items():
+        checked_text(role, value, name)
     written = {
         name: secret_variable(context.app_id, number, name)
         if isinstance(value, SecretValue)
@@ -264,17 +266,25 @@ def _variable(role: Role, name: str, value: str, filler: MacroFiller) -> Object:
         )
     if value.startswith(FIELD_PATH):
         return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": value.removeprefix(FIELD_PATH)}}}
-    return {"name": name, "value": filler.fill(checked_text(role, value))}
+    return {"name": name, "value": filler.fill(value)}
 
 
-def checked_text(role: Role, text: str) -> str:
+def checked_text(role: Role, text: str, variable: str = "") -> str:
     """Returns a text of a role.
+
+    Args:
+        role: the role.
+        text: the text.
+        variable: the variable whose value it is; an error has its name, as the value may be secret.
 
     Raises:
         UsageError: a cluster cannot store it.
     """
     if "\0" in text or not is_utf8(text):
-        raise UsageError(f"role `{role.name}` has {text!r}, which is not valid text for a cluster")
+        found = repr(text)
+        if variable:
+            found = f"a value of the variable {variable}"
+        raise UsageError(f"role `{role.name}` has {found}, which is not valid text for a cluster")
     return text
 
 

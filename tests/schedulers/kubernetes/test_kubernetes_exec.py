@@ -216,6 +216,30 @@ def test_a_missing_right_is_named(
     )
 
 
+@pytest.mark.parametrize("on_a_terminal", [False, True])
+@pytest.mark.parametrize("verb", ["get", "create"])
+def test_the_command_without_a_right_is_one_error(
+    cluster: FakeCluster, app_id: str, verb: str, on_a_terminal: bool
+) -> None:
+    """A connection takes both rights; without one, the command ends, also while its stdin is open."""
+    cluster.denied.add((verb, "pods/exec"))
+    words = ("exec", f"kubernetes://torchx/{app_id}/worker/1", "--", "sh", "-c", "echo ran")
+    begin = time.monotonic()
+    if on_a_terminal:
+        shown, code = on_terminal(*words, columns=300)
+    else:
+        with start(*words, stdin=True) as process:  # its stdin stays open
+            assert process.wait(60) is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
+            shown, code = process.stdout.read() + process.stderr.read(), process.returncode
+    assert time.monotonic() - begin < 30
+    (error, hint) = shown.splitlines()
+    assert f" {verb} pods/exec in namespace `default`: it takes the rights to get and to create" in error
+    assert hint.endswith(f"kubectl auth can-i {verb} pods --subresource=exec -n default")
+    assert code == 1, shown
+
+
 def test_lost_node_is_named_before_anything_is_sent(
     cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str
 ) -> None:
