@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -214,3 +215,40 @@ def test_a_failure_stays_when_its_container_is_removed(jobs: Jobs) -> None:
     result = ended(app_id)
     first = replicas(result)[0]
     assert (result.state, first.state, first.exit_code) == (AppState.CANCELLED, AppState.FAILED, 7)
+
+
+def test_a_failing_program_in_a_replica_changes_nothing(jobs: Jobs) -> None:
+    """Its output is none of the log, and its failure none of the job."""
+    app_id = jobs.submit(sh("echo hi; until [ -e /end ]; do sleep 0.1; done", max_retries=3))
+    running(app_id)
+    handle = f"local_docker://torchx/{app_id}"
+    for script, code in (("echo guest; exit 9", 9), ("kill -9 $$", 137), ("no-such-program", 127)):
+        assert torchx("exec", handle, "--", "sh", "-c", script).returncode == code
+    assert torchx("exec", handle, "touch", "/end").returncode == 0
+    answer = ended(app_id)
+    assert (answer.state, len(replicas(answer)[0].attempts), text(app_id)) == (AppState.SUCCEEDED, 1, "hi\n")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("policy", ["APPLICATION", "REPLICA"])
+def test_a_job_outlives_the_name_of_its_image(policy: str, jobs: Jobs, tmp_path: Path) -> None:
+    """As `docker rmi -f` removes it: a retry and all commands work, and a rerun says that it is missing."""
+    image = fresh("gone")
+    Engine().call("POST", f"/images/{IMAGE}/tag", {"repo": image, "tag": "latest"})
+    script = "echo at $TORCHX_ATTEMPT; until [ -e /end ]; do sleep 0.1; done; test $TORCHX_ATTEMPT = 2"
+    app_id = jobs.submit(sh(script, image=image, policy=policy, max_retries=1))
+    running(app_id)
+    Engine().call("DELETE", f"/images/{image}:latest", {"force": "true"})
+    handle = f"local_docker://torchx/{app_id}"
+    for attempt in (1, 2):
+        wait_until(lambda n=attempt: f"at {n}" in text(app_id), "it runs")  # type: ignore[misc]
+        for words in (["describe", handle], ["status", handle], ["diff", handle, handle], ["events", handle]):
+            assert torchx(*words).returncode == 0, words
+        assert torchx("exec", handle, "touch", "/end").returncode == 0
+    assert ended(app_id).state is AppState.SUCCEEDED
+    for words in (["describe"], ["log"], ["why"], ["report", "-o", str(tmp_path / "page.html")]):
+        assert torchx(*words, handle).returncode == 0, words
+    again = torchx("rerun", "-d", handle)
+    assert again.returncode == 1
+    assert f"the image {image} is not on the engine and cannot be pulled" in again.stderr
+    assert torchx("delete", handle).returncode == 0
