@@ -33,6 +33,10 @@ _PACKED = "/torchx/packed"
 _FILE = "workspace.tar.gz"
 
 
+HEADER = 512
+"""Minimum bytes of a file in an archive, before it is packed."""
+
+
 @dataclass(frozen=True)
 class Archive:
     """The files of a workspace, packed.
@@ -95,9 +99,10 @@ def plan_workspaces(app: AppDef, cfg: RunOptions) -> WorkspacePlans:
             continue
         archive = known.get(id(tree)) or pack(tree)
         if archive is None:
-            much = f"{tree.size / 1e6:,.1f} MB, too much for a ConfigMap ({LARGEST // 1000} KB, packed)"
+            much = f"{tree.files:,} files, {tree.size / 1e6:,.1f} MB"
+            limit = f"too much for a ConfigMap ({LARGEST // 1000} KB, packed)"
             raise UsageError(
-                f"workspace `{role.workspace}` has {much}",
+                f"workspace `{role.workspace}` has {much}: {limit}",
                 hint="use a registry: -cfg image_repo=REGISTRY/NAME   or exclude files: .torchxignore",
             )
         number = next(number for number, other in enumerate(app.roles) if other is role)
@@ -114,7 +119,7 @@ def plan_workspaces(app: AppDef, cfg: RunOptions) -> WorkspacePlans:
 
 def pack(tree: Tree) -> Archive | None:
     """Returns the archive of a tree, or None if it is too large for a ConfigMap."""
-    if tree.size > 100 * LARGEST:
+    if tree.size + tree.files * HEADER > 100 * LARGEST:
         return None  # cannot be compressed that much
     held = io.BytesIO()
     with gzip.GzipFile(fileobj=held, mode="wb", mtime=0) as packed:

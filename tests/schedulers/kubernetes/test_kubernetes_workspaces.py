@@ -17,9 +17,11 @@ from torchx.errors import UsageError
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.images.pull import inspect_image
 from torchx.schedulers.kubernetes.images import provide_images
+from torchx.schedulers.kubernetes.manifests import workspace as manifest_workspace
 from torchx.schedulers.kubernetes.manifests.workspace import FOLDER, LARGEST, plan_workspaces
 from torchx.schedulers.kubernetes.request import KubernetesJob, with_images
 from torchx.specs import AppDef, Workspace
+from torchx.workspace.tree import Tree
 
 
 @pytest.fixture
@@ -114,9 +116,18 @@ def test_roles_of_one_workspace_share_a_config_map(project: Path, tmp_path: Path
     )
 
 
+def test_many_empty_files_are_rejected_unread(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest_workspace, "LARGEST", 1000)
+    monkeypatch.setattr(Tree, "write_tar", None)
+    for number in range(200):
+        (project / f"empty-{number}").touch()
+    with pytest.raises(UsageError, match=r"has 20\d files, 0.0 MB: too much for a ConfigMap"):
+        planned(app_of(project))
+
+
 def test_too_large_one_is_rejected_with_a_remedy(project: Path) -> None:
     (project / "noise").write_bytes(os.urandom(LARGEST + 1))
-    with pytest.raises(UsageError, match="too much for a ConfigMap") as refused:
+    with pytest.raises(UsageError, match=r"files, 0\.9 MB: too much for a ConfigMap") as refused:
         planned(app_of(project))
     assert "image_repo" in str(refused.value)
     (project / "noise").write_bytes(b"0" * 20_000_000)  # packs well
