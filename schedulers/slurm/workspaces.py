@@ -19,6 +19,7 @@ from torchx.specs.run_options import RunOptions
 
 with lazy_imports:
     from torchx.schedulers.docker.images import workspace
+    from torchx.workspace import sizes
     from torchx.workspace import tree as workspace_tree
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def copy(tree: Tree, folder: Path, report: Callable[[str], None]) -> None:
     """
     if folder.is_dir():
         return
-    report(f"copying the workspace: {tree.files} files")
+    report(f"copying the workspace: {sizes.counted(tree.files)}")
     part = folder.with_name(f".{folder.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         make_folder(folder.parent)

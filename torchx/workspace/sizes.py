@@ -65,7 +65,7 @@ class Sizes:
         return f"{self._size_text('')}; most of it is {self._largest()}"
 
     def _size_text(self, prefix: str) -> str:
-        return f"workspace `{self._name}` has {prefix}{mb(self._total)} in {self._files:,} files"
+        return f"workspace `{self._name}` has {prefix}{mb(self._total)} in {counted(self._files)}"
 
     def _largest(self) -> str:
         return ", ".join(f"{folder} ({mb(size)})" for folder, size in self._by_folder.most_common(3))

@@ -14,6 +14,7 @@ from torchx.lazy import lazy_imports
 
 with lazy_imports:
     from torchx.schedulers.docker.images import workspace
+    from torchx.workspace import sizes
     from torchx.workspace import tree as workspace_tree
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def plan_workspaces(app: AppDef, cfg: RunOptions) -> WorkspacePlans:
             continue
         archive = known.get(id(tree)) or pack(tree)
         if archive is None:
-            much = f"{tree.files:,} files, {tree.size / 1e6:,.1f} MB"
+            much = f"{sizes.counted(tree.files)}, {tree.size / 1e6:,.1f} MB"
             limit = f"too much for a ConfigMap ({LARGEST // 1000} KB, packed)"
             raise UsageError(
                 f"workspace `{role.workspace}` has {much}: {limit}",
@@ -107,10 +108,8 @@ def plan_workspaces(app: AppDef, cfg: RunOptions) -> WorkspacePlans:
             )
         number = next(number for number, other in enumerate(app.roles) if other is role)
         plans.archives[number] = known[id(tree)] = archive
-        size = len(archive.data) / 1000
-        line = (
-            f"the workspace is sent in a ConfigMap ({archive.files} files, {size:,.1f} KB): the `tar` of the "
-        )
+        size = f"{sizes.counted(archive.files)}, {len(archive.data) / 1000:,.1f} KB"
+        line = f"the workspace is sent in a ConfigMap ({size}): the `tar` of the "
         notes[line + f"image unpacks it to {FOLDER}, the working directory of replicas"] = None
     notes.update(dict.fromkeys(line for _, tree in scanned for line in tree.vanished))
     plans.builds, plans.notes = list(images.values()), list(notes)

@@ -71,7 +71,7 @@ def test_workspace_comes_along_and_is_not_shown_at_length(component: str, tmp_pa
     result = dryrun(*words)
     assert "characters)" in result.stdout
     assert len(result.stdout) < 20_000
-    assert "the workspace is sent in a ConfigMap (1 files" in result.stderr
+    assert "the workspace is sent in a ConfigMap (1 file," in result.stderr
 
 
 @pytest.mark.parametrize(

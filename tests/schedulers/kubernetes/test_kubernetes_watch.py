@@ -14,6 +14,7 @@ import pytest
 from fakecluster import FakeCluster
 from fakecluster.store import Refused
 from kubejobs import submit, until_ended, until_state
+from program import torchx
 from support import wait_until
 
 from torchx.schedulers.kubernetes import watch as kubernetes_watch
@@ -206,6 +207,17 @@ def test_without_the_right_to_watch_it_is_polled(
         assert waiting.result() is True
         assert b"".join(chunk.data for chunk in following.result()) == b"done\n"
     assert until_ended(scheduler, app_id).first_failure is not None
+
+
+def test_commands_without_the_right_to_watch_see_the_end(cluster: FakeCluster) -> None:
+    """An attached run and `wait` end with the exit code of the program, not before it."""
+    cluster.denied |= {("watch", "pods"), ("watch", "jobs")}
+    words = ("--log", "utils.sh", "--image", "img", "sleep 2; echo done; exit 3")
+    attached = torchx("run", "-s", "kubernetes", *words)
+    assert attached.returncode == 3, attached.stderr
+    assert "sh/0 │ done" in attached.stderr
+    job = torchx("run", "-d", "-s", "kubernetes", "utils.sh", "--image", "img", "sleep 2; exit 4")
+    assert torchx("wait", job.stdout.strip()).returncode == 4
 
 
 def test_pauses_between_polls_grow_to_their_limit(mirrored: Mirrored) -> None:
