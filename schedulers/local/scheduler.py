@@ -228,10 +228,8 @@ class LocalScheduler(Scheduler["PopenRequest"]):
             done = subprocess.run(
                 argv, capture_output=True, stdin=subprocess.DEVNULL, timeout=stack_program.TIMEOUT
             )
-        except OSError as error:
+        except (OSError, subprocess.TimeoutExpired) as error:
             raise StateError(f"the stacks cannot be taken: {processes.start_error(error)}") from error
-        except subprocess.TimeoutExpired as error:
-            raise StateError(f"the stacks cannot be taken: {error}") from error
         return stack_program.answer(done.stdout, done.stderr, done.returncode)
 
     # --- cancel ----------------------------------------------------------------------------------

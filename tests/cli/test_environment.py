@@ -202,7 +202,7 @@ def test_bytes_that_are_not_utf8(
     if scheduler == "kubernetes":
         shown = " ".join((done.stderr + done.stdout).split())
         assert done.returncode == 2
-        assert "a value of the variable BAD, which is not valid text for a cluster" in shown
+        assert "has variable BAD, which is not valid text for a cluster" in shown
         assert "dcff" not in shown, "the value may be secret"
         return
     assert done.returncode == 0, done.stderr

@@ -33,14 +33,14 @@ SMALLEST_STEP = 2.0
 """Minimum seconds of a change of the system clock; smaller ones are corrections that it gets all the time."""
 
 
-def start_error(error: OSError) -> str:
+def start_error(error: Exception) -> str:
     """Returns the reason for which no process could be started: the system's error, and the limit behind it.
 
     >>> start_error(BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"))
     'Resource temporarily unavailable: too many processes (ulimit -u)'
     """
     limit = {errno.EAGAIN: ": too many processes (ulimit -u)", errno.EMFILE: " (ulimit -n)"}
-    return f"{error.strerror or error}{limit.get(error.errno or 0, '')}"
+    return f"{getattr(error, 'strerror', None) or error}{limit.get(getattr(error, 'errno', 0), '')}"
 
 
 class Process(NamedTuple):

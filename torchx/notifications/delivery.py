@@ -18,6 +18,7 @@ import urllib.request
 from typing import Any, NamedTuple
 
 from torchx.json_limits import Data
+from torchx.machine import processes
 from torchx.notifications.store import DELIVERED, FAILED, RETRY, UNKNOWN
 from torchx.specs.notify import COMMAND, PLACEHOLDERS, command_of
 from torchx.version import __version__
@@ -84,7 +85,7 @@ def _run(command: list[str], payload: Data) -> Result:
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        return Result(FAILED, f"cannot be started: {getattr(error, 'strerror', None) or error}")
+        return Result(FAILED, f"cannot be started: {processes.start_error(error)}")
     try:
         code = process.wait(COMMAND_WITHIN)
     except subprocess.TimeoutExpired:

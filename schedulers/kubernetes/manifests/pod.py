@@ -239,16 +239,17 @@ def _env(
         **variables(context.cfg),
         settings.TORCHX_RANK0_HOST: context.rank0,
         settings.TORCHX_IMAGE: escaped(role.image),
-        **replica_variables(escaped(checked_text(role, role.name)), filler.index, role.num_replicas),
+        **replica_variables(
+            escaped(checked_text(role, role.name, "a name")), filler.index, role.num_replicas
+        ),
     }
+    written: dict[str, Object] = {}
     for name, value in role.env.items():
-        checked_text(role, value, name)
-    written = {
-        name: secret_variable(context.app_id, number, name)
-        if isinstance(value, SecretValue)
-        else _variable(role, name, value, filler)
-        for name, value in role.env.items()
-    }
+        checked_text(role, value, f"variable {name}")
+        if isinstance(value, SecretValue):
+            written[name] = secret_variable(context.app_id, number, name)
+        else:
+            written[name] = _variable(role, name, value, filler)
     plain = {
         name: {"name": name, "value": value}
         for name, value in (settings.REPLICA_DEFAULTS | addresses | ports | own).items()
@@ -269,22 +270,19 @@ def _variable(role: Role, name: str, value: str, filler: MacroFiller) -> Object:
     return {"name": name, "value": filler.fill(value)}
 
 
-def checked_text(role: Role, text: str, variable: str = "") -> str:
+def checked_text(role: Role, text: str, kind: str = "an argument") -> str:
     """Returns a text of a role.
 
     Args:
         role: the role.
         text: the text.
-        variable: the variable whose value it is; an error has its name, as the value may be secret.
+        kind: its kind or name, for the error: the text may be secret.
 
     Raises:
         UsageError: a cluster cannot store it.
     """
     if "\0" in text or not is_utf8(text):
-        found = repr(text)
-        if variable:
-            found = f"a value of the variable {variable}"
-        raise UsageError(f"role `{role.name}` has {found}, which is not valid text for a cluster")
+        raise UsageError(f"role `{role.name}` has {kind}, which is not valid text for a cluster")
     return text
 
 

@@ -212,7 +212,7 @@ def _fields(
     filler = MacroFiller(f"{context.namespace}:{context.app_id}.{number}", 0, img_root)
     env: dict[str, str] = {}
     for name in sorted(differing & role.env.keys()):
-        value = checked_text(role, role.env[name], name)
+        value = checked_text(role, role.env[name], f"variable {name}")
         if isinstance(value, SecretValue):
             env[name] = str(value)
         else:
