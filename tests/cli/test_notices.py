@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -120,9 +121,36 @@ def test_new_attempts_share_one_query(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notices, "PATIENCE", 0.0)
     monkeypatch.setattr(notices, "RARE_PAUSE", 60.0)
     followed.follow()
-    followed.catch_up()
-    followed.catch_up()
-    assert due == [False, True, False]
+    followed.catch_up("w/0", 2)
+    followed.catch_up("w/1", 2)
+    assert due == [False, False, True, False]
+
+
+def test_retry_follows_output_of_attempt_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second attempt has ended before its output is printed."""
+    printed: list[str] = []
+    scheduler = SimpleNamespace(waits_in_queue=False, has_runs=False, may_wait=lambda app_id: False)
+    runner: Any = SimpleNamespace(scheduler_of=lambda handle: scheduler)
+    followed = Notices(runner, "local_cwd://torchx/train", lambda *lines: printed.extend(lines), new=True)
+    events = [
+        replace(event(kind, message=f"{kind} {attempt}", exit_code=4), attempt=attempt)
+        for attempt in (1, 2)
+        for kind in ("started", "ended", "retry")
+    ]
+
+    def read_new(feed: Any, *, others: bool, now: bool) -> list[AppEvent]:
+        new = [*events]
+        events.clear()
+        return new
+
+    followed._feed = SimpleNamespace(ended=False)  # type: ignore[assignment]
+    monkeypatch.setattr(notices.reports, "read_new", read_new)
+    followed.catch_up("w/0", 2)
+    assert printed == ["w/0 exit 4; retry 1"]
+    followed.catch_up("w/0", 2)
+    assert printed == ["w/0 exit 4; retry 1"]
+    followed.catch_up("w/0", 3)
+    assert printed == ["w/0 exit 4; retry 1", "w/0 exit 4; retry 2"]
 
 
 def test_equal_stalls_are_one_line() -> None:

@@ -101,27 +101,52 @@ class Notices(Follower):
         self._unready: dict[str, float] = {}  # services: the time at which they are reported
         self._lock = threading.Lock()
         self._feed: reports.Feed | None = None
+        self._waiting: list[AppEvent] = []
         self._may_wait = True
         self._caught_up_at = 0.0
 
-    def catch_up(self) -> None:
-        """Prints the lines about events until now, which come before the output of a new attempt.
+    def catch_up(self, name: str, attempt: int) -> None:
+        """Prints the lines about events that come before the output of a new attempt.
 
         Attempts that begin together share one query of the engine.
+
+        Args:
+            name: the replica.
+            attempt: its attempt, which may have ended by now.
         """
         is_due = time.monotonic() >= self._caught_up_at + RARE_PAUSE
         with suppress(Exception):  # the thread itself reads them later
-            self._read(now=is_due)
+            self._read(now=is_due, attempt=(name, attempt))
         if is_due:
             self._caught_up_at = time.monotonic()
 
-    def _read(self, *, now: bool) -> None:
+    def _read(self, *, now: bool, attempt: tuple[str, int] | None = None) -> None:
+        """Reads new events, and prints lines about earlier ones: output that came before is printed first.
+
+        Args:
+            now: query the engine also before it is due.
+            attempt: print lines about all events before the start of this attempt of a replica.
+        """
         with self._lock:
             if self._feed is None:
                 return
-            events = reports.read_new(self._feed, others=True, now=now)
+            number = len(self._waiting)
+            self._waiting += reports.read_new(self._feed, others=True, now=now)
+            if attempt is not None:
+                number = self._count_before(*attempt)
+            events, self._waiting = self._waiting[:number], self._waiting[number:]
             lines = self.lines_of(event for event in events if self._may_wait or event.kind != "waiting")
             self._remark(*map(one_line, lines))
+
+    def _count_before(self, name: str, attempt: int) -> int:
+        """Returns the number of waiting events before the start of an attempt; all if it is unknown."""
+        begun = self._started.get(name)
+        if begun is not None and (begun.attempt or 0) >= attempt:
+            return 0
+        for at, event in enumerate(self._waiting):
+            if (event.kind, f"{event.role}/{event.replica}", event.attempt) == ("started", name, attempt):
+                return at + 1
+        return len(self._waiting)
 
     def follow(self) -> None:
         """Prints lines about events; about none if the context ends within :data:`PATIENCE`."""
@@ -139,6 +164,7 @@ class Notices(Follower):
                 return  # each of its runs is an application of its own
             is_queried = not isinstance(scheduler, Reports)
             self.stop.wait(RARE_PAUSE if is_queried and self._started else PAUSE)
+        self._read(now=False)
 
     def lines_of(self, events: Iterable[AppEvent]) -> list[str]:
         """Returns the lines about events, and about services that are not ready in time."""

@@ -64,7 +64,7 @@ class LogPrinter:
         self.prefix, self._timestamps, self._live = prefix, timestamps, live
         self._prefixes: dict[tuple[str, int], bytes] = {}
         self.failed = False
-        self.before_attempt: Callable[[], None] | None = None
+        self.before_attempt: Callable[[str, int], None] | None = None
         self._attempts: dict[tuple[str, int], int] = {}
         self._lock = threading.RLock()
         self._shares = stream is sys.stderr or (self._terminal and is_terminal(sys.stderr))
@@ -95,7 +95,7 @@ class LogPrinter:
             return
         replica = (chunk.role, chunk.replica)
         if chunk.attempt > self._attempts.setdefault(replica, chunk.attempt) and self.before_attempt:
-            self.before_attempt()
+            self.before_attempt(f"{chunk.role}/{chunk.replica}", chunk.attempt)
         self._attempts[replica] = chunk.attempt
         source = (chunk.role, chunk.replica, chunk.attempt, chunk.stream)
         before = b""
