@@ -98,11 +98,24 @@ def test_yaml_has_the_same_data(capsys: pytest.CaptureFixture[str]) -> None:
         assert yaml.safe_load(capsys.readouterr().out)["error"]["code"] == code
 
 
+@pytest.mark.parametrize("form", ["-o json", "--output=json", "--json"])
+@pytest.mark.parametrize(
+    "wrong", ["utils.ehco", "nofile.py:x", "utils.echo --nope", "utils.echo", "utils.sh"]
+)
+def test_errors_of_a_run_with_a_format_anywhere(
+    form: str, wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(f"run {wrong} {form}".split()) == 2
+    output = capsys.readouterr()
+    assert json.loads(output.out)["error"]["exit_code"] == 2
+    assert output.err == ""
+
+
 def test_text_stays_text(capsys: pytest.CaptureFixture[str]) -> None:
     for line in (
         "status --bogus",
-        "run utils.ehco --json",
-        "run utils.ehco -o json",
+        "run utils.ehco -- -o json",
+        "run utils.ehco -- --json",
         "exec @last cat -o json",
     ):
         assert main(line.split()) in (1, 2)

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torchx import settings
-from torchx.command_line import ArgumentError
-from torchx.errors import RunOptionError, TorchxError
+from torchx.errors import RunOptionError, TorchxError, UsageError
 from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.printable import printable
@@ -40,9 +39,6 @@ _CLICK_CODES = {
     "got unexpected extra": "unexpected_argument",
 }
 """Name of an error of click, or the beginning of its message, and the code."""
-
-
-_FORMAT_FLAGS = ("-o", "--output", "--json")
 
 
 class Failure(NamedTuple):
@@ -210,8 +206,8 @@ def report(error: BaseException, args: Sequence[str], form: str) -> int:
     An interrupt and a closed output are printed only as data: in text, the exit code reports them.
     """
     failure = failure_of(error)
-    if form == "text" and isinstance(error, ArgumentError) and error.flag.startswith(_FORMAT_FLAGS):
-        form = format_in(args)  # behind the component
+    if form == "text" and isinstance(error, UsageError):
+        form = format_in(args)  # also behind the component
     if isinstance(error, RunOptionError) and (flag := rule_flags.flag_of(error.option, args)):
         failure = failure._replace(message=f"{flag} {error.problem}")
     if isinstance(error, BrokenPipeError):
