@@ -35,6 +35,7 @@ run rerun | --detach | detached background bg daemon
 run rerun | --env | e envs environment
 run | --time-limit | time timeout walltime max-time max-duration
 run rerun | --name | J job-name job_name
+run rerun | --name VALUE | n
 run | --workspace | w workdir working-dir working_dir chdir cwd context
 run rerun | --log | follow attach logs stream tail no-detach foreground
 run rerun | --tag | l label labels tags
@@ -230,6 +231,8 @@ def of_component_flag(
         args: the arguments of the component.
         run_flags: the flags of `torchx run`.
     """
+    if not error.flag.startswith("-"):
+        return None  # a name in --each or --stdin
     if error.code == NO_VALUE and error.flag == "-h":
         return f"for help: torchx run {component} --help"
     value, table = _value_of(error.flag, args), _component_in([component])[1]

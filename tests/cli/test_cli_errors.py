@@ -88,7 +88,8 @@ USAGE = [
     ("status", "error: missing argument `HANDLE`\n  the newest application: torchx status @last   see: "),
     ("run bash train.sh", "error: no component `bash`\n  to run it: torchx run utils.sh bash train.sh"),
     ("run --each lr=1,2 utils.python --script x.py",
-     "error: unknown argument `lr` for utils.python (from --each)\n  for its program: -- --lr {lr}   "),
+     "error: unknown argument `lr` for utils.python (from --each)\n"
+     "  for the program: use {lr} in the arguments, e.g. --lr={lr}   "),
     ("rerun x --lr 3", "error: unknown flag `--lr`\n  to change an argument: --set FLAG=VALUE   "),
     ("list --running", "error: unknown flag `--running`\n  did you mean `--state running`?"),
     ("status a/b", "error: `a/b` is not an application handle\n  a handle reads SCHEDULER://SESSION/APP_ID"),

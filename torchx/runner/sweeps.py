@@ -76,7 +76,8 @@ def applications(
         except UsageError as error:
             key = error.facts.get("flag")
             if error.code == "unknown_flag" and key in own and component.varargs:
-                error.hint = f"for its program: -- --{key} {{{key}}}   {error.hint}"
+                use = f"for the program: use {{{key}}} in the arguments, e.g. --{key}={{{key}}}"
+                error.hint = f"{use}   {error.hint}"
             if error.code != "unknown_flag" and len(row) > 1:
                 shown = ", ".join(f"{name}={value}" for name, value in row.items())
                 error.message += f"; in the run {shown}"
