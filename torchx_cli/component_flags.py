@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from torchx.command_line import Flag, FlagTable, looks_like_flag, same
+from torchx.command_line import ArgumentError, Flag, FlagTable, Split, looks_like_flag, same
 from torchx.lazy import lazy_imports
 
 with lazy_imports:
     import ast
+    import shlex
 
     from torchx.discovery import model
     from torchx.discovery.find import locate
@@ -19,6 +22,13 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.discovery.source.outline import Argument, Outline
+
+
+SHELL = "utils.sh"
+"""The component of shell commands."""
+
+_PROCESS_ID = re.compile(r"(?<!\$)\$\$(?![${])")
+"""`$$` in a shell, but a dollar sign in an argument of a role."""
 
 
 def outlines(path: str) -> list[Outline]:
@@ -59,9 +69,7 @@ def misplaced_flag(component: str, args: Sequence[str]) -> str:
     if outline is None:
         return ""
     table = flags_of(outline)
-    rest = table.split(args).rest
-    if not rest or args[-len(rest) - 1 : -len(rest)] == ["--"]:  # separated on purpose
-        return ""
+    rest = _unseparated(table.split(args))
     for arg in rest[1:]:
         if looks_like_flag(arg) and same(arg.partition("=")[0]) in table.exact:
             return (
@@ -69,3 +77,64 @@ def misplaced_flag(component: str, args: Sequence[str]) -> str:
                 f"`{rest[0]}`"
             )
     return ""
+
+
+def _unseparated(split: Split) -> list[str]:
+    """Returns the positional arguments before `--`."""
+    if split.separated:
+        return []
+    return [*takewhile("--".__ne__, split.rest)]
+
+
+def notes_about(component: str, args: Sequence[str], run_flags: FlagTable) -> list[str]:
+    """Returns notes about arguments with another meaning for the program than for `torchx run` or a shell.
+
+    Args:
+        component: the name of the component.
+        args: its arguments.
+        run_flags: the flags of `torchx run`.
+
+    Raises:
+        ArgumentError: `--dryrun` would be passed to the program, and this would run.
+    """
+    outline = outline_of(component)
+    if outline is None or outline.varargs is None:
+        return []
+    split = flags_of(outline).split(args)
+    passed = _unseparated(split)
+    if flag := next((arg for arg in passed if arg.partition("=")[0] == "--dryrun"), ""):
+        raise _passed_dryrun(component, args, passed[0], flag)
+    names = [same(arg.partition("=")[0]) for arg in passed if arg.startswith("--") and arg != "--help"]
+    notes = [
+        f"{run_flags.exact[name].spelling} is passed to the program; as a flag of torchx run it belongs "
+        f"before {component}"
+        for name in names
+        if name in run_flags.exact
+    ]
+    if component == SHELL and not split.values().get("entrypoint"):
+        notes += _notes_of_shell(split.rest)
+    return notes
+
+
+def _passed_dryrun(component: str, args: Sequence[str], first: str, typed: str) -> ArgumentError:
+    at = len(args) - 1 - args[::-1].index(typed)
+    line = shlex.join([component, *args[:at], *args[at + 1 :]])
+    return ArgumentError(
+        f"{typed} follows `{first}`: it would be passed to the program, and the program would run",
+        flag=typed,
+        hint=f"to see the request: torchx run {typed} {line}   to pass it: put `--` before `{first}`",
+        code="unexpected_argument",
+    )
+
+
+def _notes_of_shell(args: Sequence[str]) -> list[str]:
+    """Returns notes about a shell command that the shell reads otherwise than it looks."""
+    notes = []
+    if len(args) > 1 and any(map(str.isspace, args[0])):
+        notes.append(
+            f"several arguments are one command, whose program is `{args[0]}`; "
+            "a command line is a single argument"
+        )
+    if any(map(_PROCESS_ID.search, args)):
+        notes.append("the shell gets `$$` as `$`; for the process id: `$$$$`")
+    return notes

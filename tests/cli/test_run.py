@@ -485,6 +485,53 @@ def test_flag_after_arguments_is_explained_if_no_program_exists(args: list[str],
     assert ("was passed to the program" in done.stderr) == bool(hint)
 
 
+PASSED = "note: {} is passed to the program; as a flag of torchx run it belongs before {}"
+COMMAND_LINE = (
+    "note: several arguments are one command, whose program is `echo hi`; a command line is a single argument"
+)
+PROCESS_ID = "note: the shell gets `$$` as `$`; for the process id: `$$$$`"
+
+
+@pytest.mark.parametrize(
+    ("component", "args", "notes"),
+    [
+        ("utils.sh", ["ls", "--name=x"], [PASSED.format("--name", "utils.sh")]),
+        ("utils.sh", ["ls", "--name", "x", "--wait"],
+         [PASSED.format("--name", "utils.sh"), PASSED.format("--wait", "utils.sh")]),
+        ("utils.binary", ["--entrypoint", "ls", "x", "--time-limit", "3"],
+         [PASSED.format("--time-limit", "utils.binary")]),
+        ("dist.torchrun", ["-m", "calendar", "x", "--tag=3"], [PASSED.format("--tag", "dist.torchrun")]),
+        ("utils.sh", ["--", "ls", "--name=x", "--dryrun"], []),
+        ("utils.sh", ["ls", "--", "--name=x", "--dryrun"], []),
+        ("utils.sh", ["ls", "--color", "--help"], []),
+        ("utils.python", ["--script", "a.py", "--", "--name=x"], []),
+        ("utils.sh", ["echo hi", "-o", "json"], [COMMAND_LINE]),
+        ("utils.sh", ["--", "echo hi", "-o", "json"], [COMMAND_LINE]),
+        ("utils.sh", ["--entrypoint", "ls", "echo hi", "x"], []),
+        ("utils.sh", ["echo hi"], []),
+        ("utils.sh", ["kill $$"], [PROCESS_ID]),
+        ("utils.sh", ["--", "echo $$"], [PROCESS_ID]),
+        ("utils.sh", ["echo $$$$ $${torchx.app_id} $HOME"], []),
+    ],
+)  # fmt: skip
+def test_notes_about_arguments_of_a_program(component: str, args: list[str], notes: list[str]) -> None:
+    done = torchx("run", "--dryrun", component, *args)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == notes
+
+
+@pytest.mark.parametrize("each", [(), ("--each", "n=1,2")])
+@pytest.mark.parametrize("flag", ["--dryrun", "--dryrun=full"])
+def test_dryrun_after_arguments_starts_nothing(each: tuple[str, ...], flag: str, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    done = torchx("run", *each, "utils.sh", "touch", str(made), "{n}", flag)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        f"to see the request: torchx run {flag} utils.sh touch {made} '{{n}}'   to pass it: " in done.stderr
+    )
+    assert not made.exists()
+
+
 @pytest.mark.parametrize(("flag", "number"), [("--cpu", -1), ("--gpu", -2), ("--memMB", -1), ("--cpu", 1)])
 def test_a_negative_resource_is_noted(flag: str, number: int) -> None:
     done = torchx("run", "--dryrun", "utils.sh", f"{flag}={number}", "true")

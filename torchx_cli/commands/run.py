@@ -230,11 +230,12 @@ def run_(
         _check_pairs(cfg, request.component)
     check_combination(request, form)
     complete_output(request, session.config)
+    table = flag_table(ctx.command.get_params(ctx), False, ctx.command_path)
     try:
         with request.with_origins():
+            note_all(component_flags.notes_about(request.component, request.argv, table))
             return _run(request, form, session.config, session.runner())
     except ArgumentError as error:
-        table = flag_table(ctx.command.get_params(ctx), False, ctx.command_path)
         error.hint = hints.of_component_flag(request.component, error, request.argv, table) or error.hint
         raise
     except ComponentNotFoundException as error:
