@@ -17,7 +17,7 @@ from torchx_cli import conditions
 from torchx_cli.applications import ACTIVE, find
 from torchx_cli.conditions import DONE, LOG, STALLED, Outcome
 from torchx_cli.flags import Json, Name, Output, States, option
-from torchx_cli.selection import All, Handles, OfScheduler, Selection, Since, selected
+from torchx_cli.selection import All, Everywhere, Handles, OfScheduler, Selection, Since, selected
 from torchx_cli.session import session_of
 from torchx_cli.terminal.attach import app_id_of, as_data, exit_code, print_result
 from torchx_cli.terminal.error_output import Failures
@@ -62,6 +62,7 @@ def wait_(
     name: Name = "",
     since: Since = "",
     scheduler: OfScheduler = "",
+    everywhere: Everywhere = False,
     timeout: Annotated[
         str,
         option("--timeout", metavar="S", help="Stop waiting after this many seconds; 10m and 2h work too."),
@@ -85,7 +86,7 @@ def wait_(
         raise UsageError("--any cannot be combined with --all", code="conflicting_flags")
     session = session_of(ctx)
     with session.runner() as runner:
-        selection = Selection(handles or (), every, state, name, since, scheduler)
+        selection = Selection(handles or (), every, state, name, since, scheduler, everywhere)
         resolved = selected(runner, session, selection, ACTIVE) or []
         if handles:
             with together(len(handles)):
