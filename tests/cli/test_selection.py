@@ -13,7 +13,7 @@ from memory_scheduler import START, MemoryScheduler
 
 import torchx.runner
 from torchx.errors import OwnershipError, UnreachableError
-from torchx.runner import Runner, origins
+from torchx.runner import Runner, origins, queue
 from torchx.scheduling.base import ListAppResponse
 from torchx.specs import AppDef, AppState, Resource, Role
 from torchx_cli import conditions, selection
@@ -114,6 +114,43 @@ def test_one_application_given_twice_is_changed_once(
     assert main([command, name, f"memory://torchx/{name}"]) == 0
     assert [*engine.cancelled, *engine.deleted] == [name]
     assert capsys.readouterr().err.count(name) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "changed", "missing"),
+    [
+        ("cancel nosuch train-1 eval-2", ["train-1", "eval-2"], "nosuch"),
+        ("cancel train-1 nosuch", ["train-1"], "nosuch"),
+        ("cancel twin train-1", ["train-1"], "twin"),  # two of this name run
+        ("delete train-0 nosuch eval-3", ["train-0", "eval-3"], "nosuch"),
+        ("delete nosuch train-0", ["train-0"], "nosuch"),
+        ("delete train-1 train-0", ["train-0"], "train-1"),  # it has not ended
+        ("delete --force train-1 nosuch", ["train-1"], "nosuch"),
+    ],
+)
+def test_the_valid_ones_of_several_are_changed(
+    line: str, changed: list[str], missing: str, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.add("twin", AppState.RUNNING)
+    engine.add("twin", AppState.RUNNING)
+    assert main([*line.split(), "-o", "json"]) == 1
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["app_id"] for row in rows if row["error"] is None] == changed
+    assert [row["app_id"] for row in rows if row["error"] is not None] == [missing]
+    assert (engine.deleted or engine.cancelled) == changed
+
+
+@pytest.mark.parametrize("action", queue.ACTIONS)
+def test_the_valid_ones_of_several_are_reordered(
+    action: str, engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed: list[tuple[str, str]] = []
+    monkeypatch.setattr(queue, "change", lambda *call: changed.append(call))
+    for name in ("one", "two"):
+        engine.add(name, AppState.SUBMITTED)
+    assert main(["queue", action, "one", "nosuch", "train-1", "two"]) == 1
+    assert sorted(changed) == [("one-6", action), ("two-7", action)]
+    assert "train-1 does not wait: it is RUNNING" in capsys.readouterr().err
 
 
 def test_others_are_cancelled_and_deleted_after_an_error(
@@ -316,6 +353,10 @@ def test_on_a_shared_engine_only_applications_from_here(
     engine.add("elsewhere", AppState.RUNNING)
     role = Role("r", "", entrypoint="true", resource=Resource(1, 0, 1))
     here = [runner.run(AppDef("here", [role]), "memory").rpartition("/")[2] for _ in range(2)]
+    assert main(["wait", "--all", "--timeout", "0", "-o", "json"]) == 124
+    assert [row["app_id"] for row in json.loads(capsys.readouterr().out)] == here[::-1]
+    assert main(["wait", "--all", "--everywhere", "--timeout", "0", "-o", "json"]) == 124
+    assert len(json.loads(capsys.readouterr().out)) == 3
     assert main(["cancel", "--all", "--yes"]) == 0
     assert engine.cancelled == here[::-1]
     expected = "note: 1 application submitted from elsewhere left out; to include: --everywhere\n"

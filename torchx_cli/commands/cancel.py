@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -16,7 +17,7 @@ from torchx.scheduling.pace import sharing, together
 from torchx.scheduling.protocols import Waits
 from torchx.sweeps import BACKEND
 from torchx.sweeps.parts import NotStartedError
-from torchx_cli.applications import ACTIVE, find, identity
+from torchx_cli.applications import ACTIVE, find, find_each, identity
 from torchx_cli.flags import Json, Name, Output, States
 from torchx_cli.selection import All, Everywhere, Handles, OfScheduler, Selection, Since, Yes, selected
 from torchx_cli.session import session_of
@@ -49,8 +50,8 @@ def cancel_(
     """Cancel applications: send TERM to all processes, and KILL after a grace period.
 
     On a local scheduler the command returns when they have ended. Ended applications stay as they are.
-    If several have the same name, a running one is chosen. If one cannot be cancelled, the others still
-    are; the exit code is that of the first error.
+    If several have the same name, a running one is chosen. If one does not exist or cannot be cancelled,
+    the others still are; the exit code is that of the first error.
     """
     form = output_format(output, json)
     session = session_of(ctx)
@@ -59,9 +60,10 @@ def cancel_(
         texts = selected(runner, session, selection, ACTIVE, "" if yes else "cancel")
         if texts is None:
             return 1
+        failures = Failures(len({*texts}) == 1, form)
+        unstarted: list[NotStartedError] = []
         with together(len(texts)):
-            applications, unstarted = _found(runner, texts)
-        failures = Failures(len(applications) == 1, form)
+            applications, missing = find_each(texts, partial(_find, runner, unstarted), failures)
         ends = _cancel(runner, applications, failures)
         rows = [_drop(run) for run in unstarted]
         for handle, described in applications:
@@ -69,6 +71,7 @@ def cancel_(
             error = failures.as_data(handle)
             done = handle in ends and error is None
             rows.append({**identity(handle), "state": now.name, "cancelled": done, "error": error})
+        rows += [{**row, "cancelled": False, "error": failures.as_data(row["handle"])} for row in missing]
     if form != "text":
         emit(rows, form, hide=True)
     return failures.exit_code
@@ -103,19 +106,17 @@ def _follow(runner: Runner, handle: str, app_id: str) -> AppState | None:
     return None
 
 
-def _found(
-    runner: Runner, texts: Sequence[str]
-) -> tuple[list[tuple[str, DescribeAppResponse]], list[NotStartedError]]:
-    """Finds all applications before any is cancelled, and the runs of sweeps that have not started."""
-    applications, unstarted = [], []
-    for text in texts:
-        try:
-            applications.append(find(runner, text, prefer=ACTIVE, acts=True))
-        except NotStartedError as error:
-            if not error.may_drop:
-                raise
-            unstarted.append(error)
-    return [*dict(applications).items()], unstarted
+def _find(
+    runner: Runner, unstarted: list[NotStartedError], text: str
+) -> tuple[str, DescribeAppResponse] | None:
+    """Finds an application; a run of a sweep that has not started is added to a list."""
+    try:
+        return find(runner, text, prefer=ACTIVE, acts=True)
+    except NotStartedError as error:
+        if not error.may_drop:
+            raise
+        unstarted.append(error)
+        return None
 
 
 def _drop(run: NotStartedError) -> dict[str, Any]:

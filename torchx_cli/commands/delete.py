@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +14,7 @@ from torchx.scheduling.pace import together
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import UnknownAppException, parse_app_handle
 from torchx.specs.status import AppState
-from torchx_cli.applications import ACTIVE, find, identity, short_name
+from torchx_cli.applications import ACTIVE, find, find_each, identity, short_name
 from torchx_cli.flags import Json, Name, Output, States
 from torchx_cli.selection import All, Everywhere, Handles, OfScheduler, Selection, Since, Yes, selected
 from torchx_cli.session import session_of
@@ -44,8 +45,8 @@ def delete_(
 ) -> int:
     """Delete ended applications from their scheduler, with their logs.
 
-    If one of them has not ended, none is deleted; --force cancels it first. --all, --state and the like
-    select ended applications only, unless --force is given. If one cannot be deleted, the others still
+    One that has not ended is not deleted; --force cancels it first. --all, --state and the like select ended
+    applications only, unless --force is given. If one does not exist or cannot be deleted, the others still
     are; the exit code is that of the first error.
     """
     form = output_format(output, json)
@@ -56,29 +57,33 @@ def delete_(
         texts = selected(runner, session, selection, states, "" if yes else "delete")
         if texts is None:
             return 1
+        failures = Failures(len({*texts}) == 1, form)
         with together(len(texts)):
-            applications = [*dict(_find(runner, text) for text in texts).items()]
-        for handle, described in applications:
-            if not force and not _has_ended(described):
-                name = short_name(runner, handle)
-                raise StateError(
-                    f"{described.app_id} has not ended, it is {described.state.name}",
-                    hint=f"torchx cancel {name}   or both: torchx delete --force {name}",
-                    code="not_ended",
-                    facts={"handle": handle, "state": described.state.name},
-                )
-        failures = Failures(len(applications) == 1, form)
-        rows = []
+            applications, missing = find_each(texts, partial(_find, runner), failures)
+        rows: list[dict[str, Any]] = []
         for handle, described in applications:
             with failures.of(handle):
+                if not force and not _has_ended(described):
+                    raise _not_ended(runner, handle, described)
                 runner.delete(handle)
                 note(f"{described.app_id} is deleted")
             error = failures.as_data(handle)
             state = described.state.name
             rows.append({**identity(handle), "state": state, "deleted": error is None, "error": error})
+        rows += [{**row, "deleted": False, "error": failures.as_data(row["handle"])} for row in missing]
     if form != "text":
         emit(rows, form, hide=True)
     return failures.exit_code
+
+
+def _not_ended(runner: Runner, handle: str, described: DescribeAppResponse) -> StateError:
+    name = short_name(runner, handle)
+    return StateError(
+        f"{described.app_id} has not ended, it is {described.state.name}",
+        hint=f"torchx cancel {name}   or both: torchx delete --force {name}",
+        code="not_ended",
+        facts={"handle": handle, "state": described.state.name},
+    )
 
 
 def _find(runner: Runner, text: str) -> tuple[str, DescribeAppResponse]:

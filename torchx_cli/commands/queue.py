@@ -20,6 +20,7 @@ from torchx_cli.applications import find
 from torchx_cli.flags import Json, Output, argument
 from torchx_cli.session import session_of
 from torchx_cli.terminal.display import table
+from torchx_cli.terminal.error_output import Failures
 from torchx_cli.terminal.output import Row, counted, emit, note, output_format, say
 from torchx_cli.terminal.times import duration, iso
 from torchx_cli.terminal.units import percent
@@ -51,31 +52,32 @@ def queue_(
     handles: Annotated[list[str], argument(metavar="[HANDLE]...", help="The applications to change.")] = [],  # noqa: B006
     output: Output = "",
     json: Json = False,
-) -> None:
+) -> int:
     """Show this machine's GPUs, their users, and the jobs that wait.
 
     A job on this machine queues by itself if the GPUs it needs are not free; with -cfg reserve=true it
     waits for CPUs and memory too. The jobs of all users start by priority, then in the order of their
-    submission.
+    submission. If one of several applications cannot be changed, the others still are.
     """
     form = output_format(output, json)
     if action:
-        _change(ctx, action, handles)
-        return
+        return _change(ctx, action, handles)
     now = time.time()
     gpus, waiting = queue.gpu_rows(os.environ), queue.waiting_rows()
     if form != "text":
         emit({"gpus": [_gpu_data(row) for row in gpus], "waiting": [_data(row) for row in waiting]}, form)
-        return
+        return 0
     if gpus:
         _print(_gpu_table(gpus, now), GPU_HEADS)
     if waiting:
         _print([_waiting_row(number, row, now) for number, row in enumerate(waiting, 1)], HEADS)
     else:
         note("nothing is waiting" + ("" if gpus else " (this machine has no GPU)"))
+    return 0
 
 
-def _change(ctx: typer.Context, action: str, handles: Sequence[str]) -> None:
+def _change(ctx: typer.Context, action: str, handles: Sequence[str]) -> int:
+    """Changes waiting applications, and returns the exit code: that of the first error."""
     if action not in queue.ACTIONS:
         raise UsageError(
             f"unknown action `{action}` of torchx queue",
@@ -83,13 +85,16 @@ def _change(ctx: typer.Context, action: str, handles: Sequence[str]) -> None:
         )
     if not handles:
         raise UsageError(f"torchx queue {action} needs an application", hint="list them: torchx queue")
+    failures = Failures(len(handles) == 1, "text")
     with session_of(ctx).runner() as runner:
         # the last one first, so that several keep their order
         for text in reversed(handles) if action == queue.FIRST else handles:
-            handle, described = find(runner, text, prefer=("SUBMITTED",), acts=True)
-            if described.state.name != "SUBMITTED":
-                raise StateError(f"{described.app_id} does not wait: it is {described.state.name}")
-            queue.change(parse_app_handle(handle).app_id, action)
+            with failures.of(text):
+                handle, described = find(runner, text, prefer=("SUBMITTED",), acts=True)
+                if described.state.name != "SUBMITTED":
+                    raise StateError(f"{described.app_id} does not wait: it is {described.state.name}")
+                queue.change(parse_app_handle(handle).app_id, action)
+    return failures.exit_code
 
 
 def _print(rows: Sequence[Row], heads: Sequence[str]) -> None:
