@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import RunOptionError, UsageError
+from torchx.lazy import lazy_imports
 from torchx.machine.files import expanded
 from torchx_cli.flags import OLDER_SPELLINGS
+
+with lazy_imports:
+    from torchx_cli.terminal import times
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef
@@ -72,11 +77,15 @@ def flag_options(rules: RunOptions, scheduler: str, opts: runopts) -> dict[str, 
     return dict(rules)
 
 
-def unused_rules(rules: RunOptions, app: AppDef) -> list[str]:
-    """Returns notes about flags that have no effect on an application."""
+def rule_notes(rules: RunOptions, app: AppDef) -> list[str]:
+    """Returns notes about flags that have no effect on an application, and a time limit without a unit."""
+    notes = []
     if "retry_on" in rules and not any(role.max_retries for role in app.roles):
-        return ["--retry-on has no effect: max_retries is 0; to retry: --max_retries N after the component"]
-    return []
+        notes = ["--retry-on has no effect: max_retries is 0; to retry: --max_retries N after the component"]
+    limit = str(rules.get("time_limit", ""))
+    if re.fullmatch(r"\d+(\.\d+)?", limit, re.ASCII):
+        notes.append(f"--time-limit {limit} is {times.whole(float(limit))}")
+    return notes
 
 
 def flag_of(option: str, args: Sequence[str]) -> str:

@@ -166,6 +166,8 @@ def test_how_long_ago(seconds: float, said: str) -> None:
     ("text", "expected"),
     [
         ("90s", NOW - timedelta(seconds=90)),
+        ("90", NOW - timedelta(seconds=90)),
+        ("5 ago", NOW - timedelta(seconds=5)),
         ("1.5h", NOW - timedelta(minutes=90)),
         ("1d2h", NOW - timedelta(hours=26)),
         ("2 days ago", NOW - timedelta(days=2)),
@@ -212,9 +214,7 @@ def _in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "x", "5", "5 parsecs", "2026-13-01", "9999999999d", "-5m", "last today"]
-)
+@pytest.mark.parametrize("text", ["", "x", "5 parsecs", "2026-13-01", "9999999999d", "-5m", "last today"])
 def test_an_invalid_time_lists_the_forms(text: str) -> None:
     with pytest.raises(UsageError, match="--since takes a time") as failed:
         parse_time("--since", text, NOW)

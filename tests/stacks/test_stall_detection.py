@@ -130,7 +130,7 @@ def test_a_stall_is_notified(hooks: Hooks) -> None:
 def test_flags_are_checked(tmp_path: Path) -> None:
     for arguments, message in (
         (["-s", "local_cwd", "--stall", "soon"], "--stall is `soon`, expected a duration such as"),
-        (["-s", "local_cwd", "--on-stall", "cancel"], "--on-stall requires `stall`"),
+        (["-s", "local_cwd", "--on-stall", "cancel"], "--on-stall requires a stall limit"),
         (
             ["-s", "local_cwd", "--stall", "1m", "--progress-regex", "("],
             "--progress-regex is `(`, not a valid pattern",

@@ -313,8 +313,8 @@ def test_the_record_of_a_stall_names_its_replicas(
     [
         ({"stall": "soon"}, "`stall` is `soon`"),
         ({"stall": "0"}, "`stall` is `0`"),
-        ({"on_stall": "cancel"}, "`on_stall` requires `stall`"),
-        ({"progress": "x"}, "`progress` requires `stall`"),
+        ({"on_stall": "cancel"}, "`on_stall` requires a stall limit"),
+        ({"progress": "x"}, "`progress` requires a stall limit"),
         ({"stall": "1m", "on_stall": "panic"}, "`on_stall` is `panic`"),
         ({"stall": "1m", "progress": "("}, "`progress` is `(`"),
     ],

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from torchx import settings
 from torchx.errors import RunOptionError
 from torchx.json_limits import Data
-from torchx.scheduling.stalls import parse_duration
+from torchx.scheduling.stalls import of_clock, parse_duration
 
 TIME_LIMIT, PREEMPTED, NODE = "time-limit", "preempted", "node"
 CAUSES = (TIME_LIMIT, PREEMPTED, NODE)
@@ -138,7 +138,9 @@ def _limit(value: Any) -> float | None:
         return None
     limit = parse_duration(str(value))
     if not limit:
-        raise RunOptionError("time_limit", f"is `{value}`, expected a duration such as 24h or 1h30m")
+        raise RunOptionError(
+            "time_limit", f"is `{value}`, expected a duration such as 24h or 1h30m", of_clock(str(value))
+        )
     return limit
 
 
@@ -151,7 +153,9 @@ def _notice(value: Any, limit: float | None) -> tuple[float, str]:
         seconds = parse_duration(match["time"])
     if match is None or not seconds:
         raise RunOptionError(
-            "notice", f"is `{value}`, expected a duration and a signal such as 5m or 5m:USR1"
+            "notice",
+            f"is `{value}`, expected a duration and a signal such as 5m or 5m:USR1",
+            of_clock(str(value)),
         )
     name = match["signal"] or LimitRule().signal
     if f"SIG{name}" not in signal.Signals.__members__ or name in _NO_SIGNALS:

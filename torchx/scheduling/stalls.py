@@ -51,11 +51,15 @@ class StallRule(NamedTuple):
         if stall is None:
             for name, value in (("on_stall", action), ("progress", progress)):
                 if value is not None:
-                    raise RunOptionError(name, "requires `stall`")
+                    raise RunOptionError(
+                        name, "requires a stall limit", "e.g. --stall 10m, or the run option stall=10m"
+                    )
             return None
         limit = parse_duration(str(stall))
         if not limit:
-            raise RunOptionError("stall", f"is `{stall}`, expected a duration such as 10m or 1h30m")
+            raise RunOptionError(
+                "stall", f"is `{stall}`, expected a duration such as 10m or 1h30m", of_clock(str(stall))
+            )
         if action is not None and action not in ACTIONS:
             raise RunOptionError("on_stall", f"is `{action}`, expected report, restart or cancel")
         try:
@@ -83,6 +87,19 @@ def parse_duration(text: str, unit: str = "s") -> float | None:
     if total <= LONGEST:
         return total
     return None
+
+
+def of_clock(text: str) -> str | None:
+    """Returns a hint with the duration of ``HH:MM:SS`` or ``D-HH:MM:SS``, None for another form.
+
+    >>> of_clock("00:10:00"), of_clock("1-02:30:05"), of_clock("10:00")
+    ('as a duration: 10m', 'as a duration: 1d2h30m5s', None)
+    """
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", text.strip(), re.ASCII)
+    if match is None:
+        return None
+    parts = zip(match.groups("0"), "dhms", strict=True)
+    return "as a duration: " + ("".join(f"{int(n)}{unit}" for n, unit in parts if int(n)) or "0s")
 
 
 def brief(seconds: float) -> str:

@@ -54,7 +54,7 @@ from torchx_cli.flags import (
     switch,
 )
 from torchx_cli.resubmission import from_description, named_after_run, request_again
-from torchx_cli.rule_flags import rule_options, unused_rules
+from torchx_cli.rule_flags import rule_notes, rule_options
 from torchx_cli.run_request import (
     RunRequest,
     check_stdin_alone,
@@ -392,5 +392,5 @@ def make_request(request: RunRequest, app: AppDef, runner: Runner, config: Confi
     scheduler, cfg, workspace = placement.placement(request, runner, config)
     with redirect_stdout(sys.stderr):  # may call functions of the component
         info = runner.dryrun(app, scheduler, cfg, workspace or None, request.parent_run_id or None)
-    info.notes += unused_rules(request.rules, app)
+    info.notes += rule_notes(request.rules, app)
     return info

@@ -18,7 +18,7 @@ from torchx.sweeps.view import require
 from torchx_cli.applications import find
 from torchx_cli.flags import FULL
 from torchx_cli.placement import placement
-from torchx_cli.rule_flags import unused_rules
+from torchx_cli.rule_flags import rule_notes
 from torchx_cli.terminal.error_output import about
 from torchx_cli.terminal.masking import remember
 from torchx_cli.terminal.output import counted, emit, note, note_all
@@ -74,7 +74,7 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
         placed = placement(request, runner, config)
         others, names = _others(request, runner), filter(None, [request.name])
         engine = runner.scheduler(placed.scheduler)
-        note_all(unused_rules(request.rules, runs[0][1]))
+        note_all(rule_notes(request.rules, runs[0][1]))
         if request.dryrun:
             return _dryrun(request, form, runs, runner, placed)
         with redirect_stdout(sys.stderr):

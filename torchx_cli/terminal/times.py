@@ -100,7 +100,8 @@ _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday",
 
 
 def parse_time(flag: str, text: str, now: datetime | None = None) -> datetime:
-    """Parses a time: ISO 8601 (default zone: local), an age such as `10m` or `2 days ago`, or a named day.
+    """Parses a time: ISO 8601 (default zone: local), an age such as `10m`, `2 days ago` or `90`, or a
+    named day.
 
     Args:
         flag: the flag, for error messages.
@@ -115,7 +116,10 @@ def parse_time(flag: str, text: str, now: datetime | None = None) -> datetime:
     5400.0
     """
     now, stripped = now or datetime.now(timezone.utc), text.strip()
-    back = stalls.parse_duration(stripped.removesuffix("ago").rstrip(), "")
+    unit = "s"
+    if len(stripped) == len("20260501"):
+        unit = ""  # a date, not seconds
+    back = stalls.parse_duration(stripped.removesuffix("ago").rstrip(), unit)
     if back is not None:
         return now - timedelta(seconds=back)
     days = _days_before(" ".join(stripped.lower().split()), now.astimezone())
@@ -183,6 +187,9 @@ def seconds(flag: str, text: str) -> float:
     length = stalls.parse_duration(text)
     if length is None:
         raise ArgumentError(
-            f"{flag} takes seconds or a duration such as 10m, 2h or 7d, got `{text}`", flag=flag, given=text
+            f"{flag} takes seconds or a duration such as 10m, 2h or 7d, got `{text}`",
+            flag=flag,
+            given=text,
+            hint=stalls.of_clock(text),
         )
     return length
