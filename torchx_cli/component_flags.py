@@ -97,7 +97,9 @@ def notes_about(component: str, args: Sequence[str], run_flags: FlagTable) -> li
     Raises:
         ArgumentError: `--dryrun` would be passed to the program, and this would run.
     """
-    outline = outline_of(component)
+    outline = None
+    if component:  # not an application from --stdin
+        outline = outline_of(component)
     if outline is None or outline.varargs is None:
         return []
     split = flags_of(outline).split(args)
