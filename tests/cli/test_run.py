@@ -540,15 +540,26 @@ def test_dryrun_after_arguments_starts_nothing(each: tuple[str, ...], flag: str,
     assert not made.exists()
 
 
-@pytest.mark.parametrize(("flag", "number"), [("--cpu", -1), ("--gpu", -2), ("--memMB", -1), ("--cpu", 1)])
-def test_a_negative_resource_is_noted(flag: str, number: int) -> None:
-    done = torchx("run", "--dryrun", "utils.sh", f"{flag}={number}", "true")
-    note = f"note: role `sh` has {flag[2:]}={number}: a negative number requests nothing"
-    assert done.stderr.splitlines() == [note] * (number < 0)
+@pytest.mark.parametrize("flag", ["--cpu", "--gpu", "--memMB"])
+def test_a_resource_of_minus_one_is_noted(flag: str) -> None:
+    done = torchx("run", "--dryrun", "utils.sh", f"{flag}=-1", "true")
+    assert done.stderr == f"note: role `sh` has {flag[2:]}=-1, which requests nothing\n"
 
 
-@pytest.mark.parametrize(("name", "noted"), [("日本語", True), ("模型-2", False), ("train", False)])
-def test_a_name_without_a_letter_for_the_id(name: str, noted: bool) -> None:
+@pytest.mark.parametrize("each", [(), ("--each", "num_replicas=1,2")])
+@pytest.mark.parametrize("flag", ["--cpu=-2", "--gpu=-4", "--memMB=-1024"])
+def test_another_negative_resource_is_an_error(flag: str, each: tuple[str, ...]) -> None:
+    done = torchx("run", "--dryrun", *each, "utils.sh", flag, "true")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"has {flag[2:]}; expected 0 or more, or -1 for no request" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "used"),
+    [("日本語", ""), ("模型-2", "2"), ("a b", "a-b"), ("train", "train"), ("a_b.c", "a_b.c")],
+)
+def test_a_name_that_the_id_does_not_have(name: str, used: str) -> None:
     done = torchx("run", "--dryrun", "--name", name, "utils.echo")
-    note = f"note: the id does not contain `{name}`: it has only a-z, 0-9, -, _ and ."
-    assert done.stderr.splitlines() == [note] * noted
+    contains = f"has `{used}` for the name" if used else "does not contain the name"
+    note = f"note: the id {contains} `{name}`: it has only a-z, 0-9, -, _ and ."
+    assert done.stderr.splitlines() == [note] * (name != used)

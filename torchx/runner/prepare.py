@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from torchx.config import Config
 
 
+RESOURCES = ("cpu", "gpu", "memMB")
+NOTHING = -1
+"""The number of a resource that is not requested."""
+
+
 def prepare(
     app: AppDef, scheduler: str, session: str, parent_run_id: str | None, load_config: Callable[[], Config]
 ) -> AppDef:
@@ -94,13 +99,16 @@ def check(app: AppDef) -> None:
 
 def notes(app: AppDef) -> Iterator[str]:
     """Yields notes about values that are valid, but probably not intended."""
-    if app.name and not re.search("[A-Za-z0-9]", app.name):
-        yield f"the id does not contain `{app.name}`: it has only a-z, 0-9, -, _ and ."
+    used = re.sub(r"[^A-Za-z0-9_.-]+", "-", app.name or "").strip("-.")
+    if used != (app.name or ""):
+        contains = "does not contain the name"
+        if used:
+            contains = f"has `{used}` for the name"
+        yield f"the id {contains} `{app.name}`: it has only a-z, 0-9, -, _ and ."
     for role in app.roles:
-        numbers = {name: getattr(role.resource, name, 0) for name in ("cpu", "gpu", "memMB")}
-        negative = [f"{name}={number}" for name, number in numbers.items() if number < 0]
-        if 0 < len(negative) < len(numbers):  # all of them: no resource
-            yield f"role `{role.name}` has {', '.join(negative)}: a negative number requests nothing"
+        nothing = [f"{name}={NOTHING}" for name in RESOURCES if getattr(role.resource, name, 0) == NOTHING]
+        if 0 < len(nothing) < len(RESOURCES):  # all of them: no resource
+            yield f"role `{role.name}` has {', '.join(nothing)}, which requests nothing"
 
 
 _TYPES: tuple[tuple[str, tuple[type, ...], str], ...] = (
@@ -142,6 +150,10 @@ def _check_counts(role: Role, where: str) -> None:
         )
     if role.max_retries < 0:
         raise UsageError(f"{where} has max_retries={role.max_retries}; expected 0 or more")
+    for name in RESOURCES:
+        number = getattr(role.resource, name, 0)
+        if number < 0 and number != NOTHING:
+            raise UsageError(f"{where} has {name}={number}; expected 0 or more, or {NOTHING} for no request")
 
 
 def _check_texts(role: Role, where: str) -> None:
