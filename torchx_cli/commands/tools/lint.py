@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
+from torchx.errors import StateError
 from torchx.lazy import lazy_imports
 from torchx_cli.flags import Json, Output, argument
 from torchx_cli.terminal.output import counted, emit, output_format, paint, say
@@ -22,10 +23,13 @@ def lint_(
 ) -> int:
     """Check components: argument types, return types and conflicting flags.
 
-    The exit code is 1 if there are problems.
+    The exit code is 1 if there are problems, or no components.
     """
     form = output_format(output, json)
     report = lint.lint(target)
+    if not report.checked:
+        hint = "a component is a function with the return type AppDef"
+        raise StateError(f"{target} has no components", hint=hint, code="unknown_component")
     if form != "text":
         problems = [
             {
