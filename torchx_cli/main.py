@@ -57,6 +57,8 @@ def _invoke(args: list[str]) -> int:
         return complete.complete(args[1:])
     if args[:1] == [HELP]:
         args = [*args[1:], "--help"]
+    if args == ["version"]:
+        args = ["--version"]
 
     click_error = cast("type[Exception]", _base_named(typer.BadParameter, "ClickException"))
     command = build()

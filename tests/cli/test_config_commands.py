@@ -158,10 +158,20 @@ def test_lint(capsys: pytest.CaptureFixture[str]) -> None:
     assert (data["checked"], data["problems"][0]["line"]) == (1, 4)
 
 
+@pytest.mark.parametrize("target", ["train.py", "folder"])
+def test_lint_without_components_fails(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.py").write_text("print()\n", encoding="utf-8")
+    Path("folder").mkdir()
+    assert main(["lint", target]) == 1
+    assert capsys.readouterr().err.startswith(f"error: {target} has no components\n")
+    assert main(["lint", target, "-o", "json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "unknown_component"
+
+
 def test_no_words_and_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     from torchx.version import __version__
 
-    assert out(capsys, "--version") == f"torchx-{__version__}\n"
+    assert out(capsys, "--version") == out(capsys, "version") == f"torchx-{__version__}\n"
     text = out(capsys)
     assert text == out(capsys, "--help")
     assert "\n  run " in text
