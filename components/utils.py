@@ -50,6 +50,7 @@ def sh(
 
     A single argument is a command line, so pipes, semicolons and variables work in it:
     torchx run utils.sh 'ls | wc -l'. Several arguments are one command, each quoted for the shell.
+    Two dollar signs are replaced by one: write $$$$ for the process id of the shell.
 
     Args:
         args: a command line, or a command and its arguments
