@@ -131,7 +131,7 @@ def test_parameters_are_checked_before_a_run_is_submitted(folder: Path) -> None:
         (["--each", "lr=1", "--each", "lr=2"], "is given twice"),
         (["--each", "lr=1,fast"], 'lr (from --each) takes a float, got "fast"'),
         (["--each", "@runs.csv"], "in the run lr=0.2, seed=x"),
-        (["--each", "@bad.csv"], "line 2 has 1 values, expected 2"),
+        (["--each", "@bad.csv"], "the number of values in line 2 is 1, expected 2"),
         (["--each", "@none.csv"], "cannot be read"),
         (["--each", "lr=1,2", "--each", "seed=1", "--zip"], "lr has 2, seed has 1"),
         (["--each", "seed=3..1..1"], "is empty"),

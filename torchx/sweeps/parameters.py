@@ -241,7 +241,8 @@ def _read(path: str) -> list[Row]:
     for number, line in enumerate(lines[1:], 2):
         if len(line) != len(names):
             raise UsageError(
-                f"{where}: line {number} has {len(line)} values, expected {len(names)}", code="invalid_value"
+                f"{where}: the number of values in line {number} is {len(line)}, expected {len(names)}",
+                code="invalid_value",
             )
     if len(lines) - 1 > MOST_RUNS:
         raise _too_many(len(lines) - 1)

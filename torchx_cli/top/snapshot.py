@@ -87,6 +87,12 @@ class ReplicaRow:
         """Returns the value of a measurement; None if it is unknown."""
         return getattr(self.sample, name, None)
 
+    def _rounded_cpu(self) -> float | None:
+        value: float | None = self.measured("cpu")
+        if value is None:
+            return None
+        return round(value, 3)
+
     @property
     def end(self) -> str:
         """The nonzero exit code or the signal that ended it, as text; may be empty."""
@@ -104,6 +110,7 @@ class ReplicaRow:
             "exit_code": getattr(self.ended, "exit_code", None),
             "signal": getattr(self.ended, "signal", None),
             **{name: self.measured(name) for name in MEASUREMENTS},
+            "cpu": self._rounded_cpu(),
             "last_line": mask_text(self.last),
         }
 

@@ -156,7 +156,7 @@ def explain(runner: Runner, handle: str, described: DescribeAppResponse, name: s
         made.success = _last_success(runner, handle, described)
     again = rerun_command(name, described.roles)
     if runner.scheduler_of(handle).has_runs:
-        again += " --failed"
+        again = again.replace("torchx rerun", "torchx rerun --failed", 1)
     made.commands = [f"torchx why {shlex.quote(other)}" for other in others]
     if not others:
         made.commands = _commands(made, shlex.quote(name), again)
