@@ -332,7 +332,10 @@ def count(flag: str, text: str) -> int | None:
     if not text:
         return None
     if not text.isascii() or not text.isdigit():
-        raise ArgumentError(f"{flag} takes a whole number, got `{text}`", flag=flag, given=text)
+        hint = None
+        if text.startswith("-"):
+            hint = "the smallest number is 0"
+        raise ArgumentError(f"{flag} takes a whole number, got `{text}`", flag=flag, given=text, hint=hint)
     return int(text)
 
 

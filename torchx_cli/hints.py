@@ -33,7 +33,7 @@ script | file
 _FLAGS = """
 run rerun | --detach | detached background bg daemon
 run rerun | --env | e envs environment
-run | --time-limit | time timeout walltime max-time max-duration
+run | --time-limit | t time timeout walltime max-time max-duration
 run rerun | --name | J job-name job_name
 run rerun | --name VALUE | n
 run | --workspace | w workdir working-dir working_dir chdir cwd context
@@ -41,7 +41,8 @@ run rerun | --log | follow attach logs stream tail no-detach foreground
 run rerun | --tag | l label labels tags
 run rerun | --note | comment message description
 run rerun | --notify | mail-user mail-type email
-run | --each | array sweep matrix
+run | --each | array sweep matrix grid
+run | a shell command: torchx run utils.sh 'COMMAND' | wrap
 run | --after | dependency depends-on depends_on
 run | -s | infra executor
 run rerun | --secret | secrets
@@ -61,6 +62,7 @@ list status describe why events results diff | -o | format output-format
 status describe | --watch | f follow live refresh
 cancel delete | --all | a
 cancel delete prune | --yes | assume-yes noconfirm
+prune | --yes | f force
 delete | --force | f
 attach | -n | tail last max limit
 run | jobs that need GPUs wait for them by themselves; to fail instead: --no-queue | queue wait-for-gpu
@@ -77,6 +79,9 @@ log | the lines of all replicas are merged, in the order of their times | merged
 log | to ignore case: --regex '(?i)PATTERN' | i ignore-case
 log | a log has the lines of all attempts | attempt attempts retry
 list | it is sorted: the newest are first | sort order sort-by
+list | to choose columns: --columns | l long wide
+results | all rows and columns as data: -o csv or -o json | columns fields filter where
+queue | to repeat it: watch torchx queue | watch w f follow
 top | only some applications: torchx top APP | n limit max
 cancel | KILL follows after the grace period: torchx cancel APP | f force signal
 """
@@ -235,7 +240,9 @@ def of_component_flag(
         return None  # a name in --each or --stdin
     if error.code == NO_VALUE and error.flag == "-h":
         return f"for help: torchx run {component} --help"
-    value, table = _value_of(error.flag, args), _component_in([component])[1]
+    names = (arg.partition("=")[0] for arg in args if arg.startswith("--"))
+    typed = next((name for name in names if name != "--" and error.flag.startswith(name)), error.flag)
+    value, table = _value_of(typed, args), _component_in([component])[1]
     size = _megabytes(value)
     if error.flag == "-j" and component == "utils.python":
         return f"a flag of dist.torchrun: torchx run dist.torchrun {shlex.join(args)}"

@@ -31,6 +31,8 @@ with lazy_imports:
 GPU_HEADS = ("GPU", "HELD BY", "SINCE", "USE", "MEMORY")
 HEADS = ("#", "APP", "OWNER", "NEEDS", "PRIORITY", "WAITING", "REASON")
 
+OTHERS = {"list": "it lists without an action: torchx queue", "cancel": "to cancel one: torchx cancel APP"}
+"""Unknown actions, and their hints."""
 
 EXAMPLES = """\b
 Examples:
@@ -81,7 +83,7 @@ def _change(ctx: typer.Context, action: str, handles: Sequence[str]) -> int:
     if action not in queue.ACTIONS:
         raise UsageError(
             f"unknown action `{action}` of torchx queue",
-            hint=did_you_mean(action, queue.ACTIONS) or "known: first, hold, release",
+            hint=OTHERS.get(action) or did_you_mean(action, queue.ACTIONS) or "known: first, hold, release",
         )
     if not handles:
         raise UsageError(f"torchx queue {action} needs an application", hint="list them: torchx queue")
