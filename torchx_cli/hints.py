@@ -65,6 +65,7 @@ cancel delete prune | --yes | assume-yes noconfirm
 prune | --yes | f force
 delete | --force | f
 attach | -n | tail last max limit
+attach | the result as JSON: torchx wait -o json; the lines: torchx log -f -o json | o output json format
 run | jobs that need GPUs wait for them by themselves; to fail instead: --no-queue | queue wait-for-gpu
 run | leave it out: ended applications stay until you delete them | rm
 run | to reach a port of a running replica: torchx port APP PORT | p publish ports expose

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import cast
 
 import typer
@@ -20,7 +20,7 @@ with lazy_imports:
 
     from torchx_cli import hints
     from torchx_cli.completion import complete
-    from torchx_cli.terminal import display, masking
+    from torchx_cli.terminal import display, interrupts, masking
 
 PROG = "torchx"
 COMPLETE = "__complete"
@@ -43,8 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "torchx_cli.terminal.masking" in sys.modules:  # by an earlier call of main
         masking.forget()
     try:
-        code = _invoke(args)
-        sys.stdout.flush()
+        ending: AbstractContextManager[None] = nullcontext()
+        if _names_data(args):
+            ending = interrupts.ending_as_data(lambda: requested_format(args))
+        with ending:
+            code = _invoke(args)
+            sys.stdout.flush()
         return code
     except (Exception, KeyboardInterrupt) as error:
         if not isinstance(error, (BrokenPipeError, KeyboardInterrupt)):
@@ -88,9 +92,9 @@ def _invoke(args: list[str]) -> int:
 
 def requested_format(args: Sequence[str]) -> str:
     """Returns the output format of a command line that may be invalid: text, json or yaml."""
-    if not any("json" in arg or "yaml" in arg or arg.startswith("--j") for arg in args):
+    if not _names_data(args):
         return "text"
-    with contextlib.suppress(Exception):  # the error that is reported may be one of loading the command
+    with suppress(Exception):  # the error that is reported may be one of loading the command
         parsed = complete.parse(args)
         if parsed is not None:
             _, line = parsed
@@ -98,6 +102,11 @@ def requested_format(args: Sequence[str]) -> str:
                 [*line.values.get("output", ()), "json" if "json" in line.given else ""]
             )
     return error_output.format_in(args)  # of an unknown command, or of a plugin
+
+
+def _names_data(args: Sequence[str]) -> bool:
+    """Returns False if the output format of a command line is certainly text."""
+    return any("json" in arg or "yaml" in arg or arg.startswith("--j") for arg in args)
 
 
 def _base_named(cls: type, name: str) -> type:
@@ -113,5 +122,5 @@ def _debug(args: list[str]) -> None:
             break
         before_command.append(arg)
     if "--debug" in before_command:
-        with contextlib.suppress(OSError):  # stderr is closed
+        with suppress(OSError):  # stderr is closed
             display.show_code(masking.mask_text(traceback.format_exc()), "pytb", sys.stderr)

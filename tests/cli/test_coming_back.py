@@ -92,6 +92,45 @@ def test_signal_leaves_the_application_running(command: str, number: signal.Sign
     assert torchx("attach", app_id).returncode == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("words", "ready"),
+    [
+        (["wait", "-o", "json", "@last"], "RUNNING"),
+        (["log", "-f", "--json", "@last"], "up"),
+        (["events", "-f", "-o", "json", "@last"], "started"),
+    ],
+)
+def test_a_signal_ends_json_with_an_error(number: signal.Signals, words: list[str], ready: str) -> None:
+    leave(f"echo up; {UNTIL_GO}")
+    process = start(*words)
+    stream = process.stderr if words[0] == "wait" else process.stdout
+    assert stream is not None
+    while ready not in (read := stream.readline()):
+        assert read
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    error = json.loads(out.splitlines()[-1])["error"]
+    assert (error["code"], error["exit_code"], process.returncode) == (
+        "interrupted",
+        128 + number,
+        128 + number,
+    )
+    Path("go").touch()
+    assert torchx("wait", "@last").returncode == 0
+
+
+def test_json_in_an_argument_leaves_the_default_action() -> None:
+    process = start("run", "utils.sh", f"echo json up; {UNTIL_GO}")
+    assert process.stderr is not None
+    assert process.stderr.readline() == "sh/0 │ json up\n"
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, "keeps running" in err) == (-signal.SIGTERM, True)
+    Path("go").touch()
+    assert torchx("wait", "@last").returncode == 0
+
+
 def test_again_of_a_named_submission_runs_it() -> None:
     first = torchx("run", "--once", "nightly", "utils.sh", "exit 3")
     app_id = first.stdout.strip().rpartition("/")[2]

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -23,6 +23,12 @@ EXIT_INTERRUPTED = 130
 
 LEFT = (signal.SIGTERM, signal.SIGHUP)
 """The signals that end a command and leave its application running."""
+
+Handler = Callable[[int], None]
+"""Takes the number of a signal."""
+
+_REPLACEABLE: list[Any] = [signal.SIG_DFL]
+"""The handlers of :data:`LEFT` that another one may replace."""
 
 CLEAR_LINE = "\r\x1b[2K"
 """The code that clears a line of a terminal, with its ^C."""
@@ -45,30 +51,75 @@ class Terminated(KeyboardInterrupt):
         self.exit_code = 128 + number
 
 
-class Terminations:
-    """Raises :class:`Terminated` for the first signal of :data:`LEFT`, so that JSON can still be printed.
+@contextmanager
+def taking(handler: Handler, *, replaceable: bool = False) -> Iterator[None]:
+    """Handles the first signal of :data:`LEFT` in place of its default action, which the next one has again.
 
-    Before :meth:`arm` it is deferred. The next one ends the process.
+    Args:
+        handler: handles it.
+        replaceable: another handler may take its place.
+    """
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.getsignal(number) for number in LEFT}
+    taken = [number for number in before if before[number] in _REPLACEABLE]
+
+    def on(number: int, frame: FrameType | None) -> None:
+        for each in taken:
+            signal.signal(each, signal.SIG_DFL)
+        handler(number)
+
+    if replaceable:
+        _REPLACEABLE.append(on)
+    for number in taken:
+        signal.signal(number, on)
+    try:
+        yield
+    finally:
+        _REPLACEABLE[:] = [each for each in _REPLACEABLE if each is not on]
+        for number in taken:
+            if signal.getsignal(number) is not signal.SIG_DFL:
+                signal.signal(number, before[number])
+
+
+@contextmanager
+def ending_as_data(form_of: Callable[[], str]) -> Iterator[None]:
+    """Raises :class:`Terminated` for a signal of :data:`LEFT`, which is then printed as data.
+
+    Args:
+        form_of: returns the output format; a command that prints text ends as by default.
+    """
+
+    def end(number: int) -> None:
+        if form_of() == "text":
+            signal.raise_signal(number)
+        raise Terminated(number)
+
+    with taking(end, replaceable=True):
+        yield
+
+
+class Terminations:
+    """Raises :class:`Terminated` for a signal of :data:`LEFT`, so that JSON can still be printed.
+
+    Before :meth:`arm` it is deferred.
 
     Args:
         form: the output format; without data to print, the signals keep their default action.
     """
 
     def __init__(self, form: str) -> None:
-        self._form = form
         self._armed, self._number = False, 0
-        self._replaced: list[signal.Signals] = []
+        self._taking: AbstractContextManager[None] = nullcontext()
+        if form == "json":
+            self._taking = taking(self._on)
 
     def __enter__(self) -> Terminations:
-        if self._form == "json" and threading.current_thread() is threading.main_thread():
-            self._replaced = [number for number in LEFT if signal.getsignal(number) is signal.SIG_DFL]
-        for number in self._replaced:
-            signal.signal(number, self._on)
+        self._taking.__enter__()
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        for number in self._replaced:
-            signal.signal(number, signal.SIG_DFL)
+    def __exit__(self, *exception: Any) -> None:
+        self._taking.__exit__(*exception)
 
     def arm(self, armed: bool = True) -> None:
         """Sets whether a signal is raised immediately, and raises a deferred one."""
@@ -76,8 +127,7 @@ class Terminations:
         if armed and self._number:
             raise Terminated(self._number)
 
-    def _on(self, number: int, frame: FrameType | None) -> None:
-        self.__exit__()
+    def _on(self, number: int) -> None:
         self._number = number
         if self._armed:
             raise Terminated(number)
@@ -131,24 +181,15 @@ class Interrupts:
     def reporting(self, app_id: str) -> Iterator[None]:
         """Reports the application on stderr if SIGTERM or SIGHUP ends this command, which does not end it."""
 
-        def end(number: int, frame: FrameType | None) -> None:
+        def end(number: int) -> None:
             line = keeps_running(app_id, app_id)
             if self.count:
                 line = f"{app_id} is being cancelled"
             self._say(line)
-            signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 
-        taken = []
-        if threading.current_thread() is threading.main_thread():
-            taken = [number for number in LEFT if signal.getsignal(number) is signal.SIG_DFL]
-        for number in taken:
-            signal.signal(number, end)
-        try:
+        with taking(end):
             yield
-        finally:
-            for number in taken:
-                signal.signal(number, signal.SIG_DFL)
 
     def _on(self, number: int, frame: FrameType | None) -> None:
         self.count += 1

@@ -121,7 +121,7 @@ def say(text: str = "", *, end: str = "\n", flush: bool = False, hide: bool = Fa
     """
     if hide:
         text = masking.mask_text(text)
-    print(shown(text), end=end, flush=flush)
+    print(f"{shown(text)}{end}", end="", flush=flush)  # one write: a signal may come between two
 
 
 def say_json(line: str) -> None:
