@@ -146,13 +146,13 @@ def test_progress_is_reported_while_a_call_continues(monkeypatch: pytest.MonkeyP
 
 def test_without_package_error_has_command_that_installs_it() -> None:
     code = (
-        "import sys; sys.modules['mcp'] = sys.modules['mcp_types'] = None\n"
+        "import sys; sys.modules['anyio'] = sys.modules['mcp'] = sys.modules['mcp_types'] = None\n"
         "from torchx_cli.main import main; sys.exit(main(['mcp']))"
     )
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[1:] == ["  pip install 'mcp>=2'"]
-    assert done.stderr.startswith("error: `torchx mcp` requires the package `mcp")
+    assert done.stderr.startswith("error: `torchx mcp` requires the package `mcp`\n")
 
 
 def test_a_group_that_does_not_exist_is_an_error() -> None:
@@ -215,6 +215,49 @@ def test_each_tool_has_the_flags_of_its_command() -> None:
         ("results", {"handle": "s", "sort": "-x"}, ["results", "-o", "json", "--sort=-x", "--", "s"]),
         ("stacks", {"target": "a"}, ["stacks", "-o", "json", "--", "a"]),
         ("component", {"arguments": ["c"]}, ["run", "--json", "c", "--help"]),
+        ("component", {"component": "c"}, ["run", "--json", "c", "--help"]),
+        ("component", {"name": "c"}, ["run", "--json", "c", "--help"]),
+        ("run", {"component": "c", "arguments": ["--x"]}, ["run", "--detach", "--json", "c", "--x"]),
+        (
+            "run",
+            {
+                "arguments": ["c"],
+                "each": ["a=1", "b=2"],
+                "zip": True,
+                "at_once": 2,
+                "after": ["x:any"],
+                "retry_on": ["3"],
+                "no_retry_on": ["none"],
+                "preflight": ["disk"],
+                "requeue": "node",
+                "warn_before": "5m",
+                "checkpoint_dir": "ck",
+                "env_file": ["e"],
+            },
+            [
+                "run",
+                "--detach",
+                "--json",
+                "--env-file=e",
+                "--each=a=1",
+                "--each=b=2",
+                "--zip",
+                "--at-once=2",
+                "--after=x:any",
+                "--retry-on=3",
+                "--no-retry-on=none",
+                "--preflight=disk",
+                "--warn-before=5m",
+                "--requeue=node",
+                "--checkpoint-dir=ck",
+                "c",
+            ],
+        ),
+        (
+            "list",
+            {"columns": ["state", "msg"]},
+            ["list", "-o", "json", "--lines=200", "--columns=state,msg", "--"],
+        ),
         (
             "rerun",
             {"handle": "a", "set": {"lr": 0.5, "msg": "a b=c", "debug": False, "sizes": [1, 2]}},
@@ -274,6 +317,56 @@ def test_the_command_line_of_a_call(name: str, arguments: dict[str, Any], argv: 
 def test_invalid_arguments_run_nothing(name: str, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         tools.command_line(name, tools.TOOLS[name], arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "hint"),
+    [
+        ("log", {"handle": "a", "tail": 3}, "did you mean `lines`?"),
+        ("list", {"limit": 3}, "did you mean `lines`?"),
+        ("run", {"arguments": ["c"], "cfg": ["a=1"]}, "did you mean `scheduler_args`?"),
+        ("run", {"arguments": ["-s", "local_cwd", "c"]}, "give it as the argument `scheduler`"),
+        ("run", {"arguments": ["--time-limit=3", "c"]}, "give it as the argument `time_limit`"),
+        ("cancel", {}, 'A list: handles, app ids or prefixes of them, names, or @last: ["@last"].'),
+        (
+            "run",
+            {"arguments": []},
+            tools._HELP["arguments"],
+        ),
+    ],
+)
+def test_the_hint_of_a_wrong_call(name: str, arguments: dict[str, Any], hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        tools.command_line(name, tools.TOOLS[name], arguments)
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "changed"),
+    [
+        (
+            "run",
+            {"code": "unknown_run_option", "hint": "h", "option": "x", "did_you_mean": "y"},
+            {"hint": "did you mean `y`?   all options: the tool `run_options`", "argument": "scheduler_args"},
+        ),
+        (
+            "run",
+            {"code": "unknown_flag", "hint": "h", "flag": "--note"},
+            {"hint": "give it as the argument `note`", "argument": "note"},
+        ),
+        ("run", {"code": "invalid_value", "hint": "h", "flag": "--each"}, {"argument": "each"}),
+        ("run", {"code": "unknown_flag", "hint": "h", "flag": "--mgs"}, {}),
+        (
+            "status",
+            {"code": "unknown_application", "hint": "h"},
+            {"hint": "all applications: the tool `list`"},
+        ),
+    ],
+)
+def test_an_error_for_an_agent_names_arguments_and_tools(
+    name: str, error: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    assert tools.for_agent(tools.TOOLS[name], error) == {**error, **changed}
 
 
 def test_descriptions_name_no_flags_and_no_shell() -> None:

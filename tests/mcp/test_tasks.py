@@ -289,9 +289,15 @@ def test_action_that_is_not_allowed_and_errors_change_nothing(agent: Agent, fail
         "not_allowed",
         "start the server with: torchx mcp --allow delete",
     )
-    assert "did you mean `handle`" in agent.call("status", handl=failed, fails=True)["error"]["hint"]
+    usage = agent.call("status", handl=failed, fails=True)["error"]
+    assert ("did you mean `handle`" in usage["hint"], usage["exit_code"]) == (True, 2)
     assert agent.call("status", handle="--help", fails=True)["error"]["code"] == "usage"
     assert agent.call("status", handle=failed, roles="sh")
+
+
+def test_correct_an_unknown_run_option(agent: Agent) -> None:
+    error = agent.call("dryrun", arguments=["utils.echo"], scheduler_args={"nope": 1}, fails=True)["error"]
+    assert (error["argument"], error["hint"]) == ("scheduler_args", "all options: the tool `run_options`")
 
 
 def test_values_of_variables_are_in_no_output(agent: Agent) -> None:

@@ -18,9 +18,11 @@ from torchx.errors import TorchxError, UsageError
 from torchx.excerpts import plain_line
 from torchx.exit_codes import TIMED_OUT
 from torchx.json_limits import Data, Object
+from torchx.suggestions import did_you_mean
 from torchx.version import __version__
 from torchx_cli.mcp import calls, paging, tools
 from torchx_cli.mcp.tools import Tool
+from torchx_cli.terminal.error_output import failure_of
 from torchx_cli.terminal.masking import mask_text
 
 PROGRESS_EVERY = 10.0
@@ -34,7 +36,8 @@ INSTRUCTIONS = (
     "torchx launches applications made of replicas on this machine, Docker, Slurm, Kubernetes. A handle, an "
     "id or @last names one. After a submission call `wait`, which blocks; after a failure call `why`. If "
     "an answer is cut, `more` has cursors: repeat the call with `cursor` to read a part. Hints name "
-    "commands: `torchx why NAME` is the tool `why`, `runopts` is `run_options`, `builtins` is `components`."
+    "commands: `torchx why NAME` is the tool `why`, `runopts` is `run_options`, `builtins` is `components`. "
+    "Flags are arguments: `--time-limit` is `time_limit`, `-cfg` is `scheduler_args`, `-n` is `lines`."
 )
 
 
@@ -77,25 +80,22 @@ def make(allowed: frozenset[str]) -> Server[Any]:
 
 async def _answered(offered: Mapping[str, Tool], name: str, arguments: Data) -> tuple[Any, bool]:
     """Returns the answer of a call, and whether it is an error."""
-    tool = offered.get(name)
-    if tool is None:
-        return _not_offered(name), True
     try:
+        tool = offered.get(name)
+        if tool is None:
+            raise _not_offered(name)
         return await answer(name, tool, arguments)
     except TorchxError as error:
-        return _error(error.code, error.message, error.hint), True
+        return {"error": failure_of(error).as_data()}, True
 
 
-def _error(code: str, message: str, hint: str | None) -> Object:
-    return {"error": {"code": code, "message": message, "hint": hint}}
-
-
-def _not_offered(name: str) -> Object:
+def _not_offered(name: str) -> UsageError:
     tool = tools.TOOLS.get(name)
     if tool is None or not tool.group:
-        return _error("unknown_command", f"`{name}` is not a tool", f"tools: {', '.join(tools.TOOLS)}")
+        hint = did_you_mean(name, tools.TOOLS, f"tools: {', '.join(tools.TOOLS)}")
+        return UsageError(f"`{name}` is not a tool", hint=hint, code="unknown_command")
     hint = f"start the server with: torchx mcp --allow {tool.group}"
-    return _error("not_allowed", f"`{name}` is not allowed", hint)
+    return UsageError(f"`{name}` is not allowed", hint=hint, code="not_allowed")
 
 
 async def _report(context: ServerRequestContext[Any], name: str) -> None:
@@ -115,7 +115,7 @@ async def answer(name: str, tool: Tool, arguments: Data) -> tuple[Any, bool]:
         raise UsageError("`cursor` must be a string")
     argv = tools.command_line(name, tool, given)
     if tool.kind == "lines":
-        return await _lines(argv, cursor, last="lines" in given)
+        return await _lines(tool, argv, cursor, last="lines" in given)
     reader = calls.Whole()
     ended = await calls.run(argv, reader)
     output = reader.data.decode("utf-8", "replace")
@@ -128,7 +128,7 @@ async def answer(name: str, tool: Tool, arguments: Data) -> tuple[Any, bool]:
     except ValueError:
         return _failure(ended), True
     if ended.code and _is_error(data):
-        return data, True
+        return {"error": tools.for_agent(tool, data["error"])}, True
     paged = paging.page(data, cursor)
     is_list = isinstance(data, list)  # the applications that `wait` has waited for
     if ended.code == TIMED_OUT and is_list and any(each["exit_code"] is None for each in data):
@@ -141,7 +141,7 @@ async def answer(name: str, tool: Tool, arguments: Data) -> tuple[Any, bool]:
     return paged, False
 
 
-async def _lines(argv: list[str], cursor: str, *, last: bool) -> tuple[Any, bool]:
+async def _lines(tool: Tool, argv: list[str], cursor: str, *, last: bool) -> tuple[Any, bool]:
     """Returns lines of a log: those after a cursor, or the last ones."""
     if cursor and not re.fullmatch(r":?[0-9]{1,18}", cursor):
         raise paging.invalid(cursor)
@@ -150,7 +150,8 @@ async def _lines(argv: list[str], cursor: str, *, last: bool) -> tuple[Any, bool
     reader.end()
     lines = list(reader.lines)
     if ended.code:
-        return next((dict(line) for line in lines if _is_error(line)), _failure(ended)), True
+        errors = [{"error": tools.for_agent(tool, line["error"])} for line in lines if _is_error(line)]
+        return [*errors, _failure(ended)][0], True
     data: Object = {"lines": lines}
     if reader.is_cut and last and not cursor:
         data["omitted"] = (

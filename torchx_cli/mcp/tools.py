@@ -40,8 +40,9 @@ class Tool(NamedTuple):
 _SUBMITTED = "Returns its handle without waiting: call `wait` next."
 _RECORD = ("name", "once", "tag", "note", "notify", "notify_on")
 _SUBMISSION = (
-    "scheduler", "scheduler_args", "env", "secret", "workspace", "each", "stall", "on_stall", "time_limit",
-    *_RECORD,
+    "scheduler", "scheduler_args", "env", "env_file", "secret", "workspace", "each", "zip", "at_once",
+    "after", "retry_on", "no_retry_on", "stall", "on_stall", "preflight", "time_limit", "warn_before",
+    "requeue", "checkpoint_dir", *_RECORD,
 )  # fmt: skip
 
 TOOLS: dict[str, Tool] = {
@@ -166,7 +167,24 @@ TOOLS: dict[str, Tool] = {
 _NAMES = {"cfg": "scheduler_args", "target": "handle"}
 """Arguments of tools that are not named after their flag, as in the JSON of `run --stdin`."""
 
-_KINDS = {"N": "integer", "FLAG=VALUE": "object", "NAME[=VALUE]": "pairs", "K=V,...": "pairs"}
+_OTHER_NAMES = {
+    "lines": "n limit tail last head max",
+    "regex": "grep filter pattern search",
+    "scheduler_args": "cfg run_options options",
+    "scheduler": "s engine backend",
+    "arguments": "args argv command component_args",
+    "handle": "app app_id id job",
+    "handles": "app app_id id job",
+    "env": "environment envs",
+    "for": "condition until",
+    "once": "idempotency_key",
+}
+"""Arguments of tools, and the names that other tools have for them."""
+
+_KINDS = {
+    "N": "integer", "FLAG=VALUE": "object", "NAME[=VALUE]": "pairs", "K=V,...": "pairs", "A,B": "texts",
+    "N,...": "texts",
+}  # fmt: skip
 """Kinds of arguments, by the form of the value of their flag."""
 
 _HELP = {
@@ -188,12 +206,33 @@ _HELP = {
     "best": """Show only the succeeded run with the smallest value of this metric; -NAME: the largest one.""",
     "lines": "At most this many: the last lines or events, the newest applications, the first runs.",
     "on_stall": "With `stall`: report (default), restart or cancel.",
+    "env_file": """Files with a line NAME=VALUE for each environment variable: ["job.env"].""",
+    "zip": "With `each`: pair the values in order instead of combining all.",
+    "at_once": "With `each`: at most this many runs at a time (0: all; default on this machine: 1).",
+    "after": (
+        """Start after these have succeeded: ["APP"], ended: ["APP:any"], or failed: ["APP:failed"]."""
+    ),
+    "retry_on": (
+        """Retry only these failures: ["3", "100-110", "SIGKILL", "out-of-memory", "node", """
+        """"preemption", "image", "log:REGEX"]."""
+    ),
+    "preflight": (
+        """Checks on each node before the program: ["gpu", "disk:SIZE", "collective", "cmd:COMMAND"]."""
+    ),
     "until": "Only lines before this time; same format as `since`.",
     "once": "Submit at most once under this name; if it exists, its handle is returned instead.",
     "handles": """A list: handles, app ids or prefixes of them, names, or @last: ["@last"].""",
     "output": "The file (default: APP_ID.html).",
 }
 """Descriptions of arguments whose flag is described for a shell."""
+
+HINTS = {
+    "unknown_run_option": "all options: the tool `run_options`",
+    "unknown_component": "all components: the tool `components`",
+    "unknown_application": "all applications: the tool `list`",
+    "missing_secret": "give their names as the argument `secret`",
+}
+"""Codes of errors whose next step is a tool, and that step."""
 
 CURSOR = {"type": "string", "description": "Continue an earlier answer: a cursor from its `more`."}
 
@@ -224,7 +263,8 @@ class Parameter(NamedTuple):
     Attributes:
         name: its name.
         flag: the flag of the command; empty for a positional argument.
-        kind: ``boolean``, ``array``, ``object``, ``pairs`` (array or object), ``integer`` or ``string``.
+        kind: ``boolean``, ``array``, ``object``, ``pairs`` (array or object), ``texts`` (string or array),
+            ``integer`` or ``string``.
         help: its purpose.
         required: whether it is required.
     """
@@ -271,6 +311,8 @@ def schema(tool: Tool) -> Object:
             kind = _LIST
         elif parameter.kind == "pairs":
             kind = {"anyOf": [_LIST, {"type": "object"}]}
+        elif parameter.kind == "texts":
+            kind = {"anyOf": [{"type": "string"}, _LIST]}
         properties[name] = {**kind, "description": parameter.help}
         if name in tool.defaults:
             properties[name]["default"] = tool.defaults[name]
@@ -294,17 +336,19 @@ def command_line(name: str, tool: Tool, arguments: Data) -> list[str]:
     arguments = _with_other_names(arguments, found)
     for given in arguments:
         if given not in found:
-            all_names = f"arguments: {', '.join(found)}"
-            raise UsageError(
-                f"`{name}` has no argument `{given}`", hint=did_you_mean(given, found, all_names)
-            )
+            meant = [own for own in found if given in _OTHER_NAMES.get(own, "").split()]
+            hint = did_you_mean(given, found, f"arguments: {', '.join(found)}")
+            if meant:
+                hint = f"did you mean `{meant[0]}`?"
+            raise UsageError(f"`{name}` has no argument `{given}`", hint=hint, code="unknown_flag")
     flags: list[str] = []
     words: list[str] = []
     for parameter in found.values():
         value = arguments.get(parameter.name, tool.defaults.get(parameter.name))
         if value is None or value == "" or value == []:
             if parameter.required:
-                raise UsageError(f"`{name}` requires the argument `{parameter.name}`")
+                message = f"`{name}` requires the argument `{parameter.name}`"
+                raise UsageError(message, hint=parameter.help, code="missing_argument")
             continue
         values = _texts(name, parameter, value)
         if not parameter.flag:
@@ -314,16 +358,45 @@ def command_line(name: str, tool: Tool, arguments: Data) -> list[str]:
         else:
             flags += [f"{parameter.flag}={text}" for text in values]
     if words and words[0].startswith("-"):
-        raise UsageError(f"`{name}` takes a name, got the flag `{words[0]}`")
+        flag = words[0].partition("=")[0]
+        hint = f"give it as the argument `{argument_of(tool, flag)}`"
+        if not argument_of(tool, flag):
+            hint = next(each.help for each in found.values() if not each.flag)
+        raise UsageError(f"`{name}` takes a name, got the flag `{flag}`", hint=hint, facts={"flag": flag})
     if "--help" in tool.fixed:
         return [tool.command, "--json", words[0], "--help"]
     separator = ["--"] if tool.command != "run" else []  # the arguments after a component are its own
     return [tool.command, *tool.fixed, *flags, *separator, *words]
 
 
+def argument_of(tool: Tool, flag: str) -> str:
+    """Returns the argument of a tool for a flag of its command; empty without one."""
+    own = parameters(tool)
+    named = (_parameter(declared).name for declared in load(tool.command).params if flag in declared.opts)
+    return next((name for name in named if name in own), "")
+
+
+def for_agent(tool: Tool, error: Object) -> Object:
+    """Returns the error of a command with the arguments of its tool for flags, and tools for commands."""
+    argument = argument_of(tool, error.get("flag", ""))
+    if "option" in error:
+        argument = "scheduler_args"
+    hint = HINTS.get(error["code"], error.get("hint"))
+    if argument and error["code"] == "unknown_flag":  # after the component
+        hint = f"give it as the argument `{argument}`"
+    elif error["code"] in HINTS and "did_you_mean" in error:
+        hint = f"did you mean `{error['did_you_mean']}`?   {hint}"
+    named = {"argument": argument} if argument else {}
+    return {**error, "hint": hint, **named}
+
+
 def _with_other_names(arguments: Data, found: Mapping[str, Parameter]) -> Data:
-    """Returns the arguments of a call, with a single application under the name that the tool has for it."""
+    """Returns the arguments of a call, with a single application or component where the tool takes it."""
     renamed = dict(arguments)
+    rest = renamed.get("arguments", [])
+    for other in ("component", "name"):
+        if other in renamed and other not in found and "arguments" in found and isinstance(rest, list):
+            renamed["arguments"] = [renamed.pop(other), *rest]
     for other in ("handle", "target"):
         if other not in renamed or other in found:
             continue
@@ -345,11 +418,13 @@ def _texts(name: str, parameter: Parameter, value: Any) -> list[str]:
     is_object = isinstance(value, dict)
     if not isinstance(value, kinds) or not (is_simple or is_object or parameter.kind == "boolean"):
         message = f"`{parameter.name}` of `{name}` takes {expected}, got {value!r}"
-        raise UsageError(message, hint=parameter.help)
+        raise UsageError(message, hint=parameter.help, code="invalid_value")
     if is_object:
         return [f"{key}={_text(item)}" for key, item in value.items()]
     if parameter.kind == "boolean":
         return []
+    if parameter.kind == "texts":
+        return [",".join(map(str, items))]
     return [str(item) for item in items]
 
 
@@ -367,6 +442,7 @@ _TAKES: dict[str, tuple[Any, str]] = {
     "array": (list, "a list of strings"),
     "object": (dict, "an object with a value for each name"),
     "pairs": ((list, dict), "an object, or a list of strings"),
+    "texts": ((str, int, list), "a string, or a list of strings"),
     "integer": ((int, str), "a whole number"),
     "string": ((str, int, float), "a string"),
 }

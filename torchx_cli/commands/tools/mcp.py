@@ -37,5 +37,5 @@ def mcp_(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("anyio", "mcp", "mcp_types"):
             raise
-        raise StateError(f"`torchx mcp` requires the package `{error.name}`", hint=INSTALL) from error
+        raise StateError("`torchx mcp` requires the package `mcp`", hint=INSTALL) from error
     serve(allowed)
