@@ -45,12 +45,12 @@ def workspacefile(line: str, cell: str) -> None:
     """Writes a cell to a file of the workspace: ``%%workspacefile train.py`` on its first line.
 
     Raises:
-        UsageError: the path is missing, or outside the workspace.
+        UsageError: the path is missing, or outside the workspace, or something follows it.
     """
     path = line.strip()
-    if not path or path.startswith("/") or ".." in path.split("/"):
+    if len(path.split()) != 1 or path.startswith(("/", "-")) or ".." in path.split("/"):
         raise UsageError(
-            f"%%workspacefile takes a path within the workspace, got `{path}`",
+            f"%%workspacefile takes one path in the workspace, without blanks, got `{path}`",
             hint="%%workspacefile train.py",
         )
     fs, root = fsspec.core.url_to_fs(WORKSPACE)
@@ -109,13 +109,13 @@ class App:
         except KeyboardInterrupt:
             print(f"{self.handle} is still running")
 
-    def watch(self, interval: float = 2.0) -> None:
+    def watch(self, interval: float | str = 2.0) -> None:
         """Displays it until it has ended, and updates the display; outside of a notebook, prints its log.
 
         An interrupt of the cell leaves the application running.
 
         Args:
-            interval: seconds between two updates.
+            interval: the time between two updates: seconds, or a text such as ``1m``.
         """
         if getattr(_shell(), "kernel", None) is None:
             self.log(follow=True)
@@ -130,8 +130,12 @@ class App:
         except KeyboardInterrupt:
             print(f"{self.handle} is still running")
 
-    def wait(self, timeout: float | None = None) -> AppStatus:
-        """Blocks until it has ended, at most ``timeout`` seconds, and returns its status."""
+    def wait(self, timeout: float | str | None = None) -> AppStatus:
+        """Blocks until it has ended, and returns its status.
+
+        Args:
+            timeout: the maximum time: seconds, or a text such as ``10m``.
+        """
         self._runner.wait(self.handle, timeout=timeout)
         return self.status()
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from project.sources import ROOT
 
+from torchx.errors import UsageError
 from torchx.notebook import app, get_workspace, status_html, workspacefile
 from torchx.runner import get_runner
 from torchx.scheduling.responses import AppList, ListAppResponse
@@ -25,6 +26,7 @@ CELLS = [
     "%%workspacefile pkg/train.py\nimport os\nprint('trained on <two> GPUs in', os.getcwd())\n",
     "%%workspacefile ../out.py\nx = 1\n",
     """
+from torchx.errors import UsageError
 from torchx.notebook import app, get_workspace
 from torchx.runner import get_runner
 from torchx.components import utils
@@ -71,7 +73,7 @@ def test_notebook_from_its_cells_to_job_and_back(tmp_path: Path, monkeypatch: py
     assert outputs[2][0]["text"] == "wrote pkg/train.py, 2 lines\n"
     (error,) = outputs[3]
     assert error["traceback"] == [
-        "UsageError: %%workspacefile takes a path within the workspace, got `../out.py`",
+        "UsageError: %%workspacefile takes one path in the workspace, without blanks, got `../out.py`",
         "  %%workspacefile train.py",
     ]
     page = outputs[5][0]["data"]["text/html"]
@@ -97,6 +99,12 @@ def test_the_workspace_is_a_folder_in_memory(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == "wrote a/b.txt, 2 lines\n"
     assert fsspec.filesystem("memory").cat_file("/torchx-workspace/a/b.txt") == b"1\n2\n"
     fsspec.filesystem("memory").rm("/torchx-workspace", recursive=True)
+
+
+@pytest.mark.parametrize("line", ["train.py --append", "-a train.py", "a b", "", "/a", "--append"])
+def test_a_file_of_the_workspace_is_one_path(line: str) -> None:
+    with pytest.raises(UsageError, match="takes one path in the workspace"):
+        workspacefile(line, "1\n")
 
 
 def test_a_failure_is_shown_with_its_reason() -> None:

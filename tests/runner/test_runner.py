@@ -124,6 +124,17 @@ def test_what_is_no_application_is_refused(runner: Runner) -> None:
         runner.run(AppDef("x", ["r"]), "memory")  # type: ignore[list-item]
 
 
+def test_the_durations_of_wait_may_have_units(runner: Runner) -> None:
+    handle = runner.run(make(), "memory")
+    status = runner.wait(handle, wait_interval="1s", timeout="0.1s")
+    assert status is not None
+    assert status.state is AppState.RUNNING
+    with pytest.raises(UsageError, match="timeout takes seconds or a duration such as 10m"):
+        runner.wait(handle, timeout="soon")
+    with pytest.raises(UsageError, match="wait_interval takes seconds"):
+        runner.wait(handle, wait_interval="a")
+
+
 def test_the_life_of_an_application(runner: Runner) -> None:
     handle = runner.run(make(), "memory")
     assert handle == "memory://s/train-0"
@@ -139,6 +150,10 @@ def test_the_life_of_an_application(runner: Runner) -> None:
     assert ended.state is AppState.CANCELLED
     runner.cancel(handle)  # nothing happens any more
     runner.delete(handle)
+    with pytest.raises(UnknownAppException):
+        runner.cancel(handle)
+    with pytest.raises(UnknownAppException):
+        runner.kill(handle)
     assert runner.status(handle) is None
     assert runner.describe(handle) is None
     assert runner.wait(handle) is None

@@ -63,7 +63,7 @@ with lazy_imports:
     from torchx.runner import prepare as runner_prepare
     from torchx.runner import stacks as runner_stacks
     from torchx.runner import sweeps as runner_sweeps
-    from torchx.scheduling import checks, findings
+    from torchx.scheduling import checks, findings, stalls
     from torchx.specs import app as specs_app
     from torchx.specs import workspace as specs_workspace
     from torchx.sweeps import delayed, delayed_scheduler
@@ -722,20 +722,27 @@ class Runner:
             return runner_stacks.take(scheduler, described, replicas, ranks, native)
 
     def wait(
-        self, app_handle: str, wait_interval: float = LONGEST, timeout: float | None = None
+        self, app_handle: str, wait_interval: float | str = LONGEST, timeout: float | str | None = None
     ) -> AppStatus | None:
         """Blocks until an application has ended.
 
         Args:
             app_handle: the application.
-            wait_interval: maximum seconds between two polls, for schedulers without wake-up.
-            timeout: maximum seconds to wait; None for no limit.
+            wait_interval: maximum time between two polls, for schedulers without wake-up: seconds, or a text
+                such as ``10m``.
+            timeout: maximum time to wait, in the same form; None for no limit.
 
         Returns:
             Its status at the end or after the timeout; None if it is unknown.
+
+        Raises:
+            UsageError: a time is invalid.
         """
         scheduler, app_id = self._of(app_handle)
-        interval = min(_FIRST_LOOK, wait_interval)
+        longest = stalls.seconds("wait_interval", wait_interval)
+        interval = min(_FIRST_LOOK, longest)
+        if timeout is not None:
+            timeout = stalls.seconds("timeout", timeout)
         end = deadline(timeout)
         with self._event("wait", scheduler.backend, app_id):
             while True:
@@ -754,7 +761,7 @@ class Runner:
                     if status is None or status.is_terminal():
                         return status
                 time.sleep(interval if left is None else min(interval, left))
-                interval = min(interval * 1.5, wait_interval)
+                interval = min(interval * 1.5, longest)
 
     def events(
         self,
@@ -854,14 +861,22 @@ class Runner:
             time.sleep(seconds)
 
     def cancel(self, app_handle: str) -> None:
-        """Cancels an application; does nothing if it has ended or is unknown."""
-        scheduler, app_id = self._of(app_handle)
+        """Cancels an application; does nothing if it has ended.
+
+        Raises:
+            UnknownAppException: the scheduler does not know it.
+        """
+        scheduler, app_id = self._existing(app_handle)
         with self._event("cancel", scheduler.backend, app_id):
             scheduler.cancel(app_id)
 
     def kill(self, app_handle: str) -> None:
-        """Kills an application without a grace period, if the scheduler can."""
-        scheduler, app_id = self._of(app_handle)
+        """Kills an application without a grace period, if the scheduler can.
+
+        Raises:
+            UnknownAppException: the scheduler does not know it.
+        """
+        scheduler, app_id = self._existing(app_handle)
         with self._event("kill", scheduler.backend, app_id):
             scheduler.kill(app_id) if isinstance(scheduler, Kills) else scheduler.cancel(app_id)
 
@@ -1009,6 +1024,12 @@ class Runner:
             hidden.register(SWEEPS, found.sweep.header.sweep)
             return delayed_scheduler.scheduler_of(found, self.scheduler)
         return self.scheduler(backend), app_id
+
+    def _existing(self, app_handle: str) -> tuple[AnyScheduler, str]:
+        scheduler, app_id = self._of(app_handle)
+        if not scheduler.exists(app_id):
+            raise UnknownAppException(app_handle)
+        return scheduler, app_id
 
     def _notifications_folder(self, app_handle: str) -> Path:
         """Returns the folder of an application's notifications, which may not exist."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from torchx.errors import RunOptionError
+from torchx.errors import RunOptionError, UsageError
 
 ACTIONS = ("report", "restart", "cancel")
 """Reactions to a stall; all of them begin with a report."""
@@ -100,6 +100,30 @@ def of_clock(text: str) -> str | None:
         return None
     parts = zip(match.groups("0"), "dhms", strict=True)
     return "as a duration: " + ("".join(f"{int(n)}{unit}" for n, unit in parts if int(n)) or "0s")
+
+
+def seconds(name: str, given: float | str) -> float:
+    """Returns a duration in seconds, given as a number or with units, as in `10m`, `1h30m` and `7d`.
+
+    Args:
+        name: the flag or argument, for error messages.
+        given: the duration.
+
+    Raises:
+        UsageError: it is not a duration.
+
+    >>> seconds("--timeout", "2.5"), seconds("timeout", "10m"), seconds("timeout", 3)
+    (2.5, 600.0, 3)
+    """
+    length = given if isinstance(given, (int, float)) else parse_duration(str(given))
+    if length is None:
+        raise UsageError(
+            f"{name} takes seconds or a duration such as 10m, 2h or 7d, got `{given}`",
+            hint=of_clock(str(given)),
+            code="invalid_value",
+            facts={"flag": name, "given": str(given)},
+        )
+    return length
 
 
 def brief(seconds: float) -> str:

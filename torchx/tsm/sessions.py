@@ -134,7 +134,7 @@ class Session(abc.ABC):
 
     @abc.abstractmethod
     def wait(
-        self, app_handle: AppHandle, wait_interval: float = 10, timeout: float | None = None
+        self, app_handle: AppHandle, wait_interval: float | str = 10, timeout: float | str | None = None
     ) -> AppStatus | None:
         """Blocks until an application has ended, see :meth:`torchx.runner.Runner.wait`.
 

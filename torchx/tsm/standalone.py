@@ -105,7 +105,7 @@ class StandaloneSession(Session):
         return self._runner.status(app_handle)
 
     def wait(
-        self, app_handle: AppHandle, wait_interval: float = 10, timeout: float | None = None
+        self, app_handle: AppHandle, wait_interval: float | str = 10, timeout: float | str | None = None
     ) -> AppStatus | None:
         """Blocks until an application has ended."""
         self._belongs(app_handle)
@@ -114,7 +114,8 @@ class StandaloneSession(Session):
     def stop(self, app_handle: AppHandle) -> None:
         """Cancels an application; does nothing if it has ended or is unknown."""
         self._belongs(app_handle)
-        self._runner.cancel(app_handle)
+        with suppress(UnknownAppException):
+            self._runner.cancel(app_handle)
 
     def describe(self, app_handle: AppHandle) -> Application | None:
         """Returns an application as its scheduler describes it, None if it does not know it."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchx.errors import PluginError
+from torchx.scheduling import stalls
 from torchx.scheduling.base import Prunes, Shared
 from torchx.scheduling.query import AppQuery
 from torchx.specs.status import AppState, is_terminal
@@ -18,7 +19,7 @@ from torchx_cli.selection import Everywhere, Yes, confirm, from_here
 from torchx_cli.session import session_of
 from torchx_cli.terminal.display import show_table
 from torchx_cli.terminal.output import Row, counted, emit, note, output_format, say, state_cell
-from torchx_cli.terminal.times import ago, iso, seconds
+from torchx_cli.terminal.times import ago, iso
 from torchx_cli.terminal.units import size, written
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def prune_(
     form = output_format(output, json)
     age = 0.0
     if older_than or not keep:
-        age = seconds("--older-than", older_than or DEFAULT_AGE)
+        age = stalls.seconds("--older-than", older_than or DEFAULT_AGE)
     kept = count("--keep", keep) or 0
     query = AppQuery(states=states_of(state))
     with session_of(ctx).runner() as runner:

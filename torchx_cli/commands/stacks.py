@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchx.scheduling import checks
+from torchx.scheduling import checks, stalls
 from torchx.scheduling.stacks_text import as_text
 from torchx.specs.handles import parse_numbers
 from torchx.specs.status import is_terminal
@@ -18,7 +18,6 @@ from torchx_cli.flags import Json, LogTarget, Output, option
 from torchx_cli.session import session_of
 from torchx_cli.terminal.masking import mask
 from torchx_cli.terminal.output import emit, note, output_format, say, say_json, width_of
-from torchx_cli.terminal.times import seconds
 
 if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
@@ -60,7 +59,7 @@ def stacks_(
         ranks = parse_numbers(rank, "--rank")
     interval = None
     if watch:
-        interval = max(seconds("--watch", watch), SHORTEST_INTERVAL)
+        interval = max(stalls.seconds("--watch", watch), SHORTEST_INTERVAL)
     with session_of(ctx).runner() as runner:
         parsed = target_of(runner, target)
         handle, described = find(runner, parsed.handle, prefer=ACTIVE)

@@ -23,10 +23,11 @@ from torchx_cli.terminal.attach import app_id_of, as_data, exit_code, print_resu
 from torchx_cli.terminal.error_output import Failures
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import emit, note, output_format, say
-from torchx_cli.terminal.times import seconds
 
 with lazy_imports:
     import queue
+
+    from torchx.scheduling import stalls
 
 if TYPE_CHECKING:
     from torchx.json_limits import Object
@@ -80,7 +81,7 @@ def wait_(
     form = output_format(output, json)
     limit = None
     if timeout:
-        limit = seconds("--timeout", timeout)
+        limit = stalls.seconds("--timeout", timeout)
     condition = conditions.check(condition)
     if first and every:
         raise UsageError("--any cannot be combined with --all", code="conflicting_flags")

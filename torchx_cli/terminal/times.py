@@ -169,27 +169,3 @@ def _days_before(name: str, now: datetime) -> int | None:
                 return days or 7
             return days
     return None
-
-
-def seconds(flag: str, text: str) -> float:
-    """Parses a duration: seconds, or with units as in `10m`, `1h30m` and `7d`.
-
-    Args:
-        flag: the flag, for error messages.
-        text: the value.
-
-    Raises:
-        UsageError: the value is invalid.
-
-    >>> seconds("--timeout", "2.5"), seconds("--timeout", "10m")
-    (2.5, 600.0)
-    """
-    length = stalls.parse_duration(text)
-    if length is None:
-        raise ArgumentError(
-            f"{flag} takes seconds or a duration such as 10m, 2h or 7d, got `{text}`",
-            flag=flag,
-            given=text,
-            hint=stalls.of_clock(text),
-        )
-    return length
