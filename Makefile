@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: hello test test-long test-kubernetes test-slurm check format lint types docs site pictures wheel smoke mutants bench clean venv venv-dev venv-docs
+.PHONY: hello test test-long test-kubernetes test-slurm check format lint types docs site pictures wheel smoke mutants bench clean venv venv-build venv-dev venv-docs
 
 hello: venv          ## install, and run a first job
 	$(BIN)/torchx run -s local_cwd utils.echo --msg hi
@@ -44,16 +44,17 @@ docs: venv-dev       ## run the examples and check the links of README.md and do
 site: venv-docs      ## build the documentation site, site/index.html; a warning is an error
 	@rm -rf build/site # an interrupted build leaves half a page, newer than its source
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
-	rm -rf site && mv build/site site
+	@rm -rf site && mv build/site site
+	@echo "the start page: $(CURDIR)/site/index.html"
 
 pictures: venv-dev   ## take the pictures of the terminal again, docs/pictures/*.svg
 	$(BIN)/python docs/pictures.py
 
-wheel: venv-dev      ## build dist/, and check its contents
+wheel: venv-build    ## build dist/
 	$(BIN)/python -m build --outdir dist . > /dev/null
-	$(BIN)/python -m pytest tests/project/test_wheel.py
+	@ls -t dist/*.whl | head -n 1
 
-smoke: wheel          ## run the wheel on every Python here, with the lowest and the newest dependencies
+smoke: venv-dev wheel ## run the wheel on every Python here, with the lowest and the newest dependencies
 	.ci/smoke $$(ls -t dist/*.whl | head -n 1)
 
 mutants: venv-dev     ## count small changes of the code that no test detects; GROUP=rules SAMPLE=100
@@ -67,6 +68,9 @@ venv:
 
 venv-dev:
 	@.ci/venv dev
+
+venv-build:
+	@.ci/venv build
 
 venv-docs:
 	@.ci/venv docs
