@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,39 @@ def included_file(app: Any, docname: str, source: list[str]) -> None:
     source[0] = text + source[0][named.end() :]
 
 
+BACK = re.compile(r'<a class="viewcode-back" href="([^"#]*)#([^"]*)">.*?</a>')
+"""A link from a source to its documentation."""
+
+
+def corrected_links(app: Any, error: Exception | None) -> None:
+    """Corrects the links of sources, of which Sphinx expects all names to be documented in one module."""
+    if error is not None:
+        return
+    for page in Path(app.outdir).glob("_modules/**/*.html"):
+        text = BACK.sub(partial(_corrected, page), page.read_text(encoding="utf-8"))
+        page.write_text(text, encoding="utf-8")
+
+
+@cache
+def _anchors(page: Path) -> list[str]:
+    return re.findall(r'\bid="([^"]+)"', page.read_text(encoding="utf-8"))
+
+
+def _corrected(page: Path, link: re.Match[str]) -> str:
+    """Returns a link to the documentation with the anchor that exists; an empty text without one."""
+    anchors = _anchors((page.parent / link[1]).resolve())
+    if link[2] in anchors:
+        return link[0]
+    parts = link[2].split(".")
+    names = (".".join(parts[start:]) for start in range(1, len(parts)))
+    found = [anchor for name in names for anchor in anchors if anchor.endswith(f".{name}")]
+    if found:
+        return link[0].replace(f"#{link[2]}", f"#{found[0]}")
+    return ""
+
+
 def setup(app: Any) -> None:
     """Connects the functions above to Sphinx."""
     app.connect("autodoc-skip-member", skip_foreign)
     app.connect("source-read", included_file)
+    app.connect("build-finished", corrected_links)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib
 import importlib.util
 import inspect
@@ -96,6 +97,19 @@ def test_the_site_has_the_output_of_every_command(site: Path) -> None:
     assert {name for title in titles for name in title.split(", ")} >= {*OUTPUTS, "Errors"}
 
 
+def test_every_link_within_the_site_has_its_target(site: Path) -> None:
+    pages = {page.resolve(): page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
+    anchors = {page: {*re.findall(r'\bid="([^"]+)"', text), ""} for page, text in pages.items()}
+    dead = []
+    for page, text in pages.items():
+        for link in re.findall(r'href="([^":]*#[^"]*)"', text):
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            if html.unescape(anchor) not in map(html.unescape, anchors[target]):
+                dead.append(f"{page.relative_to(site.resolve())}: {link}")
+    assert not dead, "\n".join(dead)
+
+
 def test_quotes_are_as_written(site: Path) -> None:
     for page in (*site.glob("*.html"), *site.glob("api/*.html")):
         found = re.findall(r".{20}[“”‘’].{20}", page.read_text(encoding="utf-8"))
@@ -112,6 +126,12 @@ def test_pages_fit_a_phone(site: Path) -> None:
             assert page.evaluate("document.documentElement.scrollWidth") == 390, name
             widths = page.evaluate("[...document.querySelectorAll('article p > img')].map(i => i.width)")
             assert all(width > 600 for width in widths), f"{name}: the text of a picture is too small"
+            broken = "[...document.querySelectorAll('code .pre')].filter(word => /^-/.test(word.innerText)"
+            broken += " && word.offsetHeight > 30).map(word => word.innerText)"
+            assert page.evaluate(broken) == [], f"{name}: flags of two lines"
+            tables = "[...document.querySelectorAll('.table-wrapper')]"
+            shadows = page.evaluate(f"{tables}.map(table => getComputedStyle(table).backgroundImage)")
+            assert all("gradient" in shadow for shadow in shadows), f"{name}: hidden columns are not marked"
 
 
 def test_an_interrupted_build_leaves_no_half_pages(tmp_path: Path) -> None:
