@@ -69,12 +69,12 @@ def section(title: str, schema: dict[str, Any], flags: Iterable[str], present: d
     for form, flag in zip(forms, ["", *flags], strict=True):
         if flag:
             lines += [f"With `{flag}`:", ""]
-        name = object_of(form)
+        name, here = object_of(form), f"{title} {flag}".strip()
         if "items" in form and name:
             lines += ["A list of these objects:", ""]
         if not name:
             lines.append(f"Type: {name_of(form)}.\n")
-        elif present.setdefault(name, title) == title:
+        elif present.setdefault(name, here) == here:
             lines.append(table(name, schema["$defs"][name]))
         else:
             lines.append(f"The object of `{present[name]}`.\n")

@@ -27,3 +27,8 @@ def test_the_site_has_every_command_and_object(tables: ModuleType) -> None:
     assert {name for title in titles for name in title.split(", ")} >= {*OUTPUTS, "Errors"}
     assert sorted(re.findall(r"<!-- (\w+) -->\n", page)) == sorted(tables.objects([*OUTPUTS, "error"]))
     assert re.findall(r"^\| `(\w+)` \| ([^|]*) \|$", page, re.MULTILINE) == list(CODES.items())
+
+
+def test_an_object_that_is_described_elsewhere_names_its_flag(tables: ModuleType) -> None:
+    _, _, rerun = tables.generated().partition("## rerun\n")
+    assert "With `--dryrun`:\n\nThe object of `run --dryrun`.\n" in rerun.partition("## status")[0]
