@@ -102,6 +102,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         backend: str = "local_cwd",
     ) -> None:
         super().__init__(backend, session_name)
+        self._has_images = image_provider_class is not None
         self._image_provider_class = image_provider_class or (lambda cfg: images.CWDImageProvider(cfg))
         self._extra_paths = tuple(extra_paths or ())
 
@@ -113,6 +114,10 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
     def _run_opts(self) -> runopts:
         return options.run_options(self.backend)
+
+    def uses_images(self, described: DescribeAppResponse) -> bool:
+        """Returns True if images are folders, or archives that are unpacked."""
+        return self._has_images
 
     def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: RunOptions) -> None:
         options.check_options(self.backend, cfg)

@@ -57,6 +57,10 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
     def _run_opts(self) -> SlurmOptions:
         return options.run_options()
 
+    def uses_images(self, described: DescribeAppResponse) -> bool:
+        """Returns True if the programs run in containers."""
+        return bool(described.cfg.get("containers"))
+
     def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: RunOptions) -> None:
         options.check_options(cfg)
 

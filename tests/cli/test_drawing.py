@@ -299,8 +299,9 @@ def test_a_described_command_is_wrapped_at_spaces() -> None:
     script = "echo one two three four five six seven eight; exit 0"
     torchx("run", "utils.sh", script)
     shown, _ = on_terminal("describe", "@last", columns=40, env={"NO_COLOR": "1"})
-    command = shown.partition("  command ")[2].partition("  image ")[0]
-    assert " ".join(command.split()) == f"sh -c '{script}'"
+    command = shown.partition("  command ")[2].partition("  resource ")[0]
+    assert len(command.split("\n")) > 2
+    assert shlex.split(command.replace("\r", "").replace("\\\n", "")) == ["sh", "-c", script]
 
 
 @pytest.mark.parametrize("command", ["why", "describe", "status"])

@@ -115,6 +115,13 @@ def test_the_page_has_the_failure_and_the_commands(data: dict[str, Any]) -> None
     assert made.count('class="bar failed"') == 1
 
 
+def test_only_an_engine_with_images_names_them(data: dict[str, Any]) -> None:
+    made = {**data, "app": copy.deepcopy(data["app"])}
+    made["app"]["roles"][0]["image"] = "python:3.12-slim"
+    assert "python:3.12-slim" in page(made)
+    assert "python:3.12-slim" not in page(made, images=False)
+
+
 def test_an_engine_without_measurements(data: dict[str, Any]) -> None:
     for usage, error, text in (
         (None, None, "local_cwd does not measure"),
@@ -167,7 +174,7 @@ def test_a_sweep_has_a_table_and_plots_of_runs(tmp_path: Path, monkeypatch: pyte
     ]  # fmt: skip
     made = page({**data, "metrics": {"loss": [[1, 0.3], [2, 0.2], [3, 0.1]]}})
     assert "3 runs, 1 failed" in made
-    assert "<td>FAILED</td>" in made
+    assert '<td data-head="STATE">FAILED</td>' in made
     assert 'd="M0 0L500 70L1000 140"' in made
     assert "<span>run 1</span><span>run 3</span>" in made
 
@@ -274,6 +281,7 @@ def test_the_page_in_a_browser(data: dict[str, Any], tmp_path: Path) -> None:
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
     made = crowd(data, 100)
     made["roles"][0]["replicas"][0]["hostname"] = "host" * 30
+    made["app"]["roles"][0]["args"] = ["-c", "two\n  lines"]
     path = tmp_path / "run.html"
     path.write_text(page(made), encoding="utf-8")
     with chromium.browser() as shown:
@@ -293,4 +301,9 @@ def test_the_page_in_a_browser(data: dict[str, Any], tmp_path: Path) -> None:
         assert backs == ["rgb(255, 255, 255)", "rgb(22, 24, 28)", "rgb(255, 255, 255)"]
         assert shown.evaluate("document.querySelectorAll('figure svg path.middle').length") == 5
         assert shown.evaluate("document.querySelector('pre').textContent").startswith("</style><script>")
+        shown.resize(400, 900)
+        cut = "[...document.querySelectorAll('td')].filter(td => td.scrollWidth > td.clientWidth).length"
+        assert shown.evaluate(cut) == 0
+        codes = shown.evaluate("[...document.querySelectorAll('code')].map(code => code.innerText)")
+        assert "sh -c 'two\n  lines'" in codes
         assert shown.problems == []

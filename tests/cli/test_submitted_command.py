@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,17 @@ def test_describe_shows_the_command_line_with_secrets_masked() -> None:
     text = torchx("describe", "@last").stdout
     assert re.search(rf"^submitted by +{re.escape(line)}$", text, re.MULTILINE)
     assert "metadata" not in text
+
+
+def test_a_command_with_line_feeds_can_be_pasted() -> None:
+    script = "import sys\nif sys:\n    print('it\\'s 1')\n"
+    assert torchx("run", "utils.python", "-c", script).returncode == 0
+    text = torchx("describe", "@last").stdout
+    assert "image" not in text, "the engine uses none"
+    for row in ("submitted by", "command"):
+        (line,) = re.findall(rf"^ *{row} +(.+)$", text, re.MULTILINE)
+        shown = subprocess.run(["bash", "-c", f"printf '%s,' {line}"], capture_output=True, text=True)
+        assert shown.stdout.endswith(f"-c,{script},")
 
 
 def test_the_names_and_files_of_secrets_are_shown() -> None:

@@ -185,6 +185,10 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the description of an application, or None if the engine does not know it."""
 
+    def uses_images(self, described: DescribeAppResponse) -> bool:
+        """Returns True if the replicas of an application run in the images of their roles."""
+        return True
+
     def describe_native(self, app_id: str) -> Any:
         """Returns the engine's own object for an application, or None."""
         return None

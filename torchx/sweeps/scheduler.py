@@ -97,6 +97,11 @@ class SweepScheduler(AnyScheduler):
             return None
         return described_without_runs(found)
 
+    def uses_images(self, described: DescribeAppResponse) -> bool:
+        """Returns the answer of the scheduler of the runs."""
+        engine = self._engine_of(self.sweep(described.app_id).header.scheduler)
+        return engine.uses_images(described)
+
     def sweep(self, app_id: str) -> Sweep:
         """Returns a sweep with its runs.
 

@@ -16,7 +16,7 @@ from torchx.runner.status import status_of
 from torchx_cli.applications import find
 from torchx_cli.flags import Handle, Json, Output, Watch, tags_text
 from torchx_cli.session import session_of
-from torchx_cli.terminal.app_data import as_data
+from torchx_cli.terminal.app_data import as_data, shown
 from torchx_cli.terminal.output import (
     columns,
     counted,
@@ -75,7 +75,7 @@ def describe_(
             current.roles = current.roles or roles  # a brief description omits them, and they do not change
             current.metadata = described.metadata
             usage = usage_of(runner, full, watched=watched)
-            lines = _lines(as_data(full, current), current, usage)
+            lines = _lines(shown(runner, full, current), current, usage)
             return [*lines, *failure_of(runner, full, status_of(current))]
 
         if not watched and form != "text":
@@ -87,7 +87,7 @@ def describe_(
             check_watch_format(form)
 
             if not is_terminal(sys.stdout):  # there, watch prints only changes
-                say("\n".join(_lines(as_data(full, described), described)))
+                say("\n".join(_lines(shown(runner, full, described), described)))
             show_changes(runner, full, described, lines_of)
 
 
@@ -133,7 +133,7 @@ def _rows(data: Object, described: DescribeAppResponse, usage: AppUsage | None) 
     if lasted is not None:
         rows[-1] = ("ended", f"{rows[-1][1]} (after {duration(lasted)})")
     options = {key: value for key, value in data["cfg"].items() if value is not None}
-    rows.append((_SUBMITTED_BY, _text(data["command_line"] or "")))
+    rows.append((_COMMANDS[0], _text(data["command_line"] or "")))
     rows.append(("options", ", ".join(f"{key}={_text(value)}" for key, value in options.items())))
     rows.append(("usage", measurement_text.usage_line(usage)))
     rows += [("runs in", folder) for folder in dict.fromkeys(data["workspaces"].values())]
@@ -171,16 +171,18 @@ def _aligned(rows: list[tuple[str, str]], indent: str) -> list[str]:
     lines = []
     for name, value in rows:
         label, space = indent + paint(name, "dim", sys.stdout), " " * (width - columns(name) + 2)
-        if name == _SUBMITTED_BY and "\n" not in value:
+        if name in _COMMANDS:
             lines.append(wrap_command(label + space, printable(value), sys.stdout))
             continue
-        shown = wrap_value(value, len(indent) + width + 2, sys.stdout)
+        wrapped = wrap_value(value, len(indent) + width + 2, sys.stdout)
         # continuation lines must not look like rows
-        lines.append(label + shown if shown.startswith("\n") else label + space + shown)
+        lines.append(label + wrapped if wrapped.startswith("\n") else label + space + wrapped)
     return lines
 
 
-_SUBMITTED_BY = "submitted by"
+_COMMANDS = ("submitted by", "command")
+"""The rows whose text can be pasted into a shell."""
+
 _OF_TORCHX = (settings.TORCHX_JOB_ID, settings.TORCHX_INTERNAL_SESSION_ID)
 """Variables that repeat the handle, or identify the session of a program."""
 

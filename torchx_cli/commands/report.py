@@ -54,10 +54,11 @@ def report_(
             note(f"note: no metrics: {error.message}")
             trackers = []
         data = collect(runner, full, described, trackers)
+        images = runner.scheduler_of(full).uses_images(described)
     if json:
         text = data_text(data, "json")
     else:
-        text = page(data)
+        text = page(data, images=images)
     path = Path(output or f"{handles.parse_app_handle(full).app_id}.html")
     if output == "-" or (json and not output):
         say(text, end="")

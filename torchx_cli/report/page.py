@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -39,7 +39,7 @@ h2 { font-size: 1.1rem; margin: 2rem 0 .6rem; border-bottom: 1px solid var(--rul
 p { margin: .4rem 0; overflow-wrap: anywhere; }
 p:empty, dl:empty, .plots:empty { display: none; }
 code, pre { font: 13px/1.45 ui-monospace, monospace; }
-code { overflow-wrap: anywhere; }
+code { overflow-wrap: anywhere; white-space: pre-wrap; }
 pre { background: var(--box); border: 1px solid var(--rule); border-radius: 6px; padding: .7rem;
   margin: .5rem 0;
   white-space: pre-wrap; overflow-wrap: anywhere; max-height: 16rem; overflow-y: auto; display: flex;
@@ -93,7 +93,10 @@ path { fill: none; vector-effect: non-scaling-stroke; stroke-width: 1.5px; }
   align-items: center; font-size: 14px; overflow-wrap: anywhere; }
 .lane { display: grid; gap: .2rem; margin: .6rem 0; }
 summary { cursor: pointer; }
-@media (max-width: 560px) { .wide { overflow-x: scroll; } .wide th, .wide td { white-space: nowrap; }
+@media (max-width: 560px) { .wide tr { display: block; padding: .3rem 0;
+  border-bottom: 1px solid var(--rule); }
+  .wide th, .wide td:empty { display: none; } .wide td { display: flex; padding: 0; border: 0; }
+  .wide td::before { content: attr(data-head); color: var(--soft); width: 7rem; flex: none; }
   dl { grid-template-columns: minmax(0, 1fr); } dd { margin-bottom: .4rem; }
   .lanes { grid-template-columns: fit-content(6rem) minmax(0, 1fr) fit-content(7rem); gap: .25rem .5rem; } }
 @media print { :root { --back: #fff; --text: #000; --soft: #444; --rule: #bbb; --box: #f4f4f4;
@@ -113,11 +116,12 @@ MOST_SHOWN = 16
 """Maximum number of replicas in a table that is not folded."""
 
 
-def page(data: Data) -> str:
+def page(data: Data, *, images: bool = True) -> str:
     """Returns the page of a report.
 
     Args:
         data: the data of :func:`torchx_cli.report.collect.collect`.
+        images: whether the engine uses the images of roles, which are named then.
     """
     replicas = replicas_of(data)
     span = _span(data)
@@ -128,7 +132,7 @@ def page(data: Data) -> str:
         *_metrics(data, span[0] if span else 0.0),
         *_timeline(replicas, span),
         *_plots(data, span),
-        *_roles(data),
+        *_roles(data, images),
         *([] if data["runs"] else _all_replicas(replicas)),
     ]
     return document(f"{data['app_id']} {data['state']}", STYLE, body)
@@ -280,13 +284,17 @@ def _plots(data: Data, whole: tuple[float, float] | None) -> list[Element]:
     ]
 
 
-def _table(heads: Iterable[str], rows: Iterable[Iterable[Content]]) -> Element:
+def _table(heads: Sequence[str], rows: Iterable[Iterable[Content]]) -> Element:
+    """Returns a table; on a phone each row is a list, with the heads before its cells."""
     head = element("tr", [element("th", text) for text in heads])
-    body = [element("tr", [element("td", cell) for cell in row]) for row in rows]
+    body = []
+    for row in rows:
+        cells = [element("td", cell, {"data-head": name}) for name, cell in zip(heads, row, strict=True)]
+        body.append(element("tr", cells))
     return element("div", [element("table", [head, *body])], {"class": "wide"})
 
 
-def _roles(data: Data) -> list[Element]:
+def _roles(data: Data, images: bool) -> list[Element]:
     parts = [element("h2", "Source")]
     for role in data["app"]["roles"]:
         resource = {key: role["resource"][key] for key in ("cpu", "gpu", "memMB")}
@@ -296,7 +304,7 @@ def _roles(data: Data) -> list[Element]:
             _rows(
                 [
                     ("command", _code(shlex.join([role["entrypoint"], *role["args"]]))),
-                    ("image", role["image"]),
+                    ("image", role["image"] * images),
                     ("workspace", data["workspaces"].get(role["name"], "")),
                     ("resource", requested),
                     (

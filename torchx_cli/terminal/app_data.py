@@ -19,6 +19,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.json_limits import Object
+    from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
 
 
@@ -54,4 +55,13 @@ def as_data(handle: str, described: DescribeAppResponse, first: Object | None = 
             "app": app_to_dict(app, strict=False),
         },
     )
+    return data
+
+
+def shown(runner: Runner, handle: str, described: DescribeAppResponse) -> dict[str, Any]:
+    """Returns an application as plain data for people: without the images of an engine that uses none."""
+    data = as_data(handle, described)
+    if not runner.scheduler_of(handle).uses_images(described):
+        for role in data["app"]["roles"]:
+            role["image"] = ""
     return data

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TextIO
 
 from torchx.lazy import lazy_imports
@@ -47,15 +49,21 @@ def wrap_command(start: str, command: str, stream: TextIO) -> str:
         command: the command line, quoted for a shell.
         stream: the output stream.
     """
+    arguments: Sequence[str] = ()
+    with suppress(ValueError):  # of another program
+        arguments = shlex.split(command)
+    if "\n" in command and arguments:
+        command = " ".join(map(_quoted, arguments))
     window = width_of(stream)
-    if window is None or len(command) > LONGEST or columns(plain(start) + command) <= window:
+    fits = window is None or len(command) > LONGEST or columns(plain(start) + command) <= window
+    if window is None or fits or not arguments:
         return start + command
 
     room, line, used = max(10, window - 6), start, columns(plain(start))
-    for number, argument in enumerate(shlex.split(command)):
-        word = shlex.quote(argument)
+    for number, argument in enumerate(arguments):
+        word = _quoted(argument)
         if columns(word) > room and " " in argument:  # the shell joins the parts, which start their lines
-            word = "\\\n".join(map(shlex.quote, _parts(argument, room)))
+            word = "\\\n".join(map(_quoted, _parts(argument, room)))
         separator = " " if number else ""
         first = word.partition("\n")[0]
         if number and used + columns(first) + 3 > window:
@@ -63,6 +71,18 @@ def wrap_command(start: str, command: str, stream: TextIO) -> str:
         line += separator + word
         used = columns(word.rpartition("\n")[2]) + (0 if "\n" in word else used + 1)
     return line
+
+
+def _quoted(argument: str) -> str:
+    r"""Returns an argument quoted for a shell; with line feeds in the form of bash and zsh, on one line.
+
+    >>> _quoted("a b"), _quoted("it's\n")
+    ("'a b'", "$'it\\'s\\n'")
+    """
+    if "\n" not in argument:
+        return shlex.quote(argument)
+    escaped = argument.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    return f"$'{escaped}'"
 
 
 def _parts(text: str, room: int) -> list[str]:
