@@ -73,15 +73,18 @@ def near_path(path: str, pattern: str = "*", name: str = "") -> str:
         pattern: the names to suggest.
         name: the path as the user wrote it (default: the same).
 
-    >>> near_path("/no-such-folder/train.py")
-    'looked for /no-such-folder/train.py   to see the folder: ls /'
+    >>> near_path("/no-such-folder/train.py"), near_path("/no-such-folder/train.py", name="train.py")
+    ('to see the folder: ls /', 'looked for /no-such-folder/train.py   to see the folder: ls /')
     """
     place = Path(path).absolute()
     close = nearest(place.name, [each.name for each in place.parent.glob(pattern)])
     if close:
         return f"did you mean `{Path(name or path).with_name(close)}`?"
     folder = next(each for each in place.parents if each.is_dir())
-    return f"looked for {place}   to see the folder: ls {shlex.quote(str(folder))}"
+    hint = f"to see the folder: ls {shlex.quote(str(folder))}"
+    if str(place) == (name or path):
+        return hint
+    return f"looked for {place}   {hint}"
 
 
 def meant_in(hint: str) -> str | None:

@@ -18,7 +18,7 @@ from torchx.suggestions import did_you_mean
 from torchx.version import __version__
 from torchx_cli.command import TorchxCommand, expand_flags, flag_table, skip_type_conversion
 from torchx_cli.flags import option
-from torchx_cli.terminal.output import say
+from torchx_cli.terminal.output import print_stderr, say
 
 with lazy_imports:
     import ast
@@ -159,6 +159,14 @@ def _after_command(flag: str, args: Sequence[str]) -> str | None:
 
 class Subcommands(TyperGroup):
     """A command with commands of its own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the arguments; without any, prints the help and ends as for a wrong command line."""
+        if not args and not ctx.resilient_parsing:
+            print_stderr(ctx.get_help())
+            raise typer.Exit(2)
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Returns the command named by the first argument.

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from program import torchx
 
 from torchx_cli.main import main
 
@@ -205,3 +206,10 @@ def test_commands_of_other_packages(
     assert "  hello " in out(capsys, "--help")
     Path(".torchxconfig").write_text("[cli:hello]\nname = x\n", encoding="utf-8")
     assert main(["run", "--dryrun", "utils.echo"]) == 0
+
+
+@pytest.mark.parametrize("command", [["config"], ["tracker"], ["tracker", "list"]])
+def test_a_group_alone_prints_its_help(command: list[str]) -> None:
+    done = torchx(*command)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"Usage: torchx {' '.join(command)} [OPTIONS] COMMAND [ARGS]...")

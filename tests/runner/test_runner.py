@@ -124,6 +124,11 @@ def test_what_is_no_application_is_refused(runner: Runner) -> None:
         runner.run(AppDef("x", ["r"]), "memory")  # type: ignore[list-item]
 
 
+def test_an_error_about_a_run_option_names_the_scheduler(runner: Runner) -> None:
+    with pytest.raises(UsageError, match="unknown run option `nope` for memory"):
+        runner.dryrun(make(), "memory", {"nope": 1})
+
+
 def test_the_durations_of_wait_may_have_units(runner: Runner) -> None:
     handle = runner.run(make(), "memory")
     status = runner.wait(handle, wait_interval="1s", timeout="0.1s")

@@ -142,7 +142,14 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
         """
         roles = [specs_app.resolve_overrides(role) for role in app.roles]
         app = specs_app.plain(replace(app, roles=roles, metadata=dict(app.metadata)))
-        resolved = specs_app.plain(self.run_opts().resolve(cfg))
+        try:
+            resolved = specs_app.plain(self.run_opts().resolve(cfg))
+        except run_options.InvalidRunConfigException as error:
+            if error.code == "unknown_run_option":
+                error.message += f" for {self.backend}"
+            else:
+                error.message += f" (scheduler {self.backend})"
+            raise
         check_names(app)
         self._pre_build_validate(app, self.backend, resolved)
         if names := hosts_in(app):

@@ -185,5 +185,6 @@ def _program(message: str, *instead: str) -> ComponentNotFoundException:
 def _no_file(name: str, path: Path) -> ComponentNotFoundException:
     folder = path.absolute().parent
     if not folder.is_dir():
-        return ComponentNotFoundException(f"no folder `{Path(name).parent}`", hint=f"looked for {folder}")
+        named = str(Path(name).parent)
+        return ComponentNotFoundException(f"no folder `{named}`", hint=near_path(str(folder), name=named))
     return ComponentNotFoundException(f"no file `{name}`", hint=near_path(str(path), "*.py", name))
