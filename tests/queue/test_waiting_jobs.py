@@ -179,7 +179,7 @@ def test_the_place_of_a_job_can_be_changed(machine: fakegpus.FakeGpus) -> None:
     cancel(c)
     until_running(urgent)
     done = torchx("queue", "hold", urgent)
-    assert (done.returncode, "does not wait: it is RUNNING" in done.stderr) == (1, True)
+    assert (done.returncode, "does not wait in the queue: it is RUNNING" in done.stderr) == (1, True)
     done = torchx("queue", "hlod", a)
     assert (done.returncode, "did you mean `hold`" in done.stderr) == (2, True)
     assert torchx("queue", "hold").returncode == 2

@@ -46,10 +46,10 @@ def paths(handle: str) -> SweepPaths:
 
 
 def entries(handle: str, kind: str) -> list[dict[str, Any]]:
-    """The entries of a kind in the journal of a sweep."""
+    """The entries of a kind in the journal of a sweep, without runs that are submitted and wait."""
     found: list[dict[str, Any]] = []
     progress.read(paths(handle), lambda entry: found.append(entry) if entry["e"] == kind else None)
-    return found
+    return [entry for entry in found if not entry.get("waits")]
 
 
 def conductor(handle: str) -> Process:

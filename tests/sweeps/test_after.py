@@ -133,7 +133,7 @@ def test_unknown_applications_are_rejected_and_waiting_ones_are_cancelled(folder
 def test_any_error_of_a_wait_is_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that ends without an entry would leave the sweep waiting."""
 
-    def wait(engine: object, app_id: str) -> runs.Ended:
+    def wait(engine: object, app_id: str, started: object = None) -> runs.Ended:
         raise ValueError("invalid answer")
 
     monkeypatch.setattr(runs, "wait", wait)

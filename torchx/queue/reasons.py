@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from collections.abc import Mapping
 
 from torchx.errors import StateError
 from torchx.jobs.paths import JobPaths
@@ -31,6 +32,24 @@ def verdicts() -> dict[tuple[int, str], Verdict]:
         decided = decide_now(keepers.survey())
         _known = now, {(verdict.waiter.uid, verdict.waiter.app_id): verdict for verdict in decided}
     return _known[1]
+
+
+def of_runs(numbers: Mapping[str, int], sweep: str) -> str:
+    """Returns the reason why runs of a sweep wait, as the end of a sentence; empty if no keeper reports one.
+
+    Args:
+        numbers: the numbers of the runs, by the ids of their applications.
+        sweep: the sweep.
+    """
+    found = [
+        verdict for (uid, app_id), verdict in verdicts().items() if uid == os.geteuid() and app_id in numbers
+    ]
+    for verdict in found:
+        if not verdict.waiter.held:
+            return f"; run {numbers[verdict.waiter.app_id]}: {verdict.reason or UNKNOWN}"
+    if found:
+        return f"; held in the queue; to release them: torchx queue release {shlex.quote(sweep)}"
+    return ""
 
 
 def reason(view: JobView, paths: JobPaths) -> str:

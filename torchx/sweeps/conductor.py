@@ -86,7 +86,7 @@ class Conductor:
         self._plan = Plan(paths)
         self._progress = load(paths, self._plan.extend())
         self._clock = Clock(step=self._progress.clock_step)
-        self._events: queue.SimpleQueue[tuple[int, runs.Ended | None]] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[tuple[int, runs.Ended | float | None]] = queue.SimpleQueue()
         self._next = 1  # no run before this one waits
         self._trouble = ""  # why no run can start
         header = self._plan.header
@@ -104,7 +104,7 @@ class Conductor:
         pipe = open_wake(self._paths)
         _begin(self._listen, pipe)
         self._enter()
-        for number in [n for n, state in enumerate(self._progress.states, 1) if state == RUNNING]:
+        for number in list(self._progress.ids):
             self._adopt(number)
         self._wait_for_others()
         while True:
@@ -221,6 +221,8 @@ class Conductor:
             if not number:
                 return
             self._next = number + 1
+            if number in self._progress.ids:
+                continue
             if self._trouble:
                 self._note("end", n=number, s="FAILED", t=self._clock.now(), m=self._trouble)
             else:
@@ -230,9 +232,8 @@ class Conductor:
         attempt = self._attempt(number)
         app_id = run_id(self._plan.header.sweep, number, attempt)
         # recorded first: a conductor that is killed now has at most this application to search for
-        self._note(
-            "begin", n=number, id=app_id, t=self._clock.now(), **({"try": attempt} if attempt > 1 else {})
-        )
+        facts = {"try": attempt} if attempt > 1 else {}
+        self._note("begin", n=number, id=app_id, t=self._clock.now(), waits=1, **facts)
         try:
             app = self._plan.app(self._plan.run(number))
             sweep, cfg = self._plan.header.sweep, dict(self._plan.header.cfg)
@@ -240,8 +241,9 @@ class Conductor:
         except (TorchxError, OSError) as error:
             self._note("end", n=number, s="FAILED", t=self._clock.now(), m=runs.message_of(error))
             return
-        if started != app_id:
-            self._note("begin", n=number, id=started, t=self._clock.now())
+        waits = self._engine.waits_in_queue and self._engine.may_wait(started)
+        if not waits or started != app_id:
+            self._note("begin", n=number, id=started, t=self._clock.now(), waits=int(waits))
         self._watch(number, started)
 
     def _attempt(self, number: int) -> int:
@@ -251,7 +253,7 @@ class Conductor:
     def _watch(self, number: int, app_id: str) -> None:
         def wait() -> None:
             try:
-                ended = runs.wait(self._engine, app_id)
+                ended = runs.wait(self._engine, app_id, lambda at: self._events.put((number, at)))
             except Exception as error:  # whatever it is: the other runs go on
                 ended = runs.Ended("FAILED", message=f"it cannot be waited for: {runs.message_of(error)}")
             self._events.put((number, ended))
@@ -283,16 +285,17 @@ class Conductor:
 
     def _await(self) -> None:
         """Blocks until something has happened, and records the ends of runs."""
-        event: tuple[int, runs.Ended | None] | None = self._events.get()
-        while event is not None:
-            number, ended = event
-            if number < 0 and ended is not None:
-                self._has_ended(-1 - number, ended)
-            elif ended is not None:
-                self._append(runs.end_entry(number, ended))
-            event = None
-            if not self._events.empty():
-                event = self._events.get()
+        is_first = True
+        while is_first or not self._events.empty():
+            number, found = self._events.get()
+            is_first = False
+            if isinstance(found, float):
+                if self._progress.states[number - 1] == PENDING:
+                    self._note("begin", n=number, id=self._progress.ids[number], t=found)
+            elif found is not None and number < 0:
+                self._has_ended(-1 - number, found)
+            elif found is not None:
+                self._append(runs.end_entry(number, found))
 
     def _finish(self) -> bool:
         """Records the end of the sweep, unless something was added; returns True if it has ended."""

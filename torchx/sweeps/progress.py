@@ -38,7 +38,7 @@ class Progress:
         cancelled: the number of runs when the cancellation of the sweep was requested last.
         at_once: the maximum number of runs at the same time, if it was changed.
         done: the time when all runs had ended; None before.
-        started: the start of the first run, seconds since the epoch.
+        first_start: the earliest start of a run that has ended, since all had ended last.
         first_failed: the run that failed first, 0 for none.
         met: the positions of the applications of ``--after`` whose condition is met.
         reason: why the runs were cancelled, if not by a user.
@@ -56,7 +56,7 @@ class Progress:
         self.cancelled = 0
         self.at_once: int | None = None
         self.done: float | None = None
-        self.started: float | None = None
+        self.first_start: float | None = None
         self.first_failed = 0
         self.met: set[int] = set()
         self.reason = ""
@@ -86,6 +86,14 @@ class Progress:
             states = bytearray(self.states[number - 1] for number in numbers)
         found = {name: states.count(number) for number, name in enumerate(STATES)}
         return {name: count for name, count in found.items() if count}
+
+    @property
+    def started(self) -> float | None:
+        """The start of the first run since all had ended last, seconds since the epoch; None before."""
+        begun = [at for number, at in self.begun.items() if self.states[number - 1] == RUNNING]
+        if self.first_start is not None:
+            begun.append(self.first_start)
+        return min(begun, default=None)
 
     @property
     def active(self) -> bool:
@@ -127,13 +135,15 @@ class Progress:
         self.grow(json_shape.integer(number, "n", 1, MOST_RUNS))
 
     def _begin(self, number: int, entry: Entry) -> None:
-        self.states[number - 1] = RUNNING
+        self.states[number - 1] = PENDING if entry.get("waits") else RUNNING
         self.ids[number], self.begun[number] = str(entry["id"]), json_shape.timestamp(entry["t"], "t")
         if entry.get("try", 1) > 1:
             self.tries[number] = int(entry["try"])
-        if self.started is None:
-            self.started = json_shape.timestamp(entry["t"], "t")
-        self.done = None
+        self._reopen()
+
+    def _reopen(self) -> None:
+        if self.done is not None:
+            self.done = self.first_start = None
 
     def _again(self, entry: Entry) -> None:
         for number in entry["runs"]:
@@ -141,7 +151,8 @@ class Progress:
             self.states[number - 1] = PENDING
             self.tries.setdefault(number, 1)  # its next application gets another id
         self.first_failed = next((n for n, s in enumerate(self.states, 1) if s == FAILED), 0)
-        self.done, self.reason = None, ""
+        self._reopen()
+        self.reason = ""
 
     def _cancel(self, entry: Entry) -> None:
         self.cancelled, self.reason = int(entry["runs"]), str(entry.get("m", ""))
@@ -156,7 +167,7 @@ class Progress:
             self.states[number - 1] = PENDING
             self.ids[number], self.begun[number] = str(app_id), json_shape.timestamp(entry["t"], "t")
         self.sending.pop(str(entry["key"]), None)
-        self.done = None
+        self._reopen()
 
     @property
     def clock_step(self) -> float:
@@ -170,9 +181,11 @@ class Progress:
 
     def _end(self, number: int, entry: Entry) -> None:
         state = _NUMBERS[entry["s"]]
+        begun = self.begun.pop(number, None)
+        if begun is not None and "b" in entry and self.states[number - 1] == RUNNING:
+            self.first_start = min(begun, self.first_start or begun)
         self.states[number - 1] = state
         self.ids.pop(number, None)
-        self.begun.pop(number, None)
         if state == FAILED and not self.first_failed:
             self.first_failed = number
 

@@ -154,6 +154,8 @@ class Runs(Sequence[Run]):
                 with contextlib.suppress(ValueError, KeyError, TypeError):
                     run.apply(entries[number])
         run.state = STATES[self._states[number - 1]]
+        if run.state == "PENDING" and run.ended is None:
+            run.started = None
         if run.state == "RUNNING" and run.started is not None:
             run.started += self.clock_step
         return run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,7 +24,7 @@ from torchx.scheduling.base import (
     Waits,
 )
 from torchx.scheduling.notes import as_note
-from torchx.scheduling.pace import pause_after, sharing
+from torchx.scheduling.pace import NEARBY, pause_after, sharing
 from torchx.scheduling.query import AppQuery
 from torchx.scheduling.responses import epoch_seconds
 from torchx.specs.app import AppDef
@@ -135,8 +136,14 @@ def has_started(described: DescribeAppResponse) -> bool:
     return described.started_at is not None or any(replica.attempts for replica in described.replicas)
 
 
-def wait(engine: AnyScheduler, app_id: str) -> Ended:
-    """Blocks until a run has ended; bridges outages of its engine."""
+def wait(engine: AnyScheduler, app_id: str, started: Callable[[float], None] = lambda at: None) -> Ended:
+    """Blocks until a run has ended; bridges outages of its engine.
+
+    Args:
+        engine: the scheduler of the run.
+        app_id: its application.
+        started: called with the time of its start, soon if it waits in the queue of this machine.
+    """
     hidden.register(engine.backend, app_id)
     pause, begun = 0.1, time.monotonic()
     damage, is_over = Outage(DAMAGED_FOR), False
@@ -146,6 +153,9 @@ def wait(engine: AnyScheduler, app_id: str) -> Ended:
                 described = glance(engine, app_id)
             if described is None:
                 return Ended("FAILED", message="its scheduler no longer knows it")
+            at = epoch_seconds(described.started_at)
+            if at is not None:
+                started(at)
             if is_terminal(described.state):
                 return ended(described)._replace(usage=measured(engine, app_id))
             if described.state is not AppState.UNKNOWN:
@@ -155,7 +165,12 @@ def wait(engine: AnyScheduler, app_id: str) -> Ended:
             elif is_over:
                 time.sleep(pause_after(time.monotonic() - begun, first=0.1))
             if isinstance(engine, Waits):
-                is_over = engine.wait(app_id)
+                timeout = None
+                if at is None and engine.waits_in_queue:
+                    timeout = NEARBY
+                is_over = engine.wait(app_id, timeout)
+                while timeout and not is_over and engine.may_wait(app_id):
+                    is_over = engine.wait(app_id, timeout)
             else:
                 engine.reconcile(app_id)
                 time.sleep(pause_after(time.monotonic() - begun, first=0.1))

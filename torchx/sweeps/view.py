@@ -9,6 +9,7 @@ from pathlib import Path
 from torchx import settings
 from torchx.errors import StateError
 from torchx.jobs.record import damaged
+from torchx.lazy import lazy_imports
 from torchx.machine import locks
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs.handles import make_app_handle
@@ -19,6 +20,9 @@ from torchx.sweeps.plan import Header, Plan
 from torchx.sweeps.progress import STATES, Entry, Progress
 from torchx.sweeps.records import Run, Runs
 from torchx.sweeps.runs import ended
+
+with lazy_imports:
+    from torchx.queue import reasons
 
 
 @dataclass
@@ -56,7 +60,7 @@ class Sweep:
         if not self.has_ended:
             if self.blocked:
                 return AppState.SUBMITTED
-            if set(counts) == {"PENDING"}:
+            if set(counts) == {"PENDING"} or (self.progress.ids and "RUNNING" not in counts):
                 return AppState.PENDING
             return AppState.RUNNING
         if counts.get("FAILED"):
@@ -64,6 +68,22 @@ class Sweep:
         if counts.get("CANCELLED"):
             return AppState.CANCELLED
         return AppState.SUCCEEDED
+
+    @property
+    def started(self) -> float | None:
+        """The start of the first run since all had ended last, by the clock of now; None before."""
+        started = self.progress.started
+        if started is not None and self.progress.done is None:
+            started += self.progress.clock_step
+        return started
+
+    @property
+    def queued(self) -> dict[str, int]:
+        """The numbers of the submitted runs that wait in the queue of this machine, by their ids."""
+        if self.header.native:
+            return {}
+        states = self.progress.states
+        return {app_id: n for n, app_id in self.progress.ids.items() if states[n - 1] == progress.PENDING}
 
     @property
     def blocked(self) -> str:
@@ -107,7 +127,10 @@ class Sweep:
         if self.progress.reason and "RUNNING" not in counts and "FAILED" not in counts:
             return self.progress.reason
         parts = [f"{count:,} {NAMES.get(name, name.lower())}" for name, count in counts.items()]
-        return f"{total:,} {'run' if total == 1 else 'runs'}: {', '.join(parts)}"
+        text = f"{total:,} {'run' if total == 1 else 'runs'}: {', '.join(parts)}"
+        if self.queued:
+            text += reasons.of_runs(self.queued, self.header.sweep)
+        return text
 
 
 def failure_of(header: Header, run: Run | None) -> FirstFailure | None:
@@ -178,8 +201,6 @@ def _load(paths: SweepPaths) -> Sweep:
 
         progress.read(paths, apply)
         runs.clock_step = state.clock_step
-        if state.started is not None and state.done is None:
-            state.started += state.clock_step
     except OSError as error:
         raise damaged(paths.journal, error.strerror) from error
     finally:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from torchx.lazy import lazy_imports
 from torchx.printable import memory_size
 from torchx.specs.handles import parse_app_handle
 from torchx.suggestions import did_you_mean
+from torchx.sweeps.scheduler import SweepScheduler
 from torchx_cli.applications import find
 from torchx_cli.flags import Json, Output, argument
 from torchx_cli.session import session_of
@@ -27,6 +28,9 @@ from torchx_cli.terminal.units import percent
 
 with lazy_imports:
     from torchx.runner import queue
+
+if TYPE_CHECKING:
+    from torchx.runner.api import Runner
 
 GPU_HEADS = ("GPU", "HELD BY", "SINCE", "USE", "MEMORY")
 HEADS = ("#", "APP", "OWNER", "NEEDS", "PRIORITY", "WAITING", "REASON")
@@ -92,11 +96,25 @@ def _change(ctx: typer.Context, action: str, handles: Sequence[str]) -> int:
         # the last one first, so that several keep their order
         for text in reversed(handles) if action == queue.FIRST else handles:
             with failures.of(text):
-                handle, described = find(runner, text, prefer=("SUBMITTED",), acts=True)
-                if described.state.name != "SUBMITTED":
-                    raise StateError(f"{described.app_id} does not wait: it is {described.state.name}")
-                queue.change(parse_app_handle(handle).app_id, action)
+                _change_one(runner, text, action)
     return failures.exit_code
+
+
+def _change_one(runner: Runner, text: str, action: str) -> None:
+    """Changes the order of a job, or of all waiting runs of a sweep.
+
+    Raises:
+        StateError: it does not wait.
+    """
+    handle, described = find(runner, text, prefer=("SUBMITTED", "PENDING"), acts=True)
+    app_id, engine = parse_app_handle(handle).app_id, runner.scheduler_of(handle)
+    waiting = [app_id] if described.state.name == "SUBMITTED" else []
+    if isinstance(engine, SweepScheduler):
+        waiting = list(engine.sweep(app_id).queued)
+    if not waiting:
+        raise StateError(f"{app_id} does not wait in the queue: it is {described.state.name}")
+    for each in reversed(waiting) if action == queue.FIRST else waiting:
+        queue.change(each, action)
 
 
 def _print(rows: Sequence[Row], heads: Sequence[str]) -> None:

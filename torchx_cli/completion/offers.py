@@ -190,7 +190,7 @@ _FIRST: dict[str, Callable[[str], Iterable[Offer]]] = {
 def handles(command: str, current: str) -> Iterator[Offer]:
     """Yields the handles of applications that a command accepts, running ones first."""
     ended = command not in ("cancel", "attach", "top", "wait", "exec", "port", "queue")
-    states = ("SUBMITTED",) if command == "queue" else ("SUBMITTED", "PENDING", "RUNNING")
+    states = ("SUBMITTED", "PENDING") if command == "queue" else ("SUBMITTED", "PENDING", "RUNNING")
     query = scheduling_query.AppQuery(states=frozenset() if ended else frozenset(states))
     running: list[Offer] = []
     others: list[Offer] = []
