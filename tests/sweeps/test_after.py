@@ -51,6 +51,13 @@ def test_an_application_starts_after_others(folder: Path) -> None:
         assert (row["handle"], row["scheduler"], row["state"]) == (after, "local_cwd", "SUBMITTED")
         assert row["msg"] == f"waiting for {name} to succeed, {sweeps} to fail"
     assert after.startswith("local_cwd://torchx/sh-")
+    why = answer("why", after, "-o", "json")
+    assert (why["cause"]["class"], why["cause"]["evidence"]) == ("after", row["msg"])
+    assert why["commands"][:3] == [
+        f"torchx why {first}",
+        f"torchx why {sweep}",
+        f"torchx wait --for running {after.rpartition('/')[2]}",
+    ]
     status = torchx("status", after).stdout
     assert f"waiting for {name} to succeed" in status
     assert [line.split() for line in status.splitlines()[2:]] == [

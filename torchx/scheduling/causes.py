@@ -46,6 +46,7 @@ ADVICE = {
     "waiting": "it starts when the engine has free resources; torchx doctor checks the engine",
     "queued": "torchx queue shows the order, and the users of the resources",
     "held": "it does not start until it is released",
+    "after": "it starts as soon as this has happened",
     "unknown": "torchx doctor checks the engine",
     "cancelled": "",
     "out_of_memory": "request more memory, or reduce the memory that the program needs",

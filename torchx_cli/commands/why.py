@@ -61,7 +61,7 @@ def why_(ctx: typer.Context, handle: Handle, output: Output = "", json: Json = F
         emit(data, form)
 
 
-EVIDENT = ("exit_code", "signal", "stalled", "held")
+EVIDENT = ("exit_code", "signal", "stalled", "held", "after")
 """Causes whose evidence names them."""
 
 PARTS = ("arguments", "source", "run options", "resources", "image", "environment", "machine", "packages")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.logs import LogChunk
     from torchx.scheduling.measurement import AppUsage
     from torchx.specs.app import Role
+    from torchx.sweeps.view import Sweep
 
 EVIDENCE = 40
 """Last lines of the replica that failed first in which its cause is searched."""
@@ -140,11 +141,14 @@ def explain(runner: Runner, handle: str, described: DescribeAppResponse, name: s
         found = first_failure.evidence_of(runner, handle, status, EVIDENCE)
         cause = found.cause
     made = Explanation(handle, described.name, status, cause, found)
-    if status.state is AppState.SUBMITTED and runner.scheduler_of(handle).waits_in_queue:
-        _explain_waiting(made)
-    others = _unmet(runner, handle)
-    if others:
-        made.cause = Cause("dependency_failed", "engine", status.msg)
+    engine, app_id = runner.scheduler_of(handle), parse_app_handle(handle).app_id
+    others: list[str] = []
+    if isinstance(engine, SweepScheduler):
+        sweep = engine.sweep(app_id)
+        _explain_waiting(made, sweep.queued)
+        others = _others(runner, sweep, made)
+    elif status.state is AppState.SUBMITTED and engine.waits_in_queue:
+        _explain_waiting(made, [app_id])
     made.lines = _distinct(found, printed)
     if status.state is AppState.RUNNING:
         made.last_output = _last_output(printed)
@@ -155,24 +159,29 @@ def explain(runner: Runner, handle: str, described: DescribeAppResponse, name: s
     if status.state is not AppState.SUCCEEDED:
         made.success = _last_success(runner, handle, described)
     again = rerun_command(name, described.roles)
-    if runner.scheduler_of(handle).has_runs:
+    if engine.has_runs:
         again = again.replace("torchx rerun", "torchx rerun --failed", 1)
     made.commands = [f"torchx why {shlex.quote(other)}" for other in others]
-    if not others:
-        made.commands = _commands(made, shlex.quote(name), again)
+    if made.cause.name != "dependency_failed" or not others:
+        made.commands += _commands(made, shlex.quote(name), again)
     return made
 
 
-def _explain_waiting(made: Explanation) -> None:
-    """Adds the place in the queue of this machine: held, or behind the applications that hold the GPUs."""
-    app_id = parse_app_handle(made.handle)[2]
-    row = next((row for row in queue.waiting_rows() if row.own and row.app_id == app_id), None)
+def _explain_waiting(made: Explanation, app_ids: Collection[str]) -> None:
+    """Adds the place in the queue of this machine: held, or behind the applications that hold the GPUs.
+
+    Args:
+        made: the explanation, to which it is added.
+        app_ids: the application, or the runs of a sweep that wait in the queue.
+    """
+    if not app_ids:
+        return
+    rows = [row for row in queue.waiting_rows() if row.own and row.app_id in app_ids]
+    row = next((row for row in rows if not row.held), None)
+    if made.status.state is not AppState.RUNNING and rows:
+        made.cause = made.cause._replace(name="held" if row is None else "queued")
     if row is None:
         return
-    if row.held:
-        made.cause = made.cause._replace(name="held")
-        return
-    made.cause = made.cause._replace(name="queued")
     holders: dict[str, list[str]] = {}
     for gpu in queue.gpu_rows(os.environ) if row.gpus else ():
         if not gpu.is_free:
@@ -182,22 +191,21 @@ def _explain_waiting(made: Explanation) -> None:
     made.cause = made.cause._replace(evidence="; ".join(evidence))
 
 
-def _unmet(runner: Runner, handle: str) -> list[str]:
-    """Returns the applications whose ends kept the runs of a sweep from starting."""
-    engine = runner.scheduler_of(handle)
-    if not isinstance(engine, SweepScheduler):
-        return []
-    sweep = engine.sweep(parse_app_handle(handle)[2])
+def _others(runner: Runner, sweep: Sweep, made: Explanation) -> list[str]:
+    """Returns the applications that the runs of a sweep wait for, or whose ends kept them from starting."""
+    left = [other for number, other in enumerate(sweep.header.after) if number not in sweep.progress.met]
+    if left and not sweep.has_ended:
+        made.cause = Cause("after", "engine", made.status.msg)
+        return [other for other, _ in left]
     found = []
-    for number, (other, condition) in enumerate(sweep.header.after):
-        if not sweep.progress.reason or number in sweep.progress.met:
-            continue
+    for other, condition in left if sweep.progress.reason else ():
         try:
             ended = runner.status(other)
         except _UNEXPECTED:
             ended = None
         if ended is None or (ended.is_terminal() and not after.is_met(condition, ended.state.name)):
             found.append(other)
+            made.cause = Cause("dependency_failed", "engine", made.status.msg)
     return found
 
 
