@@ -152,3 +152,25 @@ def test_any_error_of_a_wait_is_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     ends = [conductor._events.get(timeout=60) for _ in range(2)]
     assert [(number, end.state) for number, end in ends] == [(-1, "UNKNOWN"), (0, "FAILED")]
     assert all(end.message.endswith("invalid answer") for _, end in ends)
+
+
+def test_a_repetition_waits_for_applications_that_have_not_ended(folder: Path) -> None:
+    torchx("wait", run("--name", "first", "utils.echo"))  # it has ended, so its name means the other one
+    first = run("--name", "first", "utils.sh", "until test -e go; do sleep 0.05; done; exit 1")
+    after = run("--after", "first:failed", "--after", f"{first}:any", "utils.echo", "--msg", "a")
+    sweep = run("--after", f"{first}:failed", "--each", "msg=a,b", "utils.echo")
+    unmet = run("--name", "unmet", "--after", first, "utils.echo", "--msg", "a")
+    again = torchx("rerun", "-d", "--set", "msg=b", after).stdout.strip()
+    sweep_again = torchx("rerun", "-d", sweep).stdout.strip()
+    waits = f"waiting for {first.rpartition('/')[2]} to fail"
+    for handle in (again, sweep_again):
+        found = answer("status", handle, "-o", "json")
+        assert (found["state"], found["msg"].startswith(waits)) == ("SUBMITTED", True)
+    (folder / "go").touch()
+    torchx("wait", again, sweep_again, unmet)
+    assert torchx("log", "--no-prefix", again).stdout == "b\n"
+    assert torchx("log", "--no-prefix", sweep_again).stdout == "a\nb\n"
+    done = torchx("rerun", unmet)
+    note = f"note: starts now: --after {first.rpartition('/')[2]}:ok is not repeated\n"
+    assert (done.returncode, note in done.stderr) == (0, True)
+    assert "--after" not in torchx("rerun", after).stderr, "its conditions are met"

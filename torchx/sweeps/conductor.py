@@ -232,8 +232,10 @@ class Conductor:
         attempt = self._attempt(number)
         app_id = run_id(self._plan.header.sweep, number, attempt)
         # recorded first: a conductor that is killed now has at most this application to search for
-        facts = {"try": attempt} if attempt > 1 else {}
-        self._note("begin", n=number, id=app_id, t=self._clock.now(), waits=1, **facts)
+        facts: Entry = {"n": number, "id": app_id, "t": self._clock.now(), "waits": 1}
+        if attempt > 1:
+            facts["try"] = attempt
+        self._note("begin", **facts)
         try:
             app = self._plan.app(self._plan.run(number))
             sweep, cfg = self._plan.header.sweep, dict(self._plan.header.cfg)

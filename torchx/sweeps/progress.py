@@ -135,7 +135,9 @@ class Progress:
         self.grow(json_shape.integer(number, "n", 1, MOST_RUNS))
 
     def _begin(self, number: int, entry: Entry) -> None:
-        self.states[number - 1] = PENDING if entry.get("waits") else RUNNING
+        self.states[number - 1] = RUNNING
+        if entry.get("waits"):
+            self.states[number - 1] = PENDING
         self.ids[number], self.begun[number] = str(entry["id"]), json_shape.timestamp(entry["t"], "t")
         if entry.get("try", 1) > 1:
             self.tries[number] = int(entry["try"])

@@ -165,12 +165,7 @@ def wait(engine: AnyScheduler, app_id: str, started: Callable[[float], None] = l
             elif is_over:
                 time.sleep(pause_after(time.monotonic() - begun, first=0.1))
             if isinstance(engine, Waits):
-                timeout = None
-                if at is None and engine.waits_in_queue:
-                    timeout = NEARBY
-                is_over = engine.wait(app_id, timeout)
-                while timeout and not is_over and engine.may_wait(app_id):
-                    is_over = engine.wait(app_id, timeout)
+                is_over = _is_over(engine, app_id, has_started=at is not None)
             else:
                 engine.reconcile(app_id)
                 time.sleep(pause_after(time.monotonic() - begun, first=0.1))
@@ -180,6 +175,17 @@ def wait(engine: AnyScheduler, app_id: str, started: Callable[[float], None] = l
                 return Ended("FAILED", message=message_of(error))
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _is_over(engine: AnyScheduler, app_id: str, *, has_started: bool) -> bool:
+    """Blocks until a run has ended, or has left the queue of this machine; returns True if it has ended."""
+    assert isinstance(engine, Waits)
+    if has_started or not engine.waits_in_queue:
+        return engine.wait(app_id)
+    is_over = engine.wait(app_id, NEARBY)
+    while not is_over and engine.may_wait(app_id):
+        is_over = engine.wait(app_id, NEARBY)
+    return is_over
 
 
 def measured(engine: AnyScheduler, app_id: str) -> Usage:

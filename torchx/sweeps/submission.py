@@ -26,6 +26,7 @@ from torchx.scheduling.notes import as_note
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.app import AppDef
 from torchx.sweeps import environment, launch, requests, view
+from torchx.sweeps.after import After
 from torchx.sweeps.differences import changes, is_alike
 from torchx.sweeps.parameters import Row, key_of
 from torchx.sweeps.paths import BACKEND, INDEX, SweepPaths, paths_of, sweeps_folder
@@ -317,8 +318,12 @@ def _await_begin(sweep: Sweep) -> None:
         time.sleep(0.02)
 
 
-def repeat(sweep: Sweep) -> Submitted:
+def repeat(sweep: Sweep, others: list[After]) -> Submitted:
     """Submits all runs of a sweep as a new one, in the environment of this process.
+
+    Args:
+        sweep: the sweep.
+        others: the applications that the runs wait for.
 
     Raises:
         StateError: the plan is damaged, or the new sweep cannot be recorded.
@@ -337,7 +342,7 @@ def repeat(sweep: Sweep) -> Submitted:
         component=header.component,
         identity=[header.identity, "again"],
         at_once=sweep.progress.limit(header.at_once),
-        after=header.after,
+        after=others,
         fresh=True,
     )
     return submit(request)

@@ -108,9 +108,11 @@ def _change_one(runner: Runner, text: str, action: str) -> None:
     """
     handle, described = find(runner, text, prefer=("SUBMITTED", "PENDING"), acts=True)
     app_id, engine = parse_app_handle(handle).app_id, runner.scheduler_of(handle)
-    waiting = [app_id] if described.state.name == "SUBMITTED" else []
+    waiting = []
     if isinstance(engine, SweepScheduler):
         waiting = list(engine.sweep(app_id).queued)
+    elif described.state.name == "SUBMITTED":
+        waiting = [app_id]
     if not waiting:
         raise StateError(f"{app_id} does not wait in the queue: it is {described.state.name}")
     for each in reversed(waiting) if action == queue.FIRST else waiting:

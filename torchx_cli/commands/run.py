@@ -82,6 +82,7 @@ with lazy_imports:
     from torchx.specs import app_metadata
     from torchx_cli import component_flags, hints, placement, recording, shown
     from torchx_cli.fold import printing
+    from torchx_cli.sweep import rerun as sweep_rerun
     from torchx_cli.sweep import submit as sweeping_submit
     from torchx_cli.terminal import attach, dryrun_output, progress
 
@@ -284,6 +285,9 @@ def submit_again(
     submission: Submission, request: RunRequest, form: str, runner: Runner, config: Config
 ) -> int:
     """Submits an application as it was submitted before, with the variables and options of the request."""
+    others = []
+    if submission.handle and not request.once:
+        others = sweep_rerun.others_of(submission, runner)
     named_after_run(submission.app)
     app = request.with_name(submission.app)
     submission = submission._replace(app=app)
@@ -292,7 +296,14 @@ def submit_again(
     if not request.dryrun and request.recording is None:
         request.recording = recording.of_rerun(app, submission.handle, runner)
     app_metadata.set_tags(app, request.tags, request.note)
-    return submit(request_again(submission, request, runner, config), request, form, runner)
+    info = request_again(submission, request, runner, config)
+    if others and not request.dryrun:
+        note_all(info.notes)
+        placed = placement.Placement(info.scheduler or "", dict(info.cfg), "")
+        return sweeping_submit.submit_runs(
+            request, form, runner, [({}, app)], placed, others, request.recording
+        )
+    return submit(info, request, form, runner)
 
 
 def submit(info: AnyDryRunInfo, request: RunRequest, form: str, runner: Runner) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from torchx.errors import UsageError
+from torchx import settings
+from torchx.errors import TorchxError, UsageError
 from torchx.runner import resolve, sweeps
 from torchx.specs.handles import parse_app_handle
-from torchx.sweeps import submission
+from torchx.sweeps import after, submission, view
 from torchx.sweeps.paths import paths_of
 from torchx.sweeps.view import require
 from torchx_cli.sweep import attach as sweep_attach
@@ -17,6 +19,7 @@ from torchx_cli.terminal.output import counted, emit, note, note_all
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
+    from torchx_cli.resubmission import Submission
     from torchx_cli.run_request import RunRequest
 
 ENDED_BADLY = ("FAILED", "CANCELLED")
@@ -39,6 +42,37 @@ def check(request: RunRequest, *, changed: bool) -> None:
             hint="with changes: torchx run --each ..., or rerun one of its runs",
             code="conflicting_flags",
         )
+
+
+def others_of(recorded: Submission, runner: Runner) -> list[after.After]:
+    """Returns the applications that a recorded application waited for and that a repetition waits for.
+
+    Args:
+        recorded: the recorded application.
+        runner: used to query their states.
+    """
+    name = recorded.app.metadata.get(settings.RUN) or parse_app_handle(recorded.handle).app_id
+    paths = paths_of(str(name))
+    if not paths.delayed.exists() or (sweep := view.find(paths)) is None:
+        return []
+    return left_of(runner, sweep)
+
+
+def left_of(runner: Runner, sweep: view.Sweep) -> list[after.After]:
+    """Returns the applications that a sweep waited for and that have not ended.
+
+    A note names those that are left out though their condition is not met.
+    """
+    left: list[after.After] = []
+    for handle, condition in sweep.header.after:
+        status = None
+        with suppress(TorchxError, OSError):
+            status = runner.status(handle)
+        if status is not None and not status.is_terminal():
+            left.append([handle, condition])
+        elif status is None or not after.is_met(condition, status.state.name):
+            note(f"note: starts now: --after {parse_app_handle(handle).app_id}:{condition} is not repeated")
+    return left
 
 
 def rerun_sweep(handle: str, runner: Runner, request: RunRequest, form: str, *, failed: bool) -> int:
@@ -64,7 +98,7 @@ def rerun_sweep(handle: str, runner: Runner, request: RunRequest, form: str, *, 
             position = submission.again(sweep, numbers)
         count = len(numbers)
     else:
-        submitted = submission.repeat(sweep)
+        submitted = submission.repeat(sweep, left_of(runner, sweep))
         handle, count, notes = sweeps.handle_of(submitted), submitted.added, submitted.notes
     resolve.remember_last(handle)
     if form == "text":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from torchx.specs.handles import UnknownAppException, make_app_handle
 from torchx.sweeps import after, delayed, parameters, plan
 from torchx.sweeps.paths import paths_of
 from torchx.sweeps.view import require
-from torchx_cli.applications import find
+from torchx_cli.applications import ACTIVE, find
 from torchx_cli.flags import FULL
 from torchx_cli.placement import placement
 from torchx_cli.rule_flags import rule_notes
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from torchx.sweeps.parameters import Row
     from torchx.sweeps.submission import Submitted
     from torchx_cli.placement import Placement
+    from torchx_cli.recording import Recording
     from torchx_cli.run_request import RunRequest
 
 
@@ -72,66 +74,93 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
             }
     with opened as runner:
         placed = placement(request, runner, config)
-        others, names = _others(request, runner), filter(None, [request.name])
-        engine = runner.scheduler(placed.scheduler)
         note_all(rule_notes(request.rules, runs[0][1]))
         if request.dryrun:
             return _dryrun(request, form, runs, runner, placed)
-        with redirect_stdout(sys.stderr):
-            submitted, notes = sweeps.submit_sweep(
-                engine,
-                runs,
-                session=runner._name,
-                cfg=placed.cfg,
-                workspace=placed.workspace or None,
-                parent_run_id=request.parent_run_id or None,
-                load_config=runner.load_config,
-                component=request.component,
-                identity=[request.component, request.argv, request.component_args, others, *names],
-                after=others,
-                fresh=not request.sweep.each,
-                at_once=request.sweep.at_once,
-                delayed=not request.sweep.each,
-            )
-        request.origins.clear()
-        handle = sweeps.handle_of(submitted)
+        return submit_runs(request, form, runner, runs, placed, _others(request, runner), record)
+
+
+def submit_runs(
+    request: RunRequest,
+    form: str,
+    runner: Runner,
+    runs: list[tuple[Row, AppDef]],
+    placed: Placement,
+    others: Sequence[after.After],
+    record: Recording | None,
+) -> int:
+    """Submits the runs of a sweep, or without parameters one application that waits for others.
+
+    Args:
+        request: how to run them.
+        form: the output format.
+        runner: submits them.
+        runs: the parameters and the application of each run.
+        placed: the scheduler and its options.
+        others: the applications to wait for, each with its condition.
+        record: records the source.
+    """
+    engine, names = runner.scheduler(placed.scheduler), filter(None, [request.name])
+    with redirect_stdout(sys.stderr):
+        submitted, notes = sweeps.submit_sweep(
+            engine,
+            runs,
+            session=runner._name,
+            cfg=placed.cfg,
+            workspace=placed.workspace or None,
+            parent_run_id=request.parent_run_id or None,
+            load_config=runner.load_config,
+            component=request.component,
+            identity=[request.component, request.argv, request.component_args, others, *names],
+            after=others,
+            fresh=not request.sweep.each,
+            at_once=request.sweep.at_once,
+            delayed=not request.sweep.each,
+        )
+    request.origins.clear()
+    handle = sweeps.handle_of(submitted)
+    if not request.sweep.each:
+        handle = runner.resolve_handle(make_app_handle(placed.scheduler, submitted.session, submitted.sweep))
+    resolve.remember_last(handle)
+    note_all(notes)
+    if form == "text":
+        attach.print_handle(handle)
+    with about(handle):
+        if request.sweep.each:
+            note(_summary(submitted))
+        if others and not submitted.existed:
+            note(after.waiting(others, ()))
+        if record is not None and not submitted.existed:
+            record.begin(runner, handle, runner.dryrun(runs[0][1], placed.scheduler, placed.cfg))
+        _notify(request, runner, handle)
+        waits = not request.detach and (request.wait or request.log or engine.attaches_by_default)
         if not request.sweep.each:
-            handle = runner.resolve_handle(
-                make_app_handle(placed.scheduler, submitted.session, submitted.sweep)
-            )
-        resolve.remember_last(handle)
-        note_all(notes)
-        if form == "text":
-            attach.print_handle(handle)
-        with about(handle):
-            if request.sweep.each:
-                note(_summary(submitted))
-            if others and not submitted.existed:
-                note(after.waiting(others, ()))
-            if record is not None and not submitted.existed:
-                record.begin(runner, handle, runner.dryrun(runs[0][1], placed.scheduler, placed.cfg))
-            _notify(request, runner, handle)
-            waits = not request.detach and (request.wait or request.log or engine.attaches_by_default)
-            if not request.sweep.each:
-                info = runner.dryrun(runs[0][1], placed.scheduler, placed.cfg)
-                info.notes.append(after.waiting(others, ()))
-                return _attached_job(request, form, runner, handle, info, waits=waits)
-            code = 0
-            if waits:
-                code = sweep_attach.to_the_end(
-                    runner,
-                    handle,
-                    submitted.position,
-                    logs=request.log,
-                    fold=request.fold,
-                    numbers=submitted.numbers,
-                    form=form,
-                )
-            if form == "json":
-                data = attach.as_data(runner, handle, _status(runner, handle, submitted), code)
-                counts = {"runs": submitted.total, "submitted": submitted.added}
-                emit({**data, **counts, "existed": not submitted.added}, "json", hide=True, flush=True)
-        return code
+            info = runner.dryrun(runs[0][1], placed.scheduler, placed.cfg)
+            info.notes.append(after.waiting(others, ()))
+            return _attached_job(request, form, runner, handle, info, waits=waits)
+        return _attached_sweep(request, form, runner, handle, submitted, waits=waits)
+
+
+def _attached_sweep(
+    request: RunRequest, form: str, runner: Runner, handle: str, submitted: Submitted, *, waits: bool
+) -> int:
+    """Follows the runs of a sweep, and returns the exit code of the command."""
+    code = 0
+    if waits:
+        code = sweep_attach.to_the_end(
+            runner,
+            handle,
+            submitted.position,
+            logs=request.log,
+            fold=request.fold,
+            numbers=submitted.numbers,
+            form=form,
+        )
+    if form == "json":
+        data = attach.as_data(runner, handle, _status(runner, handle, submitted), code)
+        counts = {"runs": submitted.total, "submitted": submitted.added}
+        emit({**data, **counts, "existed": not submitted.added}, "json", hide=True, flush=True)
+    return code
 
 
 def _attached_job(
@@ -171,7 +200,7 @@ def _others(request: RunRequest, runner: Runner) -> list[list[str]]:
     for text in request.sweep.after:
         name, condition = after.split(text)
         try:
-            handle = find(runner, name)[0]
+            handle = find(runner, name, prefer=ACTIVE)[0]
         except (UnknownAppException, UnreachableError):
             _check_condition(runner, name)
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -145,7 +145,8 @@ def explain(runner: Runner, handle: str, described: DescribeAppResponse, name: s
     others: list[str] = []
     if isinstance(engine, SweepScheduler):
         sweep = engine.sweep(app_id)
-        _explain_waiting(made, sweep.queued)
+        if sweep.queued:
+            _explain_waiting(made, sweep.queued)
         others = _others(runner, sweep, made)
     elif status.state is AppState.SUBMITTED and engine.waits_in_queue:
         _explain_waiting(made, [app_id])
@@ -174,21 +175,28 @@ def _explain_waiting(made: Explanation, app_ids: Collection[str]) -> None:
         made: the explanation, to which it is added.
         app_ids: the application, or the runs of a sweep that wait in the queue.
     """
-    if not app_ids:
+    held = {row.held: row for row in queue.waiting_rows() if row.own and row.app_id in app_ids}
+    if not held:
         return
-    rows = [row for row in queue.waiting_rows() if row.own and row.app_id in app_ids]
-    row = next((row for row in rows if not row.held), None)
-    if made.status.state is not AppState.RUNNING and rows:
-        made.cause = made.cause._replace(name="held" if row is None else "queued")
-    if row is None:
-        return
+    cause = made.cause._replace(name="held")
+    if False in held:
+        evidence = [made.cause.evidence]
+        if held[False].gpus:
+            evidence += _gpu_holders()
+        cause = made.cause._replace(name="queued", evidence="; ".join(evidence))
+    if made.status.state is AppState.RUNNING:
+        cause = cause._replace(name=made.cause.name)
+    made.cause = cause
+
+
+def _gpu_holders() -> Iterator[str]:
+    """Yields the holders of the GPUs of this machine."""
     holders: dict[str, list[str]] = {}
-    for gpu in queue.gpu_rows(os.environ) if row.gpus else ():
+    for gpu in queue.gpu_rows(os.environ):
         if not gpu.is_free:
             holders.setdefault(gpu.app or f"{gpu.program or 'a process'} of {gpu.user}", []).append(gpu.gpu)
-    evidence = [made.cause.evidence]
-    evidence += [f"{holder} holds GPU {', '.join(gpus)}" for holder, gpus in holders.items()]
-    made.cause = made.cause._replace(evidence="; ".join(evidence))
+    for holder, gpus in holders.items():
+        yield f"{holder} holds GPU {', '.join(gpus)}"
 
 
 def _others(runner: Runner, sweep: Sweep, made: Explanation) -> list[str]:
@@ -197,8 +205,10 @@ def _others(runner: Runner, sweep: Sweep, made: Explanation) -> list[str]:
     if left and not sweep.has_ended:
         made.cause = Cause("after", "engine", made.status.msg)
         return [other for other, _ in left]
+    if not sweep.progress.reason:
+        return []
     found = []
-    for other, condition in left if sweep.progress.reason else ():
+    for other, condition in left:
         try:
             ended = runner.status(other)
         except _UNEXPECTED:
