@@ -32,7 +32,7 @@ with lazy_imports:
     from torchx_cli import shown
     from torchx_cli.fold import fold as folding_fold
     from torchx_cli.fold import printing as folding_printing
-    from torchx_cli.terminal import masking, notices, streaming, times
+    from torchx_cli.terminal import masking, notices, rank_text, streaming, times
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -102,8 +102,8 @@ def log_(
             query = dataclasses.replace(query, regex=torchrun.lines_of_ranks(ranks, roles, query.regex))
         chunks = _noting(runner.log_chunks(handle, query), lambda: _note_failure(runner, handle))
         if ranks is not None:
-            why = "torchrun prints ranks with --tee 3, as dist.torchrun does"
-            chunks = _noting(chunks, lambda: note(f"no line of rank {rank}: {why}"))
+            missing = rank_text.without_ranks(described.state, f"rank {rank}")
+            chunks = _noting(chunks, lambda: note(missing))
 
         if masked:
             masking.remember(find(runner, handle, full=True)[1].roles)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,9 +14,8 @@ from torchx.specs.status import AppState, EndCause
 from torchx_cli.applications import find, named_identity, short_name
 from torchx_cli.flags import Handle, Json, Output, Watch, option, split_list, tags_text
 from torchx_cli.session import session_of
-from torchx_cli.terminal.display import table
 from torchx_cli.terminal.masking import mask, mask_text
-from torchx_cli.terminal.output import Row, emit, output_format, say
+from torchx_cli.terminal.output import emit, output_format, say
 from torchx_cli.terminal.status_text import notification_line, stall_lines, status_lines
 from torchx_cli.terminal.watched import check_watch_format, failure_of, show_changes, usage_of
 from torchx_cli.terminal.wrapping import wrap_value
@@ -30,52 +28,14 @@ with lazy_imports:
     from torchx.specs import app_metadata
     from torchx_cli.commands import describe
     from torchx_cli.sweep import status as sweeping_status
-    from torchx_cli.terminal import measurement_text, times
+    from torchx_cli.terminal import measurement_text, rank_text, times
 
 if TYPE_CHECKING:
     from torchx.json_limits import Object
     from torchx.notifications.store import Delivery
     from torchx.runner.api import Runner
-    from torchx.runner.ranks import RankStatus
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.status import AppStatus
-
-
-def rank_lines(ranks: Sequence[RankStatus], stream: TextIO) -> list[str]:
-    """Returns a table of ranks; a sentence if there are none."""
-    if not ranks:
-        return ["ranks: the log has no rank prefixes; dist.torchrun adds them (--tee 3)"]
-    rows: list[Row] = [
-        [
-            f"{each.rank}",
-            f"{each.role}/{each.replica}",
-            (_result(each), "FAILED" if each.failure else ""),
-            each.last_line,
-        ]
-        for each in ranks
-    ]
-    return table(rows, ("RANK", "REPLICA", "FAILURE", "LAST LINE"), stream)
-
-
-def _result(each: RankStatus) -> str:
-    if each.failure is None:
-        return ""
-    return each.failure.signal or f"exit {each.failure.exit_code}"
-
-
-def rank_data(each: RankStatus) -> Object:
-    """Returns a rank as plain data."""
-    failure = each.failure
-    return {
-        "rank": each.rank,
-        "role": each.role,
-        "replica": each.replica,
-        "local_rank": failure.local_rank if failure else None,
-        "host": (failure.host or None) if failure else None,
-        "exit_code": failure.exit_code if failure else None,
-        "signal": failure.signal if failure else None,
-        "last_line": each.last_line,
-    }
 
 
 def status_(
@@ -127,7 +87,7 @@ def status_(
             say("\n".join(_lines(runner, full, described, requested) + lines))
             if with_ranks:
                 found = ranks.ranks_of(runner, full, status)
-                say("\n".join(rank_lines(found, sys.stdout)), hide=True)
+                say("\n".join(rank_text.rank_lines(found, status.state, sys.stdout)), hide=True)
         _resume(runner, full, status, deliveries)
 
 
@@ -156,7 +116,7 @@ def _data(
         "notifications": mask([delivery_data(each) for each in deliveries]),
     }
     if with_ranks:
-        data["ranks"] = mask([rank_data(each) for each in ranks.ranks_of(runner, handle, status)])
+        data["ranks"] = mask([rank_text.rank_data(each) for each in ranks.ranks_of(runner, handle, status)])
     return data
 
 
