@@ -177,6 +177,7 @@ def test_a_sweep_has_a_table_and_plots_of_runs(tmp_path: Path, monkeypatch: pyte
     assert '<td data-head="STATE">FAILED</td>' in made
     assert 'd="M0 0L500 70L1000 140"' in made
     assert "<span>run 1</span><span>run 3</span>" in made
+    assert all(f"attempts of run {number}" in made for number in (1, 2, 3))
 
 
 def test_a_thousand_replicas_are_summarized(data: dict[str, Any]) -> None:

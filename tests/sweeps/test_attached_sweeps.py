@@ -168,7 +168,9 @@ def test_the_first_failure_of_a_sweep_is_a_run() -> None:
     assert "run 2 failed first: exit 1\n" in torchx("status", sweep).stdout
     (waited,) = json.loads(torchx("wait", sweep, "-o", "json").stdout)
     assert waited["first_failure"] == first
-    assert answer("why", sweep, "-o", "json")["first_failure"]["handle"] == first["handle"]
+    explained = answer("why", sweep, "-o", "json")["first_failure"]
+    assert (explained["handle"], explained["run"], first["run"]) == (first["handle"], 2, 2)
+    assert "failed first run 2\n" in torchx("why", sweep).stdout
 
 
 def test_a_command_waits_for_its_own_runs() -> None:

@@ -147,6 +147,13 @@ def test_a_run_has_its_number_and_parameters() -> None:
     assert (row["run"], row["parameters"], row["state"]) == (2, {"seed": 5}, "SUCCEEDED")
 
 
+def test_a_single_application_has_its_measurements() -> None:
+    torchx("run", "utils.sh", "sleep 1.5")
+    (row,) = answer("results", "@last", "-o", "json")
+    assert row["peak_memory"] == answer("status", "@last", "-o", "json")["usage"]["peak_memory"] > 0
+    assert row["cpu"] is not None
+
+
 def test_a_metric_without_a_match_is_reported() -> None:
     torchx("run", "--each", "seed=1,2", "train.py:train", "--lr", "1", "--script", "echo loss=$SEED")
     for form in ("text", "json", "csv"):

@@ -139,7 +139,7 @@ def failure_data(runner: Runner, handle: str, status: AppStatus) -> Object | Non
     found = evidence_of(runner, handle, status, 1)
     rank = found.rank and found.rank.rank
     causes = {"msg": first.msg or found.cause.line, "cause": found.cause.name}
-    return {**vars(first), "handle": first.handle or None, "result": first.result, "rank": rank, **causes}
+    return {**first.as_data(), "handle": first.handle or None, "rank": rank, **causes}
 
 
 def unready_services(status: AppStatus, first: FirstFailure) -> list[str]:

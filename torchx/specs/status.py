@@ -132,9 +132,20 @@ class FirstFailure:
         >>> FirstFailure("trainer", 1, 1).name, FirstFailure("3", 0, 1, handle="").name
         ('trainer/1', 'run 3')
         """
-        if self.handle is None:
+        if self.run is None:
             return f"{self.role}/{self.replica}"
-        return f"run {self.role}"
+        return f"run {self.run}"
+
+    @property
+    def run(self) -> int | None:
+        """In a sweep, the number of the run; else None."""
+        if self.handle is None:
+            return None
+        return int(self.role)
+
+    def as_data(self) -> Object:
+        """Returns it as plain data."""
+        return {**vars(self), "run": self.run, "result": self.result}
 
     @property
     def result(self) -> int | None:

@@ -93,7 +93,7 @@ def as_json(status: AppStatus, filter_roles: Sequence[str] | None) -> Object:
         "url": status.ui_url,
         "submitted_at": iso(status.submitted_at),
         **_times_json(status.started_at, status.ended_at),
-        "first_failure": None if failure is None else {**vars(failure), "result": failure.result},
+        "first_failure": None if failure is None else failure.as_data(),
         "log_dir": status.log_dir,
         "workspaces": dict(status.workspaces),
     }

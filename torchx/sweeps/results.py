@@ -164,7 +164,7 @@ def results(
         result = Result(run)
         if run.app_id:
             result.handle = make_app_handle(header.scheduler, header.session, run.app_id)
-            if run.ended is None:
+            if run.ended is None or not sweep.progress.states:  # or it is a single application
                 run.memory, run.cpu, run.gpu = measured(engine, run.app_id)
             if result.handle in tracked:
                 result.metrics |= _metadata(trackers, result.handle)

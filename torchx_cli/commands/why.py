@@ -130,6 +130,8 @@ def _part(label: str, text: str | None) -> list[str]:
 def _first(first: Object | None) -> str:
     if first is None:
         return ""
+    if first["run"] is not None:
+        return f"run {first['run']}"
     host = ""
     if first["host"]:
         host = f" on {first['host']}"

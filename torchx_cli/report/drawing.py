@@ -160,7 +160,7 @@ def attempts(replica: Mapping[str, Any], spans: Sequence[tuple[float, float, str
         )
         for begin, end, state, text in spans
     ]
-    return _svg(bars, 10, f"attempts of {replica['role']}/{replica['id']}", "row")
+    return _svg(bars, 10, f"attempts of {replica['name']}", "row")
 
 
 def counts(running: Sequence[int], total: int) -> Element:

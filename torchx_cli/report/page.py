@@ -337,7 +337,7 @@ def _all_replicas(replicas: list[Replica]) -> list[Element]:
         lasted = replica["duration"]
         rows.append(
             [
-                f"{replica['role']}/{replica['id']}",
+                replica["name"],
                 element("span", replica["state"], {"class": f"state {replica['state'].lower()}"}),
                 result_of(replica),
                 _when(replica["started_at"]),

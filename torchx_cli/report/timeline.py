@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
-from torchx.json_limits import Data
+from torchx.json_limits import Data, Object
 from torchx_cli.report.drawing import attempts, captions, counts
 from torchx_cli.report.html import Element, element
 from torchx_cli.report.series import BINS
@@ -26,8 +26,15 @@ def seconds(text: str | None) -> float | None:
 
 
 def replicas_of(data: Data) -> list[Replica]:
-    """Returns all replicas, each with the name of its role."""
-    return [{**replica, "role": role["role"]} for role in data["roles"] for replica in role["replicas"]]
+    """Returns all replicas, each with its role and its name; those of a sweep are runs."""
+    found: list[Object] = [
+        {**replica, "role": role["role"]} for role in data["roles"] for replica in role["replicas"]
+    ]
+    for replica in found:
+        replica["name"] = f"{replica['role']}/{replica['id']}"
+        if data["runs"]:
+            replica["name"] = f"run {replica['role']}"
+    return [*found]
 
 
 def ended_how(attempt: Data) -> str:
@@ -65,7 +72,7 @@ def timeline(replicas: Sequence[Replica], begin: float, end: float) -> list[Elem
     for replica in shown:
         spans = [span for attempt in replica["attempts"] if (span := _span(attempt, begin, end)) is not None]
         cells += [
-            element("span", f"{replica['role']}/{replica['id']}"),
+            element("span", replica["name"]),
             attempts(replica, spans),
             element("span", result_of(replica)),
         ]

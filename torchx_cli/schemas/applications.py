@@ -25,6 +25,7 @@ RunOptions = Annotated[dict[str, Any], "the run options"]
 
 RoleName = Annotated[str, "the name of the role"]
 ReplicaId = Annotated[int, "the number within the role, from 0"]
+RunNumber = Annotated[int | None, "in a sweep, the number of the run; null else"]
 RunHandle = Annotated[str | None, "the handle of the run, in a sweep; null else, or if it was never started"]
 AttemptNumber = Annotated[int, "the number of the attempt, from 1"]
 ExitCode = Annotated[int | None, "the exit code, null if unknown or ended by a signal"]
@@ -192,6 +193,7 @@ class FirstFailure(TypedDict):
 
     role: RoleName
     replica: ReplicaId
+    run: RunNumber
     handle: RunHandle
     attempt: AttemptNumber
     exit_code: ExitCode
@@ -457,6 +459,7 @@ class ExplainedFailure(TypedDict):
 
     role: RoleName
     replica: ReplicaId
+    run: RunNumber
     handle: RunHandle
     attempt: AttemptNumber
     max_attempts: Annotated[int | None, "the largest number of attempts"]

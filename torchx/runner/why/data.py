@@ -84,6 +84,7 @@ def _failure(made: Explanation) -> Object | None:
     return {
         "role": first.role,
         "replica": first.replica,
+        "run": first.run,
         "handle": first.handle or None,
         "attempt": first.attempt,
         "max_attempts": None if replica is None else max(replica.max_attempts, first.attempt),
