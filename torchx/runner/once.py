@@ -216,6 +216,16 @@ def submit(runner: Host, info: AnyDryRunInfo, schedule: Callable[[], str]) -> st
         raise StateError(f"the file {path} cannot be used: {error.strerror or error}") from error
 
 
+def handle_of(name: str) -> str:
+    """Returns the handle of the application that was submitted under a name; empty without one."""
+    if _NAME.fullmatch(name):
+        with suppress(OSError, StateError):
+            entry = _read(TORCHX_HOME() / FOLDER / f"{name}.json")
+            if entry is not None:
+                return entry.handle
+    return ""
+
+
 def _private_key(folder: Path) -> bytes:
     """Returns the key of the digests; makes one for a new state home.
 

@@ -31,6 +31,7 @@ from torchx.specs.home import TORCHX_HOME
 from torchx.sweeps.paths import BACKEND, paths_of
 
 with lazy_imports:
+    from torchx.runner import once
     from torchx.sweeps import delayed, parts
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ def _resolve(
 ) -> str:
     """Returns the handle for a handle or a short name.
 
-    A whole app id wins over the name of an application, and a name over the start of an app id. Of equal
+    A whole app id wins over the name of an application, a name over the one of ``--once``, and that over the
+    start of an app id. Of equal
     matches, the applications of this state home win. The default scheduler and the sweeps are searched
     first. A sweep with the number of a run is that run.
 
@@ -150,6 +152,9 @@ def _resolve(
         best = min((rank for rank, _ in ranked), default=None)
         if best is not None and best.suffices(acts=acts):
             break
+    named = once.handle_of(text)
+    if named and all(rank.kind == _BEGUN for rank, _ in ranked) and runner.exists(named):
+        return named
     if ranked:
         return _only(text, ranked, acts=acts)
     return _unlisted(runner, text, backends, patience, silent)
