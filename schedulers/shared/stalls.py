@@ -41,6 +41,14 @@ class StallHistory(NamedTuple):
         return stalled_for(self.since, self.step, time.time())
 
 
+class _Stalled(NamedTuple):
+    """A stall in the journal: its time, that of the last progress, the last step."""
+
+    t: float
+    since: float
+    step: int | None = None
+
+
 def stall_of(event: Mapping[str, Any]) -> tuple[str, list[int]]:
     """Returns the message of a recorded stall, and the ordinals of the replicas that it names.
 
@@ -83,13 +91,7 @@ class StallFolder(NamedTuple):
             for event in read_events(self.journal):
                 try:
                     if event["e"] == STALLED:
-                        at = json_shape.timestamp(event["t"], "t")
-                        since = json_shape.timestamp(event["since"], "since")
-                        number = event.get("step")
-                        if number is None:
-                            step = None
-                        else:
-                            step = json_shape.integer(number, "step")
+                        at, since, step = json_shape.read(_Stalled, event, "event")
                         reports.append(StallReport(at, *stall_of(event)))
                     elif event["e"] == PROGRESS:
                         since = step = None

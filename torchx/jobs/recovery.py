@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from torchx import json_shape, settings
+from torchx import settings
 from torchx.end_causes import EndCause
 from torchx.jobs import ended
 from torchx.jobs.events import Clock, EventLog, read_events
 from torchx.jobs.paths import JobPaths, LogPaths
-from torchx.jobs.view import JobView, fold
+from torchx.jobs.view import JobView, fold, process_of
 from torchx.json_limits import Object
 from torchx.machine import marks as process_marks
 from torchx.machine import processes
@@ -164,11 +164,7 @@ def _supervisor_on_record(paths: JobPaths) -> set[Process]:
     with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
         for event in read_events(paths.events):
             if event["e"] == "supervisor" and event["boot"] == processes.boot_id():
-                pid, start = (
-                    json_shape.integer(event["pid"], "pid", 2),
-                    json_shape.integer(event["start"], "start"),
-                )
-                return {Process(pid, start)}
+                return {process_of(event["pid"], event["start"])}
     return set()
 
 

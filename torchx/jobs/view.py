@@ -272,7 +272,12 @@ def fold(view: JobView, event: Object) -> bool:
 # each function reads all of its values before it changes anything
 
 
-def _process(pid: Any, start: Any) -> Process:
+def process_of(pid: Any, start: Any) -> Process:
+    """Returns the process in an event.
+
+    Raises:
+        TypeError, ValueError: it is damaged.
+    """
     return Process(json_shape.integer(pid, "pid", 2, _LARGEST_PID), json_shape.integer(start, "start"))
 
 
@@ -293,11 +298,11 @@ def _current(view: JobView, event: Object) -> AttemptView:
 
 
 def _supervisor(view: JobView, event: Object, at: float) -> None:
-    supervisor, boot = _process(event["pid"], event["start"]), json_shape.text(event["boot"], "boot")
+    supervisor, boot = process_of(event["pid"], event["start"]), json_shape.text(event["boot"], "boot")
     guard, booted_at = event.get("guard"), None
     if "uptime" in event:
         booted_at = at - json_shape.timestamp(event["uptime"], "uptime")
-    view.guard = _process(*guard) if guard else None
+    view.guard = process_of(*guard) if guard else None
     view.supervisor, view.boot_id, view.booted_at = supervisor, boot, booted_at
 
 
@@ -307,7 +312,7 @@ def _starting(view: JobView, event: Object, at: float) -> None:
 
 def _start(view: JobView, event: Object, at: float) -> None:
     replica, number = _replica(view, event), json_shape.integer(event["a"], "a", minimum=1)
-    attempt = AttemptView(number, _process(event["pid"], event["start"]), started_at=at, run=view.run)
+    attempt = AttemptView(number, process_of(event["pid"], event["start"]), started_at=at, run=view.run)
     replica.attempts.append(attempt)
     replica.announced = None
     view.state, view.stalled = "RUNNING", None

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from torchx.errors import UsageError
 from torchx.json_limits import Data, Object
+from torchx.json_shape import Shape, check
 from torchx.suggestions import did_you_mean
 from torchx_cli.app import load
 
@@ -409,20 +410,19 @@ def _with_other_names(arguments: Data, found: Mapping[str, Parameter]) -> Data:
 
 def _texts(name: str, parameter: Parameter, value: Any) -> list[str]:
     """Returns the value of an argument as texts."""
-    kinds, expected = _TAKES[parameter.kind]
-    if isinstance(value, list):
-        items = value
-    else:
-        items = [value]
-    is_simple = all(isinstance(item, (str, int, float)) and not isinstance(item, bool) for item in items)
-    is_object = isinstance(value, dict)
-    if not isinstance(value, kinds) or not (is_simple or is_object or parameter.kind == "boolean"):
+    shape, expected = _TAKES[parameter.kind]
+    try:
+        check(value, shape, parameter.name)
+    except ValueError:
         message = f"`{parameter.name}` of `{name}` takes {expected}, got {value!r}"
-        raise UsageError(message, hint=parameter.help, code="invalid_value")
-    if is_object:
+        raise UsageError(message, hint=parameter.help, code="invalid_value") from None
+    if isinstance(value, dict):
         return [f"{key}={_text(item)}" for key, item in value.items()]
     if parameter.kind == "boolean":
         return []
+    items = [value]
+    if isinstance(value, list):
+        items = value
     if parameter.kind == "texts":
         return [",".join(map(str, items))]
     return [str(item) for item in items]
@@ -437,13 +437,13 @@ def _text(value: Any) -> str:
 
 _LIST: Object = {"type": "array", "items": {"type": "string"}}
 
-_TAKES: dict[str, tuple[Any, str]] = {
+_TAKES: dict[str, tuple[Shape, str]] = {
     "boolean": (bool, "true or false"),
-    "array": (list, "a list of strings"),
+    "array": ([(str, float)], "a list of strings"),
     "object": (dict, "an object with a value for each name"),
-    "pairs": ((list, dict), "an object, or a list of strings"),
-    "texts": ((str, int, list), "a string, or a list of strings"),
+    "pairs": (([(str, float)], dict), "an object, or a list of strings"),
+    "texts": ((str, float, [(str, float)]), "a string, or a list of strings"),
     "integer": ((int, str), "a whole number"),
-    "string": ((str, int, float), "a string"),
+    "string": ((str, float), "a string"),
 }
-"""Kind of argument -> the types of its value, and their description."""
+"""Kind of argument -> the shape of its value, and its description."""
