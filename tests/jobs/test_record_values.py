@@ -204,13 +204,9 @@ def test_names_of_files() -> None:
     ]
 
 
-def test_the_folders_of_attempts() -> None:
+def test_the_folders_of_replicas() -> None:
     logs = LogPaths(Path("/logs/torchx/a-1"))
-    current = Path("/logs/torchx/a-1/w%2F1/2")
-    assert logs.replica("w/1", 2) == current
-    assert [logs.attempt("w/1", 2, n, current=3) for n in (1, 2, 3, 4)] == [
-        *(current / "attempt-1", current / "attempt-2", current, current),
-    ]
+    assert logs.replica("w/1", 2) == Path("/logs/torchx/a-1/w%2F1/2")
     assert logs.torchelastic("w/1") == Path("/logs/torchx/a-1/torchelastic/w%2F1")
 
 

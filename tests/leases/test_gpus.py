@@ -11,9 +11,14 @@ import fakegpus
 import pytest
 
 from torchx.leases import gpus
-from torchx.leases.gpus import free_gpus, measure, survey, visible_gpus
+from torchx.leases.gpus import measure, survey, visible_gpus
 from torchx.leases.holders import take
 from torchx.machine import cgroups
+
+
+def free_names() -> list[str]:
+    """Returns the names of the free GPUs that this process may use."""
+    return [use.gpu.name for use in survey(visible_gpus(os.environ), os.environ) if use.is_free]
 
 
 def test_an_index_and_an_id_are_the_same_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,8 +62,8 @@ def test_the_reasons_why_a_gpu_is_not_free(tmp_path: Path, monkeypatch: pytest.M
             "",
             "",
         ]
-        assert [gpu.name for gpu in free_gpus(os.environ)] == ["2", "3"]
-    assert [gpu.name for gpu in free_gpus(os.environ)] == ["0", "2", "3"]
+        assert free_names() == ["2", "3"]
+    assert free_names() == ["0", "2", "3"]
     machine.use(["35, 1, 2", "[N/A], 0, 2", "100, 0, 2", "0, 0, 2"])
     assert [measure(os.environ)[gpu][0] for gpu in machine.ids] == [0.35, None, 1.0, 0.0]
     (tmp_path / "driver" / "nvidia-smi").write_text("#!/bin/sh\necho no driver\nexit 9\n")

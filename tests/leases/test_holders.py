@@ -17,9 +17,9 @@ import pytest
 from support import wait_until
 
 from torchx.leases import holders
-from torchx.leases.holders import PREFIX, holder_of, names_in_use, take, take_some
+from torchx.leases.holders import PREFIX, names_in_use, take, take_some
 from torchx.leases.reception import CONNECTIONS_PER_USER, Reception
-from torchx.leases.waiting import Watch, wait_for
+from torchx.leases.waiting import Watch
 from torchx.machine.processes import look_up
 
 ROOT = str(Path(holders.__file__).parents[2])
@@ -44,6 +44,11 @@ print(os.getpid(), flush=True)
 while True:
     reception.serve(block=True) if reception else time.sleep(600)
 """
+
+
+def holder_of(name: str) -> holders.Holder | None:
+    """Returns the holder of a lease, or None if it is free."""
+    return holders.holders([name]).get(name)
 
 
 @pytest.fixture
@@ -93,8 +98,10 @@ def test_a_lease_has_one_holder_at_a_time(names: list[str], hold: Callable[..., 
     assert holder.since is not None
     assert 0 <= time.time() - holder.since < 3600
     assert holder_of(names[0]) is None
-    os.kill(pid, signal.SIGKILL)
-    assert wait_for([names[1]], 120)
+    with Watch([names[1]]) as watch:
+        os.kill(pid, signal.SIGKILL)
+        watch.wait(120)
+        assert watch.ended() == {names[1]}
     with wait_until(lambda: take(names[:3]), "the leases are free") as leases:
         assert sorted(leases.names) == names[:3]
 
@@ -123,7 +130,6 @@ def test_between_users(names: list[str], hold: Callable[..., list[int]]) -> None
         foreign.bind(f"\0{PREFIX}{names[1]}")
         assert holder_of(names[1]) == holders.Holder(None)
         assert take(names[1:2]) is None
-        assert not wait_for([names[1]], 0.01)
         with Watch([names[1]]) as watch:
             assert not watch.ended()
             foreign.close()

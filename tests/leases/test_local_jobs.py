@@ -17,8 +17,8 @@ from support import wait_until
 from torchx.errors import StateError
 from torchx.jobs.paths import Home
 from torchx.leases.gpus import user_name, visible_gpus
-from torchx.leases.holders import PREFIX, holder_of, names_in_use, take
-from torchx.leases.waiting import wait_for
+from torchx.leases.holders import PREFIX, holders, names_in_use, take
+from torchx.leases.waiting import Watch
 from torchx.machine import cgroups, locks, processes, socket_names
 from torchx.specs.app import AppDef, Role
 from torchx.specs.resources import Resource
@@ -62,7 +62,8 @@ def test_jobs_of_several_state_homes_share_no_gpu(
     assert shown(one, 2) == ["0=0,PCI_BUS_ID", "1=1,PCI_BUS_ID"]
     (supervisor, _) = supervision_of(one)
     holder = wait_until(
-        lambda: (h := holder_of(f"gpu-{machine.ids[0]}")) and h.app and h, "the supervisor answers"
+        lambda: (h := holders([name := f"gpu-{machine.ids[0]}"]).get(name)) and h.app and h,
+        "the supervisor answers",
     )
     assert (holder.app, holder.uid, holder.pid) == (one, os.geteuid(), supervisor.pid)
     first_home = os.environ["TORCHX_HOME"]
@@ -110,7 +111,8 @@ def test_killed_job_frees_gpus_after_its_processes(machine: fakegpus.FakeGpus, o
         assert lease in names_in_use(), "its supervisor runs"
         cancel(app_id)
     while lease in names_in_use():
-        wait_for([lease], 120)
+        with Watch([lease]) as watch:
+            watch.wait(120)
     scheduler().reconcile(app_id)
     ended(app_id)
     assert visible_gpus(os.environ)[0].lease not in names_in_use()
@@ -164,7 +166,7 @@ import os, sys
 from torchx.errors import StateError
 from torchx.leases import machine
 from torchx.leases.holders import names_in_use
-from torchx.leases.waiting import wait_for
+from torchx.leases.waiting import Watch
 from torchx.schedulers.local.scheduler import create_cwd_scheduler
 from torchx.specs.app import AppDef, Role
 from torchx.specs.resources import Resource
@@ -192,7 +194,8 @@ assert names_in_use() == names, "a refused job keeps nothing"
 for app_id in (free, one):
     local.cancel(app_id)
 while names_in_use():
-    wait_for(names, 120)
+    with Watch(names) as watch:
+        watch.wait(120)
 two = submit(len(machine.cpu_names()), len(machine.memory_names()) * unit, reserve=True)
 local.cancel(two)
 assert local.wait(two, 120)

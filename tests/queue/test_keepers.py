@@ -34,7 +34,7 @@ from users import User, shared_folder
 
 from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.ticket import Ticket
-from torchx.leases.holders import Leases, holder_of, names_in_use, take
+from torchx.leases.holders import Leases, holders, names_in_use, take
 from torchx.leases.reception import Reception
 from torchx.machine import locks, socket_names
 from torchx.queue import ends, keeper, keepers, launch, starts
@@ -514,7 +514,7 @@ def test_the_end_of_a_holder_ignores_the_clock(monkeypatch: pytest.MonkeyPatch) 
             while True:
                 reception.serve(block=True)
         try:
-            holder = holder_of(name)
+            holder = holders([name]).get(name)
         finally:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)

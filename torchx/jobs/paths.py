@@ -215,10 +215,3 @@ class LogPaths:
     def replica(self, role: str, replica: int) -> Path:
         """Returns the folder of a replica: its current logs, and a folder for each earlier attempt."""
         return self.folder / f"{file_name(role)}/{replica}"
-
-    def attempt(self, role: str, replica: int, attempt: int, current: int) -> Path:
-        """Returns the log folder of an attempt, given the number of the current attempt."""
-        folder = self.replica(role, replica)
-        if attempt >= current:
-            return folder
-        return folder / f"attempt-{attempt}"

@@ -222,11 +222,6 @@ def survey(gpus: Sequence[Gpu], env: Mapping[str, str]) -> list[GpuUse]:
     ]
 
 
-def free_gpus(env: Mapping[str, str]) -> list[Gpu]:
-    """Returns the GPUs that a process with this environment may use and that are free."""
-    return [use.gpu for use in survey(visible_gpus(env), env) if use.is_free]
-
-
 def measure(env: Mapping[str, str]) -> dict[str, Use]:
     """Returns the utilisation (0 to 1), the memory in use and the whole memory (bytes) of each GPU, by id."""
     return parse_use(_query(env, [f"--query-gpu={USE}"]) or "")

@@ -206,11 +206,6 @@ def names_in_use() -> set[str]:
     return {held.name.removeprefix(PREFIX) for held in socket_names.table(PREFIX)}
 
 
-def holder_of(name: str) -> Holder | None:
-    """Returns the holder of a lease, or None if it is free."""
-    return holders([name]).get(name)
-
-
 def holders(names: Iterable[str]) -> dict[str, Holder]:
     """Returns the holders of leases, without those that are free.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 
 from torchx.lazy import lazy_imports
@@ -15,35 +14,6 @@ with lazy_imports:
 
 CHECK_INTERVAL = 0.25
 """Seconds between two checks of a holder that accepts no connection; no holder of this package is one."""
-
-
-def wait_for(names: Iterable[str], timeout: float | None = None) -> bool:
-    """Blocks until the holder of one of the leases ends, or one of them is free.
-
-    The kernel wakes the caller. The lease may not be free yet: another process may have taken it, or the
-    guard of an ended supervisor still holds it.
-
-    Args:
-        names: the names of the leases.
-        timeout: maximum seconds to wait; None for no limit.
-
-    Returns:
-        False if it timed out.
-    """
-    with Watch(names) as watch:
-        if timeout is None:
-            end = None
-        else:
-            end = time.monotonic() + timeout
-        while not watch.ended():
-            if end is None:
-                left = None
-            else:
-                left = end - time.monotonic()
-            if left is not None and left <= 0:
-                return False
-            watch.wait(left)
-        return True
 
 
 class Watch:

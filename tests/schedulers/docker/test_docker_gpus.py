@@ -148,7 +148,7 @@ SUBMIT = """
 import os, sys, time
 from torchx.leases.holders import holders, names_in_use
 from torchx.leases.machine import cpu_names
-from torchx.leases.waiting import wait_for
+from torchx.leases.waiting import Watch
 from torchx.schedulers.docker.scheduler import create_scheduler
 from torchx.specs.app import AppDef, Role
 from torchx.specs.resources import Resource
@@ -181,7 +181,8 @@ finally:
     for each in (app_id, second):
         docker.cancel(each)
     while held := names_in_use():
-        wait_for(sorted(held)[:1], 120)
+        with Watch(sorted(held)[:1]) as watch:
+            watch.wait(120)
     for each in (app_id, second):
         docker.delete(each)
 """
