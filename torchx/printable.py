@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _UNSAFE = re.compile(
     "["
@@ -63,6 +63,15 @@ def shortened(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     return f"{text[: most - 2]}.."
+
+
+def listed(names: Sequence[str], conjunction: str) -> str:
+    """Returns one or more names as a list in a sentence.
+
+    >>> listed(["a", "b", "c"], "or"), listed(["a"], "or")
+    ('a, b or c', 'a')
+    """
+    return f" {conjunction} ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torchx.errors import RunOptionError, StateError
 from torchx.lazy import lazy_imports
 from torchx.machine import files
+from torchx.printable import listed
 from torchx.scheduling.limits import LimitRule
 from torchx.scheduling.preflight import checks_of
 from torchx.scheduling.stalls import LONGEST, StallRule
@@ -172,6 +173,6 @@ def check_choices(scheduler: str, cfg: RunOptions, choices: Mapping[str, Sequenc
     for option, known in choices.items():
         value = cfg.get(option)
         if value is not None and value not in known:
-            expected = f"{', '.join(known[:-1])} or {known[-1]}"
             hint = did_you_mean(str(value), known)
-            raise RunOptionError(option, f"of {scheduler} is `{value}`, expected {expected}", hint)
+            text = f"of {scheduler} is `{value}`, expected {listed(known, 'or')}"
+            raise RunOptionError(option, text, hint)

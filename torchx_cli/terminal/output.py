@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from torchx.command_line import ArgumentError
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
-from torchx.printable import escape_json, has_controls, one_line, printable
+from torchx.printable import escape_json, has_controls, listed, one_line, printable
 
 with lazy_imports:
     import json
@@ -305,9 +305,7 @@ def output_format(output: str, json_flag: bool) -> str:
         UsageError: the format is unknown, or the flags conflict.
     """
     if output not in ("", *FORMATS):
-        raise ArgumentError(
-            f"-o takes {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, got `{output}`", flag="-o", given=output
-        )
+        raise ArgumentError(f"-o takes {listed(FORMATS, 'or')}, got `{output}`", flag="-o", given=output)
     if json_flag and output not in ("", "json"):
         raise UsageError(f"--json cannot be combined with -o {output}", code="conflicting_flags")
     return output or ("json" if json_flag else "text")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,8 +11,9 @@ from torchx.discovery.call.signature import group_of
 from torchx.discovery.errors import ArgumentError
 from torchx.discovery.model import REQUIRED, VARARGS, Arguments, Component, Parameter
 from torchx.discovery.source.places import shown
-from torchx.discovery.types.converters import BadValue
+from torchx.discovery.types.converters import BadValue, shown_value
 from torchx.json_limits import Data, load_json
+from torchx.printable import listed
 from torchx.suggestions import did_you_mean
 
 COMMAND_LINE = ""
@@ -256,13 +256,12 @@ def _missing(parameter: Parameter, given: Data) -> Iterator[str]:
 
 
 def _missing_error(component: Component, missing: Sequence[str]) -> ArgumentError:
-    if len(missing) == 1:
-        listing = missing[0]
-    else:
-        listing = f"{', '.join(missing[:-1])} and {missing[-1]}"
     hint = f"its arguments: torchx run {component.name} --help"
     return ArgumentError(
-        f"{component.name} needs {listing}", flag=missing[0], hint=hint, code="missing_argument"
+        f"{component.name} needs {listed(missing, 'and')}",
+        flag=missing[0],
+        hint=hint,
+        code="missing_argument",
     )
 
 
@@ -270,10 +269,7 @@ def _bad(component: Component, parameter: Parameter, given: RawValue, error: Bad
     origin = ""
     if given.origin:
         origin = f" (from {given.origin})"
-    if isinstance(given.value, str):
-        got = f'"{given.value}"'
-    else:
-        got = json.dumps(given.value, default=str)
+    got = shown_value(given.value)
     if len(got) > LONGEST_SHOWN:
         got = f"{got[:LONGEST_SHOWN]}..."
     detail = f": {error.detail}" if error.detail else ""

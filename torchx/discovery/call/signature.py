@@ -153,9 +153,10 @@ class _Reader:
         annotation = self.hints.get(given.name, str)
         default = REQUIRED if given.default is inspect.Parameter.empty else given.default
         written = self.written.get(given.name)
-        line, source = self.line, _spelled_field(given.name, annotation, default)
         if written:
             line, source = written.line, written.text
+        else:
+            line, source = self.line, _spelled_field(given.name, annotation, default)
         if given.kind is inspect.Parameter.VAR_POSITIONAL:
             return Parameter(given.name, annotation, converter, VARARGS, line=line, source=source, docs=docs)
         before_varargs = any(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from torchx.discovery.types.converters import BadValue, Converter
+from torchx.discovery.types.converters import BadValue, Converter, shown_value
 from torchx.json_limits import load_json
 from torchx.pairs import PairsError, to_dict
 
@@ -353,8 +353,5 @@ def _element(take: Callable[[Any], Any], given: Any, converter: Converter) -> An
     try:
         return take(given)
     except BadValue as error:
-        if isinstance(given, str):
-            word = f'"{given}"'
-        else:
-            word = json.dumps(given, default=str)
-        raise BadValue(error.detail or f"{word} is not {converter.takes}", error.near) from None
+        detail = error.detail or f"{shown_value(given)} is not {converter.takes}"
+        raise BadValue(detail, error.near) from None

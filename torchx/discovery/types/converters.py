@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import enum
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torchx.command_line import FALSE_TEXTS, TRUE_TEXTS
+from torchx.printable import listed
 from torchx.suggestions import nearest
 
 
@@ -23,6 +25,13 @@ class BadValue(ValueError):
         super().__init__(detail)
         self.detail = detail
         self.near = near
+
+
+def shown_value(given: Any) -> str:
+    """Returns a text in quotation marks, and data as JSON, for messages."""
+    if isinstance(given, str):
+        return f'"{given}"'
+    return json.dumps(given, default=str)
 
 
 class Converter:
@@ -183,10 +192,7 @@ class ChoiceConverter(Converter):
         self.words = dict(words)
         offered = list(self.words)[:shown]
         self.label = " | ".join(offered)
-        if len(offered) == 1:
-            self.takes = offered[0]
-        else:
-            self.takes = f"{', '.join(offered[:-1])} or {offered[-1]}"
+        self.takes = listed(offered, "or")
         self.sample = offered[0]
 
     @classmethod
