@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from torchx.runner import resolve
@@ -12,7 +12,6 @@ from torchx.sweeps import BACKEND
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
-    from torchx_cli.terminal.error_output import Failures
 
 ACTIVE = frozenset({"SUBMITTED", "PENDING", "RUNNING"})
 """The states of applications that have not ended."""
@@ -51,29 +50,6 @@ def find(
     if described is None:
         raise UnknownAppException(handle)
     return handle, described
-
-
-def find_each(
-    texts: Sequence[str],
-    find_one: Callable[[str], tuple[str, DescribeAppResponse] | None],
-    failures: Failures,
-) -> tuple[list[tuple[str, DescribeAppResponse]], list[dict[str, str]]]:
-    """Returns the handle and the description of each application, and plain data of those not found.
-
-    Args:
-        texts: handles or short names.
-        find_one: as :func:`find`, or None for one that is left out.
-        failures: receives the errors.
-    """
-    found, missing = dict[str, "DescribeAppResponse"](), list[dict[str, str]]()
-    for text in dict.fromkeys(texts):
-        with failures.of(text):
-            match = find_one(text)
-            if match is not None:
-                found[match[0]] = match[1]
-        if text in failures:
-            missing.append({"handle": text, "app_id": text, "scheduler": "", "state": "UNKNOWN"})
-    return [*found.items()], missing
 
 
 def target_of(runner: Runner, text: str) -> LogTarget:

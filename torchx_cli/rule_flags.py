@@ -7,12 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import RunOptionError, UsageError
-from torchx.lazy import lazy_imports
 from torchx.machine.files import expanded
 from torchx_cli.flags import OLDER_SPELLINGS
-
-with lazy_imports:
-    from torchx_cli.terminal import times
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef
@@ -84,7 +80,7 @@ def rule_notes(rules: RunOptions, app: AppDef) -> list[str]:
         notes = ["--retry-on has no effect: max_retries is 0; to retry: --max_retries N after the component"]
     limit = str(rules.get("time_limit", ""))
     if re.fullmatch(r"\d+(\.\d+)?", limit, re.ASCII):
-        notes.append(f"--time-limit {limit} is {times.whole(float(limit))}")
+        notes.append(f"--time-limit {limit} is {limit} s")
     return notes
 
 

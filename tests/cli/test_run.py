@@ -485,7 +485,7 @@ def test_flag_after_arguments_is_explained_if_no_program_exists(args: list[str],
     assert ("was passed to the program" in done.stderr) == bool(hint)
 
 
-@pytest.mark.parametrize(("limit", "note"), [("10", "10 s"), ("7200", "2 h"), ("10m", ""), ("10s", "")])
+@pytest.mark.parametrize(("limit", "note"), [("10", "10 s"), ("7200", "7200 s"), ("10m", ""), ("10s", "")])
 @pytest.mark.parametrize("each", [(), ("--each", "msg=1,2")])
 def test_a_time_limit_without_a_unit_is_noted(limit: str, note: str, each: tuple[str, ...]) -> None:
     done = torchx("run", "--dryrun", "--time-limit", limit, *each, "utils.echo")

@@ -17,7 +17,7 @@ from torchx.scheduling.pace import sharing, together
 from torchx.scheduling.protocols import Waits
 from torchx.sweeps import BACKEND
 from torchx.sweeps.parts import NotStartedError
-from torchx_cli.applications import ACTIVE, find, find_each, identity
+from torchx_cli.applications import ACTIVE, find, identity
 from torchx_cli.flags import Json, Name, Output, States
 from torchx_cli.selection import All, Everywhere, Handles, OfScheduler, Selection, Since, Yes, selected
 from torchx_cli.session import session_of
@@ -63,7 +63,7 @@ def cancel_(
         failures = Failures(len({*texts}) == 1, form)
         unstarted: list[NotStartedError] = []
         with together(len(texts)):
-            applications, missing = find_each(texts, partial(_find, runner, unstarted), failures)
+            applications, missing = failures.find_each(texts, partial(_find, runner, unstarted))
         ends = _cancel(runner, applications, failures)
         rows = [_drop(run) for run in unstarted]
         for handle, described in applications:

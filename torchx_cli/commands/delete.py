@@ -14,7 +14,7 @@ from torchx.scheduling.pace import together
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import UnknownAppException, parse_app_handle
 from torchx.specs.status import AppState
-from torchx_cli.applications import ACTIVE, find, find_each, identity, short_name
+from torchx_cli.applications import ACTIVE, find, identity, short_name
 from torchx_cli.flags import Json, Name, Output, States
 from torchx_cli.selection import All, Everywhere, Handles, OfScheduler, Selection, Since, Yes, selected
 from torchx_cli.session import session_of
@@ -59,7 +59,7 @@ def delete_(
             return 1
         failures = Failures(len({*texts}) == 1, form)
         with together(len(texts)):
-            applications, missing = find_each(texts, partial(_find, runner), failures)
+            applications, missing = failures.find_each(texts, partial(_find, runner))
         rows: list[dict[str, Any]] = []
         for handle, described in applications:
             with failures.of(handle):

@@ -6,8 +6,8 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx import settings
 from torchx.errors import RunOptionError, TorchxError, UsageError
@@ -24,6 +24,9 @@ with lazy_imports:
 
     from torchx_cli import rule_flags
     from torchx_cli.terminal import masking
+
+if TYPE_CHECKING:
+    from torchx.scheduling.base import DescribeAppResponse
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
@@ -169,8 +172,24 @@ class Failures:
         if self._form == "text":
             print_stderr(error_line(failure.message, failure.hint, sys.stderr))
 
-    def __contains__(self, handle: object) -> bool:
-        return handle in self._errors
+    def find_each(
+        self, texts: Sequence[str], find: Callable[[str], tuple[str, DescribeAppResponse] | None]
+    ) -> tuple[list[tuple[str, DescribeAppResponse]], list[dict[str, str]]]:
+        """Returns the handle and the description of each application, and plain data of those not found.
+
+        Args:
+            texts: handles or short names.
+            find: finds the application of one; returns None for one that is left out.
+        """
+        found, missing = dict[str, "DescribeAppResponse"](), list[dict[str, str]]()
+        for text in dict.fromkeys(texts):
+            with self.of(text):
+                match = find(text)
+                if match is not None:
+                    found[match[0]] = match[1]
+            if text in self._errors:
+                missing.append({"handle": text, "app_id": text, "scheduler": "", "state": "UNKNOWN"})
+        return [*found.items()], missing
 
     def as_data(self, handle: str) -> Object | None:
         """Returns the error of an application as plain data, or None."""
