@@ -43,6 +43,8 @@ def test_unknown_end_does_not_last_until_now() -> None:
     assert lines[0].split() == ["7", "FAILED", "slurm"]
     assert lines[2].split() == ["0", "FAILED", "on", "node1"]
     assert last_line("7", status, io.StringIO()) == "7 FAILED"
+    never = AppStatus(AppState.CANCELLED, submitted_at=NOW, ended_at=NOW + timedelta(seconds=3))
+    assert last_line("7", never, io.StringIO()) == "7 CANCELLED"
     row = ListAppResponse(
         app_id="7", app_handle="slurm://torchx/7", state=AppState.FAILED, name="a", started_at=NOW
     )

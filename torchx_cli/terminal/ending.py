@@ -34,7 +34,7 @@ LAST_LINES = 10
 
 def last_line(app_id: str, status: AppStatus, stream: TextIO) -> str:
     """Returns a line with the final state and run time of an application."""
-    lasted = span(status.started_at or status.submitted_at, status.ended_at, over=True)
+    lasted = span(status.started_at, status.ended_at, over=True)
     after = ""
     if lasted is not None:
         after = f" after {duration(lasted)}"
