@@ -96,7 +96,7 @@ def test_signal_leaves_the_application_running(command: str, number: signal.Sign
 @pytest.mark.parametrize(
     ("words", "ready"),
     [
-        (["wait", "-o", "json", "@last"], "RUNNING"),
+        (["wait", "-o", "json", "@last"], "waiting for"),
         (["log", "-f", "--json", "@last"], "up"),
         (["events", "-f", "-o", "json", "@last"], "started"),
     ],

@@ -146,7 +146,8 @@ def test_an_interrupted_build_leaves_no_half_pages(tmp_path: Path) -> None:
     python.chmod(0o755)
     command = ["make", "-f", str(ROOT / "Makefile"), "-o", "venv-docs", "site", "BIN=bin"]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode != 0
-    subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, text=True)
+    assert done.stdout.splitlines()[-1] == f"the start page: {tmp_path / 'site' / 'index.html'}"
     assert (tmp_path / "site" / "index.html").read_text() == "whole\n"
 
 

@@ -85,3 +85,10 @@ def test_the_source_distribution_holds_the_linked_folders(dist: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     for wanted in ("torchx/components/dist.py", "torchx/schedulers/api.py", "README.md", "LICENSE"):
         assert wanted in names
+
+
+def test_make_wheel_installs_only_the_builder() -> None:
+    args = ["make", "--dry-run", "--no-print-directory", "wheel"]
+    done = subprocess.run(args, cwd=ROOT, capture_output=True, check=True, text=True)
+    assert [line for line in done.stdout.splitlines() if ".ci/venv" in line] == [".ci/venv build"]
+    assert "pytest" not in done.stdout

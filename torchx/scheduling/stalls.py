@@ -115,7 +115,9 @@ def seconds(name: str, given: float | str) -> float:
     >>> seconds("--timeout", "2.5"), seconds("timeout", "10m"), seconds("timeout", 3)
     (2.5, 600.0, 3)
     """
-    length = given if isinstance(given, (int, float)) else parse_duration(str(given))
+    if isinstance(given, (int, float)):
+        return given
+    length = parse_duration(str(given))
     if length is None:
         raise UsageError(
             f"{name} takes seconds or a duration such as 10m, 2h or 7d, got `{given}`",

@@ -387,8 +387,10 @@ def for_agent(tool: Tool, error: Object) -> Object:
         hint = f"give it as the argument `{argument}`"
     elif error["code"] in HINTS and "did_you_mean" in error:
         hint = f"did you mean `{error['did_you_mean']}`?   {hint}"
-    named = {"argument": argument} if argument else {}
-    return {**error, "hint": hint, **named}
+    answer = {**error, "hint": hint}
+    if argument:
+        answer["argument"] = argument
+    return answer
 
 
 def _with_other_names(arguments: Data, found: Mapping[str, Parameter]) -> Data:
