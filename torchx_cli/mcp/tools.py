@@ -183,9 +183,13 @@ _OTHER_NAMES = {
 """Arguments of tools, and the names that other tools have for them."""
 
 _KINDS = {
-    "N": "integer", "FLAG=VALUE": "object", "NAME[=VALUE]": "pairs", "K=V,...": "pairs", "A,B": "texts",
+    "N": "integer",
+    "FLAG=VALUE": "object",
+    "NAME[=VALUE]": "pairs",
+    "K=V,...": "pairs",
+    "A,B": "texts",
     "N,...": "texts",
-}  # fmt: skip
+}
 """Kinds of arguments, by the form of the value of their flag."""
 
 _HELP = {
@@ -337,11 +341,7 @@ def command_line(name: str, tool: Tool, arguments: Data) -> list[str]:
     arguments = _with_other_names(arguments, found)
     for given in arguments:
         if given not in found:
-            meant = [own for own in found if given in _OTHER_NAMES.get(own, "").split()]
-            hint = did_you_mean(given, found, f"arguments: {', '.join(found)}")
-            if meant:
-                hint = f"did you mean `{meant[0]}`?"
-            raise UsageError(f"`{name}` has no argument `{given}`", hint=hint, code="unknown_flag")
+            raise _unknown_argument(name, given, found)
     flags: list[str] = []
     words: list[str] = []
     for parameter in found.values():
@@ -359,15 +359,27 @@ def command_line(name: str, tool: Tool, arguments: Data) -> list[str]:
         else:
             flags += [f"{parameter.flag}={text}" for text in values]
     if words and words[0].startswith("-"):
-        flag = words[0].partition("=")[0]
-        hint = f"give it as the argument `{argument_of(tool, flag)}`"
-        if not argument_of(tool, flag):
-            hint = next(each.help for each in found.values() if not each.flag)
-        raise UsageError(f"`{name}` takes a name, got the flag `{flag}`", hint=hint, facts={"flag": flag})
+        raise _flag_in_arguments(name, tool, words[0].partition("=")[0])
     if "--help" in tool.fixed:
         return [tool.command, "--json", words[0], "--help"]
     separator = ["--"] if tool.command != "run" else []  # the arguments after a component are its own
     return [tool.command, *tool.fixed, *flags, *separator, *words]
+
+
+def _unknown_argument(name: str, given: str, found: Mapping[str, Parameter]) -> UsageError:
+    meant = [own for own in found if given in _OTHER_NAMES.get(own, "").split()]
+    hint = did_you_mean(given, found, f"arguments: {', '.join(found)}")
+    if meant:
+        hint = f"did you mean `{meant[0]}`?"
+    return UsageError(f"`{name}` has no argument `{given}`", hint=hint, code="unknown_flag")
+
+
+def _flag_in_arguments(name: str, tool: Tool, flag: str) -> UsageError:
+    """Returns the error about a flag of the command in place of a name or a component."""
+    hint = f"arguments: {', '.join(parameters(tool))}"
+    if argument := argument_of(tool, flag):
+        hint = f"give it as the argument `{argument}`"
+    return UsageError(f"`{name}` takes a name, got the flag `{flag}`", hint=hint, facts={"flag": flag})
 
 
 def argument_of(tool: Tool, flag: str) -> str:
