@@ -99,13 +99,15 @@ def test_the_site_has_the_output_of_every_command(site: Path) -> None:
 
 def test_every_link_within_the_site_has_its_target(site: Path) -> None:
     pages = {page.resolve(): page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
-    anchors = {page: {*re.findall(r'\bid="([^"]+)"', text), ""} for page, text in pages.items()}
+    anchors = {
+        page: {"", *map(html.unescape, re.findall(r'\bid="([^"]+)"', text))} for page, text in pages.items()
+    }
     dead = []
     for page, text in pages.items():
         for link in re.findall(r'href="([^":]*#[^"]*)"', text):
             path, _, anchor = link.partition("#")
             target = (page.parent / path).resolve() if path else page
-            if html.unescape(anchor) not in map(html.unescape, anchors[target]):
+            if html.unescape(anchor) not in anchors.get(target, ()):
                 dead.append(f"{page.relative_to(site.resolve())}: {link}")
     assert not dead, "\n".join(dead)
 
