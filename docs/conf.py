@@ -101,8 +101,10 @@ def corrected_links(app: Any, error: Exception | None) -> None:
     if error is not None:
         return
     for page in Path(app.outdir).glob("_modules/**/*.html"):
-        text = BACK.sub(partial(_corrected, page), page.read_text(encoding="utf-8"))
-        page.write_text(text, encoding="utf-8")
+        before = page.read_text(encoding="utf-8")
+        text = BACK.sub(partial(_corrected, page), before)
+        if text != before:
+            page.write_text(text, encoding="utf-8")
 
 
 @cache

@@ -32,6 +32,7 @@ from torchx_cli.main import main
 from torchx_cli.terminal import output
 from torchx_cli.terminal.interrupts import Interrupts
 from torchx_cli.terminal.watch import changes
+from torchx_cli.terminal.wrapping import wrap_command
 
 EVIL = "A\x1b[2J\x1b]0;title\x07B\x9b31mC\x85D\u202eE\u2066F\x7fG\u2028H\rI\x00"
 SAFE = "A\\x1b[2J\\x1b]0;title\\x07B\\x9b31mC\\x85D\\u202eE\\u2066F\\x7fG\\u2028H\\x0dI\\x00"
@@ -238,8 +239,10 @@ def test_a_line_break_in_a_text_makes_no_row(hostile: Path, capfd: pytest.Captur
     main(["describe", "hostile://torchx/a"])
     shown = capfd.readouterr().out
     assert "N\\nimage  FAKE=" in shown
-    (second,) = [line for line in shown.splitlines() if line.strip().startswith("lines'")]
-    assert second.startswith("            ")  # below the value, and not where names stand
+    (command,) = [line for line in shown.splitlines() if line.strip().startswith("command ")]
+    assert command.endswith("\\nlines'")
+    unclosed = "run 'a\nFAKE"
+    assert wrap_command("", unclosed, io.StringIO()) == r"run 'a\nFAKE"
 
 
 def test_a_terminal_gets_colours_and_no_other_sequence(hostile: Path) -> None:

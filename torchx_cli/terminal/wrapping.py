@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from torchx.lazy import lazy_imports
-from torchx.printable import printable
+from torchx.printable import one_line, printable
 from torchx_cli.terminal.output import LONGEST, columns, filled, plain, width_of
 
 with lazy_imports:
@@ -52,8 +52,8 @@ def wrap_command(start: str, command: str, stream: TextIO) -> str:
     arguments: Sequence[str] = ()
     with suppress(ValueError):  # of another program
         arguments = shlex.split(command)
-    if "\n" in command and arguments:
-        command = " ".join(map(_quoted, arguments))
+    if "\n" in command:
+        command = " ".join(map(_quoted, arguments)) or one_line(command)
     window = width_of(stream)
     fits = window is None or len(command) > LONGEST or columns(plain(start) + command) <= window
     if window is None or fits or not arguments:
