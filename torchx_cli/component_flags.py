@@ -86,13 +86,12 @@ def _unseparated(split: Split) -> list[str]:
     return [*takewhile("--".__ne__, split.rest)]
 
 
-def notes_about(component: str, args: Sequence[str], run_flags: FlagTable) -> list[str]:
-    """Returns notes about arguments with another meaning for the program than for `torchx run` or a shell.
+def notes_about(component: str, args: Sequence[str]) -> list[str]:
+    """Returns notes about a shell command that the shell reads otherwise than it looks.
 
     Args:
         component: the name of the component.
         args: its arguments.
-        run_flags: the flags of `torchx run`.
 
     Raises:
         ArgumentError: `--dryrun` would be passed to the program, and this would run.
@@ -106,16 +105,9 @@ def notes_about(component: str, args: Sequence[str], run_flags: FlagTable) -> li
     passed = _unseparated(split)
     if flag := next((arg for arg in passed if arg.partition("=")[0] == "--dryrun"), ""):
         raise _passed_dryrun(component, args, passed[0], flag)
-    names = [same(arg.partition("=")[0]) for arg in passed if arg.startswith("--") and arg != "--help"]
-    notes = [
-        f"{run_flags.exact[name].spelling} is passed to the program; as a flag of torchx run it belongs "
-        f"before {component}"
-        for name in names
-        if name in run_flags.exact
-    ]
-    if component == SHELL and not split.values().get("entrypoint"):
-        notes += _notes_of_shell(split.rest)
-    return notes
+    if component != SHELL or split.values().get("entrypoint"):
+        return []
+    return _notes_of_shell(split.rest)
 
 
 def _passed_dryrun(component: str, args: Sequence[str], first: str, typed: str) -> ArgumentError:
@@ -130,12 +122,11 @@ def _passed_dryrun(component: str, args: Sequence[str], first: str, typed: str) 
 
 
 def _notes_of_shell(args: Sequence[str]) -> list[str]:
-    """Returns notes about a shell command that the shell reads otherwise than it looks."""
     notes = []
     if len(args) > 1 and any(map(str.isspace, args[0])):
         notes.append(
             f"several arguments are one command, whose program is `{args[0]}`; "
-            "a command line is a single argument"
+            "give a command line as one argument, and flags of torchx run before utils.sh"
         )
     if any(map(_PROCESS_ID.search, args)):
         notes.append("the shell gets `$$` as `$`; for the process id: `$$$$`")

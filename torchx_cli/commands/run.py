@@ -234,7 +234,7 @@ def run_(
     table = flag_table(ctx.command.get_params(ctx), False, ctx.command_path)
     try:
         with request.with_origins():
-            note_all(component_flags.notes_about(request.component, request.argv, table))
+            note_all(component_flags.notes_about(request.component, request.argv))
             return _run(request, form, session.config, session.runner())
     except ArgumentError as error:
         error.hint = hints.of_component_flag(request.component, error, request.argv, table) or error.hint
