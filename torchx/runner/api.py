@@ -861,22 +861,14 @@ class Runner:
             time.sleep(seconds)
 
     def cancel(self, app_handle: str) -> None:
-        """Cancels an application; does nothing if it has ended.
-
-        Raises:
-            UnknownAppException: the scheduler does not know it.
-        """
-        scheduler, app_id = self._existing(app_handle)
+        """Cancels an application; does nothing if it has ended or is unknown."""
+        scheduler, app_id = self._of(app_handle)
         with self._event("cancel", scheduler.backend, app_id):
             scheduler.cancel(app_id)
 
     def kill(self, app_handle: str) -> None:
-        """Kills an application without a grace period, if the scheduler can.
-
-        Raises:
-            UnknownAppException: the scheduler does not know it.
-        """
-        scheduler, app_id = self._existing(app_handle)
+        """Kills an application without a grace period, if the scheduler can."""
+        scheduler, app_id = self._of(app_handle)
         with self._event("kill", scheduler.backend, app_id):
             scheduler.kill(app_id) if isinstance(scheduler, Kills) else scheduler.cancel(app_id)
 
@@ -1024,12 +1016,6 @@ class Runner:
             hidden.register(SWEEPS, found.sweep.header.sweep)
             return delayed_scheduler.scheduler_of(found, self.scheduler)
         return self.scheduler(backend), app_id
-
-    def _existing(self, app_handle: str) -> tuple[AnyScheduler, str]:
-        scheduler, app_id = self._of(app_handle)
-        if not scheduler.exists(app_id):
-            raise UnknownAppException(app_handle)
-        return scheduler, app_id
 
     def _notifications_folder(self, app_handle: str) -> Path:
         """Returns the folder of an application's notifications, which may not exist."""

@@ -114,8 +114,7 @@ class StandaloneSession(Session):
     def stop(self, app_handle: AppHandle) -> None:
         """Cancels an application; does nothing if it has ended or is unknown."""
         self._belongs(app_handle)
-        with suppress(UnknownAppException):
-            self._runner.cancel(app_handle)
+        self._runner.cancel(app_handle)
 
     def describe(self, app_handle: AppHandle) -> Application | None:
         """Returns an application as its scheduler describes it, None if it does not know it."""
