@@ -95,7 +95,7 @@ DUTIES = {
             "schedulers/slurm/node/readiness.py": ON_NODES,
             "schedulers/slurm/paths.py": DECODES,
             "torchx/discovery/call/arguments.py": BY_TYPE,
-            "torchx/discovery/types/json_text.py": BY_TYPE,
+            "torchx/discovery/types/containers.py": BY_TYPE,
             "torchx/jobs/events.py": "each event is checked where it is applied",
             "torchx/json_limits.py": DECODES,
             "torchx/machine/aborter.py": OWN_PROGRAM,
