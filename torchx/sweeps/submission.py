@@ -138,7 +138,7 @@ def submit(request: Request) -> Submitted:
             if earlier is not None:
                 return _extend(request, earlier)
             try:
-                _create(request, header, index)
+                header = _create(request, header, index)
             except BaseException:
                 hidden.forget(BACKEND, header.sweep)
                 raise
@@ -202,8 +202,11 @@ def _header(request: Request, digest: str) -> Header:
     )
 
 
-def _create(request: Request, header: Header, index: Path) -> None:
+def _create(request: Request, header: Header, index: Path) -> Header:
     """Writes the files of a new sweep under a hidden name, and renames them; an error leaves none of them.
+
+    Returns:
+        The written header, in which it is known whether the engine starts the runs.
 
     Raises:
         OSError: they cannot be written.
@@ -224,6 +227,7 @@ def _create(request: Request, header: Header, index: Path) -> None:
         append(making, [header_line(header), *lines])
         files.write_file(index, header.sweep.encode())
         making.folder.rename(paths.folder)
+        return header
     except BaseException:
         shutil.rmtree(making.folder, ignore_errors=True)
         raise
