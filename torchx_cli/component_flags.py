@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from torchx.command_line import ArgumentError, Flag, FlagTable, Split, looks_like_flag, same
+from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
 
 with lazy_imports:
@@ -96,14 +98,17 @@ def notes_about(component: str, args: Sequence[str]) -> list[str]:
     Raises:
         ArgumentError: `--dryrun` would be passed to the program, and this would run.
     """
+    flag = next((arg for arg in args if arg.partition("=")[0] == "--dryrun"), "")
+    if component != SHELL and not flag:
+        return []
     outline = None
-    if component:  # not an application from --stdin
+    with suppress(TorchxError):  # reported when it is loaded
         outline = outline_of(component)
     if outline is None or outline.varargs is None:
         return []
     split = flags_of(outline).split(args)
     passed = _unseparated(split)
-    if flag := next((arg for arg in passed if arg.partition("=")[0] == "--dryrun"), ""):
+    if flag and flag in passed:
         raise _passed_dryrun(component, args, passed[0], flag)
     if component != SHELL or split.values().get("entrypoint"):
         return []

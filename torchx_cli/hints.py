@@ -72,7 +72,7 @@ run | to reach a port of a running replica: torchx port APP PORT | p publish por
 run | a run shows its output; for a shell in a replica: torchx exec APP sh | it i tty interactive
 list | yours are listed, also ended ones; those of all users: --all-users | a all u user users
 list | to watch running applications: torchx top | w watch f follow
-exec | -i | interactive
+exec | leave it out, the program has a terminal if stdin is one: torchx exec APP sh | t it ti tty interactive
 prune | all ended applications: torchx prune --older-than 0 | all a
 cancel delete | without --yes it lists them first, and changes nothing without a confirmation | dryrun dry-run
 delete | by their age: torchx prune --older-than AGE | older-than age

@@ -238,11 +238,11 @@ def test_cancel() -> None:
     assert (again.returncode, again.stderr) == (0, f"{short(handle)} has already ended: CANCELLED\n")
 
 
-def test_nothing_is_cancelled_if_one_is_unknown() -> None:
+def test_known_ones_are_cancelled_beside_an_unknown_one() -> None:
     handle = run("exec sleep 60", detach=True)
-    assert torchx("cancel", handle, "local_cwd://torchx/nope").returncode == 1
-    assert not answer("status", handle, "--json")["ended_at"]
-    torchx("delete", "--force", handle)
+    done = torchx("cancel", "local_cwd://torchx/nope", handle)
+    assert (done.returncode, "no application" in done.stderr) == (1, True), done.stderr
+    assert answer("status", handle, "--json")["state"] == "CANCELLED"
 
 
 def test_delete_refuses_what_runs_unless_it_is_forced() -> None:

@@ -264,7 +264,7 @@ def test_the_component_of_the_configuration() -> None:
 
 def test_all_words_after_the_component_are_its_own() -> None:
     assert request_of("c.py:app", "--", "-s", "x") == {"app": ["sh", "-c", "-s x"]}
-    assert request_of("c.py:app", "x", "-s", "--dryrun") == {"app": ["sh", "-c", "x -s --dryrun"]}
+    assert request_of("c.py:app", "x", "-s", "--wait") == {"app": ["sh", "-c", "x -s --wait"]}
     refused = torchx("run", "c.py:app", "--dryrun")
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: unknown flag `--dryrun` for c.py:app")

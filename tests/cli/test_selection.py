@@ -150,7 +150,7 @@ def test_the_valid_ones_of_several_are_reordered(
         engine.add(name, AppState.SUBMITTED)
     assert main(["queue", action, "one", "nosuch", "train-1", "two"]) == 1
     assert sorted(changed) == [("one-6", action), ("two-7", action)]
-    assert "train-1 does not wait: it is RUNNING" in capsys.readouterr().err
+    assert "train-1 does not wait in the queue: it is RUNNING" in capsys.readouterr().err
 
 
 def test_others_are_cancelled_and_deleted_after_an_error(

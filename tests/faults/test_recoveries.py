@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import math
 import queue
 import socket
 import threading
@@ -132,6 +133,7 @@ def waits_for_a_run(faults: Faults, patch: Patch, error: StateError) -> bool:
 
     class Engine:
         backend = "e"
+        waits_in_queue = False
 
         def describe(self, app_id: str) -> object:
             state = AppState.SUCCEEDED if faults.step(error) else AppState.RUNNING
@@ -483,7 +485,7 @@ def condition_of_an_application(faults: Faults, patch: Patch, folder: Path) -> b
 
     patch(conditions, "time", faults)
     runner: Any = Runner()
-    return conditions._poll(runner, "x://s/a", lambda status: False, None).met is False
+    return conditions._poll(runner, "x://s/a", lambda status: False, math.inf).met is False
 
 
 def sweep_of_an_engine(faults: Faults, patch: Patch, folder: Path) -> bool:
@@ -664,11 +666,14 @@ def test_a_damaged_record_is_not_waited_for_without_end(
 
     class Engine:
         backend = "e"
+        waits_in_queue = False
 
         def describe(self, app_id: str) -> object:
             if not is_described:
                 raise StateError("the record is damaged", code="damaged_record")
-            return SimpleNamespace(state=AppState.UNKNOWN, needs_reconcile=False, msg="the record is damaged")
+            return SimpleNamespace(
+                state=AppState.UNKNOWN, needs_reconcile=False, started_at=None, msg="the record is damaged"
+            )
 
         def wait(self, app_id: str, timeout: float | None = None) -> bool:
             return True

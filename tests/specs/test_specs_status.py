@@ -184,6 +184,7 @@ def test_json_takes_all_of_it() -> None:
     assert data["first_failure"] == {
         "role": "r",
         "replica": 0,
+        "run": None,
         "attempt": 1,
         "exit_code": None,
         "signal": "SIGKILL",

@@ -55,10 +55,8 @@ def test_a_run_is_cancelled_before_its_start() -> None:
     handle = torchx("run", *line).stdout.strip()
     app_id = handle.rpartition("/")[2]
     wait_until(lambda: entries(handle, "begin"), "run 1 is submitted")
-    assert torchx("cancel", "@last/2", "@last/9").returncode == 1
-    assert not entries(handle, "end"), "all are checked before"
-    done = torchx("cancel", "@last/2")
-    assert (done.returncode, done.stderr) == (0, f"{app_id}/2 CANCELLED\n")
+    done = torchx("cancel", "@last/2", "@last/9")
+    assert (done.returncode, f"{app_id}/2 CANCELLED\n" in done.stderr) == (1, True), done.stderr
     (row,) = answer("cancel", "@last/4", "-o", "json")
     assert (row["app_id"], row["state"], row["cancelled"]) == (f"{app_id}/4", "CANCELLED", True)
     again = torchx("cancel", "@last/2")

@@ -49,9 +49,6 @@ def exec_(
     stdin: Annotated[
         bool, typer.Option("-i", "--stdin", help="Forward stdin (always on a terminal).")
     ] = False,
-    tty: Annotated[
-        bool, typer.Option("-t", "--tty", help="No effect: on a terminal the program has one.")
-    ] = False,
 ) -> int:
     """Run a program in a running replica and return its exit code.
 
