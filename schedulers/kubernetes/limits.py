@@ -28,13 +28,7 @@ def check_limits(cfg: RunOptions) -> None:
         UsageError: a cluster cannot honour them.
     """
     rule = LimitRule.of(cfg)
-    counted = [cause for cause in (PREEMPTED, NODE) if rule.requeue.get(cause) is not None]
-    if counted:
-        raise RunOptionError(
-            "requeue_on",
-            f"takes no number for `{counted[0]}` on kubernetes",
-            hint="a cluster replaces evicted, preempted and lost pods without a limit",
-        )
+    rule.check_uncounted("kubernetes", "a cluster replaces evicted, preempted and lost pods without a limit")
     if rule.requeue and cfg.get("kind") in ("jobset", "volcano"):
         raise RunOptionError("requeue_on", f"is not possible with kind={cfg['kind']}", "use kind=job")
 

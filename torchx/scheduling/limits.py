@@ -79,6 +79,20 @@ class LimitRule(NamedTuple):
         """Whether nothing is requested."""
         return self == LimitRule()
 
+    def check_uncounted(self, engine: str, why: str) -> None:
+        """Rejects a maximum of the requeues that the engine makes itself.
+
+        Args:
+            engine: its name.
+            why: the reason, as a hint.
+
+        Raises:
+            RunOptionError: the rule has one.
+        """
+        for cause in (PREEMPTED, NODE):
+            if self.requeue.get(cause) is not None:
+                raise RunOptionError("requeue_on", f"takes no number for `{cause}` on {engine}", hint=why)
+
     def notes(self, engine: str) -> list[str]:
         """Returns the notes of an engine on which only the time limit ends a run.
 

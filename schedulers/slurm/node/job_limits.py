@@ -100,13 +100,7 @@ def check_limits(cfg: RunOptions) -> LimitRule:
             raise RunOptionError(own, f"cannot be combined with run option `{other}` of slurm")
     if rule.requeue and cfg.get("requeue") is False:
         raise RunOptionError("requeue_on", "cannot be combined with run option `requeue=false` of slurm")
-    counted = [cause for cause in (PREEMPTED, NODE) if rule.requeue.get(cause) is not None]
-    if counted:
-        raise RunOptionError(
-            "requeue_on",
-            f"takes no number for `{counted[0]}` on slurm",
-            hint="Slurm requeues after preemptions and failures of nodes without a limit",
-        )
+    rule.check_uncounted("slurm", "Slurm requeues after preemptions and failures of nodes without a limit")
     return rule
 
 
