@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from torchx.errors import StateError
 from torchx.lazy import lazy_imports
@@ -20,13 +20,9 @@ with lazy_imports:
     from torchx.sweeps import logs
 
 if TYPE_CHECKING:
-    from socket import socket
-
     from torchx.scheduling.base import AnyScheduler, DescribeAppResponse, EngineOf, ListAppResponse
     from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.query import AppQuery
-    from torchx.scheduling.stacks import AppStacks
-    from torchx.scheduling.streams import Streams
     from torchx.sweeps.view import Sweep
 
 PAUSE = 0.2
@@ -86,28 +82,9 @@ class DelayedScheduler(SweepScheduler):
         if run_id:
             yield from logs.chunks_of(self._engine_of(found.header.scheduler), run_id, query)
 
-    def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
-        """Raises an error: the application has not started."""
-        _reject(app_id)
-
-    def port_connector(self, app_id: str, role_name: str, k: int, port: str) -> Callable[[], socket]:
-        """Raises an error: the application has not started."""
-        _reject(app_id)
-
-    def stacks(
-        self,
-        app_id: str,
-        replicas: Collection[str] | None = None,
-        ranks: Collection[int] | None = None,
-        native: bool = False,
-    ) -> AppStacks:
-        """Raises an error: the application has not started."""
-        _reject(app_id)
-
-
-def _reject(app_id: str) -> NoReturn:
-    found = view.require(paths_of(app_id), app_id)
-    raise StateError(f"{app_id} has not started: {reason(found)}", code="not_running")
+    def _error_about(self, app_id: str, part: str) -> StateError:
+        found = view.require(paths_of(app_id), app_id)
+        return StateError(f"{app_id} has not started: {reason(found)}", code="not_running")
 
 
 def scheduler_of(app: delayed.Delayed, engine_of: EngineOf) -> tuple[AnyScheduler, str]:
