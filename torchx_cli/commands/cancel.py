@@ -60,7 +60,7 @@ def cancel_(
         texts = selected(runner, session, selection, ACTIVE, "" if yes else "cancel")
         if texts is None:
             return 1
-        failures = Failures(len({*texts}) == 1, form)
+        failures = Failures(texts, form)
         unstarted: list[NotStartedError] = []
         with together(len(texts)):
             applications, missing = failures.find_each(texts, partial(_find, runner, unstarted))

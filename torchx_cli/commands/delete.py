@@ -57,7 +57,7 @@ def delete_(
         texts = selected(runner, session, selection, states, "" if yes else "delete")
         if texts is None:
             return 1
-        failures = Failures(len({*texts}) == 1, form)
+        failures = Failures(texts, form)
         with together(len(texts)):
             applications, missing = failures.find_each(texts, partial(_find, runner))
         rows: list[dict[str, Any]] = []

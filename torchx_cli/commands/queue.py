@@ -91,7 +91,7 @@ def _change(ctx: typer.Context, action: str, handles: Sequence[str]) -> int:
         )
     if not handles:
         raise UsageError(f"torchx queue {action} needs an application", hint="list them: torchx queue")
-    failures = Failures(len(handles) == 1, "text")
+    failures = Failures(handles, "text")
     with session_of(ctx).runner() as runner:
         # the last one first, so that several keep their order
         for text in reversed(handles) if action == queue.FIRST else handles:

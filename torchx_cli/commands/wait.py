@@ -94,7 +94,7 @@ def wait_(
                 resolved = [_found(runner, handle, limit) for handle in handles]
         text = form == "text"
         resolved = list(dict.fromkeys(resolved))
-        failures = Failures(len(resolved) == 1, form)
+        failures = Failures(resolved, form)
         outcomes = wait_for_all(runner, resolved, condition, limit, failures, first=first, text=text)
         if not text:
             emit([_as_data(runner, outcome, condition, failures) for outcome in outcomes], form, hide=True)

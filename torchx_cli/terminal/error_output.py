@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx import settings
@@ -148,12 +148,12 @@ class Failures:
     The error of a single application is raised.
 
     Args:
-        alone: whether there is only one application.
+        names: the applications; several of one name are one.
         form: the output format: in text, errors are printed when they occur.
     """
 
-    def __init__(self, alone: bool, form: str) -> None:
-        self._alone, self._form = alone, form
+    def __init__(self, names: Collection[str], form: str) -> None:
+        self._alone, self._form = len({*names}) == 1, form
         self._errors: dict[str, Failure] = {}
 
     @contextlib.contextmanager
