@@ -83,9 +83,8 @@ def from_record(handle: str, described: DescribeAppResponse) -> Submission:
             hint="it was submitted by another program or another user, or its record was removed",
             code="not_repeatable",
         )
-    app = AppDef(described.name or described.app_id, described.roles, described.metadata)
     scheduler = handles.parse_app_handle(handle).scheduler_backend
-    return Submission(app, scheduler, described.cfg, described.workspaces, handle)
+    return Submission(described.app(), scheduler, described.cfg, described.workspaces, handle)
 
 
 def from_description(data: Data, runner: Runner) -> Submission:
@@ -118,8 +117,7 @@ def _recorded(handle: str, runner: Runner) -> Object:
     described = runner.description(handle)
     if described is None:
         return {"app": None, "cfg": None}
-    app = AppDef(described.name or described.app_id, described.roles, described.metadata)
-    return {"app": serialize.app_to_dict(app, strict=False), "cfg": dict(described.cfg)}
+    return {"app": serialize.app_to_dict(described.app(), strict=False), "cfg": dict(described.cfg)}
 
 
 def _unmasked(data: Any, original: Any) -> Any:

@@ -104,13 +104,11 @@ class Config:
 
     def sections(self, prefix: str) -> list[str]:
         """Returns the names of all sections `prefix:NAME`, in the order of the files."""
-        names = (split_profile(name)[1] for file in self.files for name in self._used(file))
-        return list(dict.fromkeys(n[len(prefix) + 1 :] for n in names if n.startswith(prefix + ":")))
+        return [name[len(prefix) + 1 :] for name in self._names() if name.startswith(prefix + ":")]
 
     def entries(self) -> Iterator[Entry]:
         """Yields every setting for this profile; of each key, the effective one first."""
-        names = (split_profile(name)[1] for file in self.files for name in self._used(file))
-        for section in dict.fromkeys(names):
+        for section in self._names():
             seen: set[str] = set()
             for layer in self._layers(section):
                 for key, setting in layer.items():
@@ -120,6 +118,10 @@ class Config:
         for file in self.files:
             for key, setting in file.shared.get(DEFAULT, {}).items():
                 yield Entry(DEFAULT, key, setting, None, True)
+
+    def _names(self) -> dict[str, None]:
+        """Returns the names of the sections, without profiles, in the order of the files."""
+        return dict.fromkeys(split_profile(name)[1] for file in self.files for name in self._used(file))
 
     def _used(self, file: ConfigFile) -> Iterator[str]:
         return (name for name in file.sections if split_profile(name)[0] in (None, self.profile))

@@ -898,7 +898,7 @@ class Runner:
         found = self.description(app_handle)
         if found is None:
             return None
-        return specs_app.AppDef(found.name or found.app_id, found.roles, found.metadata)
+        return found.app()
 
     def list(self, scheduler: str, cfg: RunOptions | None = None) -> AppList:
         """Returns the applications that a scheduler knows, newest first.

@@ -14,6 +14,8 @@ from torchx.specs.status import NONE, AppState, EndCause, FirstFailure, ReplicaS
 with lazy_imports:
     import html
 
+    from torchx.specs.app import AppDef
+
 if TYPE_CHECKING:
     from torchx.scheduling.query import AppQuery
     from torchx.scheduling.stalls import StallReport
@@ -81,6 +83,10 @@ class DescribeAppResponse:
 
     def __post_init__(self) -> None:
         self.state, self.msg = proven(self.state, self.msg, self.roles_statuses)
+
+    def app(self) -> AppDef:
+        """Returns the recorded application."""
+        return AppDef(self.name or self.app_id, self.roles, self.metadata)
 
     @property
     def replicas(self) -> list[ReplicaStatus]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -242,17 +243,11 @@ def find(paths: SweepPaths) -> Sweep | None:
 def planned(app_id: str) -> tuple[Sweep, Run] | None:
     """Returns the sweep and the run that an id of a run names; None if they are not on record here."""
     sweep, number = sweep_of_run(app_id)
-    try:
+    with suppress(StateError):
         found = find(paths_of(sweep)) if sweep else None
-        if found is None:
-            run = None
-        else:
-            run = found.numbered(number)
-    except StateError:
-        return None
-    if found is None or run is None:
-        return None
-    return (found, run)
+        if found is not None and (run := found.numbered(number)) is not None:
+            return found, run
+    return None
 
 
 def require(paths: SweepPaths, app_id: str) -> Sweep:
