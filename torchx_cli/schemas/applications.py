@@ -45,11 +45,16 @@ WriteRate = Annotated[float | None, "writes to storage, bytes per second"]
 class Totals(TypedDict):
     """Means and peaks."""
 
-    seconds: Annotated[float, "the measured time"]
-    mean_cpu: Annotated[float | None, "CPU cores in use, the mean"]
-    peak_memory: Annotated[int | None, "memory in bytes, the largest value"]
-    mean_gpu: Annotated[float | None, "utilisation of the GPUs, 0 to 1, the mean"]
-    peak_gpu_memory: Annotated[int | None, "memory of the GPUs in bytes, the largest value"]
+    seconds: float
+    """the measured time"""
+    mean_cpu: float | None
+    """CPU cores in use, the mean"""
+    peak_memory: int | None
+    """memory in bytes, the largest value"""
+    mean_gpu: float | None
+    """utilisation of the GPUs, 0 to 1, the mean"""
+    peak_gpu_memory: int | None
+    """memory of the GPUs in bytes, the largest value"""
     output_rate: OutputRate
     read_rate: ReadRate
     write_rate: WriteRate
@@ -58,9 +63,11 @@ class Totals(TypedDict):
 class Requested(TypedDict):
     """The requested resources of a replica."""
 
-    cpu: Annotated[float | None, "CPU cores"]
+    cpu: float | None
+    """CPU cores"""
     memory: Memory
-    gpu: Annotated[int | None, "GPUs"]
+    gpu: int | None
+    """GPUs"""
 
 
 class ReplicaUsage(Totals):
@@ -69,15 +76,19 @@ class ReplicaUsage(Totals):
     role: RoleName
     replica: ReplicaId
     attempt: AttemptNumber
-    running: Annotated[bool, "whether the attempt is running"]
-    requested: Annotated[Requested, "the requested resources"]
+    running: bool
+    """whether the attempt is running"""
+    requested: Requested
+    """the requested resources"""
 
 
 class Sample(TypedDict):
     """Measurements of a span of time."""
 
-    time: Annotated[float, "the end of the span, seconds since the epoch"]
-    span: Annotated[float, "the duration in seconds"]
+    time: float
+    """the end of the span, seconds since the epoch"""
+    span: float
+    """the duration in seconds"""
     cpu: Cores
     memory: Memory
     gpu: GpuShare
@@ -90,44 +101,56 @@ class Sample(TypedDict):
 class SampledReplica(ReplicaUsage):
     """The measurements of an attempt of a replica, with its samples."""
 
-    samples: Annotated[list[Sample], "the samples in order of time"]
+    samples: list[Sample]
+    """the samples in order of time"""
 
 
 class AppUsage(Totals):
     """The measurements of an application; means and peaks are those of a mean replica."""
 
-    source: Annotated[str, "the origin of the measurements, such as /proc"]
-    interval: Annotated[float | None, "seconds between two samples; null if the engine is queried on demand"]
-    current: Annotated[list[str], "the measurements that are current values, not means or peaks"]
-    largest: Annotated[str | None, "the replica with the largest memory, as ROLE/ID"]
+    source: str
+    """the origin of the measurements, such as /proc"""
+    interval: float | None
+    """seconds between two samples; null if the engine is queried on demand"""
+    current: list[str]
+    """the measurements that are current values, not means or peaks"""
+    largest: str | None
+    """the replica with the largest memory, as ROLE/ID"""
 
 
 class Usage(AppUsage):
     """The measurements of an application and its replicas."""
 
-    replicas: Annotated[list[ReplicaUsage], "an object for each attempt"]
+    replicas: list[ReplicaUsage]
+    """an object for each attempt"""
 
 
 class SampledUsage(AppUsage):
     """The measurements of an application and its replicas, with samples."""
 
-    replicas: Annotated[list[SampledReplica], "an object for each attempt"]
-    summary: Annotated[dict[str, str], "the peaks and means of each role, as `status` shows them"]
+    replicas: list[SampledReplica]
+    """an object for each attempt"""
+    summary: dict[str, str]
+    """the peaks and means of each role, as `status` shows them"""
 
 
 class Identity(TypedDict):
     """The application."""
 
-    handle: Annotated[str, "the handle: SCHEDULER://SESSION/APP_ID"]
-    app_id: Annotated[str, "the id that the scheduler gave"]
-    scheduler: Annotated[str, "the scheduler"]
+    handle: str
+    """the handle: SCHEDULER://SESSION/APP_ID"""
+    app_id: str
+    """the id that the scheduler gave"""
+    scheduler: str
+    """the scheduler"""
 
 
 class Named(Identity):
     """The application with its name."""
 
     name: AppName
-    session: Annotated[str, "the session part of the handle"]
+    session: str
+    """the session part of the handle"""
 
 
 class Times(TypedDict):
@@ -135,7 +158,8 @@ class Times(TypedDict):
 
     started_at: StartedAt
     ended_at: EndedAt
-    duration: Annotated[float | None, "the run time, in seconds"]
+    duration: float | None
+    """the run time, in seconds"""
 
 
 class AppTimes(Times):
@@ -148,14 +172,16 @@ class Labels(TypedDict):
     """Tags and note of an application."""
 
     tags: Tags
-    note: Annotated[str, "the note; empty without one"]
+    note: str
+    """the note; empty without one"""
 
 
 class Attempt(Times):
     """An attempt of a replica."""
 
     number: AttemptNumber
-    state: Annotated[State, "the state of the attempt"]
+    state: State
+    """the state of the attempt"""
     exit_code: ExitCode
     signal: Signal
     result: ResultCode
@@ -167,25 +193,34 @@ class Replica(Times):
     """A replica."""
 
     id: ReplicaId
-    state: Annotated[State, "the state of the replica"]
+    state: State
+    """the state of the replica"""
     role: RoleName
-    hostname: Annotated[str, "the host on which it runs"]
-    structured_error_msg: Annotated[str, "the error file of the replica, or `<NONE>`"]
-    hostaddr: Annotated[str | None, "the address of the host"]
-    attempt: Annotated[int, "the number of the current or last attempt, from 1"]
-    max_attempts: Annotated[int, "the largest number of attempts"]
+    hostname: str
+    """the host on which it runs"""
+    structured_error_msg: str
+    """the error file of the replica, or `<NONE>`"""
+    hostaddr: str | None
+    """the address of the host"""
+    attempt: int
+    """the number of the current or last attempt, from 1"""
+    max_attempts: int
+    """the largest number of attempts"""
     exit_code: ExitCode
     signal: Signal
     pid: ProcessId
-    attempts: Annotated[list[Attempt], "all known attempts"]
+    attempts: list[Attempt]
+    """all known attempts"""
 
 
 class RoleState(TypedDict):
     """A role with its replicas."""
 
     role: RoleName
-    ready: Annotated[int | None, "the number of ready replicas of a service; null for an ordinary role"]
-    replicas: Annotated[list[Replica], "the replicas of the role"]
+    ready: int | None
+    """the number of ready replicas of a service; null for an ordinary role"""
+    replicas: list[Replica]
+    """the replicas of the role"""
 
 
 class FirstFailure(TypedDict):
@@ -198,9 +233,12 @@ class FirstFailure(TypedDict):
     attempt: AttemptNumber
     exit_code: ExitCode
     signal: Signal
-    rank: Annotated[int | None, "the rank of torchrun that failed first"]
-    msg: Annotated[str, "the reason, or the line of the output that names the cause; empty without one"]
-    cause: Annotated[str | None, "the cause, as in `why`"]
+    rank: int | None
+    """the rank of torchrun that failed first"""
+    msg: str
+    """the reason, or the line of the output that names the cause; empty without one"""
+    cause: str | None
+    """the cause, as in `why`"""
     result: ResultCode
 
 
@@ -211,56 +249,74 @@ OwnUsage = Annotated[Usage | None, "the measurements; null if there are none"]
 class Notification(TypedDict):
     """A notification."""
 
-    target: Annotated[str, "the target, without secrets"]
-    kind: Annotated[str, "end, failure or stall"]
-    state: Annotated[
-        Literal["planned", "sending", "retry", "delivered", "failed", "unknown"], "the state of the delivery"
-    ]
-    at: Annotated[Time | None, "the time of the last try"]
-    tries: Annotated[int, "the number of tries"]
+    target: str
+    """the target, without secrets"""
+    kind: str
+    """end, failure or stall"""
+    state: Literal["planned", "sending", "retry", "delivered", "failed", "unknown"]
+    """the state of the delivery"""
+    at: Time | None
+    """the time of the last try"""
+    tries: int
+    """the number of tries"""
     message: Reason
 
 
 class Rank(TypedDict):
     """A rank of torchrun."""
 
-    rank: Annotated[int, "the rank in the application"]
-    role: Annotated[str, "the role of its replica"]
-    replica: Annotated[int, "the number of its replica"]
-    local_rank: Annotated[int | None, "the rank in its replica; null unless it failed"]
-    host: Annotated[str | None, "its host; null unless it failed"]
-    exit_code: Annotated[int | None, "its exit code; null unless it failed"]
-    signal: Annotated[str | None, "the signal that ended it; null unless it failed"]
-    last_line: Annotated[str, "its last line in the log"]
+    rank: int
+    """the rank in the application"""
+    role: str
+    """the role of its replica"""
+    replica: int
+    """the number of its replica"""
+    local_rank: int | None
+    """the rank in its replica; null unless it failed"""
+    host: str | None
+    """its host; null unless it failed"""
+    exit_code: int | None
+    """its exit code; null unless it failed"""
+    signal: str | None
+    """the signal that ended it; null unless it failed"""
+    last_line: str
+    """its last line in the log"""
 
 
 class StatusOptional(TypedDict, total=False):
     """Keys of some statuses."""
 
-    ranks: Annotated[list[Rank], "torchrun's ranks that the log names; with --ranks"]
+    ranks: list[Rank]
+    """torchrun's ranks that the log names; with --ranks"""
 
 
 class Status(Named, AppTimes, Labels, StatusOptional):
     """The output of `torchx status`."""
 
     state: AppState
-    num_restarts: Annotated[int, "the number of restarts of the whole application; -1 if unknown"]
-    run: Annotated[int, "the number of its run, from 1; each requeue begins the next one"]
-    roles: Annotated[list[RoleState], "the roles, or those of --roles"]
+    num_restarts: int
+    """the number of restarts of the whole application; -1 if unknown"""
+    run: int
+    """the number of its run, from 1; each requeue begins the next one"""
+    roles: list[RoleState]
+    """the roles, or those of --roles"""
     msg: Reason
-    structured_error_msg: Annotated[str, "the error file of the replica that failed first, or `<NONE>`"]
+    structured_error_msg: str
+    """the error file of the replica that failed first, or `<NONE>`"""
     url: WebPage
     first_failure: First
     log_dir: LogFolder
     workspaces: Workspaces
     usage: OwnUsage
-    notifications: Annotated[list[Notification], "its notifications"]
+    notifications: list[Notification]
+    """its notifications"""
 
 
 class ListedOptional(TypedDict, total=False):
     """Keys of some lists."""
 
-    usage: Annotated[Usage | None, "the measurements; with --columns and one of cpu, memory and gpu"]
+    usage: Usage | None
+    """the measurements; with --columns and one of cpu, memory and gpu"""
 
 
 class Listed(Named, AppTimes, ListedOptional):
@@ -268,7 +324,8 @@ class Listed(Named, AppTimes, ListedOptional):
 
     tags: Tags
     state: AppState
-    exit_code: Annotated[int | None, "0, or the code of the replica that failed first (128 + N for a signal)"]
+    exit_code: int | None
+    """0, or the code of the replica that failed first (128 + N for a signal)"""
     msg: Reason
 
 
@@ -280,38 +337,57 @@ ListedColumns = TypedDict(  # type: ignore[misc]  # not spelled out again
 class ResourceData(TypedDict):
     """The resources of a replica."""
 
-    cpu: Annotated[float, "CPU cores; -1 for no request"]
-    gpu: Annotated[float, "GPUs; -1 for no request"]
-    memMB: Annotated[float, "memory in MB; -1 for no request"]
-    capabilities: Annotated[dict[str, Any], "further requests by name"]
-    devices: Annotated[dict[str, int], "counts of other devices by name"]
-    tags: Annotated[dict[str, Any], "labels without effect"]
+    cpu: float
+    """CPU cores; -1 for no request"""
+    gpu: float
+    """GPUs; -1 for no request"""
+    memMB: float
+    """memory in MB; -1 for no request"""
+    capabilities: dict[str, Any]
+    """further requests by name"""
+    devices: dict[str, int]
+    """counts of other devices by name"""
+    tags: dict[str, Any]
+    """labels without effect"""
 
 
 class RoleData(TypedDict):
     """A role of an application, with the fields of `Role`."""
 
     name: RoleName
-    image: Annotated[str, "the image"]
-    min_replicas: Annotated[int | None, "the smallest number of replicas"]
-    entrypoint: Annotated[str, "the program"]
-    args: Annotated[list[str], "the arguments of the program"]
-    env: Annotated[dict[str, str], "the environment variables; secrets are masked"]
-    num_replicas: Annotated[int, "the number of replicas"]
-    max_retries: Annotated[int, "the number of retries"]
-    retry_policy: Annotated[str, "the part that is started again: REPLICA, ROLE or APPLICATION"]
-    resource: Annotated[ResourceData, "the resources of a replica"]
-    port_map: Annotated[dict[str, int], "ports by name"]
+    image: str
+    """the image"""
+    min_replicas: int | None
+    """the smallest number of replicas"""
+    entrypoint: str
+    """the program"""
+    args: list[str]
+    """the arguments of the program"""
+    env: dict[str, str]
+    """the environment variables; secrets are masked"""
+    num_replicas: int
+    """the number of replicas"""
+    max_retries: int
+    """the number of retries"""
+    retry_policy: str
+    """the part that is started again: REPLICA, ROLE or APPLICATION"""
+    resource: ResourceData
+    """the resources of a replica"""
+    port_map: dict[str, int]
+    """ports by name"""
     metadata: Metadata
-    mounts: Annotated[list[dict[str, Any]], "the mounts, each with its type and the fields of its class"]
-    workspace: Annotated[dict[str, str] | None, "the projects of the workspace, with their targets"]
+    mounts: list[dict[str, Any]]
+    """the mounts, each with its type and the fields of its class"""
+    workspace: dict[str, str] | None
+    """the projects of the workspace, with their targets"""
 
 
 class AppData(TypedDict):
     """An application, with the fields of `AppDef`."""
 
     name: AppName
-    roles: Annotated[list[RoleData], "the roles"]
+    roles: list[RoleData]
+    """the roles"""
     metadata: Metadata
 
 
@@ -321,18 +397,20 @@ class Details(Named, AppTimes, Labels):
     state: AppState
     msg: Reason
     first_failure: First
-    roles: Annotated[list[RoleState], "the roles with their replicas"]
+    roles: list[RoleState]
+    """the roles with their replicas"""
     log_dir: LogFolder
     ui_url: WebPage
     workspaces: Workspaces
     cfg: RunOptions
-    command_line: Annotated[
-        str | None,
-        "the command line that submitted it, with secrets masked; null if it was not submitted by a command; "
-        "with … instead of values on engines where other users could read them: Kubernetes, and Docker on "
-        "other machines",
-    ]
-    app: Annotated[AppData, "the application"]
+    command_line: str | None
+    (
+        "the command line that submitted it, with secrets masked; null if it was not submitted by a "
+        "command; with … instead of values on engines where other users could read them: Kubernetes, and"
+        " Docker on other machines"
+    )
+    app: AppData
+    """the application"""
 
 
 class Described(Details):
@@ -344,35 +422,49 @@ class Described(Details):
 class ReportCommands(TypedDict):
     """Commands for an application."""
 
-    again: Annotated[str, "the command that runs it again"]
-    log: Annotated[str, "the command that prints its log"]
+    again: str
+    """the command that runs it again"""
+    log: str
+    """the command that prints its log"""
 
 
 class ReportFailure(TypedDict):
     """The first failure with its last lines."""
 
-    description: Annotated[str, "a sentence about the replica that failed first"]
-    meaning: Annotated[str | None, "the usual cause of the signal"]
-    rank: Annotated[str, "a sentence about the rank of torchrun that failed first; empty without one"]
-    error_file: Annotated[list[str], "the lines of the error file"]
-    last_lines: Annotated[list[str], "the last lines of the log"]
-    log: Annotated[str, "the command that prints the whole log"]
+    description: str
+    """a sentence about the replica that failed first"""
+    meaning: str | None
+    """the usual cause of the signal"""
+    rank: str
+    """a sentence about the rank of torchrun that failed first; empty without one"""
+    error_file: list[str]
+    """the lines of the error file"""
+    last_lines: list[str]
+    """the last lines of the log"""
+    log: str
+    """the command that prints the whole log"""
 
 
 class Report(Details):
     """The output of `torchx report --json`."""
 
-    made_at: Annotated[Time, "the time of the report"]
-    commands: Annotated[ReportCommands, "commands for the application"]
-    failure: Annotated[ReportFailure | None, "the first failure"]
-    usage: Annotated[SampledUsage | None, "the measurements with their samples; null if there are none"]
-    usage_error: Annotated[str | None, "why the engine gives no measurements"]
-    metrics: Annotated[
-        dict[str, list[list[float]]],
-        "the tracked numbers, by name: pairs of a time, in seconds since the epoch, or the number "
-        "of a run of a sweep, and the value",
-    ]
-    runs: Annotated[list[list[str]], "the table of the runs of a sweep, its heads first; empty if none"]
+    made_at: Time
+    """the time of the report"""
+    commands: ReportCommands
+    """commands for the application"""
+    failure: ReportFailure | None
+    """the first failure"""
+    usage: SampledUsage | None
+    """the measurements with their samples; null if there are none"""
+    usage_error: str | None
+    """why the engine gives no measurements"""
+    metrics: dict[str, list[list[float]]]
+    (
+        "the tracked numbers, by name: pairs of a time, in seconds since the epoch, or the number of a "
+        "run of a sweep, and the value"
+    )
+    runs: list[list[str]]
+    """the table of the runs of a sweep, its heads first; empty if none"""
 
 
 class Ended(Identity):
@@ -381,18 +473,23 @@ class Ended(Identity):
     state: AppState
     msg: Reason
     ui_url: WebPage
-    exit_code: Annotated[int | None, "the exit code of the command for it; null while it runs"]
+    exit_code: int | None
+    """the exit code of the command for it; null while it runs"""
     first_failure: First
 
 
 class DryRun(TypedDict):
     """The output of `torchx run --dryrun -o json`."""
 
-    scheduler: Annotated[str | None, "the scheduler"]
+    scheduler: str | None
+    """the scheduler"""
     cfg: RunOptions
-    app: Annotated[AppData | None, "the application"]
-    request: Annotated[Any, "the scheduler request; the format depends on the scheduler"]
-    notes: Annotated[list[str], "requested features that the scheduler does not support"]
+    app: AppData | None
+    """the application"""
+    request: Any
+    """the scheduler request; the format depends on the scheduler"""
+    notes: list[str]
+    """requested features that the scheduler does not support"""
 
 
 _Waited = TypedDict(
@@ -412,9 +509,8 @@ _Waited = TypedDict(
 class Waited(Ended, _Waited):
     """An application in the output of `torchx wait`; its exit code is null after a timeout."""
 
-    error: Annotated[
-        ErrorData | None, "why its state cannot be read; the error of one alone is the whole output"
-    ]
+    error: ErrorData | None
+    """why its state cannot be read; the error of one alone is the whole output"""
 
 
 class TopReplica(TypedDict):
@@ -430,15 +526,18 @@ class TopReplica(TypedDict):
     memory: Memory
     gpu: GpuShare
     gpu_memory: GpuMemory
-    output: Annotated[float | None, "output in bytes per second"]
-    last_line: Annotated[str, "the last line of its log"]
+    output: float | None
+    """output in bytes per second"""
+    last_line: str
+    """the last line of its log"""
 
 
 class TopApp(Identity):
     """An application in the output of `torchx top`."""
 
     state: AppState
-    replicas: Annotated[list[TopReplica], "the replicas"]
+    replicas: list[TopReplica]
+    """the replicas"""
 
 
 CauseOfState = TypedDict(
@@ -462,40 +561,57 @@ class ExplainedFailure(TypedDict):
     run: RunNumber
     handle: RunHandle
     attempt: AttemptNumber
-    max_attempts: Annotated[int | None, "the largest number of attempts"]
-    host: Annotated[str | None, "the host on which it ran"]
+    max_attempts: int | None
+    """the largest number of attempts"""
+    host: str | None
+    """the host on which it ran"""
     exit_code: ExitCode
     signal: Signal
-    rank: Annotated[int | None, "the rank of torchrun that failed first"]
-    msg: Annotated[str, "the reason, or the line of the output that names the cause; empty without one"]
+    rank: int | None
+    """the rank of torchrun that failed first"""
+    msg: str
+    """the reason, or the line of the output that names the cause; empty without one"""
 
 
 class LastLine(TypedDict):
     """A last line of the log."""
 
-    line: Annotated[str, "the text"]
-    replica: Annotated[str, "the first replica that has printed it, as ROLE/ID"]
-    replicas: Annotated[int, "the number of replicas that have printed it"]
+    line: str
+    """the text"""
+    replica: str
+    """the first replica that has printed it, as ROLE/ID"""
+    replicas: int
+    """the number of replicas that have printed it"""
 
 
 class PeakUsage(TypedDict):
     """The largest measurements beside the request."""
 
-    peak_memory: Annotated[int | None, "the most memory of one replica, in bytes"]
-    requested_memory: Annotated[int | None, "the memory requested for it, in bytes"]
-    largest: Annotated[str | None, "this replica, as ROLE/ID"]
-    mean_cpu: Annotated[float | None, "mean CPU cores of a replica"]
-    requested_cpu: Annotated[float | None, "the CPU cores requested for a replica"]
-    mean_gpu: Annotated[float | None, "mean utilisation of the GPUs, 0 to 1"]
-    peak_gpu_memory: Annotated[int | None, "the most GPU memory of one replica, in bytes"]
+    peak_memory: int | None
+    """the most memory of one replica, in bytes"""
+    requested_memory: int | None
+    """the memory requested for it, in bytes"""
+    largest: str | None
+    """this replica, as ROLE/ID"""
+    mean_cpu: float | None
+    """mean CPU cores of a replica"""
+    requested_cpu: float | None
+    """the CPU cores requested for a replica"""
+    mean_gpu: float | None
+    """mean utilisation of the GPUs, 0 to 1"""
+    peak_gpu_memory: int | None
+    """the most GPU memory of one replica, in bytes"""
 
 
 class DifferenceFromSuccess(TypedDict):
     """A difference from the last success; null for a part that an application does not have."""
 
-    part: Annotated[str, "the part, such as `role trainer: args`"]
-    before: Annotated[str | None, "its value in the application that succeeded"]
-    now: Annotated[str | None, "its value in this application"]
+    part: str
+    """the part, such as `role trainer: args`"""
+    before: str | None
+    """its value in the application that succeeded"""
+    now: str | None
+    """its value in this application"""
 
 
 class Explained(Identity):
@@ -503,96 +619,145 @@ class Explained(Identity):
 
     name: AppName
     state: AppState
-    replicas: Annotated[dict[str, int], "the number of replicas in each state"]
+    replicas: dict[str, int]
+    """the number of replicas in each state"""
     submitted_at: SubmittedAt
     started_at: StartedAt
     ended_at: EndedAt
-    cause: Annotated[CauseOfState, "the cause of the state"]
-    first_failure: Annotated[ExplainedFailure | None, "the replica that failed first"]
-    last_output_at: Annotated[Time | None, "the time of the last output of a running application"]
-    lines: Annotated[list[LastLine], "the distinct last lines"]
-    usage: Annotated[PeakUsage | None, "the measurements; null if there are none"]
-    last_success: Annotated[str | None, "the last application of this name that succeeded before"]
-    differences: Annotated[list[DifferenceFromSuccess], "the differences from it"]
-    more_differences: Annotated[int, "the number of further differences"]
-    commands: Annotated[list[str], "commands to try next"]
+    cause: CauseOfState
+    """the cause of the state"""
+    first_failure: ExplainedFailure | None
+    """the replica that failed first"""
+    last_output_at: Time | None
+    """the time of the last output of a running application"""
+    lines: list[LastLine]
+    """the distinct last lines"""
+    usage: PeakUsage | None
+    """the measurements; null if there are none"""
+    last_success: str | None
+    """the last application of this name that succeeded before"""
+    differences: list[DifferenceFromSuccess]
+    """the differences from it"""
+    more_differences: int
+    """the number of further differences"""
+    commands: list[str]
+    """commands to try next"""
 
 
 class Result(Ended, total=False):
     """The output of `torchx run --json`, when the command ends."""
 
-    existed: Annotated[bool, "whether nothing was submitted, as the application existed; with --once"]
-    runs: Annotated[int, "the number of runs of a sweep"]
-    submitted: Annotated[int, "the number of runs of a sweep that were submitted now"]
+    existed: bool
+    """whether nothing was submitted, as the application existed; with --once"""
+    runs: int
+    """the number of runs of a sweep"""
+    submitted: int
+    """the number of runs of a sweep that were submitted now"""
 
 
 class Line(TypedDict):
     """A line of a log, or a part of one."""
 
-    role: Annotated[str, "the role that printed it"]
-    replica: Annotated[int, "the replica that printed it"]
-    attempt: Annotated[int, "the attempt that printed it"]
-    stream: Annotated[str, "stdout or stderr; combined if the scheduler does not distinguish them"]
-    time: Annotated[Time | None, "the time of the line"]
-    line: Annotated[str, "the text"]
-    partial: Annotated[
-        bool, "true if the line is incomplete: the next object of the same replica and stream continues it"
-    ]
+    role: str
+    """the role that printed it"""
+    replica: int
+    """the replica that printed it"""
+    attempt: int
+    """the attempt that printed it"""
+    stream: str
+    """stdout or stderr; combined if the scheduler does not distinguish them"""
+    time: Time | None
+    """the time of the line"""
+    line: str
+    """the text"""
+    partial: bool
+    """true if the line is incomplete: the next object of the same replica and stream continues it"""
 
 
 class LineSource(TypedDict):
     """A source of folded lines."""
 
-    role: Annotated[str, "the role that printed it"]
-    replica: Annotated[int, "the replica that printed it"]
-    attempt: Annotated[int, "the attempt that printed it"]
-    prefix: Annotated[str, "the ranks before the line, such as [rank3]:"]
+    role: str
+    """the role that printed it"""
+    replica: int
+    """the replica that printed it"""
+    attempt: int
+    """the attempt that printed it"""
+    prefix: str
+    """the ranks before the line, such as [rank3]:"""
 
 
 class FoldedLine(TypedDict):
     """Equal lines of several replicas, with --fold."""
 
-    replicas: Annotated[list[LineSource], "the sources"]
-    stream: Annotated[str, "the stream of the first of these lines"]
-    time: Annotated[Time | None, "the time of the first of these lines"]
-    line: Annotated[str, "the text"]
-    partial: Annotated[bool, "true if the line is incomplete"]
+    replicas: list[LineSource]
+    """the sources"""
+    stream: str
+    """the stream of the first of these lines"""
+    time: Time | None
+    """the time of the first of these lines"""
+    line: str
+    """the text"""
+    partial: bool
+    """true if the line is incomplete"""
 
 
 class EventDetails(TypedDict, total=False):
     """Data of an event, by kind."""
 
-    name: Annotated[str, "submitted: the name of the application"]
-    state: Annotated[str, "ended: the state"]
-    exit_code: Annotated[int, "ended: the exit code"]
-    signal: Annotated[str, "ended: the name of the signal"]
-    memory: Annotated[int, "ended, measured: the peak memory in bytes"]
-    cpu: Annotated[float, "ended: the mean number of CPU cores"]
-    reason: Annotated[str, "ended: the reason, if there is more than the exit code or the signal"]
-    pid: Annotated[int | None, "started: the process id"]
-    service: Annotated[bool, "started: true for a service, which is to become ready"]
-    scope: Annotated[str, "retry: the part that is started again: replica, role or application"]
-    number: Annotated[int, "retry: the number of the retry, from 1"]
-    allowed: Annotated[int, "retry: the allowed number of retries"]
-    run: Annotated[int, "notice, requeued: the number of the run; number and allowed count the requeues"]
-    delay: Annotated[float, "retry: the seconds before it"]
-    time: Annotated[
-        str, "observed if the engine did not record the time; unknown if nothing observed it either"
-    ]
+    name: str
+    """submitted: the name of the application"""
+    state: str
+    """ended: the state"""
+    exit_code: int
+    """ended: the exit code"""
+    signal: str
+    """ended: the name of the signal"""
+    memory: int
+    """ended, measured: the peak memory in bytes"""
+    cpu: float
+    """ended: the mean number of CPU cores"""
+    reason: str
+    """ended: the reason, if there is more than the exit code or the signal"""
+    pid: int | None
+    """started: the process id"""
+    service: bool
+    """started: true for a service, which is to become ready"""
+    scope: str
+    """retry: the part that is started again: replica, role or application"""
+    number: int
+    """retry: the number of the retry, from 1"""
+    allowed: int
+    """retry: the allowed number of retries"""
+    run: int
+    """notice, requeued: the number of the run; number and allowed count the requeues"""
+    delay: float
+    """retry: the seconds before it"""
+    time: str
+    """observed if the engine did not record the time; unknown if nothing observed it either"""
 
 
 class Event(TypedDict):
     """An event."""
 
-    time: Annotated[Time, "the time"]
-    kind: Annotated[str, "the kind, such as submitted, started, retry, requeued, stalled or ended"]
-    handle: Annotated[str, "the handle of the application"]
-    app_id: Annotated[str, "the id that the scheduler gave"]
-    role: Annotated[str | None, "the role; null for an event of the whole application"]
-    replica: Annotated[int | None, "the replica; null for an event of the whole application"]
-    attempt: Annotated[int | None, "the attempt; null for an event of the whole application"]
-    message: Annotated[str, "one line"]
-    details: Annotated[EventDetails, "further data"]
+    time: Time
+    """the time"""
+    kind: str
+    """the kind, such as submitted, started, retry, requeued, stalled or ended"""
+    handle: str
+    """the handle of the application"""
+    app_id: str
+    """the id that the scheduler gave"""
+    role: str | None
+    """the role; null for an event of the whole application"""
+    replica: int | None
+    """the replica; null for an event of the whole application"""
+    attempt: int | None
+    """the attempt; null for an event of the whole application"""
+    message: str
+    """one line"""
+    details: EventDetails
+    """further data"""
 
 
 Kind = Literal["main", "child", "launcher"]
@@ -601,98 +766,150 @@ Kind = Literal["main", "child", "launcher"]
 class StackFrame(TypedDict):
     """A frame of a stack."""
 
-    function: Annotated[str, "the name of the function"]
-    file: Annotated[str, "the path of its file"]
-    line: Annotated[int | None, "the current line"]
+    function: str
+    """the name of the function"""
+    file: str
+    """the path of its file"""
+    line: int | None
+    """the current line"""
 
 
 class StackOfThread(TypedDict):
     """The Python stack of a thread."""
 
-    name: Annotated[str, "the name of the thread"]
-    active: Annotated[bool, "whether it seemed to run"]
-    owns_gil: Annotated[bool, "whether it held the global interpreter lock"]
-    wait: Annotated[str, "the system call in which it waits; empty if it does not wait, or it is unknown"]
-    frames: Annotated[list[StackFrame], "its frames, the innermost first"]
+    name: str
+    """the name of the thread"""
+    active: bool
+    """whether it seemed to run"""
+    owns_gil: bool
+    """whether it held the global interpreter lock"""
+    wait: str
+    """the system call in which it waits; empty if it does not wait, or it is unknown"""
+    frames: list[StackFrame]
+    """its frames, the innermost first"""
 
 
 class StackOfProcess(TypedDict):
     """A process with the stacks of its threads."""
 
     role: RoleName
-    replica: Annotated[int, "the number of its replica within the role, from 0"]
-    attempt: Annotated[int | None, "the number of the attempt, from 1"]
-    rank: Annotated[int | None, "the value of RANK in its environment"]
-    kind: Annotated[
-        Kind, "main: a rank or the program of a replica; child: a process of it; launcher: above it"
-    ]
-    host: Annotated[str, "the host on which it runs"]
-    pid: Annotated[int, "its process id, as its container sees it"]
-    parent: Annotated[int, "that of its parent"]
-    program: Annotated[str, "the name of the program"]
-    state: Annotated[str, "running, sleeping, stopped, traced, or blocked in the kernel"]
-    wait: Annotated[str, "the system call in which its first thread waits, or an empty string"]
-    threads: Annotated[list[StackOfThread], "the Python threads; empty for another program, or if unknown"]
-    note: Annotated[str, "why there are no Python stacks, or an empty string"]
+    replica: int
+    """the number of its replica within the role, from 0"""
+    attempt: int | None
+    """the number of the attempt, from 1"""
+    rank: int | None
+    """the value of RANK in its environment"""
+    kind: Kind
+    """main: a rank or the program of a replica; child: a process of it; launcher: above it"""
+    host: str
+    """the host on which it runs"""
+    pid: int
+    """its process id, as its container sees it"""
+    parent: int
+    """that of its parent"""
+    program: str
+    """the name of the program"""
+    state: str
+    """running, sleeping, stopped, traced, or blocked in the kernel"""
+    wait: str
+    """the system call in which its first thread waits, or an empty string"""
+    threads: list[StackOfThread]
+    """the Python threads; empty for another program, or if unknown"""
+    note: str
+    """why there are no Python stacks, or an empty string"""
 
 
 class StackGroup(TypedDict):
     """Processes with equal stacks, or with unknown ones."""
 
-    kind: Annotated[Kind, "the kind of its processes"]
-    count: Annotated[int, "the number of its processes"]
-    of: Annotated[int, "the number of all processes of this kind"]
-    unread: Annotated[bool, "whether the stacks are unknown, so that only states and system calls are equal"]
-    ranks: Annotated[list[int], "the ranks of its processes"]
-    processes: Annotated[list[int], "its processes, as positions in `processes`, from 0"]
+    kind: Kind
+    """the kind of its processes"""
+    count: int
+    """the number of its processes"""
+    of: int
+    """the number of all processes of this kind"""
+    unread: bool
+    """whether the stacks are unknown, so that only states and system calls are equal"""
+    ranks: list[int]
+    """the ranks of its processes"""
+    processes: list[int]
+    """its processes, as positions in `processes`, from 0"""
 
 
 class Stacks(TypedDict):
     """The stacks of an application."""
 
-    handle: Annotated[str, "the handle: SCHEDULER://SESSION/APP_ID"]
-    processes: Annotated[list[StackOfProcess], "its processes, by role, replica and rank"]
-    groups: Annotated[list[StackGroup], "the groups of equal stacks, the rarest first"]
-    notes: Annotated[list[str], "replicas that could not be read, and why"]
+    handle: str
+    """the handle: SCHEDULER://SESSION/APP_ID"""
+    processes: list[StackOfProcess]
+    """its processes, by role, replica and rank"""
+    groups: list[StackGroup]
+    """the groups of equal stacks, the rarest first"""
+    notes: list[str]
+    """replicas that could not be read, and why"""
 
 
 class QueuedGpu(TypedDict):
     """A GPU of this machine."""
 
-    gpu: Annotated[str, "its index, or the id of an instance of a divided GPU"]
-    id: Annotated[str, "its id"]
-    free: Annotated[bool, "whether nothing uses it"]
-    app: Annotated[str, "the application that holds it, or an empty string"]
-    user: Annotated[str, "the user of the holder; an empty string if it is free"]
-    pid: Annotated[int | None, "the process that uses it, if torchx did not start it"]
-    program: Annotated[str, "the program of that process, or an empty string"]
-    since: Annotated[str | None, "the start of the holder, ISO 8601"]
-    use: Annotated[float | None, "its utilisation, 0 to 1"]
-    memory: Annotated[int | None, "bytes of its memory in use"]
-    total: Annotated[int | None, "bytes of its memory"]
+    gpu: str
+    """its index, or the id of an instance of a divided GPU"""
+    id: str
+    """its id"""
+    free: bool
+    """whether nothing uses it"""
+    app: str
+    """the application that holds it, or an empty string"""
+    user: str
+    """the user of the holder; an empty string if it is free"""
+    pid: int | None
+    """the process that uses it, if torchx did not start it"""
+    program: str
+    """the program of that process, or an empty string"""
+    since: str | None
+    """the start of the holder, ISO 8601"""
+    use: float | None
+    """its utilisation, 0 to 1"""
+    memory: int | None
+    """bytes of its memory in use"""
+    total: int | None
+    """bytes of its memory"""
 
 
 class QueuedApp(TypedDict):
     """A waiting application."""
 
-    app_id: Annotated[str, "the application"]
-    user: Annotated[str, "its user"]
-    gpus: Annotated[int, "the number of GPUs that it needs"]
-    cpus: Annotated[int, "the number of processors that it reserves"]
-    memory: Annotated[int, "the units of memory that it reserves"]
-    priority: Annotated[int, "its priority; higher ones start first"]
-    since: Annotated[str, "the time that determines its place, ISO 8601"]
-    limit: Annotated[float | None, "its time limit in seconds"]
-    held: Annotated[bool, "whether it is held"]
-    own: Annotated[bool, "whether it is in this state home"]
-    reason: Annotated[str, "why it waits"]
+    app_id: str
+    """the application"""
+    user: str
+    """its user"""
+    gpus: int
+    """the number of GPUs that it needs"""
+    cpus: int
+    """the number of processors that it reserves"""
+    memory: int
+    """the units of memory that it reserves"""
+    priority: int
+    """its priority; higher ones start first"""
+    since: str
+    """the time that determines its place, ISO 8601"""
+    limit: float | None
+    """its time limit in seconds"""
+    held: bool
+    """whether it is held"""
+    own: bool
+    """whether it is in this state home"""
+    reason: str
+    """why it waits"""
 
 
 class Queue(TypedDict):
     """The queue of this machine."""
 
-    gpus: Annotated[list[QueuedGpu], "its GPUs"]
-    waiting: Annotated[list[QueuedApp], "the waiting applications of all users, in their order"]
+    gpus: list[QueuedGpu]
+    """its GPUs"""
+    waiting: list[QueuedApp]
+    """the waiting applications of all users, in their order"""
 
 
 class PrunedApp(Identity):
@@ -700,39 +917,52 @@ class PrunedApp(Identity):
 
     state: AppState
     ended_at: EndedAt
-    bytes: Annotated[int, "the size of its files"]
+    bytes: int
+    """the size of its files"""
 
 
 class Cancelled(Identity):
     """An application in the output of `torchx cancel`."""
 
-    state: Annotated[State, "the state when the command ends"]
-    cancelled: Annotated[bool, "false if it had ended before, or cannot be cancelled"]
-    error: Annotated[ErrorData | None, "why it cannot be cancelled"]
+    state: State
+    """the state when the command ends"""
+    cancelled: bool
+    """false if it had ended before, or cannot be cancelled"""
+    error: ErrorData | None
+    """why it cannot be cancelled"""
 
 
 class Deleted(Identity):
     """An application in the output of `torchx delete`."""
 
-    state: Annotated[State, "the last state of the application"]
-    deleted: Annotated[bool, "false if it cannot be deleted"]
-    error: Annotated[ErrorData | None, "why it cannot be deleted"]
+    state: State
+    """the last state of the application"""
+    deleted: bool
+    """false if it cannot be deleted"""
+    error: ErrorData | None
+    """why it cannot be deleted"""
 
 
 class Leftover(TypedDict):
     """A leftover file or image."""
 
-    path: Annotated[str, "the path or name"]
-    bytes: Annotated[int, "the size"]
+    path: str
+    """the path or name"""
+    bytes: int
+    """the size"""
 
 
 class PruneResult(TypedDict):
     """The output of `torchx prune`."""
 
-    dryrun: Annotated[bool, "whether this was a dry-run"]
-    applications: Annotated[list[PrunedApp], "the removed applications"]
-    leftovers: Annotated[list[Leftover], "the removed leftovers"]
-    freed: Annotated[int, "total bytes"]
+    dryrun: bool
+    """whether this was a dry-run"""
+    applications: list[PrunedApp]
+    """the removed applications"""
+    leftovers: list[Leftover]
+    """the removed leftovers"""
+    freed: int
+    """total bytes"""
 
 
 class Compared(Identity):
@@ -746,54 +976,80 @@ class Compared(Identity):
 class DiffValue(TypedDict):
     """A value that two applications do not share."""
 
-    name: Annotated[str, "the name of the value"]
-    a: Annotated[str | None, "the value of the first application; null without one"]
-    b: Annotated[str | None, "the value of the second application; null without one"]
-    measured: Annotated[bool, "whether it is a measurement, which differs from run to run"]
+    name: str
+    """the name of the value"""
+    a: str | None
+    """the value of the first application; null without one"""
+    b: str | None
+    """the value of the second application; null without one"""
+    measured: bool
+    """whether it is a measurement, which differs from run to run"""
 
 
 class DiffSection(TypedDict):
     """One part of a comparison."""
 
-    name: Annotated[str, "the part: arguments, program, run options, environment, ..."]
-    equal: Annotated[
-        bool | None, "whether all values are equal, apart from measurements; null if not compared"
-    ]
-    missing: Annotated[str | None, "why it is not compared"]
-    differences: Annotated[list[DiffValue], "the values that differ"]
-    notes: Annotated[list[str], "values that could not be compared, one sentence each"]
+    name: str
+    """the part: arguments, program, run options, environment, ..."""
+    equal: bool | None
+    """whether all values are equal, apart from measurements; null if not compared"""
+    missing: str | None
+    """why it is not compared"""
+    differences: list[DiffValue]
+    """the values that differ"""
+    notes: list[str]
+    """values that could not be compared, one sentence each"""
 
 
 class SourceDiff(TypedDict):
     """The differences of the source files."""
 
-    text: Annotated[str, "a unified diff"]
-    missing: Annotated[list[str], "the parts that could not be compared, one sentence each"]
+    text: str
+    """a unified diff"""
+    missing: list[str]
+    """the parts that could not be compared, one sentence each"""
 
 
 class Comparison(TypedDict):
     """The comparison of two applications."""
 
-    a: Annotated[Compared, "the first application"]
-    b: Annotated[Compared, "the second application"]
-    equal: Annotated[bool, "whether they are equal, apart from measurements"]
-    sections: Annotated[list[DiffSection], "the parts of the comparison"]
-    source_diff: Annotated[SourceDiff | None, "the differences of the source files; null without --source"]
+    a: Compared
+    """the first application"""
+    b: Compared
+    """the second application"""
+    equal: bool
+    """whether they are equal, apart from measurements"""
+    sections: list[DiffSection]
+    """the parts of the comparison"""
+    source_diff: SourceDiff | None
+    """the differences of the source files; null without --source"""
 
 
 class RunResult(TypedDict):
     """The result of a run in the output of `torchx results`."""
 
-    run: Annotated[int, "the number of the run, from 1"]
-    handle: Annotated[str | None, "its application; null before it is started"]
-    state: Annotated[State, "its state"]
-    parameters: Annotated[dict[str, Any], "its parameters: numbers and strings"]
-    metrics: Annotated[dict[str, Any], "its metrics, from trackers and --metric: numbers and strings"]
-    started_at: Annotated[Time | None, "its start"]
-    ended_at: Annotated[Time | None, "its end"]
-    duration: Annotated[float | None, "seconds from its start to its end"]
-    exit_code: Annotated[int | None, "0, or the code of the replica that failed first (128 + N for a signal)"]
+    run: int
+    """the number of the run, from 1"""
+    handle: str | None
+    """its application; null before it is started"""
+    state: State
+    """its state"""
+    parameters: dict[str, Any]
+    """its parameters: numbers and strings"""
+    metrics: dict[str, Any]
+    """its metrics, from trackers and --metric: numbers and strings"""
+    started_at: Time | None
+    """its start"""
+    ended_at: Time | None
+    """its end"""
+    duration: float | None
+    """seconds from its start to its end"""
+    exit_code: int | None
+    """0, or the code of the replica that failed first (128 + N for a signal)"""
     msg: Reason
-    peak_memory: Annotated[int | None, "the most memory that one replica used, bytes"]
-    cpu: Annotated[float | None, "CPU cores that a replica used on average"]
-    gpu: Annotated[float | None, "utilisation of the GPUs of a replica on average, from 0 to 1"]
+    peak_memory: int | None
+    """the most memory that one replica used, bytes"""
+    cpu: float | None
+    """CPU cores that a replica used on average"""
+    gpu: float | None
+    """utilisation of the GPUs of a replica on average, from 0 to 1"""

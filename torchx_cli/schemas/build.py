@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import sys
+from functools import cache
+from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -85,10 +90,33 @@ def _nullable(schema: Object) -> Object:
 
 def _object(kind: Any, definitions: Object) -> Object:
     hints = get_type_hints(kind, include_extras=True)
+    meanings = _meanings(kind.__module__)[kind.__name__]
+    properties = {name: _schema(hint, definitions) for name, hint in hints.items()}
+    for name, meaning in meanings.items():
+        properties[name]["description"] = meaning
     return {
         "type": "object",
         "description": (kind.__doc__ or "").strip(),
-        "properties": {name: _schema(hint, definitions) for name, hint in hints.items()},
+        "properties": properties,
         "required": [name for name in hints if name in kind.__required_keys__],
         "additionalProperties": True,
     }
+
+
+@cache
+def _meanings(module: str) -> dict[str, dict[str, str]]:
+    """Returns the meanings of the keys of each type of a module, which its source has below them."""
+    meanings: dict[str, dict[str, str]] = {}
+    for node in ast.parse(inspect.getsource(sys.modules[module])).body:
+        name, others, body = "", list[ast.AST](), list[ast.stmt]()
+        if isinstance(node, ast.ClassDef):
+            name, others, body = node.name, [*node.bases], node.body
+        elif isinstance(node, ast.Assign):  # a type with the keys of another one
+            name, others = ast.unparse(node.targets[0]), [*ast.walk(node.value)]
+        keys = meanings[name] = {}
+        for other in others:
+            keys.update(meanings.get(ast.unparse(other), {}))
+        for declared, text in pairwise(body):
+            if isinstance(declared, ast.AnnAssign) and isinstance(text, ast.Expr):
+                keys[ast.unparse(declared.target)] = ast.literal_eval(text.value)
+    return meanings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypedDict
+from typing import TypedDict
 
 CODES = {
     "unknown_command": "the command does not exist",
@@ -76,33 +76,53 @@ CODES = {
 class ErrorFacts(TypedDict, total=False):
     """Facts of some errors."""
 
-    flag: Annotated[str, "the flag"]
-    given: Annotated[str, "the given text"]
-    did_you_mean: Annotated[str, "the name that was probably intended"]
-    handle: Annotated[str, "the handle of the application"]
-    matches: Annotated[list[str], "handles of matching applications, at most 5"]
-    state: Annotated[str, "the state of the application"]
-    scheduler: Annotated[str, "the scheduler"]
-    option: Annotated[str, "the run option"]
-    replica: Annotated[str, "the replica, as ROLE/ID"]
-    owner: Annotated[str, "the owner of the application"]
-    image: Annotated[str, "the image"]
-    names: Annotated[list[str], "the names of the missing variables"]
-    path: Annotated[str, "the file"]
-    line: Annotated[int, "the line in the file, from 1"]
-    errno: Annotated[str, "the system's name of the error, such as ENOSPC"]
+    flag: str
+    """the flag"""
+    given: str
+    """the given text"""
+    did_you_mean: str
+    """the name that was probably intended"""
+    handle: str
+    """the handle of the application"""
+    matches: list[str]
+    """handles of matching applications, at most 5"""
+    state: str
+    """the state of the application"""
+    scheduler: str
+    """the scheduler"""
+    option: str
+    """the run option"""
+    replica: str
+    """the replica, as ROLE/ID"""
+    owner: str
+    """the owner of the application"""
+    image: str
+    """the image"""
+    names: list[str]
+    """the names of the missing variables"""
+    path: str
+    """the file"""
+    line: int
+    """the line in the file, from 1"""
+    errno: str
+    """the system's name of the error, such as ENOSPC"""
 
 
 class ErrorData(ErrorFacts):
     """The error of a command."""
 
-    code: Annotated[str, "the stable code of the cause; new codes may be added"]
-    message: Annotated[str, "the problem"]
-    hint: Annotated[str | None, "the next step, usually with a command"]
-    exit_code: Annotated[int, "the exit code of the command"]
+    code: str
+    """the stable code of the cause; new codes may be added"""
+    message: str
+    """the problem"""
+    hint: str | None
+    """the next step, usually with a command"""
+    exit_code: int
+    """the exit code of the command"""
 
 
 class ErrorResult(TypedDict):
     """The output of a command that failed."""
 
-    error: Annotated[ErrorData, "the error"]
+    error: ErrorData
+    """the error"""
