@@ -253,7 +253,7 @@ def place(peer: str | None, quick: bool) -> Iterator[Place]:
     """Yields a place to run in, and removes it."""
     # background processes of a shell ignore Ctrl-C, and the measured commands would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         yield Place(Path(folder).resolve(), peer, quick)
 
 

@@ -14,7 +14,7 @@ from torchx.specs.status import NONE, AppState, EndCause, FirstFailure, ReplicaS
 with lazy_imports:
     import html
 
-    from torchx.specs.app import AppDef
+    from torchx.specs import app as specs_app
 
 if TYPE_CHECKING:
     from torchx.scheduling.query import AppQuery
@@ -84,9 +84,9 @@ class DescribeAppResponse:
     def __post_init__(self) -> None:
         self.state, self.msg = proven(self.state, self.msg, self.roles_statuses)
 
-    def app(self) -> AppDef:
+    def app(self) -> specs_app.AppDef:
         """Returns the recorded application."""
-        return AppDef(self.name or self.app_id, self.roles, self.metadata)
+        return specs_app.AppDef(self.name or self.app_id, self.roles, self.metadata)
 
     @property
     def replicas(self) -> list[ReplicaStatus]:
