@@ -157,7 +157,7 @@ def test_a_job_that_submits_a_job_and_enters_it(tmp_path: Path) -> None:
     assert ended(outer).state is AppState.CANCELLED
     assert_nothing_runs(outer)
     for app_id in (other, second.rpartition("/")[2]):
-        assert describe(app_id).state is AppState.RUNNING
+        running(app_id)
         scheduler().cancel(app_id)
 
 
