@@ -71,11 +71,13 @@ PRINTS = f"i=0; while [ $i -lt {LINES} ]; do i=$((i+1)); echo $TORCHX_ATTEMPT $i
 
 def log_at_the_end(scheduler: SlurmScheduler, trial: int) -> bool:
     """Follows a log from a random moment at the end of its job; returns True if it is complete."""
-    end, runs = [("exit 4", 1), ("[ $TORCHX_ATTEMPT -ge 3 ] || exit 9", 3), ("exec sleep 600", 1)][trial % 3]
+    # a failure ends the other replica, which may not have printed its lines yet
+    failure = "[ $TORCHX_REPLICA_ID = 1 ] || exec sleep 600; exit 4"
+    end, runs = [(failure, 1), ("[ $TORCHX_ATTEMPT -ge 3 ] || exit 9", 3), ("exec sleep 600", 1)][trial % 3]
     job = role(PRINTS + end, num_replicas=2, max_retries=runs - 1, retry_policy=RetryPolicy.REPLICA)
     app_id = scheduler.submit(AppDef("log", [job]), {"requeue": False})
     wait_until(lambda: attempts(app_id), "the first attempt has begun")
-    if "sleep" in end:
+    if end.startswith("exec sleep"):
         wait_until(lambda: len(output(scheduler, app_id).split()) >= 4 * LINES, "all is printed")
         scheduler.cancel(app_id)
     time.sleep(random.Random(SEED * 1000 + trial).random())
