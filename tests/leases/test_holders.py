@@ -100,8 +100,7 @@ def test_a_lease_has_one_holder_at_a_time(names: list[str], hold: Callable[..., 
     assert holder_of(names[0]) is None
     with Watch([names[1]]) as watch:
         os.kill(pid, signal.SIGKILL)
-        watch.wait(120)
-        assert watch.ended() == {names[1]}
+        assert wait_until(watch.ended, "the holder has ended") == {names[1]}
     with wait_until(lambda: take(names[:3]), "the leases are free") as leases:
         assert sorted(leases.names) == names[:3]
 
