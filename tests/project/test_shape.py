@@ -21,10 +21,10 @@ MOST_DECISIONS = 14
 """Of a function: branches, loops, handlers, comprehensions, operands of `and` and `or` after the first."""
 
 LIMITS = {
-    "functions with more decisions": 20,
-    "conditional expressions": 1022,
+    "functions with more decisions": 19,
+    "conditional expressions": 994,
     "nested conditional expressions": 0,
-    "fmt: skip": 15,
+    "fmt: skip": 14,
 }
 
 KNOTS = {
