@@ -99,8 +99,9 @@ def notes_about(component: str, args: Sequence[str]) -> list[str]:
         ArgumentError: `--dryrun` would be passed to the program, and this would run.
     """
     flag = next((arg for arg in args if arg.partition("=")[0] == "--dryrun"), "")
-    if component != SHELL and not flag:
-        return []
+    may_differ = component == SHELL and (len(args) > 1 or any(map(_PROCESS_ID.search, args)))
+    if not may_differ and not flag:
+        return []  # the usual case reads no source
     outline = None
     with suppress(TorchxError):  # reported when it is loaded
         outline = outline_of(component)

@@ -364,10 +364,7 @@ class Keeper:
         links = [link.connection for link in (*self._peers.values(), *self._clients.values())]
         end = time.monotonic() + pause
         while True:
-            left: float | None = end - time.monotonic()
-            if left == math.inf:
-                left = None
-            ready = readable([watch, self._listener, *links], left)
+            ready = readable([watch, self._listener, *links], end - time.monotonic())
             # holders answer connections, which is not a reason to decide again
             if ready != [watch.fileno()] or watch.ended():
                 return
