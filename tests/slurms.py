@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import pytest
+
 from torchx.schedulers.slurm.scheduler import SlurmScheduler
 from torchx.scheduling.logs import LogQuery
 from torchx.specs import AppState, Resource, Role
@@ -37,6 +39,17 @@ def what_is_missing() -> str:
 def state_folder() -> Path:
     """Returns the folder of the cluster; its nodes have own disks at `disk`, all but the first at `part`."""
     return Path(os.environ.get("SLURM_CONF", "/etc/slurm/slurm.conf")).resolve().parent
+
+
+def configure_no_controller(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Configures a cluster without a controller, for programs of a test that stand for those of Slurm.
+
+    The settings of this machine may name a controller that does not run. If a program is slow, torchx probes
+    that controller, and ends the program.
+    """
+    conf = folder / "slurm-without-controller.conf"
+    conf.write_text("")
+    monkeypatch.setenv("SLURM_CONF", str(conf))
 
 
 def on_node(node: str, path: Path) -> Path:

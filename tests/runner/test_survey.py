@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from memory_scheduler import MemoryScheduler
 from program import torchx
+from slurms import configure_no_controller
 
 from torchx.errors import AbsentError, StateError
 from torchx.runner import Runner
@@ -55,7 +56,7 @@ def test_cluster_that_hangs_does_not_hang_command_line(
     program.write_text("#!/bin/sh\nwhile sleep 0.2; do echo; done\n")
     program.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.delenv("SLURM_CONF")
+    configure_no_controller(monkeypatch, tmp_path)
     result = torchx("status", "unknown")
     assert result.returncode == 69
     assert result.stderr.startswith("error: local_docker did not answer: ")  # the default one of this machine

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 from containers import Jobs, containers, describe, ended, replicas, scheduler, sh, text
 from engine import IMAGE
 
+from torchx.runner import api as runner_api
 from torchx.runner.api import Runner
+from torchx.schedulers.docker import wait as docker_wait
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.request import NETWORK
@@ -114,13 +117,22 @@ def test_waits_for_many_applications_share_a_listing(jobs: Jobs, monkeypatch: py
         return wait(events, *args)
 
     monkeypatch.setattr(Events, "wait_for_all", waiting)
+    share, turn = pace.sharing, threading.Barrier(len(apps))
+
+    def sharing_at_once(since: float) -> AbstractContextManager[None]:
+        """Begins after the others have chosen the earliest time of their answers, too."""
+        turn.wait(60)
+        return share(since)
+
     with Runner("torchx") as runner, ThreadPoolExecutor(len(apps)) as pool:
         with pace.together(len(apps)):
             assert all(runner.exists(app) and runner.status(app) for app in apps)
         assert len(listings) == 1
+        monkeypatch.setattr(runner_api, "sharing", sharing_at_once)
+        monkeypatch.setattr(docker_wait, "sharing", sharing_at_once)
         waits = [pool.submit(runner.wait, app) for app in apps]
         begun.wait(60)
-        assert len(listings) <= 1 + len(apps)
+        assert len(listings) == 3, "one for the statuses, and one for what they wait for"
         monkeypatch.undo()
         begun.wait(60)
         for app in apps:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slurms import configure_no_controller
 from slurmscripts import context, run_script, write_files
 from support import wait_until
 
@@ -53,7 +54,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    monkeypatch.delenv("SLURM_CONF", raising=False)
+    configure_no_controller(monkeypatch, tmp_path)
     slurm_client.options_of.cache_clear()
     yield folder
     slurm_client.options_of.cache_clear()

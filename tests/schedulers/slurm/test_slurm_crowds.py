@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from slurms import configure_no_controller
 
 from torchx.schedulers.slurm.record import Records, SlurmRecord
 from torchx.schedulers.slurm.scheduler import create_scheduler
@@ -47,7 +48,7 @@ def test_a_thousand_jobs_are_listed_with_one_call(tmp_path: Path, monkeypatch: p
     (tmp_path / "squeue").write_text(SQUEUE.format(folder=tmp_path))
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.delenv("SLURM_CONF", raising=False)
+    configure_no_controller(monkeypatch, tmp_path)
     listed = list(create_scheduler("torchx").list())
     assert [app.app_id for app in listed] == [str(number + 1) for number in range(COUNT)], "newest first"
     assert {app.state for app in listed} == {AppState.PENDING, AppState.RUNNING}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from program import pids_of, start, torchx
+from slurms import configure_no_controller
 from terminal import Terminal
 
 from torchx.schedulers.slurm.record import Records, SlurmRecord
@@ -79,7 +80,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FAKE_JOBS", str(tmp_path / "jobs"))
     monkeypatch.setenv("FAKE_ARRAYS", "1001")
     monkeypatch.setenv("FAKE_QUERIES", str(tmp_path / "queries"))
-    monkeypatch.delenv("SLURM_CONF", raising=False)
+    configure_no_controller(monkeypatch, tmp_path)
     for job in JOBS[1:]:  # the first one was submitted elsewhere
         folder = tmp_path / f"a-b{job}"
         folder.mkdir(mode=0o700)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from program import start, torchx
+from slurms import configure_no_controller
 from support import wait_until
 
 from torchx.runner import get_runner, reports
@@ -73,7 +74,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("FAKE_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("FAKE_QUERIES", str(tmp_path / "queries"))
-    monkeypatch.delenv("SLURM_CONF", raising=False)
+    configure_no_controller(monkeypatch, tmp_path)
     (tmp_path / "jobs" / "a-b1").mkdir(mode=0o700, parents=True)
     app = {"name": "a", "roles": [{"name": "r", "num_replicas": 1}]}
     for name in ("ANSWERS", "ACCOUNTS"):  # none of earlier tests

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from slurms import configure_no_controller
 
 from torchx.errors import StateError, UsageError
 from torchx.schedulers.slurm import commands as slurm_client
@@ -34,7 +35,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.delenv("SLURM_CONF")
+    configure_no_controller(monkeypatch, tmp_path)
     slurm_client.options_of.cache_clear()
     yield tmp_path
     slurm_client.options_of.cache_clear()
