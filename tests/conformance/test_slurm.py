@@ -63,6 +63,7 @@ class TestRetries(RetryCases):
     cfg = {"requeue": False}  # noqa: RUF012
     begins_within = 1.0
     patience = 120.0
+    at_once = 2  # of each process of the tests: more jobs would wait for each other on eight CPUs
     shares_files = True
     retry_cases = sample(4)
     fields = {"mounts": Meaning.WARNED}  # noqa: RUF012

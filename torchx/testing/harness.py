@@ -181,8 +181,14 @@ class Harness:
         self._submitted.append(app_id)
         return app_id
 
-    def until(self, condition: Callable[[], T | None], what: str) -> T:
-        """Returns the first true value of a condition; fails after ``patience`` seconds."""
+    def until(self, condition: Callable[[], T | None], what: str, found: Callable[[], str] = str) -> T:
+        """Returns the first true value of a condition; fails after ``patience`` seconds.
+
+        Args:
+            condition: called again and again.
+            what: describes the condition.
+            found: returns more for the message of a failure.
+        """
         end = time.monotonic() + self.patience
         while True:
             begin = time.monotonic()
@@ -190,13 +196,20 @@ class Harness:
             if value:
                 return value
             now = time.monotonic()
-            assert now < end, f"not within {self.patience} s: {what}"
+            if now >= end:
+                pytest.fail("; ".join(filter(None, [f"not within {self.patience} s: {what}", found()])))
             time.sleep(min(max(0.02, 2 * (now - begin)), 0.2))  # a slow query is repeated less often
 
     def _described(self, scheduler: AnyScheduler, app_id: str) -> DescribeAppResponse:
         status = scheduler.describe(app_id)
         assert status is not None, f"{app_id} is not known"
         return status
+
+    def _seen(self, scheduler: AnyScheduler, app_id: str) -> str:
+        """Returns the state of an application and of its replicas, for the message of a failed test."""
+        status = self._described(scheduler, app_id)
+        replicas = [f"{r.role}/{r.id} {r.state} attempt {len(r.attempts)}" for r in status.replicas]
+        return f"it is {status.state}: {status.msg or 'no message'}; {', '.join(replicas)}"
 
     def until_state(self, scheduler: AnyScheduler, app_id: str, *states: AppState) -> DescribeAppResponse:
         """Waits until an application is in one of some states; fails if it ends in another one."""
@@ -209,7 +222,8 @@ class Harness:
                 return status
             return None
 
-        return self.until(reached, f"{app_id} is {' or '.join(map(str, states))}")
+        wanted = " or ".join(map(str, states))
+        return self.until(reached, f"{app_id} is {wanted}", lambda: self._seen(scheduler, app_id))
 
     def until_ended(self, scheduler: AnyScheduler, app_id: str) -> DescribeAppResponse:
         """Waits for the end of an application; calls `reconcile` meanwhile, as `wait` does."""
@@ -221,7 +235,7 @@ class Harness:
                 return status
             return None
 
-        return self.until(ended, f"{app_id} has ended")
+        return self.until(ended, f"{app_id} has ended", lambda: self._seen(scheduler, app_id))
 
     def run(self, scheduler: AnyScheduler, app: Submittable, **options: CfgVal) -> DescribeAppResponse:
         """Submits an application, with further run options, and waits for its end."""
