@@ -196,8 +196,7 @@ class Harness:
             if value:
                 return value
             now = time.monotonic()
-            if now >= end:
-                pytest.fail("; ".join(filter(None, [f"not within {self.patience} s: {what}", found()])))
+            assert now < end, f"not within {self.patience} s: {what}{found()}"
             time.sleep(min(max(0.02, 2 * (now - begin)), 0.2))  # a slow query is repeated less often
 
     def _described(self, scheduler: AnyScheduler, app_id: str) -> DescribeAppResponse:
@@ -208,8 +207,8 @@ class Harness:
     def _seen(self, scheduler: AnyScheduler, app_id: str) -> str:
         """Returns the state of an application and of its replicas, for the message of a failed test."""
         status = self._described(scheduler, app_id)
-        replicas = [f"{r.role}/{r.id} {r.state} attempt {len(r.attempts)}" for r in status.replicas]
-        return f"it is {status.state}: {status.msg or 'no message'}; {', '.join(replicas)}"
+        replicas = [f"{r.role}/{r.id} {r.state}" for r in status.replicas]
+        return f", but is {status.state} ({status.msg}): {', '.join(replicas)}"
 
     def until_state(self, scheduler: AnyScheduler, app_id: str, *states: AppState) -> DescribeAppResponse:
         """Waits until an application is in one of some states; fails if it ends in another one."""
