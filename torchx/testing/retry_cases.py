@@ -19,13 +19,14 @@ from torchx.specs.status import AppState
 from torchx.testing.harness import Ability, Harness, Meaning
 from torchx.testing.retry_model import Case, Outcome, exit_code, make_case, predict, script, shuffled_case
 
-PARTS = 5
 ORDERED = 150
 """The first case whose failures have any order, which only replicas that share a folder can follow."""
 ALL = range(ORDERED + 50)
 """All cases."""
 LEAST = int(os.environ.get("TORCHX_RETRY_CASES", "0"))
 """The minimum number of cases on every scheduler; ``TORCHX_RETRY_CASES=200`` for all of them."""
+PARTS = max(5, LEAST // 10)
+"""The number of tests of each scheduler, which share its cases."""
 
 
 def case_of(seed: int) -> Case:
