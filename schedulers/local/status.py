@@ -7,37 +7,31 @@ import json
 import math
 import os
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import datetime
 from operator import itemgetter
 from pathlib import Path
 
 from torchx import json_shape
-from torchx.errors import StateError, TorchxError
-from torchx.jobs import ended
+from torchx.errors import StateError
+from torchx.jobs import ended, status
 from torchx.jobs.catalog import Catalog, catalog, paths_of
 from torchx.jobs.ended import EndedJob
 from torchx.jobs.paths import Home, JobPaths, LogPaths, file_name, user_home
 from torchx.jobs.reconcile import is_supervised, read, reconcile
-from torchx.jobs.record import LARGEST, damaged, register_secrets
-from torchx.jobs.view import AttemptView, JobView
+from torchx.jobs.record import LARGEST, register_secrets
+from torchx.jobs.view import JobView
 from torchx.lazy import lazy_imports
 from torchx.machine import files
-from torchx.printable import joined
 from torchx.schedulers import get_scheduler_factories
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
-from torchx.scheduling.observation import Observation, Replica, describe
+from torchx.scheduling.observation import describe
 from torchx.scheduling.query import AppQuery, literal_of
 from torchx.scheduling.responses import local_time
-from torchx.scheduling.stalls import stalled_for
-from torchx.specs.status import AppState, AttemptStatus, EndCause, Reason
+from torchx.specs.status import AppState
 
 with lazy_imports:
-    from torchx.queue import reasons
     from torchx.scheduling import checks
-    from torchx.specs import serialize
 
 DEFAULT_OWNER = "local_cwd"
 """The scheduler that lists jobs whose own scheduler is unknown or not installed."""
@@ -75,20 +69,14 @@ class LocalJobs:
         view = self.find(app_id)
         if view is None:
             return None
-        try:
-            app = serialize.app_from_dict(view.record.app)
-        except (TorchxError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise damaged(self.home.job(app_id).record, "`app` is not an application") from error
-        register_secrets(view.record)
-        described = describe_job(view, paths_of(self.home, app_id))
-        return replace(described, roles=app.roles, metadata=app.metadata)
+        paths = paths_of(self.home, app_id)
+        return status.with_application(describe_job(view, paths), view, paths)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of a job without its roles, or None."""
         view = self.find(app_id)
         if view is None:
             return None
-        register_secrets(view.record)  # of a job of 0.1.0, which has no file of its secrets
         return describe_job(view, paths_of(self.home, app_id))
 
     def exists(self, app_id: str) -> bool:
@@ -223,7 +211,7 @@ class LocalJobs:
                 return self._unreadable(app_id, paths, why)
             return None
         line = _line(EndedJob.of(view), view.clock_step)
-        line.msg = line.msg or _waiting(view, paths)
+        line.msg = line.msg or status.waiting(view, paths)
         line.needs_reconcile = view.orphaned or (view.has_ended and not is_listed)
         return line
 
@@ -255,78 +243,14 @@ class LocalJobs:
 
 def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
     """Returns the status of a job, without its roles and metadata."""
-    record, step, stall = view.record, view.clock_step, _stall(view)
-    services = {role.name for role in record.roles if role.service is not None}
-    replicas = [
-        Replica(
-            replica.role,
-            replica.id,
-            [_attempt(attempt, step) for attempt in replica.attempts],
-            host="localhost",
-            max_attempts=replica.max_retries + 1,
-            ready=replica.ready if replica.role in services else None,
-        )
-        for replica in view.replicas
-    ]
-    seen = Observation(
-        record.app_id,
-        record.name,
-        _time(record.submitted_at, step),
-        record.cfg,
-        record.app.get("metadata"),
-        AppState[view.state],
-        Reason(view.msg or stall or _waiting(view, paths), EndCause.STALLED if stall else view.cause),
-        replicas,
-        view.failure,
-        _time(view.started_at, step),
-        local_time(view.ended_at),
-        view.restarts,
-        view.run,
-    )
+    record = view.record
+    register_secrets(record)  # of a job of 0.1.0, which has no file of its secrets
     return replace(
-        describe(seen, LogPaths(Path(record.log_dir)).replica),
+        describe(status.observe(view, paths, "localhost"), LogPaths(Path(record.log_dir)).replica),
         log_dir=record.log_dir,
         report_dir=record.log_dir,
         workspaces={role.name: role.workspace for role in record.roles if role.workspace},
         needs_reconcile=view.orphaned,
-    )
-
-
-def _waiting(view: JobView, paths: JobPaths) -> str:
-    """Returns the reason why a job has not started; empty for one that has a supervisor."""
-    if view.supervisor is not None or view.has_ended:
-        return ""
-    return reasons.reason(view, paths)
-
-
-def _stall(view: JobView) -> str:
-    """Returns the message about a running job that makes no progress; empty for others."""
-    if view.stalled is None or view.has_ended:
-        return ""
-    since, last = view.stalled
-    return stalled_for(since + view.clock_step, last, time.time())
-
-
-def _time(at: float | None, step: float) -> datetime | None:
-    """Returns a time of a job, after a change of the system clock by some seconds."""
-    if at is None:
-        return None
-    return local_time(at + step)
-
-
-def _attempt(attempt: AttemptView, step: float) -> AttemptStatus:
-    return AttemptStatus(
-        number=attempt.number,
-        state=AppState[attempt.state],
-        exit_code=attempt.exit_code,
-        signal=attempt.signal,
-        started_at=_time(attempt.started_at, step),
-        ended_at=_time(attempt.ended_at, step),
-        pid=attempt.process.pid if attempt.process else None,
-        msg=joined(attempt.msg, attempt.stopped),
-        ready_at=_time(attempt.ready_at, step),
-        cause=attempt.cause,
-        run=attempt.run,
     )
 
 
@@ -336,8 +260,8 @@ def _line(job: EndedJob, step: float = 0.0) -> ListAppResponse:
         state=AppState.__members__.get(job.state, AppState.UNKNOWN),
         app_handle=f"{job.scheduler}://{job.session}/{job.app_id}",
         name=job.name,
-        submitted_at=_time(job.submitted_at, step),
-        started_at=_time(job.started_at, step),
+        submitted_at=status.time_of(job.submitted_at, step),
+        started_at=status.time_of(job.started_at, step),
         ended_at=local_time(job.ended_at),
         exit_code=job.exit_code,
         msg=job.msg,

@@ -20,6 +20,7 @@ from torchx.specs.status import (
     NONE,
     AppState,
     AttemptStatus,
+    EndCause,
     FirstFailure,
     Reason,
     ReplicaStatus,
@@ -76,6 +77,7 @@ class Observation:
         ended_at: the end of its last replica; ignored before its end.
         restarts: the number of its restarts; -1 if unknown.
         run: the number of its run, from 1.
+        stall: the message about its missing progress, which counts until its end.
     """
 
     app_id: str
@@ -91,6 +93,7 @@ class Observation:
     ended_at: datetime | None = None
     restarts: int = -1
     run: int = 1
+    stall: str = ""
 
 
 def describe(seen: Observation, folder_of: Callable[[str, int], Path] | None = None) -> DescribeAppResponse:
@@ -100,7 +103,9 @@ def describe(seen: Observation, folder_of: Callable[[str, int], Path] | None = N
         seen: the application.
         folder_of: returns the folder of a replica for its error file, if it is on this machine.
     """
-    over, first = is_terminal(seen.state), seen.first_failure
+    over, first, reason = is_terminal(seen.state), seen.first_failure, seen.reason
+    if seen.stall and not over:
+        reason = Reason(reason.text or seen.stall, EndCause.STALLED)
     roles: dict[str, RoleStatus] = {}
     app_error = NONE
     for replica in seen.replicas:
@@ -129,8 +134,8 @@ def describe(seen: Observation, folder_of: Callable[[str, int], Path] | None = N
         state=seen.state,
         num_restarts=seen.restarts,
         run=seen.run,
-        msg=seen.reason.text,
-        cause=seen.reason.cause,
+        msg=reason.text,
+        cause=reason.cause,
         structured_error_msg=app_error,
         roles_statuses=list(roles.values()),
         name=seen.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from torchx.errors import StateError, TorchxError
+from torchx.errors import StateError
 from torchx.lazy import lazy_imports
 from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.address import Address
@@ -16,14 +16,11 @@ from torchx.schedulers.docker.queue.records import Queued
 from torchx.schedulers.shared.listing import row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.checks import unknown_application
-from torchx.scheduling.observation import Observation, Replica, describe
-from torchx.scheduling.responses import local_time
+from torchx.scheduling.observation import describe
 from torchx.specs.status import AppState, Reason
 
 with lazy_imports:
-    from torchx.jobs import record
-    from torchx.queue import reasons
-    from torchx.specs import serialize
+    from torchx.jobs import status as job_status
 
 STARTING, CANCELLING = "its containers are being created", "it is being cancelled"
 INTERRUPTED = "its start was interrupted"
@@ -38,13 +35,7 @@ def describe_app(address: Address, app_id: str) -> DescribeAppResponse | None:
     queued = records.find(address, app_id)
     if queued is None:
         return None
-    try:
-        app = serialize.app_from_dict(queued.view.record.app)
-    except (TorchxError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise record.damaged(queued.paths.record, "`app` is not an application") from error
-    status = status_of(queued)
-    status.roles, status.metadata = app.roles, app.metadata
-    return status
+    return job_status.with_application(status_of(queued), queued.view, queued.paths)
 
 
 def glance(address: Address, app_id: str) -> DescribeAppResponse | None:
@@ -103,33 +94,12 @@ def readable(engine: Engine, app_id: str) -> list[Container]:
 def status_of(queued: Queued) -> DescribeAppResponse:
     """Returns the status of an application whose containers have not started."""
     view = queued.view
-    job = view.record
-    state, msg = _state(queued)
-    seen = Observation(
-        job.app_id,
-        job.name,
-        local_time(job.submitted_at),
-        job.cfg,
-        job.app.get("metadata"),
-        state,
-        Reason(msg, view.cause),
-        [
-            Replica(
-                role.name, n, max_attempts=role.max_retries + 1, ready=None if role.service is None else False
-            )
-            for _, role, n in job.replicas()
-        ],
-        ended_at=local_time(view.ended_at),
-    )
-    return replace(describe(seen), needs_reconcile=view.orphaned)
-
-
-def _state(queued: Queued) -> tuple[AppState, str]:
-    view = queued.view
+    seen = replace(job_status.observe(view, queued.paths), restarts=-1)
+    msg = ""
     if queued.is_interrupted:
-        return AppState.PENDING, INTERRUPTED
-    if view.has_ended:
-        return AppState[view.state], view.msg
-    if view.supervisor is None:
-        return AppState.SUBMITTED, reasons.reason(view, queued.paths)
-    return AppState.PENDING, CANCELLING if queued.paths.cancel.exists() else STARTING
+        msg = INTERRUPTED
+    elif view.supervisor is not None and not view.has_ended:
+        msg = CANCELLING if queued.paths.cancel.exists() else STARTING
+    if msg:
+        seen = replace(seen, state=AppState.PENDING, reason=Reason(msg, view.cause))
+    return replace(describe(seen), needs_reconcile=view.orphaned)

@@ -56,6 +56,15 @@ def test_an_end_has_a_time_only_after_it() -> None:
         assert (described.metadata, described.cfg) == ({"torchx/tag.lr": "1"}, {"k": 1})
 
 
+def test_a_stall_is_the_reason_until_the_end() -> None:
+    for text, message in (("because", "because"), ("", "no output")):
+        running = dataclasses.replace(seen(AppState.RUNNING), reason=Reason(text), stall="no output")
+        described = describe(running)
+        assert (described.msg, described.cause) == (message, EndCause.STALLED)
+        over = describe(dataclasses.replace(running, state=AppState.CANCELLED))
+        assert (over.msg, over.cause) == (text, None)
+
+
 def test_only_a_failed_replica_has_an_error_file(tmp_path: Path) -> None:
     for name in ("0", "1", "2"):
         (tmp_path / name).mkdir()

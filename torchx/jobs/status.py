@@ -1,0 +1,113 @@
+"""The observation of a job from its record and its events, on this machine and in containers."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import datetime
+
+from torchx.errors import TorchxError
+from torchx.jobs.paths import JobPaths
+from torchx.jobs.record import damaged
+from torchx.jobs.view import AttemptView, JobView
+from torchx.lazy import lazy_imports
+from torchx.printable import joined
+from torchx.scheduling.base import DescribeAppResponse
+from torchx.scheduling.observation import Observation, Replica
+from torchx.scheduling.responses import local_time
+from torchx.scheduling.stalls import stalled_for
+from torchx.specs.status import AppState, AttemptStatus, Reason
+
+with lazy_imports:
+    from torchx.queue import reasons
+    from torchx.specs import serialize
+
+
+def observe(view: JobView, paths: JobPaths, host: str = "") -> Observation:
+    """Returns the observation of a job.
+
+    Args:
+        view: its state.
+        paths: its record.
+        host: the machine of its replicas.
+    """
+    record, step = view.record, view.clock_step
+    services = {role.name for role in record.roles if role.service is not None}
+    replicas = [
+        Replica(
+            replica.role,
+            replica.id,
+            [_attempt(attempt, step) for attempt in replica.attempts],
+            host=host,
+            max_attempts=replica.max_retries + 1,
+            ready=replica.ready if replica.role in services else None,
+        )
+        for replica in view.replicas
+    ]
+    return Observation(
+        record.app_id,
+        record.name,
+        time_of(record.submitted_at, step),
+        record.cfg,
+        record.app.get("metadata"),
+        AppState[view.state],
+        Reason(view.msg or waiting(view, paths), view.cause),
+        replicas,
+        view.failure,
+        time_of(view.started_at, step),
+        local_time(view.ended_at),
+        view.restarts,
+        view.run,
+        _stall(view),
+    )
+
+
+def with_application(status: DescribeAppResponse, view: JobView, paths: JobPaths) -> DescribeAppResponse:
+    """Returns the status of a job with the roles and the metadata of its application.
+
+    Raises:
+        StateError: its record has no application.
+    """
+    try:
+        app = serialize.app_from_dict(view.record.app)
+    except (TorchxError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise damaged(paths.record, "`app` is not an application") from error
+    return replace(status, roles=app.roles, metadata=app.metadata)
+
+
+def waiting(view: JobView, paths: JobPaths) -> str:
+    """Returns the reason why a job has not started; empty for one that has a supervisor."""
+    if view.supervisor is not None or view.has_ended:
+        return ""
+    return reasons.reason(view, paths)
+
+
+def _stall(view: JobView) -> str:
+    """Returns the message about a job that makes no progress; empty for others."""
+    if view.stalled is None:
+        return ""
+    since, last = view.stalled
+    return stalled_for(since + view.clock_step, last, time.time())
+
+
+def time_of(at: float | None, step: float) -> datetime | None:
+    """Returns a time of a job, after a change of the system clock by some seconds."""
+    if at is None:
+        return None
+    return local_time(at + step)
+
+
+def _attempt(attempt: AttemptView, step: float) -> AttemptStatus:
+    return AttemptStatus(
+        number=attempt.number,
+        state=AppState[attempt.state],
+        exit_code=attempt.exit_code,
+        signal=attempt.signal,
+        started_at=time_of(attempt.started_at, step),
+        ended_at=time_of(attempt.ended_at, step),
+        pid=attempt.process.pid if attempt.process else None,
+        msg=joined(attempt.msg, attempt.stopped),
+        ready_at=time_of(attempt.ready_at, step),
+        cause=attempt.cause,
+        run=attempt.run,
+    )
