@@ -80,6 +80,11 @@ class Progress:
         return sum(self.retries.values()) + sum(c.restarts for mine in self.replicas for c in mine)
 
     @property
+    def failed(self) -> int | None:
+        """The replica that failed first and so ended the application; None before the end, or without one."""
+        return self.end.first_failure if self.end else None
+
+    @property
     def run(self) -> int:
         """The number of its run, from 1."""
         return self.gang.run

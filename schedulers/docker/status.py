@@ -47,15 +47,13 @@ from torchx.scheduling.failure_causes import NOT_RUN
 from torchx.scheduling.limits import LimitRule
 from torchx.scheduling.observation import Observation, Replica
 from torchx.scheduling.responses import local_time
-from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
+from torchx.services import NO_LONGER_NEEDED
 from torchx.specs.serialize import app_from_dict
 from torchx.specs.status import (
     AppState,
     AttemptStatus,
     EndCause,
-    FirstFailure,
     Reason,
-    failure_of,
 )
 from torchx.supervisor.policy import REQUEUED
 
@@ -71,15 +69,15 @@ ENGINE_TIMES = TIMES[:-1]
 CLOCK_SET = 60.0
 """Minimum seconds between the starts of a container and of its process after a change of the clock."""
 
-INTERRUPTED = "its start was interrupted"
-_WHY = {
-    CANCELLED: "cancelled",
-    STOPPED: "another replica failed",
-    FAILED: "it could not be restarted",
-    EXPIRED: "time limit",
-    STALLED: "stalled for longer than its limit",
-    UNNEEDED: NO_LONGER_NEEDED,
+_ENDS = {
+    CANCELLED: Reason(observation.CANCELLED),
+    STOPPED: Reason(observation.OTHER_FAILED),
+    FAILED: Reason("it could not be restarted", EndCause.NOT_STARTED),
+    EXPIRED: Reason("time limit", EndCause.TIME_LIMIT),
+    STALLED: Reason("stalled for longer than its limit", EndCause.STALLED),
+    UNNEEDED: Reason(NO_LONGER_NEEDED),
 }
+"""The reasons for the ends of containers by their marks."""
 
 
 def describe_app(engine: Engine, app_id: str) -> DescribeAppResponse | None:
@@ -139,14 +137,14 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
     if job.has_services:
         job = private.shown(job, containers)
     progress = replay(job, containers)
+    replicas = [_replica(progress, ordinal) for ordinal in range(len(job.members))]
     state, reason = _state(progress, containers, now)
     stalls = history_of(job.app_id, job.cfg)
-    if state is AppState.RUNNING and stalls.message:
-        reason = Reason(reason.text or stalls.message, EndCause.STALLED)
-    elif state is AppState.CANCELLED and stalls.cancelled:
+    if state is AppState.CANCELLED and stalls.cancelled:
         reason = Reason(f"cancelled, as it was {stalls.cancelled}", EndCause.STALLED)
-    started = [at for c in containers if (at := _started(c)) is not None]
-    finished = [c.finished for c in containers if c.finished is not None]
+    first = None
+    if progress.failed is not None:
+        first = observation.failure_in(replicas[progress.failed])
     created = [c.created for c in containers]
     app = job.data.get("app", {})
     seen = Observation(
@@ -157,12 +155,13 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
         app.get("metadata"),
         state,
         reason,
-        [_replica(progress, ordinal) for ordinal in range(len(job.members))],
-        _first_failure(progress),
-        local_time(min(started, default=None)),
-        local_time(max(finished, default=max(created))),
+        replicas,
+        first,
+        local_time(min(filter(None, map(_started, containers)), default=None)),
+        local_time(max(filter(None, (c.finished for c in containers)), default=max(created))),
         progress.restarts,
         progress.run,
+        stalls.message,
     )
     folder = None
     if stalls.reports:
@@ -216,15 +215,17 @@ def _state(progress: Progress, containers: Sequence[Container], now: float) -> t
     if progress.end is not None:
         if progress.end.state == "FAILED" or (progress.gang.first_failure is None and _is_stopped(progress)):
             return AppState.FAILED, _why_failed(progress)
-        return AppState[progress.end.state], Reason("cancelled" if progress.end.state == "CANCELLED" else "")
+        return AppState[progress.end.state], Reason(
+            observation.CANCELLED if progress.end.state == "CANCELLED" else ""
+        )
     if progress.cancelled:
-        return AppState.RUNNING, Reason("it is being cancelled")
+        return AppState.RUNNING, Reason(observation.CANCELLING)
     if any(c.started for c in containers):
         waiting = not any(c.live for c in containers)
         return AppState.RUNNING, Reason("waiting for its next attempt" if waiting and progress.starts else "")
     if now - max(c.created for c in containers) > STARTED_WITHIN:
-        return AppState.FAILED, Reason(INTERRUPTED, EndCause.NOT_STARTED)
-    return AppState.PENDING, Reason("its containers are being created")
+        return AppState.FAILED, Reason(observation.INTERRUPTED, EndCause.NOT_STARTED)
+    return AppState.PENDING, Reason(observation.STARTING)
 
 
 def _is_stopped(progress: Progress) -> bool:
@@ -236,9 +237,7 @@ def _why_failed(progress: Progress) -> Reason:
     """Returns why an application failed, if no replica shows it."""
     if progress.gang.expired:
         return Reason(progress.job.limits.reached(progress.run), EndCause.TIME_LIMIT)
-    first = None
-    if progress.end:
-        first = progress.end.first_failure
+    first = progress.failed
     if first is None:
         return Reason("a replica failed, and its container was removed", EndCause.REMOVED)
     role, replica = progress.job.members[first]
@@ -256,10 +255,12 @@ def _replica(progress: Progress, ordinal: int) -> Replica:
     # a container that waited for other roles has had no attempt
     limits = progress.job.limits
     attempts = [
-        _attempt(c, role, limits) for c in mine if c.started or c.error or (c.mark and not role.after)
+        _attempt(c, role, limits)
+        for c in mine
+        if c.started or c.finished or c.error or (c.mark and not role.after)
     ]
     if attempts and ordinal in progress.needed:
-        attempts[-1] = _while_needed(attempts[-1])
+        attempts[-1] = observation.while_needed(attempts[-1])
     state = None
     if ordinal in progress.lost and not attempts:
         state = AppState.UNKNOWN
@@ -272,16 +273,11 @@ def _replica(progress: Progress, ordinal: int) -> Replica:
     return Replica(role.name, replica, attempts, state, host, role.max_retries + 1, ready)
 
 
-def _while_needed(attempt: AttemptStatus) -> AttemptStatus:
-    if attempt.exit_code == 0:
-        attempt = replace(attempt, cause=EndCause.SERVICE_ENDED)
-    return replace(attempt, state=AppState.FAILED, msg=attempt.msg or ENDED_WHILE_NEEDED)
-
-
 def _attempt(c: Container, role: RoleFacts, limits: LimitRule) -> AttemptStatus:
     ended = c.finished is not None or c.status not in ("running", "paused")
     # a program that ends orderly when it is ended as a failed one has failed
     signal = c.signal or ("SIGTERM" if c.was_forced and c.exit_code == 0 else None)
+    reason = _reason_of(c, role)
     return AttemptStatus(
         # the engine counts a restart before it happens
         number=c.attempt + c.restarts - (1 if c.status == "restarting" else 0),
@@ -290,9 +286,9 @@ def _attempt(c: Container, role: RoleFacts, limits: LimitRule) -> AttemptStatus:
         signal=signal,
         started_at=local_time(c.started),
         ended_at=local_time(c.finished or c.created) if ended else None,
-        msg=_message(c, role),
+        msg=reason.text,
         ready_at=local_time(_ready_at(c, role)),
-        cause=_cause_of(c),
+        cause=reason.cause,
         run=1 + c.retry.get("used", {}).get(REQUEUED, 0),
         noticed_at=local_time(_noticed_at(c, limits)),
     )
@@ -304,22 +300,6 @@ def _noticed_at(c: Container, limits: LimitRule) -> float | None:
     if c.ends_at and limits.notice and c.started and (c.finished or time.time()) >= at:
         return at
     return None
-
-
-def _cause_of(c: Container) -> EndCause | None:
-    """Returns the cause of the end of a container, as far as its mark or the engine shows it."""
-    if c.unready_answer is not None:
-        return EndCause.NOT_READY
-    if c.oom and c.exit_code:
-        return EndCause.OUT_OF_MEMORY
-    if c.error and c.exit_code in NOT_RUN:
-        return EndCause.MISSING_PROGRAM
-    if c.status in ("running", "restarting", "paused"):
-        return None
-    return _CAUSES.get(c.mark)
-
-
-_CAUSES = {STALLED: EndCause.STALLED, EXPIRED: EndCause.TIME_LIMIT, FAILED: EndCause.NOT_STARTED}
 
 
 def _ready_at(c: Container, role: RoleFacts) -> float | None:
@@ -344,40 +324,26 @@ def _state_of(c: Container) -> AppState:
     return AppState.FAILED
 
 
-def _message(c: Container, role: RoleFacts) -> str:
-    if c.unready_answer is not None and role.service is not None:
-        return watch.not_ready(role.service, c.unready_answer)
+def _reason_of(c: Container, role: RoleFacts) -> Reason:
+    """Returns the reason for the state of a container: that of the engine, or else that of its mark."""
+    if c.unready_answer is not None:
+        text = ""
+        if role.service is not None:
+            text = watch.not_ready(role.service, c.unready_answer)
+        return Reason(text, EndCause.NOT_READY)
     if c.status == "paused":
-        return "paused"
-    if c.error:
-        return c.error
-    msg = ""
+        return Reason("paused")
+    reason = Reason()
+    if c.status not in ("running", "restarting"):
+        reason = _ENDS.get(c.mark, reason)
+        if c.mark.startswith(FORCED):
+            reason = Reason(decoded(c.mark.removeprefix(FORCED)))
     if c.oom and c.exit_code:
-        msg = "out of memory" + (f": its limit is {c.memory / (1 << 20):,.0f} MiB" if c.memory else "")
-    refused = refusal(c)
-    if msg or refused:
-        return joined(msg, refused)
-    if c.status in ("running", "restarting"):
-        return ""
-    if c.mark.startswith(FORCED):
-        return decoded(c.mark.removeprefix(FORCED))
-    return _WHY.get(c.mark, "")
-
-
-def _first_failure(progress: Progress) -> FirstFailure | None:
-    ordinal = None
-    if progress.end:
-        ordinal = progress.end.first_failure
-    if ordinal is None:
-        return None
-    role, replica = progress.job.members[ordinal]
-    newest = progress.newest(ordinal)
-    if newest is None:
-        return FirstFailure(role.name, replica, 1, msg="its container was removed", cause=EndCause.REMOVED)
-    attempt = _attempt(newest, role, progress.job.limits)
-    if ordinal in progress.needed:
-        attempt = _while_needed(attempt)
-    return failure_of(role.name, replica, attempt)
+        limit = f": its limit is {c.memory / (1 << 20):,.0f} MiB" if c.memory else ""
+        reason = Reason(f"out of memory{limit}", EndCause.OUT_OF_MEMORY)
+    elif c.error and c.exit_code in NOT_RUN:
+        reason = replace(reason, cause=EndCause.MISSING_PROGRAM)
+    return replace(reason, text=c.error or joined(reason.text, refusal(c)))
 
 
 def _started(c: Container) -> float | None:

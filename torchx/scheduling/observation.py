@@ -7,14 +7,15 @@ decided by :func:`describe`, in the same way for all engines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchx.exit_codes import read_error_file
 from torchx.scheduling.responses import DescribeAppResponse
+from torchx.services import ENDED_WHILE_NEEDED
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.status import (
     NONE,
@@ -25,11 +26,18 @@ from torchx.specs.status import (
     Reason,
     ReplicaStatus,
     RoleStatus,
+    failure_of,
     is_terminal,
 )
 
 if TYPE_CHECKING:
     from torchx.specs.run_options import OptionValues
+
+CANCELLED, CANCELLING = "cancelled", "it is being cancelled"
+OTHER_FAILED = "another replica failed"
+STARTING, INTERRUPTED = "its containers are being created", "its start was interrupted"
+REMOVED = "its container was removed"
+"""The reasons for states and ends in several engines."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +154,41 @@ def describe(seen: Observation, folder_of: Callable[[str, int], Path] | None = N
         cfg=seen.cfg,
         metadata=own_entries(seen.metadata),
     )
+
+
+def failure_in(replica: Replica) -> FirstFailure:
+    """Returns the failure of the replica that failed first; it was removed if it has no attempt."""
+    last = AttemptStatus(1, AppState.FAILED, msg=REMOVED, cause=EndCause.REMOVED)
+    if replica.attempts:
+        last = replica.attempts[-1]
+    return failure_of(replica.role, replica.id, last)
+
+
+def first_failure(replicas: Iterable[Replica], common: Collection[EndCause] = ()) -> FirstFailure | None:
+    """Returns the failure of the replica whose last attempt failed first; None without one.
+
+    Args:
+        replicas: the replicas whose failures count, with their states.
+        common: the causes that end all replicas at once: another failure came before.
+    """
+    ends = [(r, r.attempts[-1]) for r in replicas if r.state is AppState.FAILED and r.attempts]
+    # the rules of retries were applied to the first failure
+    keys = [(end.cause in common, not end.refused, or_zero(end.ended_at)) for _, end in ends]
+    if not ends:
+        return None
+    return failure_in(ends[keys.index(min(keys))][0])
+
+
+def or_zero(at: datetime | None) -> datetime:
+    """Returns a time, or the epoch for None."""
+    return at or datetime.fromtimestamp(0, timezone.utc)
+
+
+def while_needed(attempt: AttemptStatus) -> AttemptStatus:
+    """Returns the attempt of a service that ended by itself while it was needed: it has failed."""
+    if attempt.exit_code == 0:
+        attempt = replace(attempt, cause=EndCause.SERVICE_ENDED)
+    return replace(attempt, state=AppState.FAILED, msg=attempt.msg or ENDED_WHILE_NEEDED)
 
 
 def _state_of(replica: Replica, over: bool) -> AppState:

@@ -19,9 +19,9 @@ from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.lookup import containers_of
 from torchx.schedulers.docker.queue import records
 from torchx.schedulers.docker.queue.records import Queued
-from torchx.schedulers.docker.queue.status import INTERRUPTED
 from torchx.schedulers.docker.replay import has_begun
 from torchx.schedulers.docker.supervisor_launch import spawn_supervisor
+from torchx.scheduling.observation import INTERRUPTED
 from torchx.scheduling.pace import deadline
 from torchx.scheduling.query import Pruned
 

@@ -16,14 +16,11 @@ from torchx.schedulers.docker.queue.records import Queued
 from torchx.schedulers.shared.listing import row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.checks import unknown_application
-from torchx.scheduling.observation import describe
+from torchx.scheduling.observation import CANCELLING, INTERRUPTED, STARTING, describe
 from torchx.specs.status import AppState, Reason
 
 with lazy_imports:
     from torchx.jobs import status as job_status
-
-STARTING, CANCELLING = "its containers are being created", "it is being cancelled"
-INTERRUPTED = "its start was interrupted"
 
 
 def describe_app(address: Address, app_id: str) -> DescribeAppResponse | None:

@@ -17,8 +17,9 @@ from torchx.schedulers.docker.lookup import with_late_oom
 from torchx.schedulers.docker.marks import CANCELLED, FAILED, STOPPED
 from torchx.schedulers.docker.replay import NOT_STARTED, Progress, replay
 from torchx.schedulers.docker.rules.job import job_of
-from torchx.schedulers.docker.status import INTERRUPTED, describe
+from torchx.schedulers.docker.status import describe
 from torchx.scheduling.causes import classify
+from torchx.scheduling.observation import INTERRUPTED
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.serialize import app_to_dict
 from torchx.specs.status import AppState

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from torchx.scheduling.observation import Observation, Replica, describe
+from torchx.scheduling.observation import (
+    REMOVED,
+    Observation,
+    Replica,
+    describe,
+    failure_in,
+    first_failure,
+    while_needed,
+)
 from torchx.scheduling.responses import local_time
+from torchx.services import ENDED_WHILE_NEEDED
 from torchx.specs.status import NONE, AppState, AttemptStatus, EndCause, FirstFailure, Reason
 
 FAILED = AttemptStatus(2, AppState.FAILED, 3)
@@ -63,6 +73,47 @@ def test_a_stall_is_the_reason_until_the_end() -> None:
         assert (described.msg, described.cause) == (message, EndCause.STALLED)
         over = describe(dataclasses.replace(running, state=AppState.CANCELLED))
         assert (over.msg, over.cause) == (text, None)
+
+
+def ended(number: int, at: float | None, **facts: Any) -> Replica:
+    attempt = AttemptStatus(1, AppState.FAILED, 1, ended_at=at and local_time(at), **facts)
+    return Replica("w", number, [attempt], AppState.FAILED)
+
+
+def test_the_first_failure_is_the_earliest_that_is_no_consequence() -> None:
+    late, early, lost = ended(0, 2.0), ended(1, 1.0), ended(2, 0.5, cause=EndCause.NODE_LOST)
+    refused, running = ended(3, 3.0, refused=True), Replica("w", 4, [RUNNING], AppState.RUNNING)
+    cases: list[tuple[list[Replica], int | None]] = [
+        ([], None),
+        ([running, Replica("w", 5, [], AppState.FAILED)], None),
+        ([late, early, running], 1),
+        ([late, refused], 3),
+        ([late, early, lost], 2),
+        ([ended(6, None), early], 6),
+    ]
+    for replicas, number in cases:
+        first = first_failure(replicas)
+        assert (first and first.replica) == number
+    first = first_failure([late, early, lost], [EndCause.NODE_LOST])
+    assert first is not None
+    assert (first.role, first.replica, first.attempt, first.exit_code) == ("w", 1, 1, 1)
+
+
+def test_a_failed_replica_without_an_attempt_was_removed() -> None:
+    assert failure_in(Replica("w", 1)) == FirstFailure("w", 1, 1, msg=REMOVED, cause=EndCause.REMOVED)
+
+
+@pytest.mark.parametrize(
+    ("code", "msg", "reason"),
+    [
+        (0, "", Reason(ENDED_WHILE_NEEDED, EndCause.SERVICE_ENDED)),
+        (1, "", Reason(ENDED_WHILE_NEEDED)),
+        (0, "killed", Reason("killed", EndCause.SERVICE_ENDED)),
+    ],
+)
+def test_a_service_that_ends_while_it_is_needed_has_failed(code: int, msg: str, reason: Reason) -> None:
+    failed = while_needed(AttemptStatus(1, AppState.SUCCEEDED, code, msg=msg))
+    assert (failed.state, Reason(failed.msg, failed.cause)) == (AppState.FAILED, reason)
 
 
 def test_only_a_failed_replica_has_an_error_file(tmp_path: Path) -> None:
