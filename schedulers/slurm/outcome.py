@@ -82,6 +82,13 @@ class Outcome:
     exit_code: int | None = None
     proved: bool = False
 
+    @property
+    def exit_message(self) -> str:
+        """The reason for a failure without any other: the exit code of the script."""
+        if self.exit_code:
+            return f"its script exited with {self.exit_code}"
+        return ""
+
 
 def outcome_of(
     record: SlurmRecord | None, queue: Sequence[JobFacts], account: Sequence[JobFacts] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,9 +34,7 @@ from torchx.specs.run_options import RunOptions
 from torchx.specs.status import (
     AppState,
     EndCause,
-    FirstFailure,
     Reason,
-    failure_of,
     is_terminal,
 )
 
@@ -142,20 +141,14 @@ def describe(
         replicas += of_role
     first = None
     if outcome.state is AppState.FAILED:
-        first = _first_failure(needed)
-    msg = outcome.msg
-    unexplained = outcome.state is AppState.FAILED and not msg
-    if first is None and (unexplained or outcome.state is AppState.UNKNOWN):
-        msg = full_disk(paths.folder) or msg
-    if outcome.state is AppState.FAILED and first is None and not msg:
-        msg = last_error_line(paths) or (
-            f"its script exited with {outcome.exit_code}" if outcome.exit_code else ""
-        )
-    if outcome.word == "OUT_OF_MEMORY" and first is None:  # all were killed: unknown for which of them
-        ends = (replica.attempts[-1] for replica in needed if replica.attempts)
-        msg = next((end.msg for end in ends if end.cause is EndCause.OUT_OF_MEMORY), msg)
+        ended = [r for r in needed if r.attempts and r.attempts[-1].ended_at is not None]
+        first = observation.first_failure(ended, _JOB_WIDE_CAUSES)
+    if first is None:
+        outcome = replace(outcome, msg=_reason_of(outcome, paths, needed))
+    elif first.signal == "SIGKILL":
+        first = replace(first, msg=first.msg or KILLED)
     seen = replace(
-        _observe(record, app_id, replace(outcome, msg=msg), replicas),
+        _observe(record, app_id, outcome, replicas),
         first_failure=first,
         restarts=max(0, attempts_of(paths) - 1),
         run=run_of(paths),
@@ -192,7 +185,6 @@ def _observe(
     record: SlurmRecord, app_id: str, outcome: Outcome, replicas: Sequence[Replica] = ()
 ) -> Observation:
     """Returns the observation of a job, without its restarts and its first failure."""
-    expired, cause = _limit_message(record, outcome)
     begun, last = _span(replicas)
     return Observation(
         app_id,
@@ -201,7 +193,7 @@ def _observe(
         record.cfg,
         record.app.get("metadata"),
         outcome.state,
-        Reason(expired or outcome.msg, cause),
+        _reason(record, outcome),
         replicas,
         started_at=local_time(_start(outcome, record, begun)),
         ended_at=local_time(_end(outcome, record, last)),
@@ -281,33 +273,29 @@ def running_host(record: SlurmRecord, role: str, replica: int) -> str:
     return str(start.get("host", ""))
 
 
-def _limit_message(record: SlurmRecord, outcome: Outcome) -> tuple[str, EndCause | None]:
-    """Returns the message about a job that its time limit has ended, or an empty string; and its cause."""
-    paths, cause = record.paths, CAUSES.get(outcome.word)
-    if outcome.state is not AppState.FAILED or not (outcome.word == "TIMEOUT" or path_exists(paths.expired)):
-        return "", cause
-    try:
-        rule = job_limits.rule_of(record.cfg)
-    except ValueError:
-        return "", cause
-    if rule.limit:
-        return (rule.reached(run_of(paths)), EndCause.TIME_LIMIT)
-    return ("", cause)
+def _reason(record: SlurmRecord, outcome: Outcome) -> Reason:
+    """Returns the reason for the state of a job: its time limit, if that has ended it, or that of Slurm."""
+    reason = Reason(outcome.msg, CAUSES.get(outcome.word))
+    if outcome.state is not AppState.FAILED:
+        return reason
+    if outcome.word == "TIMEOUT" or path_exists(record.paths.expired):
+        with suppress(ValueError):
+            rule = job_limits.rule_of(record.cfg)
+            if rule.limit:
+                return Reason(rule.reached(run_of(record.paths)), EndCause.TIME_LIMIT)
+    return reason
 
 
-def _first_failure(replicas: Sequence[Replica]) -> FirstFailure | None:
-    """Returns the replica whose last attempt failed first."""
-    failed = [r for r in replicas if r.state is AppState.FAILED and r.attempts]
-    ended = [r for r in failed if r.attempts[-1].ended_at is not None]
-    if not ended:
-        return None
-    last = [replica.attempts[-1] for replica in ended]
-    # the rules of retries were applied to the first failure
-    keys = [(a.cause in _JOB_WIDE_CAUSES, not a.refused, a.ended_at) for a in last]
-    first = ended[keys.index(min(keys))]
-    attempt = first.attempts[-1]
-    msg = attempt.msg or (KILLED if attempt.signal == "SIGKILL" else "")
-    return failure_of(first.role, first.id, replace(attempt, msg=msg))
+def _reason_of(outcome: Outcome, paths: SlurmPaths, needed: Sequence[Replica]) -> str:
+    """Returns the reason for the state of a job of which no replica is known to have failed first."""
+    if outcome.word == "OUT_OF_MEMORY":  # all were killed: unknown for which of them
+        ends = (replica.attempts[-1] for replica in needed if replica.attempts)
+        return next((end.msg for end in ends if end.cause is EndCause.OUT_OF_MEMORY), outcome.msg)
+    if outcome.state is AppState.UNKNOWN:
+        return full_disk(paths.folder) or outcome.msg
+    if outcome.msg or outcome.state is not AppState.FAILED:
+        return outcome.msg
+    return full_disk(paths.folder) or last_error_line(paths) or outcome.exit_message
 
 
 _JOB_WIDE_CAUSES = (EndCause.TIME_LIMIT, EndCause.NODE_LOST)

@@ -15,9 +15,10 @@ from torchx.schedulers.slurm.outcome import Outcome, is_time
 from torchx.schedulers.slurm.paths import clean, parse_json, read_own
 from torchx.schedulers.slurm.reasons import CAUSES
 from torchx.schedulers.slurm.record import TIME
+from torchx.scheduling.observation import CANCELLED, OTHER_FAILED, while_needed
 from torchx.scheduling.responses import local_time
 from torchx.scheduling.retry_rules import NOT_RETRIED, Failure, RetryRules
-from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
+from torchx.services import NO_LONGER_NEEDED
 from torchx.specs.status import AppState, AttemptStatus, EndCause, is_terminal
 
 
@@ -141,10 +142,10 @@ def _end_of_service(
 ) -> AttemptStatus:
     """Returns the end of a service: if it was needed, a failure, whatever its exit code."""
     if facts.get("needed"):
-        msg = attempt.msg or ("" if attempt.signal == "SIGKILL" else ENDED_WHILE_NEEDED)
-        if attempt.exit_code == 0:
-            attempt = replace(attempt, cause=EndCause.SERVICE_ENDED)
-        return replace(attempt, state=AppState.FAILED, msg=msg)
+        failed = while_needed(attempt)
+        if attempt.signal == "SIGKILL":
+            return replace(failed, msg=attempt.msg)
+        return failed
     if outcome.state is AppState.SUCCEEDED and last:
         return replace(attempt, state=AppState.CANCELLED, msg=NO_LONGER_NEEDED)
     state, msg, cause = _stopped(outcome, last)
@@ -161,8 +162,8 @@ def _stopped(outcome: Outcome, last: bool) -> tuple[AppState, str, EndCause | No
     if outcome.state is AppState.FAILED and outcome.word in _JOB_WIDE_CAUSES:
         return AppState.FAILED, outcome.msg, CAUSES.get(outcome.word)
     if outcome.state is AppState.FAILED:
-        return AppState.CANCELLED, "another replica failed", None
-    return AppState.CANCELLED, "cancelled" if outcome.state is AppState.CANCELLED else "stopped", None
+        return AppState.CANCELLED, OTHER_FAILED, None
+    return AppState.CANCELLED, CANCELLED if outcome.state is AppState.CANCELLED else "stopped", None
 
 
 def ready_since(path: Path) -> datetime | None:
