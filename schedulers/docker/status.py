@@ -144,7 +144,13 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
         reason = Reason(f"cancelled, as it was {stalls.cancelled}", EndCause.STALLED)
     first = None
     if progress.failed is not None:
-        first = observation.failure_in(replicas[progress.failed])
+        failed = replicas[progress.failed]
+        newest = progress.newest(progress.failed)
+        if progress.failed in progress.lost and not (newest and newest.exit_code):
+            number = progress.expected[progress.failed]
+            removed = AttemptStatus(number, AppState.FAILED, msg=observation.REMOVED, cause=EndCause.REMOVED)
+            failed = replace(failed, attempts=[removed])
+        first = observation.failure_in(failed)
     created = [c.created for c in containers]
     app = job.data.get("app", {})
     seen = Observation(
@@ -243,6 +249,10 @@ def _why_failed(progress: Progress) -> Reason:
     role, replica = progress.job.members[first]
     if first in progress.lost:
         return Reason(f"the container of {role.name}/{replica} was removed", EndCause.REMOVED)
+    for number in sorted(progress.lost):
+        if progress.newest(number) is not None:
+            role, replica = progress.job.members[number]
+            return Reason(f"not restarted: the container of {role.name}/{replica} was removed")
     newest = progress.newest(first)
     if newest is not None and newest.error:
         return Reason(f"{role.name}/{replica} could not be started: {newest.error}", EndCause.NOT_STARTED)

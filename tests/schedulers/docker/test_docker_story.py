@@ -22,7 +22,7 @@ from torchx.scheduling.causes import classify
 from torchx.scheduling.observation import INTERRUPTED
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.serialize import app_to_dict
-from torchx.specs.status import AppState
+from torchx.specs.status import AppState, EndCause
 from torchx.supervisor.policy import Start
 
 
@@ -182,10 +182,19 @@ def test_what_succeeded_and_was_removed_cannot_start_again() -> None:
     removed = container(0, data, exit_code=0, removed=True)
     answer = story(*left, removed)
     assert (answer.starts, answer.lost, answer.end and answer.end.state) == ([], {0}, "FAILED")
+    answered = describe([*left, removed])
+    first = answered.first_failure
+    assert first is not None
+    assert (first.role, first.replica, first.exit_code, first.cause) == ("w", 1, 1, None)
+    assert answered.msg == "not restarted: the container of w/0 was removed"
     retry = {"used": {"application": 1}, "attempts": [2, 2]}
     again = [container(1, data, attempt=2, retry=retry)]
     # it was the attempt before that had succeeded
     assert story(*again, removed).lost == {0}
+    again = [container(1, data, attempt=2, retry=retry, exit_code=143, mark=STOPPED)]
+    first = describe([*again, removed]).first_failure
+    assert first is not None
+    assert (first.replica, first.attempt, first.exit_code, first.cause) == (0, 2, None, EndCause.REMOVED)
 
 
 def test_a_cancelled_job_starts_nothing_again() -> None:
