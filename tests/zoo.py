@@ -300,6 +300,15 @@ CASES = (
         "cancelled by Slurm's command", "cancelled", SLEEPS, (SLURM,), None, AppState.CANCELLED, act="scancel"
     ),
     Case(
+        "killed batch script",
+        "supervisor_lost",
+        (sh(SLEEPS, replicas=2),),
+        (SLURM,),
+        None,
+        act="kill the batch script",
+        says="its batch script was killed",
+    ),
+    Case(
         "failed job before it",
         "dependency_failed",
         "true",

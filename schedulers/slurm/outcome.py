@@ -34,10 +34,12 @@ from torchx.schedulers.slurm.reasons import (
     FULL_DISK,
     NEVER_SATISFIED,
     NO_FOLDER,
+    SCRIPT_KILLED,
     why_it_failed,
     why_it_waits,
     why_it_was_cancelled,
     why_no_folder,
+    why_script_was_killed,
 )
 from torchx.schedulers.slurm.record import TIME, SlurmRecord
 from torchx.specs.status import AppState, is_terminal
@@ -120,7 +122,7 @@ def outcome_of(
             state,
             msg,
             submitted_at=record.submitted_at,
-            started_at=_started(record),
+            started_at=_started(record.paths),
             ended_at=over.at,
             exit_code=over.code,
             proved=over.proved,
@@ -138,7 +140,8 @@ def _with_damage(outcome: Outcome, record: SlurmRecord | None) -> Outcome:
 
 def _check_out_of_memory(outcome: Outcome, paths: SlurmPaths | None) -> Outcome:
     """Corrects an outcome if a step ran out of memory, for which Slurm may just report a failed job."""
-    if paths is None or outcome.state is not AppState.FAILED or outcome.word not in ("", "FAILED"):
+    words = ("", "FAILED", SCRIPT_KILLED)
+    if paths is None or outcome.state is not AppState.FAILED or outcome.word not in words:
         return outcome
     # many lines of other replicas may follow
     if not re.search("|".join(_MEMORY), log_tail(paths, 1 << 20), re.IGNORECASE):
@@ -166,7 +169,7 @@ def _check_folder(outcome: Outcome, record: SlurmRecord, part: JobFacts) -> Outc
 def outcome_without_slurm(record: SlurmRecord) -> Outcome:
     """Returns the state of a job that Slurm does not list, from its files."""
     state, msg, word = _state_without_slurm(record)
-    return Outcome(state, msg, word, record.submitted_at, _started(record))
+    return Outcome(state, msg, word, record.submitted_at, _started(record.paths))
 
 
 def outcome_unlisted(record: SlurmRecord) -> Outcome:
@@ -202,6 +205,7 @@ _LOG_PATTERNS = {
     "DUE TO TIME LIMIT": "TIMEOUT",
     "DUE TO NODE FAILURE": "NODE_FAIL",
     "DUE TO PREEMPTION": "PREEMPTED",
+    r"FAILED \(NON-ZERO EXIT CODE OR": SCRIPT_KILLED,  # the steps were ended, as the script has failed
 }
 _MEMORY = ("oom[-_]kill", "exceeded (job )?memory limit")
 
@@ -290,6 +294,11 @@ def _ended_outcome(facts: Sequence[JobFacts], over: ScriptEnd | None, paths: Slu
             word = NEVER_SATISFIED
     else:
         state, msg = AppState.FAILED, why_it_failed(word, first)
+        begun = _started(paths) if paths is not None else None
+        # in this run; the clocks of a node and of the controller may differ
+        has_begun = begun is not None and begun >= (first.started or 0.0) - 2.0
+        if word == "FAILED" and over is None and (killed := why_script_was_killed(first, has_begun)):
+            msg, word = killed, SCRIPT_KILLED
     return Outcome(state, msg, word, first.submitted, started, ended, code, proved)
 
 
@@ -320,9 +329,9 @@ def _was_cancelled(paths: SlurmPaths, over: ScriptEnd | None) -> bool:
     return over is None or (over.code != 0 and cancelled_at < over.at + 1)  # over.at has whole seconds
 
 
-def _started(record: SlurmRecord) -> float | None:
+def _started(paths: SlurmPaths) -> float | None:
     try:
-        return record.paths.attempt.lstat().st_mtime
+        return paths.attempt.lstat().st_mtime
     except OSError:
         return None
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from torchx.exit_codes import signal_of
 from torchx.lazy import lazy_imports
 from torchx.schedulers.slurm.parse import JobFacts, hosts_of
 from torchx.specs.status import EndCause
@@ -17,6 +19,9 @@ with lazy_imports:
 
 NEVER_SATISFIED = "DependencyNeverSatisfied"
 """Slurm's reason for a job that can never start, as a job that it depends on has not ended as required."""
+
+SCRIPT_KILLED = "RaisedSignal"
+"""Slurm's reason for a job whose batch script was killed; it ends the steps of the job then."""
 
 NO_FOLDER, FULL_DISK = 73, 74
 """Exit codes of a script without a folder of the job that it can use, and of one that cannot write to it."""
@@ -31,6 +36,7 @@ FAILURES = {
     "DEADLINE": "its deadline passed before it could end",
     "LAUNCH_FAILED": "it could not be started on its nodes",
     "RECONFIG_FAIL": "a node could not be set up",
+    SCRIPT_KILLED: "its batch script was killed",
 }
 """Failure messages by Slurm state."""
 
@@ -44,6 +50,7 @@ CAUSES = {
     "OUT_OF_MEMORY": EndCause.OUT_OF_MEMORY,
     "LAUNCH_FAILED": EndCause.NOT_STARTED,
     NEVER_SATISFIED: EndCause.DEPENDENCY_FAILED,
+    SCRIPT_KILLED: EndCause.SUPERVISOR_LOST,
 }
 """Causes by the state or the reason that Slurm reports."""
 
@@ -137,6 +144,29 @@ def full_disk(folder: Path) -> str:
     if room.f_bavail or not room.f_blocks:
         return ""
     return f"the disk of {folder} is full"
+
+
+def why_script_was_killed(part: JobFacts, has_begun: bool) -> str:
+    """Returns the message of a failed job whose script has not reported its end; empty if it was not killed.
+
+    Slurm 22.05 calls it a launch failure, with the signal in the accounting only.
+
+    Args:
+        part: its first part, on the first node of which the script runs.
+        has_begun: the script has begun.
+    """
+    number = part.signal
+    if match := re.match(rf"{SCRIPT_KILLED}:([0-9]{{1,3}})", part.reason):
+        number = int(match[1])
+    signal = signal_of(128 + (number or 0))
+    if not (signal or (has_begun and part.reason == "JobLaunchFailure")):
+        return ""
+    message = FAILURES[SCRIPT_KILLED]
+    if signal:
+        message += f" by {signal}"
+    if node := next(hosts_of(part.nodes), ""):
+        message += f" on {node}"
+    return message
 
 
 def why_it_failed(state: str, part: JobFacts) -> str:

@@ -75,12 +75,17 @@ def test_why_names_the_causes_on_a_cluster(runner: Runner) -> None:
         zoo.until_running(runner, handle)
         slurm("scancel", id_of(handle))
 
+    def kill_the_script(runner: Runner, handle: str) -> None:
+        zoo.until_running(runner, handle)
+        slurm("scancel", "--signal=KILL", "--batch", id_of(handle))
+
     def depend(runner: Runner, handle: str) -> None:
         failing = runner.run(AppDef("fails", [role("sleep 3; exit 1")]), zoo.SLURM)
         slurm("scontrol", "update", f"JobId={id_of(handle)}", f"Dependency=afterok:{id_of(failing)}")
         slurm("scontrol", "release", id_of(handle))
 
     acts = {"cancel": zoo.cancel, "scancel": scancel, "depend on a failure": depend}
+    acts["kill the batch script"] = kill_the_script
     assert zoo.run_all(runner, zoo.SLURM, acts, grace_period=2.0, requeue=False) == ""
 
 

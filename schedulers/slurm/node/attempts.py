@@ -13,7 +13,7 @@ from torchx.json_shape import Limited, fits
 from torchx.printable import joined
 from torchx.schedulers.slurm.outcome import Outcome, is_time
 from torchx.schedulers.slurm.paths import clean, parse_json, read_own
-from torchx.schedulers.slurm.reasons import CAUSES
+from torchx.schedulers.slurm.reasons import CAUSES, SCRIPT_KILLED
 from torchx.schedulers.slurm.record import TIME
 from torchx.scheduling.observation import CANCELLED, OTHER_FAILED, while_needed
 from torchx.scheduling.responses import local_time
@@ -161,6 +161,8 @@ def _stopped(outcome: Outcome, last: bool) -> tuple[AppState, str, EndCause | No
         return AppState.FAILED, "stopped for a restart", None
     if outcome.state is AppState.FAILED and outcome.word in _JOB_WIDE_CAUSES:
         return AppState.FAILED, outcome.msg, CAUSES.get(outcome.word)
+    if outcome.word == SCRIPT_KILLED:
+        return AppState.CANCELLED, outcome.msg, None
     if outcome.state is AppState.FAILED:
         return AppState.CANCELLED, OTHER_FAILED, None
     return AppState.CANCELLED, CANCELLED if outcome.state is AppState.CANCELLED else "stopped", None

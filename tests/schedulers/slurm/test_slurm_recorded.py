@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ from torchx.schedulers.slurm.outcome import Outcome, outcome_of, outcome_without
 from torchx.schedulers.slurm.parse import FIELDS, JobFacts, by_job, read_account, read_queue
 from torchx.schedulers.slurm.paths import SlurmPaths
 from torchx.schedulers.slurm.queue import SlurmJob, outcome_off_queue
+from torchx.schedulers.slurm.reasons import CAUSES
 from torchx.schedulers.slurm.record import SlurmRecord
-from torchx.specs.status import AppState, is_terminal
+from torchx.specs.status import AppState, EndCause, is_terminal
 
 READERS = {"squeue": read_queue, "sacct": read_account}
 PENDING, RUNNING, UNKNOWN = AppState.PENDING, AppState.RUNNING, AppState.UNKNOWN
@@ -233,3 +235,47 @@ def test_a_start_in_a_year_is_left_out() -> None:
         found = outcome_of(None, [part(0, "PENDING", reason="Priority", started=start)])
         assert found is not None
         assert ("expected to start" in found.msg) is shown
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_batch_script_that_was_killed(name: str, resources: Path) -> None:
+    recorded = dict(situations(resources))
+    title = next(title for title in recorded if title.startswith("a step ended"))
+    found = outcomes(name, recorded[title][name])
+    assert found["16"].msg == "its batch script was killed by SIGKILL on node5"
+    assert CAUSES[found["16"].word] is EndCause.SUPERVISOR_LOST
+    assert found["15"].msg == "", "its script has ended by itself"
+
+
+def test_the_answers_of_22_05_about_a_killed_script(tmp_path: Path) -> None:
+    """Its queue calls that a launch failure, without the signal."""
+    now, record = time.time(), SlurmRecord(7, "b1", "a", "a-b1", "torchx", str(tmp_path), 0.0, {})
+    part = JobFacts(7, 0, "FAILED", "JobLaunchFailure", nodes="node[5-6]", started=now - 60)
+    never = outcome_of(record, [part])
+    assert never is not None
+    assert never.msg == "", "it has not begun"
+    (tmp_path / "attempt").write_text("1\n")
+    killed = outcome_of(record, [part])
+    assert killed is not None
+    assert (killed.state, killed.msg) == (FAILED, "its batch script was killed on node5")
+    later = outcome_of(record, [replace(part, started=now + 60)])
+    assert later is not None
+    assert later.msg == "", "an earlier run has begun"
+    signalled = outcome_of(record, [], [replace(part, reason="", exit_code=0, signal=9)])
+    assert signalled is not None
+    assert signalled.msg == "its batch script was killed by SIGKILL on node5"
+    launch = outcome_of(record, [], [replace(part, reason="", exit_code=0, signal=53, started=now + 60)])
+    assert launch is not None
+    assert launch.msg == "", "Slurm's number for a script that it cannot start"
+    over = tmp_path / "over"
+    over.write_text(f"7 3 {int(now)}\n")
+    ended = outcome_of(record, [part])
+    assert ended is not None
+    assert ended.msg == "", "the script has reported its end"
+    over.unlink()
+    (tmp_path / "batch.log").write_text(
+        "== attempt 1\nslurmstepd-node1: error: *** STEP 7.0 ON node1 FAILED (non-zero exit code or other "
+        "failure mode) ***\nsrun: error: Slurm job 7 has expired\n"
+    )
+    alone = outcome_without_slurm(record)
+    assert (alone.state, alone.msg) == (FAILED, "its batch script was killed")
