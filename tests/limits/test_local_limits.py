@@ -36,6 +36,8 @@ def test_limit_ends_job_and_is_named_cause() -> None:
     assert shown["cause"]["class"] == "time_limit"
     waited = torchx("wait", handle(app_id))
     assert waited.returncode == 124
+    assert "time limit reached: 0.3s" in torchx("log", handle(app_id)).stderr, "it has no output"
+    assert torchx("log", "--regex", "x", handle(app_id)).stderr == ""
 
 
 def test_a_job_that_ends_in_time_has_succeeded() -> None:

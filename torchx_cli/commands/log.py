@@ -100,7 +100,7 @@ def log_(
         if ranks is not None:
             roles = [role.role for role in described.roles_statuses]
             query = dataclasses.replace(query, regex=torchrun.lines_of_ranks(ranks, roles, query.regex))
-        chunks = _noting(runner.log_chunks(handle, query), lambda: _note_failure(runner, handle))
+        chunks = _noting(runner.log_chunks(handle, query), lambda: _note_failure(runner, handle, query))
         if ranks is not None:
             missing = rank_text.without_ranks(described.state, f"rank {rank}")
             chunks = _noting(chunks, lambda: note(missing))
@@ -166,12 +166,16 @@ def _noting(chunks: Iterable[LogChunk], note_absence: Callable[[], None]) -> Ite
         note_absence()
 
 
-def _note_failure(runner: Runner, handle: str) -> None:
-    """Says why no replica was started."""
+def _note_failure(runner: Runner, handle: str, query: LogQuery) -> None:
+    """Says why an application without output has failed."""
     _, described = _find(runner, handle)
+    if described.state is not AppState.FAILED or not described.msg:
+        return
     started = any(replica.attempts for role in described.roles_statuses for replica in role.replicas)
-    if described.state is AppState.FAILED and described.msg and not started:
+    if not started:
         note(f"no replica was started: {described.msg}")
+    elif not (query.regex or query.since or query.until):
+        note(described.msg)
 
 
 def make_query(regex: str, since: str, until: str, lines: str, streams: str, follow: bool) -> LogQuery:

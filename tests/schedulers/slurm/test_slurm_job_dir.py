@@ -303,10 +303,11 @@ def test_neither_folder_is_shared(
     where: dict[str, str],
     default: bool,
 ) -> None:
+    """The first node shares the state home: its replica may have begun before the other one fails."""
     part.mkdir(mode=0o700)
     monkeypatch.setenv("TORCHX_HOME", str(part))
     cfg = where if default else {"job_dir": str(disk), **where}
-    app_id = scheduler.submit(one_each("echo never"), cfg)
+    app_id = scheduler.submit(one_each("exec sleep 600"), cfg)
     try:
         assert scheduler.wait(app_id, 60)
         described = scheduler.describe(app_id)
