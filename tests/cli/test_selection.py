@@ -152,6 +152,12 @@ def test_the_valid_ones_of_several_are_reordered(
     assert sorted(changed) == [("one-6", action), ("two-7", action)]
     assert "train-1 does not wait in the queue: it is RUNNING" in capsys.readouterr().err
 
+    assert main(["queue", action, "one", "nosuch", "train-1", "-o", "json"]) == 1
+    rows = json.loads(capsys.readouterr().out)
+    changes = {row["app_id"]: row["changed"] for row in rows}
+    assert changes == {"one-6": True, "train-1": False, "nosuch": False}
+    assert [row["app_id"] for row in rows if row["error"] is None] == ["one-6"]
+
 
 def test_others_are_cancelled_and_deleted_after_an_error(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +18,7 @@ from torchx.printable import memory_size
 from torchx.specs.handles import parse_app_handle
 from torchx.suggestions import did_you_mean
 from torchx.sweeps.scheduler import SweepScheduler
-from torchx_cli.applications import find
+from torchx_cli.applications import find, identity
 from torchx_cli.flags import Json, Output, argument
 from torchx_cli.session import session_of
 from torchx_cli.terminal.display import table
@@ -31,6 +32,7 @@ with lazy_imports:
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
+    from torchx.scheduling.base import DescribeAppResponse
 
 GPU_HEADS = ("GPU", "HELD BY", "SINCE", "USE", "MEMORY")
 HEADS = ("#", "APP", "OWNER", "NEEDS", "PRIORITY", "WAITING", "REASON")
@@ -67,7 +69,7 @@ def queue_(
     """
     form = output_format(output, json)
     if action:
-        return _change(ctx, action, handles)
+        return _change(ctx, action, handles, form)
     now = time.time()
     gpus, waiting = queue.gpu_rows(os.environ), queue.waiting_rows()
     if form != "text":
@@ -82,7 +84,7 @@ def queue_(
     return 0
 
 
-def _change(ctx: typer.Context, action: str, handles: Sequence[str]) -> int:
+def _change(ctx: typer.Context, action: str, handles: Sequence[str], form: str) -> int:
     """Changes waiting applications, and returns the exit code: that of the first error."""
     if action not in queue.ACTIONS:
         raise UsageError(
@@ -91,22 +93,30 @@ def _change(ctx: typer.Context, action: str, handles: Sequence[str]) -> int:
         )
     if not handles:
         raise UsageError(f"torchx queue {action} needs an application", hint="list them: torchx queue")
-    failures = Failures(handles, "text")
+    failures, rows = Failures(handles, form), []
     with session_of(ctx).runner() as runner:
+        find_one = partial(find, runner, prefer=("SUBMITTED", "PENDING"), acts=True)
         # the last one first, so that several keep their order
-        for text in reversed(handles) if action == queue.FIRST else handles:
-            with failures.of(text):
-                _change_one(runner, text, action)
+        ordered = [*reversed(handles)] if action == queue.FIRST else handles
+        applications, missing = failures.find_each(ordered, find_one)
+        for handle, described in applications:
+            with failures.of(handle):
+                _change_one(runner, handle, described, action)
+            error = failures.as_data(handle)
+            row = {**identity(handle), "state": described.state.name}
+            rows.append({**row, "changed": error is None, "error": error})
+        rows += [{**row, "changed": False, "error": failures.as_data(row["handle"])} for row in missing]
+    if form != "text":
+        emit(rows, form, hide=True)
     return failures.exit_code
 
 
-def _change_one(runner: Runner, text: str, action: str) -> None:
+def _change_one(runner: Runner, handle: str, described: DescribeAppResponse, action: str) -> None:
     """Changes the order of a job, or of all waiting runs of a sweep.
 
     Raises:
         StateError: it does not wait.
     """
-    handle, described = find(runner, text, prefer=("SUBMITTED", "PENDING"), acts=True)
     app_id, engine = parse_app_handle(handle).app_id, runner.scheduler_of(handle)
     waiting = []
     if isinstance(engine, SweepScheduler):

@@ -912,6 +912,16 @@ class Queue(TypedDict):
     """the waiting applications of all users, in their order"""
 
 
+class Reordered(Identity):
+    """An application in the output of `torchx queue first`, `hold` or `release`."""
+
+    state: AppState
+    changed: bool
+    """false if it cannot be changed"""
+    error: ErrorData | None
+    """why it cannot be changed"""
+
+
 class PrunedApp(Identity):
     """A removed application."""
 

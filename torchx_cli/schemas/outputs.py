@@ -56,7 +56,11 @@ OUTPUTS: dict[str, Output] = {
         "The applications, the newest first; with --columns the handle and the keys of these columns.",
         {"--columns": list[applications.ListedColumns]},
     ),
-    "queue": Output(applications.Queue, "The GPUs of this machine, and the waiting applications."),
+    "queue": Output(
+        applications.Queue,
+        "The GPUs of this machine, and the waiting applications; with ACTION an object for each application.",
+        {"ACTION": list[applications.Reordered]},
+    ),
     "describe": Output(
         applications.Described,
         "The description of an application; with --source the origin of its source.",
