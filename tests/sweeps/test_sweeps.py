@@ -99,6 +99,9 @@ def test_the_same_parameters_are_the_same_run(folder: Path) -> None:
     other = sweep("--each", "lr=0.1", "--each", "seed=1", script=f"{script} ", detach=False)
     named = sweep("--each", "lr=0.1", "--each", "seed=1", "--name", "other", script=script, detach=False)
     assert first not in (other, named)
+    sweep("--each", "lr=7", code=1, script="exit 1", detach=False)
+    all_again = torchx("run", "--each", "lr=7", "train.py:train", "--script", "exit 1").stderr
+    assert all_again.startswith("1 of 1 runs are submitted, 1 of them again, 1 at the same time\nrun 1 of 1 ")
 
 
 @pytest.mark.parametrize("given", ["a=1,1,2", "a=1,1.0,2", "a=1..2,1"])

@@ -287,11 +287,13 @@ def _summary(submitted: Submitted) -> str:
     failed = ""
     if submitted.again:
         failed = f", {submitted.again:,} of them again"
-    text = f"{submitted.added:,} of {submitted.total:,} runs are submitted{failed}{limit}; "
+    text = f"{submitted.added:,} of {submitted.total:,} runs are submitted{failed}{limit}"
     if others := submitted.total - len(submitted.numbers):
         has = counted(others, "other run")
-        return f"{text}added to {submitted.sweep}, which has {has}; for a new sweep: --name NAME"
-    return f"{text}the others exist\n{again}"
+        return f"{text}; added to {submitted.sweep}, which has {has}; for a new sweep: --name NAME"
+    if submitted.added == submitted.total:
+        return text
+    return f"{text}; the others exist\n{again}"
 
 
 def _notify(request: RunRequest, runner: Runner, handle: str) -> None:
