@@ -23,13 +23,13 @@ from torchx.schedulers.kubernetes.state import reasons
 from torchx.schedulers.kubernetes.state.attempts import live
 from torchx.schedulers.kubernetes.state.jobs import job_facts
 from torchx.schedulers.kubernetes.state.outcome import outcome_of
-from torchx.schedulers.kubernetes.state.reasons import JobFacts, or_zero
+from torchx.schedulers.kubernetes.state.reasons import JobFacts
 from torchx.schedulers.kubernetes.state.replicas import Member, Replicas, members_of
 from torchx.schedulers.kubernetes.sweeps import view
 from torchx.schedulers.kubernetes.sweeps.facts import run_facts
 from torchx.scheduling import observation
 from torchx.scheduling.base import DescribeAppResponse
-from torchx.scheduling.observation import Observation, Replica
+from torchx.scheduling.observation import CANCELLING, Observation, Replica, or_zero
 from torchx.scheduling.retry_rules import RetryRules
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.status import (
@@ -226,8 +226,8 @@ def _state(
     if not is_open and (AppState.CANCELLED in states or _is_marked(facts, CANCELLED)):
         running = running or any(job.details.get("terminating") for job in jobs)
         if running:
-            return (AppState.RUNNING, "it is being cancelled")
-        return (AppState.CANCELLED, "cancelled")
+            return (AppState.RUNNING, CANCELLING)
+        return (AppState.CANCELLED, observation.CANCELLED)
     if _is_marked(facts, HELD):
         return _state_of_held(facts, now)
     return _state_of_open(facts, jobs, replicas.started, running)

@@ -6,14 +6,15 @@ import collections
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import datetime
 
 from torchx.exit_codes import signal_of
 from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object, label, short
 from torchx.schedulers.kubernetes.objects import Facts
+from torchx.scheduling import observation
 from torchx.scheduling.observation import Replica
-from torchx.specs.status import AppState, FirstFailure, Reason, failure_of, is_terminal
+from torchx.specs.status import AppState, FirstFailure, Reason, is_terminal
 
 BEING_ENDED = "a replica failed, the others are being ended"
 CONTINUES = "a replica failed, the others continue"
@@ -110,11 +111,10 @@ def first_failure(
         statuses: the replicas.
         unproven: the replicas that have failed, and of which nothing else is known.
     """
-    ended = [s for s in statuses if s.state is AppState.FAILED and s.attempts]
-    if ended and all((s.role, s.id) not in unproven for s in ended):
-        first = min(ended, key=lambda s: or_zero(s.attempts[-1].ended_at))
-        last = first.attempts[-1]
-        return failure_of(first.role, first.id, last)
+    if not any((s.role, s.id) in unproven for s in statuses):
+        first = observation.first_failure(statuses)
+        if first is not None:
+            return first
     for job in jobs:
         # the pod was deleted; if a rule ended the job, its message names the pod
         match = re.search(r"for pod \S+/\S*-(\d+)-\w+ failed with exit code (\d+)", job.message)
@@ -138,8 +138,3 @@ def as_ended(status: Replica, job: JobFacts, whole: AppState, ended: datetime | 
     ended = job.ended_at or ended
     over = replace(last, state=state, msg="", cause=None, ended_at=ended if last.started_at else None)
     return replace(status, state=state, attempts=[*status.attempts[:-1], over])
-
-
-def or_zero(at: datetime | None) -> datetime:
-    """Returns a time, or the epoch for None."""
-    return at or datetime.fromtimestamp(0, timezone.utc)
