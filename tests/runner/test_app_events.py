@@ -230,6 +230,27 @@ def test_recorded_times_make_the_events_of_an_ended_application() -> None:
     assert not any("time" in event.details for event in events)
 
 
+def test_a_requeue_is_neither_a_retry_nor_an_attempt() -> None:
+    noticed = T0 + timedelta(seconds=18)
+    described = description(
+        AppState.SUCCEEDED,
+        attempt(1, AppState.FAILED, 10, 20, run=1, noticed_at=noticed),
+        attempt(2, AppState.FAILED, 30, 40, run=2, exit_code=3),
+        attempt(3, AppState.SUCCEEDED, 50, 60, run=2, exit_code=0),
+        ended_at=T0 + timedelta(seconds=61),
+        cfg={"time_limit": "1h", "requeue_on": "time-limit:4"},
+    )
+    events = [event for event in changes(lambda: described) if event is not None]
+    of_runs = [event for event in events if event.kind in ("notice", "requeued", "retry")]
+    assert [(event.kind, (event.time - T0).seconds) for event in of_runs] == [
+        ("notice", 18), ("requeued", 20), ("retry", 40)
+    ]  # fmt: skip
+    assert of_runs[1].message == "run 2 begins after the time limit"
+    assert of_runs[1].details == {"number": 1, "run": 2, "allowed": 4}
+    assert of_runs[2].message == "attempt 3 of 4"
+    assert of_runs[2].details == {"scope": "replica", "number": 1, "allowed": 2}
+
+
 def test_changes_between_two_descriptions_have_time_of_their_observation() -> None:
     before = datetime.now(timezone.utc)
     stages = [

@@ -247,9 +247,11 @@ def _of_replica(replica: ReplicaStatus, begin: datetime, clock: _Clock) -> Itera
         if later is None or later.run != attempt.run:  # another run begins after a requeue
             continue
         if attempt.state is not AppState.CANCELLED:
-            most = max(replica.max_attempts, later.number)
+            # each requeue before it has begun an attempt, too
+            most = max(replica.max_attempts + later.run - 1, later.number)
             message = f"attempt {later.number} of {most}"
-            details = {"scope": "replica", "number": attempt.number, "allowed": most - 1}
+            retry = later.number - later.run
+            details = {"scope": "replica", "number": retry, "allowed": most - later.run}
             yield clock.event("retry", ended.time, begin, source, message, details), attempt.run
 
 

@@ -14,7 +14,7 @@ from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.address import parse_address
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.lookup import with_late_oom
-from torchx.schedulers.docker.marks import CANCELLED, FAILED, STOPPED
+from torchx.schedulers.docker.marks import CANCELLED, EXPIRED, FAILED, STOPPED
 from torchx.schedulers.docker.replay import NOT_STARTED, Progress, replay
 from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.docker.status import describe
@@ -23,7 +23,7 @@ from torchx.scheduling.observation import INTERRUPTED
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.serialize import app_to_dict
 from torchx.specs.status import AppState, EndCause
-from torchx.supervisor.policy import Start
+from torchx.supervisor.policy import REQUEUED, Start
 
 
 def job(
@@ -195,6 +195,18 @@ def test_what_succeeded_and_was_removed_cannot_start_again() -> None:
     first = describe([*again, removed]).first_failure
     assert first is not None
     assert (first.replica, first.attempt, first.exit_code, first.cause) == (0, 2, None, EndCause.REMOVED)
+
+
+def test_attempts_have_the_number_of_their_run_and_its_notice() -> None:
+    data = job(replicas=1)
+    data["cfg"] |= {"time_limit": "100s", "notice": "30s", "requeue_on": "time-limit:2"}
+    ended = container(0, data, exit_code=143, mark=EXPIRED, ends_at=1100, finished=1101.0)
+    retry = {"used": {REQUEUED: 1}, "attempts": [2]}
+    again = container(0, data, attempt=2, retry=retry, ends_at=1300, exit_code=0)
+    attempts = describe([ended, again]).roles_statuses[0].replicas[0].attempts
+    assert [attempt.run for attempt in attempts] == [1, 2]
+    noticed = [attempt.noticed_at and attempt.noticed_at.timestamp() for attempt in attempts]
+    assert noticed == [1070.0, None]
 
 
 def test_a_cancelled_job_starts_nothing_again() -> None:

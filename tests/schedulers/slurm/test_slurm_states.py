@@ -197,6 +197,18 @@ def test_replicas_by_what_their_nodes_have_left(tmp_path: Path, key: str) -> Non
     assert first.max_attempts == 2
 
 
+def test_attempts_have_the_number_of_their_run_and_its_notice(tmp_path: Path) -> None:
+    mine = record(tmp_path)
+    end(tmp_path, 0, exit_code=75, run=1, noticed_at=NOW - 5)
+    end(tmp_path, 0, attempt=2, exit_code=0, run=2)
+    outcome = outcome_of(mine, [facts("COMPLETED", started=NOW - 9, ended=NOW)])
+    assert outcome is not None
+    attempts = describe(mine, "7", outcome, ()).roles_statuses[0].replicas[0].attempts
+    assert [attempt.run for attempt in attempts] == [1, 2]
+    noticed = [attempt.noticed_at and attempt.noticed_at.timestamp() for attempt in attempts]
+    assert noticed == [NOW - 5, None]
+
+
 @pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
 @pytest.mark.parametrize("running", [True, False])
 def test_durations_hold_if_the_clock_of_a_node_differs(tmp_path: Path, ahead: float, running: bool) -> None:
