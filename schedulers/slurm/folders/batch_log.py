@@ -37,5 +37,5 @@ def last_error_line(paths: SlurmPaths) -> str:
 
 _NO_SCRIPT = re.compile(r"/role-[0-9]+\.sh: No such file")
 """In the message of a shell, dash or bash, on a node without the file of a role."""
-_EXITED = re.compile(r"^srun: error: (\S+): tasks? \S+: Exited with exit code (?:2|127)$", re.MULTILINE)
-"""The message of srun about that shell, with its nodes."""
+_EXITED = re.compile(r"srun: error: (\S+): tasks? \S+: Exited with exit code (?:2|127)$", re.MULTILINE)
+"""The message of srun about that shell, with its nodes; dash may write the end of its own line after it."""

@@ -127,7 +127,7 @@ step() {  # step OPTION... ROLE: runs srun to its end; no job control, under whi
     (umask "$mask"; exec srun "$@") & srun=$!
     while wait "$srun"; code=$?; ((code > 128)) && kill -0 "$srun" 2> /dev/null; do :; done
     # srun exits with 0 if a node fails while it starts the replicas
-    if ((code == 0)) && tail -c "+$((size + 1))" "$folder/batch.log" | grep -qE '^srun: .*(abort|error)' &&
+    if ((code == 0)) && tail -c "+$((size + 1))" "$folder/batch.log" | grep -qE 'srun: .*(abort|error)' &&
         ! all_have_ended "$role" "$*"; then
         echo "torchx: error: srun exited with 0, but not all replicas of $role have ended"
         code=1

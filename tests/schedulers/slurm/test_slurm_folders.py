@@ -280,5 +280,9 @@ def test_node_without_folder_is_named_after_end_of_others(tmp_path: Path, messag
     ]
     paths.batch_log.write_text("\n".join(lines) + "\n")
     assert last_error_line(paths).startswith(f"{tmp_path / 'slurm'} is not shared with node2; ")
+    # dash writes its message and the end of its line apart: srun may write a line between
+    between = f"{lines[2]}{lines[1]}\n"
+    paths.batch_log.write_text("\n".join([lines[0], between, *lines[3:]]) + "\n")
+    assert last_error_line(paths).startswith(f"{tmp_path / 'slurm'} is not shared with node2; ")
     paths.batch_log.write_text("\n".join([lines[0], lines[1], *lines[3:]]) + "\n")
     assert last_error_line(paths) == "node1: task 0: Exited with exit code 143"

@@ -54,7 +54,7 @@ def test_a_node_that_fails_while_srun_starts_the_replicas(tmp_path: Path, run: s
     (tmp_path / "first").mkdir()
     srun = tmp_path / "first" / "srun"
     options = 'while [ "${1#--}" != "$1" ]; do shift; done; export SLURM_PROCID=0'
-    srun.write_text(f"#!/bin/sh\n{options}\n{run}\necho 'srun: error: Node failure on node1' >&2\n")
+    srun.write_text(f"#!/bin/sh\n{options}\n{run}\nprintf 'sh: srun: error: Node failure on node1\\n' >&2\n")
     srun.chmod(0o755)
     script = made(AppDef("a", [Role("r", "", entrypoint="true")]), str(tmp_path / "f"))
     path = f"{srun.parent}:{tmp_path}/bin:{os.environ['PATH']}"
