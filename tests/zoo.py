@@ -300,6 +300,15 @@ CASES = (
         "cancelled by Slurm's command", "cancelled", SLEEPS, (SLURM,), None, AppState.CANCELLED, act="scancel"
     ),
     Case(
+        "killed step",
+        "supervisor_lost",
+        (sh(SLEEPS, replicas=2),),
+        (SLURM,),
+        None,
+        act="kill the step",
+        says="the step of r was killed by SIGKILL",
+    ),
+    Case(
         "killed batch script",
         "supervisor_lost",
         (sh(SLEEPS, replicas=2),),

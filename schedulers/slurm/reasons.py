@@ -21,7 +21,7 @@ NEVER_SATISFIED = "DependencyNeverSatisfied"
 """Slurm's reason for a job that can never start, as a job that it depends on has not ended as required."""
 
 SCRIPT_KILLED = "RaisedSignal"
-"""Slurm's reason for a job whose batch script was killed; it ends the steps of the job then."""
+"""Slurm's reason for a job whose batch script was killed; also for one of which a step was killed."""
 
 NO_FOLDER, FULL_DISK = 73, 74
 """Exit codes of a script without a folder of the job that it can use, and of one that cannot write to it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,9 +22,9 @@ from torchx.schedulers.slurm.outcome import (
     outcome_without_slurm,
 )
 from torchx.schedulers.slurm.parse import JobFacts, hosts_of
-from torchx.schedulers.slurm.paths import SlurmPaths, path_exists
+from torchx.schedulers.slurm.paths import SlurmPaths, path_exists, read_own
 from torchx.schedulers.slurm.queue import SlurmJob, find, find_record, list_jobs
-from torchx.schedulers.slurm.reasons import CAUSES, full_disk
+from torchx.schedulers.slurm.reasons import CAUSES, SCRIPT_KILLED, full_disk
 from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.scheduling import observation
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
@@ -143,6 +144,9 @@ def describe(
     if outcome.state is AppState.FAILED:
         ended = [r for r in needed if r.attempts and r.attempts[-1].ended_at is not None]
         first = observation.first_failure(ended, _JOB_WIDE_CAUSES)
+        killed = _why_step_was_killed(record)
+        if first is None and not outcome.msg and killed:
+            return describe(record, app_id, replace(outcome, msg=killed, word=SCRIPT_KILLED), queue)
     if first is None:
         outcome = replace(outcome, msg=_reason_of(outcome, paths, needed))
     elif first.signal == "SIGKILL":
@@ -157,6 +161,15 @@ def describe(
     if record.folder:
         log_dir = str(paths.folder)
     return replace(observation.describe(seen, paths.replica), log_dir=log_dir)
+
+
+def _why_step_was_killed(record: SlurmRecord) -> str:
+    """Returns the message of a job that failed first by a step of which no program has failed; else empty."""
+    roles = record.app.get("roles", ())
+    killed = re.fullmatch(rb"137 ([0-9]{1,6})\s*", read_own(record.paths.folder / "first") or b"")
+    if killed and int(killed[1]) < len(roles):
+        return f"the step of {roles[int(killed[1])]['name']} was killed by SIGKILL: {KILLED}"
+    return ""
 
 
 def listed(record: SlurmRecord, app_id: str, outcome: Outcome, *, is_own: bool = True) -> ListAppResponse:

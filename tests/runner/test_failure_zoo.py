@@ -13,6 +13,7 @@ from fakecluster.controllers import delete
 from fakecluster.store import Object
 from local import kill_supervision
 from slurms import role, slurm
+from support import wait_until
 
 from torchx.runner import get_runner
 from torchx.runner.api import Runner
@@ -79,13 +80,18 @@ def test_why_names_the_causes_on_a_cluster(runner: Runner) -> None:
         zoo.until_running(runner, handle)
         slurm("scancel", "--signal=KILL", "--batch", id_of(handle))
 
+    def kill_the_step(runner: Runner, handle: str) -> None:
+        step = f"{id_of(handle)}.0"
+        wait_until(lambda: step in slurm("squeue", "--noheader", "--steps", "--format=%i"), "it has a step")
+        slurm("scancel", "--signal=KILL", step)
+
     def depend(runner: Runner, handle: str) -> None:
         failing = runner.run(AppDef("fails", [role("sleep 3; exit 1")]), zoo.SLURM)
         slurm("scontrol", "update", f"JobId={id_of(handle)}", f"Dependency=afterok:{id_of(failing)}")
         slurm("scontrol", "release", id_of(handle))
 
     acts = {"cancel": zoo.cancel, "scancel": scancel, "depend on a failure": depend}
-    acts["kill the batch script"] = kill_the_script
+    acts |= {"kill the batch script": kill_the_script, "kill the step": kill_the_step}
     assert zoo.run_all(runner, zoo.SLURM, acts, grace_period=2.0, requeue=False) == ""
 
 

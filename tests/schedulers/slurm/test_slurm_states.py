@@ -24,7 +24,7 @@ from torchx.schedulers.slurm.parse import JobFacts
 from torchx.schedulers.slurm.record import Records, SlurmPaths, SlurmRecord
 from torchx.schedulers.slurm.status import MAX_LISTED_REPLICAS, describe, listed
 from torchx.scheduling.logs import LogQuery, Stream
-from torchx.specs.status import AppState
+from torchx.specs.status import AppState, EndCause
 
 NOW = time.time()
 
@@ -195,6 +195,26 @@ def test_replicas_by_what_their_nodes_have_left(tmp_path: Path, key: str) -> Non
     assert answer.first_failure is not None
     assert answer.structured_error_msg != "<NONE>" or answer.first_failure.replica == 0
     assert first.max_attempts == 2
+
+
+def test_step_that_was_killed_with_its_agents(tmp_path: Path) -> None:
+    """By `scancel JOB.STEP`, or as its srun was killed: no program has failed."""
+    mine = record(tmp_path)
+    (tmp_path / "over").write_text(f"7 137 {int(NOW)}\n")
+    (tmp_path / "first").write_text("137 0\n")
+    (tmp_path / "batch.log").write_text("srun: error: node3: task 0: Exited with exit code 143\n")
+    end(tmp_path, 1, signal="SIGTERM", stop_signal="SIGTERM")
+    outcome = outcome_of(mine, [facts("FAILED", started=NOW - 9, ended=NOW)])
+    assert outcome is not None
+    answer = describe(mine, "7", outcome, ())
+    assert answer.msg.startswith("the step of r was killed by SIGKILL: ")
+    assert (answer.cause, answer.first_failure) == (EndCause.SUPERVISOR_LOST, None)
+    stopped = answer.roles_statuses[0].replicas[1]
+    assert (stopped.state, stopped.attempts[-1].msg) == (AppState.CANCELLED, answer.msg)
+    end(tmp_path, 0, exit_code=137)
+    first = describe(mine, "7", outcome, ()).first_failure
+    assert first is not None
+    assert (first.replica, first.exit_code) == (0, 137)
 
 
 def test_attempts_have_the_number_of_their_run_and_its_notice(tmp_path: Path) -> None:
