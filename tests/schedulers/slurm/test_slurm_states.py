@@ -26,7 +26,7 @@ from torchx.schedulers.slurm.status import MAX_LISTED_REPLICAS, describe, listed
 from torchx.scheduling.logs import LogQuery, Stream
 from torchx.specs.status import AppState, EndCause
 
-NOW = time.time()
+NOW = float(int(time.time()))  # a time with fractions differs after its conversions
 
 
 @pytest.fixture(autouse=True)
