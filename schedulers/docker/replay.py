@@ -272,14 +272,19 @@ def _give_up_lost(progress: Progress, actions: Sequence[Action]) -> list[Action]
     started = {n for action in actions if isinstance(action, Start) for n in action.replicas}
     lost = [n for n in sorted(started) if progress.present(n) is None and progress.gang.wants(n)]
     progress.lost.update(lost)
-    if not lost:
-        return []
-    # one is enough to end the application: the failure that needs the retry, if the lost ones have succeeded
-    newest = ((n, progress.newest(n)) for n in sorted(started))
-    failed = [n for n, c in newest if c is not None and c.exit_code and c.mark not in ENDED]
-    if failed and not any(n in failed for n in lost):
-        return progress.gang.give_up(min(failed, key=lambda n: _end_of(progress.replicas[n][-1])))
-    return progress.gang.give_up(lost[0])
+    # one is enough to end the application
+    if lost:
+        return progress.gang.give_up(_needing_retry(progress, started, lost))
+    return []
+
+
+def _needing_retry(progress: Progress, started: Collection[int], lost: Sequence[int]) -> int:
+    """Returns the replica whose failure needs a retry that is given up; a lost one if that is not known."""
+    newest = {n: c for n in sorted(started) if (c := progress.newest(n)) is not None}
+    failed = [n for n, c in newest.items() if c.exit_code and c.mark not in ENDED]
+    if not failed or not set(lost).isdisjoint(failed):
+        return lost[0]
+    return min(failed, key=lambda n: _end_of(newest[n]))
 
 
 def _is_pending(container: Container, *, held: bool) -> bool:

@@ -112,7 +112,10 @@ def outcome_of(
         if saved is not None:
             return saved
     if facts := queue or account:
-        outcome = _check_out_of_memory(_outcome_of_facts(facts, over, record, paths), paths)
+        outcome = _outcome_of_facts(facts, over, record, paths)
+        if over is None:
+            outcome = _check_script(outcome, facts[0], paths)
+        outcome = _check_out_of_memory(outcome, paths)
         if over is None and record is not None:
             outcome = _check_folder(outcome, record, facts[0])
         return _with_damage(outcome, record)
@@ -147,6 +150,21 @@ def _check_out_of_memory(outcome: Outcome, paths: SlurmPaths | None) -> Outcome:
     if not re.search("|".join(_MEMORY), log_tail(paths, 1 << 20), re.IGNORECASE):
         return outcome
     return replace(outcome, msg=FAILURES["OUT_OF_MEMORY"], word="OUT_OF_MEMORY")
+
+
+def _check_script(outcome: Outcome, part: JobFacts, paths: SlurmPaths | None) -> Outcome:
+    """Adds the message about a script that was killed before it could report its end."""
+    if outcome.state is not AppState.FAILED or outcome.word != "FAILED" or outcome.msg:
+        return outcome
+    begun = None
+    if paths is not None:
+        begun = _started(paths)
+    # in this run; the clocks of a node and of the controller may differ
+    has_begun = begun is not None and begun >= (part.started or 0.0) - 2.0
+    killed = why_script_was_killed(part, has_begun)
+    if not killed:
+        return outcome
+    return replace(outcome, msg=killed, word=SCRIPT_KILLED)
 
 
 def _check_folder(outcome: Outcome, record: SlurmRecord, part: JobFacts) -> Outcome:
@@ -294,11 +312,6 @@ def _ended_outcome(facts: Sequence[JobFacts], over: ScriptEnd | None, paths: Slu
             word = NEVER_SATISFIED
     else:
         state, msg = AppState.FAILED, why_it_failed(word, first)
-        begun = _started(paths) if paths is not None else None
-        # in this run; the clocks of a node and of the controller may differ
-        has_begun = begun is not None and begun >= (first.started or 0.0) - 2.0
-        if word == "FAILED" and over is None and (killed := why_script_was_killed(first, has_begun)):
-            msg, word = killed, SCRIPT_KILLED
     return Outcome(state, msg, word, first.submitted, started, ended, code, proved)
 
 
