@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -155,9 +154,10 @@ def why_script_was_killed(part: JobFacts, has_begun: bool) -> str:
         part: its first part, on the first node of which the script runs.
         has_begun: the script has begun.
     """
-    number = part.signal
-    if match := re.match(rf"{SCRIPT_KILLED}:([0-9]{{1,3}})", part.reason):
-        number = int(match[1])
+    number, (reason, _, argument) = part.signal, part.reason.partition(":")
+    digits = argument.partition("(")[0][:3]
+    if reason == SCRIPT_KILLED and digits.isdecimal():
+        number = int(digits)
     signal = signal_of(128 + (number or 0))
     if not (signal or (has_begun and part.reason == "JobLaunchFailure")):
         return ""
