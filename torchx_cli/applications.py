@@ -36,7 +36,8 @@ def find(
         replicas: include the replicas; otherwise they may be omitted.
         outline: include the replicas, whose status may be omitted, and nothing else.
         prefer: if several applications match, consider only those in these states or of these schedulers.
-        acts: the command changes the application: a name matches those of this state home only.
+        acts: the command changes the application, or starts another one after it: a name matches those of
+            this state home only, and the start of an id needs letters after the name.
 
     Raises:
         UnknownAppException: the application does not exist.

@@ -426,6 +426,39 @@ def test_a_name_wins_over_a_prefix_of_another_scheduler(
     assert (shared.cancelled, shared.deleted) == ([], [])
 
 
+@pytest.mark.parametrize(
+    ("app_id", "start", "whole"),
+    [
+        ("zwone-x7k2m9", "zw", "zwone-x7k2"),
+        ("zwone-x7k2m9", "zwone-x7k", "zwone-x7k2m"),
+        ("team-a:zwone-x7k2m9", "zwone-", "zwone-x7k2"),
+        ("team-a:zwone-x7k2m9", "team-a:z", "team-a:zwone-x7k2"),
+        ("578", "57", "578"),
+        ("578_12345", "578_1234", "578_12345"),
+    ],
+)
+def test_half_a_name_changes_nothing(
+    app_id: str, start: str, whole: str, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.add("zwone", AppState.RUNNING, app_id)
+    after = ["run", "-s", "memory", "--after", start, "utils.echo"]
+    for line in (["cancel", start], ["exec", start, "ls"], ["delete", "--force", start], after):
+        assert main(line) == 1
+        expected = (
+            f"error: `{start}` is only the beginning of an application: {app_id} (RUNNING)\n  use a whole id"
+        )
+        assert capsys.readouterr().err.startswith(expected)
+    assert (engine.cancelled, engine.deleted) == ([], [])
+    assert main(["status", start]) == 0  # which changes nothing
+    assert main(["cancel", whole]) == 0
+    assert engine.cancelled == [app_id]
+
+
+def test_last_without_its_sign(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "last"]) == 1
+    assert "\n  did you mean `@last`?   all applications: torchx list" in capsys.readouterr().err
+
+
 def test_the_list_of_submissions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(origins, "MOST", 4)
     handles = [f"slurm://torchx/{number}" for number in range(10)]

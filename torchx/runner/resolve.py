@@ -62,6 +62,9 @@ _LARGEST = 1 << 16
 _LISTED = 5
 """Number of applications listed in an error."""
 
+_LETTERS = 4
+"""Letters after the name in an id that a command needs to change an application by the start of its id."""
+
 
 def remember_last(handle: str) -> None:
     """Keeps a handle for `@last`, except inside an application."""
@@ -119,7 +122,8 @@ def _resolve(
         patience: maximum seconds of a query of several schedulers (default: a few).
         only: the scheduler to search (default: all).
         acts: the command changes the application. So a name, or the start of an id, matches applications of
-            this state home only, and all schedulers are searched for a name before the start of an id counts.
+            this state home only, all schedulers are searched for a name before the start of an id counts, and
+            the start has the whole name with some letters more: `tr` or `57` may be a mistake.
 
     Raises:
         MalformedAppHandleException: the text is neither a handle nor a short name.
@@ -130,7 +134,7 @@ def _resolve(
         PartOfJobException: the text is a part of an application, such as one of its roles.
     """
     if "/" in text:
-        return _whole(runner, text)
+        return _whole(runner, text, acts=acts)
     if not text.strip():
         raise MalformedAppHandleException(text)
     older = _OLDER.fullmatch(text)
@@ -153,18 +157,18 @@ def _resolve(
         if best is not None and best.suffices(acts=acts):
             break
     named = once.handle_of(text)
-    if named and all(rank.kind == _BEGUN for rank, _ in ranked) and runner.exists(named):
+    if named and all(rank.kind >= _BEGUN for rank, _ in ranked) and runner.exists(named):
         return named
     if ranked:
         return _only(text, ranked, acts=acts)
     return _unlisted(runner, text, backends, patience, silent)
 
 
-def _whole(runner: Host, text: str) -> str:
+def _whole(runner: Host, text: str, *, acts: bool) -> str:
     """Returns the handle of an application for a handle, or for a sweep with the number of a run."""
     if "://" in text:
         parse_app_handle(text)
-    target = target_of(runner, text)
+    target = target_of(runner, text, acts=acts)
     if target is not None and target.role is None:
         return target.handle
     _reject_part(runner, text, target)
@@ -196,15 +200,18 @@ def _unlisted(
     seen = _select(runner, heard, AppQuery(), {})
     if silent:
         raise _unreachable(silent, f"no other scheduler has an application `{text}`")
-    raise UnknownAppException(text, [name for app in seen for name in (app.app_id, app.name) if name])
+    raise UnknownAppException(
+        text, [LAST, *(name for app in seen for name in (app.app_id, app.name) if name)]
+    )
 
 
-def target_of(runner: Host, text: str) -> LogTarget | None:
+def target_of(runner: Host, text: str, *, acts: bool = False) -> LogTarget | None:
     """Returns the application of a run of a sweep, and its part; None for other texts.
 
     Args:
         runner: used to query the schedulers.
         text: a sweep with the number of a run that has started, perhaps with a role and replicas.
+        acts: the command changes the run.
 
     Raises:
         StateError: several sweeps match, or the files of one are damaged.
@@ -213,7 +220,7 @@ def target_of(runner: Host, text: str) -> LogTarget | None:
     if match is None:
         return None
     try:
-        sweep = parse_app_handle(resolve(runner, match[1], only=BACKEND))
+        sweep = parse_app_handle(resolve(runner, match[1], only=BACKEND, acts=acts))
     except TorchxError as error:
         if error.code == AMBIGUOUS or _OLDER.fullmatch(match[1]):
             raise
@@ -324,19 +331,19 @@ def _newest(apps: Iterable[ListAppResponse]) -> list[ListAppResponse]:
 
 
 def _is_preferred(app: ListAppResponse, prefer: Collection[str]) -> bool:
-    if not prefer:
-        return True
-    return app.state.name in prefer or parse_app_handle(app.app_handle).scheduler_backend in prefer
+    return (
+        not prefer or app.state.name in prefer or parse_app_handle(app.app_handle).scheduler_backend in prefer
+    )
 
 
-_ID, _NAME, _BEGUN = range(3)
+_ID, _NAME, _BEGUN, _SHORT = range(4)
 
 
 class _Rank(NamedTuple):
     """The quality of a match of an application and a text; the lowest one is the best.
 
     Attributes:
-        kind: by its whole id, its name, or the start of its id.
+        kind: by its whole id, its name, the start of its id, or less than its name and some letters.
         is_elsewhere: it belongs to another user or another state home.
         is_other: it is in no preferred state.
     """
@@ -347,7 +354,7 @@ class _Rank(NamedTuple):
 
     def suffices(self, *, acts: bool) -> bool:
         """Returns True if no other scheduler has to be searched for a better match."""
-        if self.kind == _BEGUN and acts:
+        if self.kind >= _BEGUN and acts:
             return False
         return self.kind == _ID or not (self.is_elsewhere or self.is_other)
 
@@ -363,10 +370,12 @@ def _ranked(
             kind = _ID
         elif app.name == text:
             kind = _NAME
-        elif begins(app.app_id, text):
+        elif not begins(app.app_id, text):
+            continue
+        elif f"{app.app_id.rpartition('-')[0].rpartition(':')[2]}-" in text[:-_LETTERS]:
             kind = _BEGUN
         else:
-            continue
+            kind = _SHORT
         ranked.append((_Rank(kind, app.app_handle not in here, not _is_preferred(app, prefer)), app))
     return ranked
 
@@ -397,22 +406,25 @@ def _only(text: str, ranked: Sequence[tuple[_Rank, ListAppResponse]], *, acts: b
     """Returns the handle of the only application that matches best.
 
     Raises:
-        StateError: there are several, or :func:`_best` finds none.
+        StateError: there are several, :func:`_best` finds none, or the text is too short to act.
     """
     kind, matching = _best(text, ranked, acts=acts)
-    if len(matching) == 1:
+    if len(matching) == 1 and not (acts and kind == _SHORT):
         return matching[0].app_handle
     listed = ", ".join(f"{app.app_id} ({app.state.name})" for app in matching[:_LISTED])
     more = ""
     if len(matching) > _LISTED:
         more = f" and {len(matching) - _LISTED} more"
+    message = f"`{text}` matches {len(matching)} applications: {listed}{more}"
+    if len(matching) == 1:
+        message = f"`{text}` is only the beginning of an application: {listed}"
     hint = "use a whole id   all applications: torchx list"
     if kind == _NAME:
         name = shlex.quote(text)
         hint = f"the newest called {name}: {name}~0   the one before: {name}~1   "
         hint += f"all: torchx list --name {name}"
     raise StateError(
-        f"`{text}` matches {len(matching)} applications: {listed}{more}",
+        message,
         hint=hint,
         code=AMBIGUOUS,
         facts={"given": text, "matches": [app.app_handle for app in matching[:_LISTED]]},

@@ -200,7 +200,7 @@ def _others(request: RunRequest, runner: Runner) -> list[list[str]]:
     for text in request.sweep.after:
         name, condition = after.split(text)
         try:
-            handle = find(runner, name, prefer=ACTIVE)[0]
+            handle = find(runner, name, prefer=ACTIVE, acts=True)[0]
         except (UnknownAppException, UnreachableError):
             _check_condition(runner, name)
             raise

@@ -74,8 +74,8 @@ def failure_lines(
     """
     first = status.first_failure
     if first is None:
-        if status.state.name == "FAILED":
-            return _unexplained(status, stream)
+        if status.state.name == "FAILED" and status.msg:
+            return [wrap(mask_text(fit(status.msg, None)), stream, "  ")]
         return []
     window = width_of(stream)
     lines = [wrap(mask_text(description(first, status)), stream, "  ")]
@@ -102,12 +102,6 @@ def _log_command(found: first_failure.Evidence, name: str) -> str:
     if found.rank and found.rank.rank is not None and found.lines:
         line += f" --rank {found.rank.rank}"
     return line
-
-
-def _unexplained(status: AppStatus, stream: TextIO) -> list[str]:
-    if status.msg:
-        return [wrap(mask_text(fit(status.msg, None)), stream, "  ")]
-    return []
 
 
 def description(first: FirstFailure, status: AppStatus) -> str:
