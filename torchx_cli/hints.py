@@ -44,7 +44,7 @@ run rerun | --notify | mail-user mail-type email
 run | --each | array sweep matrix grid
 run | a shell command: torchx run utils.sh 'COMMAND' | wrap
 run | --after | dependency depends-on depends_on
-run | -s | infra executor
+run rerun | -s | infra executor engine
 run rerun | --secret | secrets
 torchx | --version | v V
 log | --streams stderr | stderr err errors error
@@ -59,6 +59,7 @@ list | --state | status filter states
 list | --state running | running active r
 list | --state failed | failed
 list status describe why events results diff | -o | format output-format
+prune | --older-than VALUE | age before until
 status describe | --watch | f follow live refresh
 cancel delete | --all | a
 cancel delete prune | --yes | assume-yes noconfirm

@@ -21,6 +21,7 @@ def not_running(app_id: str, role: str, replica: int) -> StateError:
     """Returns the error for a replica that has not started, or has ended."""
     return StateError(
         f"{role}/{replica} of {app_id} is not running",
+        hint=f"its state: torchx status {app_id}",
         code="not_running",
         facts={"replica": f"{role}/{replica}"},
     )

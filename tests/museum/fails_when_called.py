@@ -1,8 +1,8 @@
 """Components whose code fails, each in its own way."""
 # run: fails --city Atlantis => fails_when_called.py:fails failed: ValueError: no such city: Atlantis  (fails_when_called.py:16, raise ValueError(f"no such city: {name}\nlook at a map"))
 # run: exits => fails_when_called.py:exits failed: SystemExit: 4  (fails_when_called.py:25, raise SystemExit(4))
-# run: nothing => fails_when_called.py:nothing returned nothing and not an AppDef  (fails_when_called.py:28)
-# run: text => fails_when_called.py:text returned a str and not an AppDef  (fails_when_called.py:32)
+# run: nothing => fails_when_called.py:nothing returned NoneType, expected an AppDef  (fails_when_called.py:28)
+# run: text => fails_when_called.py:text returned str, expected an AppDef  (fails_when_called.py:32)
 # run: misspelt => unknown named resource `gpu.smal`  (fails_when_called.py:37, return specs.AppDef("a", [specs.Role("r", "i", resource=specs.resource(h="gpu.s…)
 # run: deep => fails_when_called.py:deep failed: JSONDecodeError: Expecting value: line 1 column 1 (char 0)  (fails_when_called.py:41, json.loads("no json"))
 # run: lazy => fails_when_called.py:lazy failed: ModuleNotFoundError: No module named 'surely_not_installed'  (fails_when_called.py:46, import surely_not_installed)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from torchx.leases import machine
 from torchx.queue.order import MARGIN, Quota, Verdict, Waiter, Wanted, decide
 from torchx.queue.quotas import of_user, parse
+from torchx.runner import queue
 
 GPUS = frozenset(f"gpu-{n}" for n in range(8))
 
@@ -22,6 +26,13 @@ def waiter(
 
 def started(verdicts: list[Verdict]) -> list[str]:
     return [verdict.waiter.app_id for verdict in verdicts if verdict.starts]
+
+
+def test_reserved_memory_is_shown_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = Wanted(frozenset(), 0)
+    waits = Waiter(os.geteuid(), "a", 0.0, (nothing, nothing, Wanted(frozenset({"memory-0", "memory-1"}), 2)))
+    monkeypatch.setattr(queue.reasons, "verdicts", lambda: {"a": Verdict(waits, (), "waiting")})
+    assert [row.memory for row in queue.waiting_rows()] == [2 * machine.memory_unit()]
 
 
 def test_job_that_does_not_fit_delays_those_behind_it() -> None:

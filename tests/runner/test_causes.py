@@ -28,6 +28,17 @@ PRINTED = [
     ("[rank0]: torch.distributed.DistBackendError: NCCL error in: x.cpp:1", 1, "nccl_error"),
     ("ModuleNotFoundError: No module named 'x'", 1, "import_error"),
     ("ImportError: libcudart.so.12: cannot open shared object file", 1, "import_error"),
+    ("/usr/bin/python3.12: No module named train", 1, "import_error"),
+    (
+        "python: No module named a.__main__; 'a' is a package and cannot be directly executed",
+        1,
+        "import_error",
+    ),
+    (
+        "python: Error while finding module specification for 'a.b' (ModuleNotFoundError: x)",
+        1,
+        "import_error",
+    ),
     ("OSError: [Errno 28] No space left on device: 'a'", 1, "disk_full"),
     ("PermissionError: [Errno 13] Permission denied: 'a'", 1, "permission_denied"),
     ("OSError: [Errno 30] Read-only file system: 'a'", 1, "permission_denied"),

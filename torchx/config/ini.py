@@ -190,7 +190,9 @@ class _Reader:
 
     def _pair(self, number: int, text: str, indent: int) -> None:
         if not self.headings:
-            raise self.fail(number, f"`{text}` is before the first [section]")
+            raise self.fail(
+                number, f"`{text}` is before the first [section]; flags of torchx run belong to [cli:run]"
+            )
         ends = [at for at in (text.find("="), text.find(":")) if at >= 0]
         if not ends:
             raise self.fail(number, f"expected `key = value`, got `{text}`")

@@ -11,6 +11,7 @@ from torchx.errors import StateError
 from torchx.jobs.paths import Home, JobPaths, user_home
 from torchx.jobs.ticket import Ticket, folder_of, marked
 from torchx.leases import gpus as machine_gpus
+from torchx.leases import machine
 from torchx.machine import processes
 from torchx.queue import launch, reasons
 
@@ -59,7 +60,7 @@ class WaitingRow(NamedTuple):
         user: its user.
         gpus: the number of GPUs that it needs.
         cpus: the number of processors that it reserves.
-        memory: the units of memory that it reserves.
+        memory: bytes of memory that it reserves.
         priority: its priority.
         since: the time that determines its place, seconds since the epoch by the clock of now.
         limit: its time limit in seconds; None without one.
@@ -123,7 +124,7 @@ def waiting_rows() -> list[WaitingRow]:
                 user,
                 counts[0],
                 counts[1],
-                counts[2],
+                counts[2] * machine.memory_unit(),
                 waiter.priority,
                 _since(waiter.at, waiter.place_at),
                 waiter.limit,
@@ -145,7 +146,7 @@ def waiting_rows() -> list[WaitingRow]:
                     user,
                     ticket.gpus,
                     ticket.cpus[1],
-                    ticket.memory[1],
+                    ticket.memory[1] * machine.memory_unit(),
                     ticket.priority,
                     since,
                     ticket.limit,

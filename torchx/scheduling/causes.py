@@ -44,7 +44,7 @@ ADVICE = {
     "succeeded": "",
     "running": "",
     "waiting": "it starts when the engine has free resources; torchx doctor checks the engine",
-    "queued": "torchx queue shows the order, and the users of the resources",
+    "queued": "torchx queue shows the order and the users of GPUs; torchx list --state running the jobs",
     "held": "it does not start until it is released",
     "after": "it starts as soon as this has happened",
     "unknown": "torchx doctor checks the engine",

@@ -16,7 +16,10 @@ _LINES = (
         r"\bCUDA error\b|\bcudaError\w+|\bCU(BLAS|DNN)_STATUS_(?!SUCCESS)\w+|device-side assert|"
         r"[Nn]o CUDA GPUs are available|Found no NVIDIA driver",
     ),
-    ("import_error", r"^(ModuleNotFoundError|ImportError)\b"),
+    (
+        "import_error",
+        r"^(ModuleNotFoundError|ImportError)\b|^\S*python\S*: (No module named|Error while finding module) ",
+    ),
     ("syntax_error", r"^(SyntaxError|IndentationError|TabError)\b"),
     ("disk_full", r"No space left on device|Disk quota exceeded"),
     ("permission_denied", r"^PermissionError\b|[Pp]ermission denied|Read-only file system"),

@@ -888,7 +888,7 @@ class QueuedApp(TypedDict):
     cpus: int
     """the number of processors that it reserves"""
     memory: int
-    """the units of memory that it reserves"""
+    """bytes of memory that it reserves"""
     priority: int
     """its priority; higher ones start first"""
     since: str

@@ -63,7 +63,10 @@ def test_it_runs_on_the_node_of_the_replica(scheduler: SlurmScheduler, tmp_path:
     with pytest.raises(StateError, match=f"two/1 of {app_id} is not running"):
         run("true")
     done = torchx("exec", handle, "true")
-    assert (done.returncode, done.stderr) == (1, f"error: two/1 of {app_id} is not running\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"error: two/1 of {app_id} is not running\n  its state: torchx status {app_id}\n",
+    )
 
 
 @pytest.mark.slurm

@@ -52,12 +52,8 @@ def build_app(component: Component, arguments: Arguments) -> AppDef:
         where = ""
         if component.path:
             where = f"  ({shown(component.path)}:{component.line})"
-        if app is None:
-            got = "nothing"
-        else:
-            got = f"a {type(app).__name__}"
         raise ComponentError(
-            f"{component.name} returned {got} and not an AppDef{where}",
+            f"{component.name} returned {type(app).__name__}, expected an AppDef{where}",
             path=component.path or None,
             line=component.line or None,
             hint="does it lack a `return`?" if app is None else None,

@@ -64,7 +64,7 @@ def materialize_appdef(
     component, arguments = _arguments(cmpnt_fn, cmpnt_args, cmpnt_defaults, config)
     app = call(component, arguments)
     if not isinstance(app, AppDef):
-        raise UsageError(f"`{component.name}` returned a {type(app).__name__} and not an AppDef")
+        raise UsageError(f"`{component.name}` returned {type(app).__name__}, expected an AppDef")
     return app
 
 
