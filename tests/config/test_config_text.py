@@ -56,7 +56,8 @@ def test_what_stands_in_default_is_shared() -> None:
     [
         (
             "key = 1\n",
-            ".torchxconfig line 1: `key = 1` is before the first [section]; flags of torchx run belong to [cli:run]",
+            ".torchxconfig line 1: `key = 1` is before the first [section]; "
+            "flags of torchx run belong to [cli:run]",
         ),
         ("[a]\nword\n", ".torchxconfig line 2: expected `key = value`, got `word`"),
         ("[a]\n= 1\n", ".torchxconfig line 2: the key is missing before `= 1`"),

@@ -31,7 +31,7 @@ def started(verdicts: list[Verdict]) -> list[str]:
 def test_reserved_memory_is_shown_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = Wanted(frozenset(), 0)
     waits = Waiter(os.geteuid(), "a", 0.0, (nothing, nothing, Wanted(frozenset({"memory-0", "memory-1"}), 2)))
-    monkeypatch.setattr(queue.reasons, "verdicts", lambda: {"a": Verdict(waits, (), "waiting")})
+    monkeypatch.setattr("torchx.queue.reasons.verdicts", lambda: {"a": Verdict(waits, (), "waiting")})
     assert [row.memory for row in queue.waiting_rows()] == [2 * machine.memory_unit()]
 
 
