@@ -173,6 +173,17 @@ def _reason(value: str) -> str:
     return text
 
 
+def _signal(value: str) -> int | None:
+    """Parses the signal in a field such as ``RaisedSignal:9(Killed)``."""
+    match = _SIGNAL.match(value)
+    if match is None:
+        return None
+    return int(match[1])
+
+
+_SIGNAL = re.compile(r"RaisedSignal:([0-9]{1,3})\b")
+
+
 def _records(text: str, between: str) -> Iterator[tuple[_Ids, list[str]]]:
     """Yields the ids and the remaining fields of each job in an output.
 
@@ -221,6 +232,7 @@ def read_queue(text: str, between: str = "|") -> list[JobFacts]:
                 _time(submitted),
                 _time(started),
                 _time(ended),
+                signal=_signal(reason),
                 task=ids.task,
                 own_id=ids.own,
             )

@@ -154,11 +154,7 @@ def why_script_was_killed(part: JobFacts, has_begun: bool) -> str:
         part: its first part, on the first node of which the script runs.
         has_begun: the script has begun.
     """
-    number, (reason, _, argument) = part.signal, part.reason.partition(":")
-    digits = argument.partition("(")[0][:3]
-    if reason == SCRIPT_KILLED and digits.isdecimal():
-        number = int(digits)
-    signal = signal_of(128 + (number or 0))
+    signal = signal_of(128 + (part.signal or 0))
     if not (signal or (has_begun and part.reason == "JobLaunchFailure")):
         return ""
     message = FAILURES[SCRIPT_KILLED]

@@ -197,7 +197,7 @@ def test_what_succeeded_and_was_removed_cannot_start_again() -> None:
     assert (first.replica, first.attempt, first.exit_code, first.cause) == (0, 2, None, EndCause.REMOVED)
 
 
-def test_attempts_have_the_number_of_their_run_and_its_notice() -> None:
+def test_attempts_have_their_run_and_its_notice() -> None:
     data = job(replicas=1)
     data["cfg"] |= {"time_limit": "100s", "notice": "30s", "requeue_on": "time-limit:2"}
     ended = container(0, data, exit_code=143, mark=EXPIRED, ends_at=1100, finished=1101.0)
