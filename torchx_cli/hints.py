@@ -221,10 +221,10 @@ def of_number(args: Sequence[str]) -> str | None:
     """Returns the hint for a number of lines after a flag of `torchx log` that takes no value.
 
     >>> of_number(["log", "--tail", "100", "@last"]), of_number(["log", "@last", "x"])
-    ('the last 100 lines: -n 100', None)
+    ('for the last lines: -n 100', None)
     """
     match = re.search(r" -(?:[ft][ =]|-tail[ =]|-follow[ =]|)(\d+)( |$)", " ".join(args))
-    return match and f"the last {match[1]} lines: -n {match[1]}"
+    return match and f"for the last lines: -n {match[1]}"
 
 
 def of_component_flag(

@@ -85,9 +85,13 @@ def _invoke(args: list[str]) -> int:
         message = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
         message = message[:1].lower() + message[1:]
         code = error_output.click_code(error, message)
+        hint = hints.of_number(args)
         if code == "unexpected_argument":
-            message = f"unexpected argument `{message.rpartition('(')[2].rstrip(')')}`"
-        raise UsageError(message, hint=hints.of_number(args) or f"see: {path} --help", code=code) from error
+            given = message.rpartition("(")[2].rstrip(")")
+            if hint:
+                given = hint.split()[-1]
+            message = f"unexpected argument `{given}`"
+        raise UsageError(message, hint=hint or f"see: {path} --help", code=code) from error
 
 
 def requested_format(args: Sequence[str]) -> str:

@@ -245,7 +245,9 @@ def gather(
                 code="not_supported",
                 facts={"scheduler": backend},
             )
-        return _prefetch(runner.select(backend, query, options or None))
+        applications = runner.select(backend, query, options or None)
+        # the first one at once, so that an unreachable scheduler raises its error here
+        return itertools.chain(list(islice(applications, 1)), applications)
 
     if scheduler:
         return [select(scheduler)]
@@ -271,11 +273,6 @@ def configured(runner: Runner, session: Session, quiet: bool) -> str:
     if not quiet:
         note(f"note: {setting.origin}: the scheduler `{setting.value}` is not installed; it is ignored")
     return ""
-
-
-def _prefetch(applications: Iterator[ListAppResponse]) -> Iterator[ListAppResponse]:
-    """Fetches the first application, so that an unreachable scheduler raises its error here."""
-    return itertools.chain(list(islice(applications, 1)), applications)
 
 
 def _options(runner: Runner, session: Session, backend: str, cfg: list[str]) -> Object:

@@ -205,10 +205,6 @@ def _is_name(value: str) -> bool:
     return value.isprintable() or all(unicodedata.category(one) not in _UNSEEN for one in value)
 
 
-def _is_count(value: int) -> bool:
-    return 0 <= value <= LARGEST
-
-
 def _is_pause(value: Any) -> bool:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value is None or (is_number and 0 <= value <= LONGEST_PAUSE)
@@ -225,7 +221,7 @@ def _is_cfg(value: Any) -> bool:
     return True
 
 
-_COUNT, _NAME = Limited(int, _is_count), Limited(str, _is_name)
+_COUNT, _NAME = Limited(int, lambda value: 0 <= value <= LARGEST), Limited(str, _is_name)
 
 _SHAPE = {
     REQUIRED: ("app",),

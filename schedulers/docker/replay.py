@@ -220,7 +220,8 @@ def _sorted_by_stage(progress: Progress) -> tuple[list[int], list[int], list[int
     unstarted: list[int] = []
     for ordinal in range(len(progress.replicas)):
         newest = progress.newest(ordinal)
-        if newest is None or _is_gone(newest, progress.expected[ordinal]):
+        # removed before its next attempt was created from it
+        if newest is None or (newest.removed and newest.attempt < progress.expected[ordinal]):
             if begun:
                 progress.lost.add(ordinal)
                 ended.append((float("inf"), ordinal))
@@ -233,11 +234,6 @@ def _sorted_by_stage(progress: Progress) -> tuple[list[int], list[int], list[int
         else:
             ended.append((_end_of(newest), ordinal))
     return running, [ordinal for _, ordinal in sorted(ended)], unstarted
-
-
-def _is_gone(newest: Container, expected: int) -> bool:
-    """Returns True if the container of a replica was removed before its next attempt was created from it."""
-    return newest.removed and newest.attempt < expected
 
 
 def _end_of(container: Container) -> float:

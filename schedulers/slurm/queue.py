@@ -331,11 +331,9 @@ def list_jobs(all_users: bool) -> list[SlurmJob]:
         outcome = outcome_of(record, parts_)
         if outcome is not None and not (is_terminal(outcome.state) and _is_deleted(record)):
             jobs.append(SlurmJob(key, record, tuple(parts_), outcome))
-    return sorted(jobs, key=_age, reverse=True)
-
-
-def _age(job: SlurmJob) -> tuple[float, int, int]:
-    return job.record.submitted_at, job.record.job_id, job.record.task or 0
+    return sorted(
+        jobs, key=lambda job: (job.record.submitted_at, job.record.job_id, job.record.task or 0), reverse=True
+    )
 
 
 def jobs_of(

@@ -223,7 +223,11 @@ class WorkingTree:
             GitError: git failed.
         """
         options = ("--others", "--ignored", "--exclude-standard", "--directory", "-z")
-        paths = (path for path in self._lines("ls-files", *options) if not is_built_in(_name(path)))
+        paths = (
+            path
+            for path in self._lines("ls-files", *options)
+            if not is_built_in(path.rstrip("/").rpartition("/")[2])
+        )
         return [self._prefix + path for path in islice(paths, MOST_IGNORED)]
 
     def _lines(self, *arguments: str) -> Iterator[str]:
@@ -366,7 +370,3 @@ def _has_diff(file: File | None, chosen: Selection) -> bool:
     return bool(file.digest) or (
         file.change == DELETED and not chosen.reason_against(file.path, tracked=True)
     )
-
-
-def _name(path: str) -> str:
-    return path.rstrip("/").rpartition("/")[2]

@@ -168,15 +168,11 @@ def _pick(wanted: Sequence[Wanted], free: Collection[str]) -> tuple[str, ...]:
     """Returns the leases to take, or none if one kind does not suffice."""
     picked: list[str] = []
     for names, count in wanted:
-        fitting = sorted(names.intersection(free), key=_natural)
+        fitting = sorted(names.intersection(free), key=lambda name: (len(name), name))
         if len(fitting) < count:
             return ()
         picked += fitting[:count]
     return tuple(picked)
-
-
-def _natural(name: str) -> tuple[int, str]:
-    return len(name), name
 
 
 def _usable(waiter: Waiter) -> frozenset[str]:

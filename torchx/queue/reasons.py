@@ -48,8 +48,13 @@ def of_runs(numbers: Mapping[str, int], sweep: str) -> str:
         if not verdict.waiter.held:
             return f"; run {numbers[verdict.waiter.app_id]}: {verdict.reason or UNKNOWN}"
     if found:
-        return f"; held in the queue; to release them: torchx queue release {shlex.quote(sweep)}"
+        return held(sweep)
     return ""
+
+
+def held(sweep: str) -> str:
+    """Returns the reason why runs of a held sweep wait, as the end of a sentence."""
+    return f"; held in the queue; to release them: torchx queue release {shlex.quote(sweep)}"
 
 
 def reason(view: JobView, paths: JobPaths) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.errors import StateError
-from torchx.jobs.paths import Home, JobPaths, user_home
+from torchx.jobs.paths import Home, user_home
 from torchx.jobs.ticket import Ticket, folder_of, marked
 from torchx.leases import gpus as machine_gpus
 from torchx.leases import machine
 from torchx.machine import processes
 from torchx.queue import launch, reasons
+
+if TYPE_CHECKING:
+    from torchx.queue.order import Waiter
 
 FIRST, HOLD, RELEASE = "first", "hold", "release"
 ACTIONS = (FIRST, HOLD, RELEASE)
@@ -117,45 +120,28 @@ def waiting_rows() -> list[WaitingRow]:
         waiter = verdict.waiter
         own = waiter.uid == os.geteuid() and folder_of(waiter.app_id) in mine
         counts = [wanted.amount for wanted in waiter.wanted] + [0, 0, 0]
-        user = machine_gpus.user_name(waiter.uid)
-        rows.append(
-            WaitingRow(
-                waiter.app_id,
-                user,
-                counts[0],
-                counts[1],
-                counts[2] * machine.memory_unit(),
-                waiter.priority,
-                _since(waiter.at, waiter.place_at),
-                waiter.limit,
-                waiter.held,
-                own,
-                verdict.reason or "starting",
-            )
-        )
+        since = _since(waiter.at, waiter.place_at)
+        rows.append(_row(waiter, waiter.uid, counts, since, own, verdict.reason or "starting"))
     known = {row.app_id for row in rows if row.own}
-    user = machine_gpus.user_name(os.geteuid())
     for ticket in mine.values():
         if ticket is not None and ticket.app_id not in known:
             reason, since = "not started since the machine was restarted", ticket.at
             if ticket.is_of_this_boot:
                 reason, since = "starting", _since(ticket.at, ticket.place_at)
-            rows.append(
-                WaitingRow(
-                    ticket.app_id,
-                    user,
-                    ticket.gpus,
-                    ticket.cpus[1],
-                    ticket.memory[1] * machine.memory_unit(),
-                    ticket.priority,
-                    since,
-                    ticket.limit,
-                    ticket.held,
-                    True,
-                    reason,
-                )
-            )
+            counts = [ticket.gpus, ticket.cpus[1], ticket.memory[1]]
+            rows.append(_row(ticket, os.geteuid(), counts, since, True, reason))
     return rows
+
+
+def _row(
+    job: Waiter | Ticket, uid: int, counts: Sequence[int], since: float, own: bool, reason: str
+) -> WaitingRow:
+    gpus, cpus, units = counts[:3]
+    memory = units * machine.memory_unit()
+    user = machine_gpus.user_name(uid)
+    return WaitingRow(
+        job.app_id, user, gpus, cpus, memory, job.priority, since, job.limit, job.held, own, reason
+    )
 
 
 def _since(at: float, place_at: float) -> float:
@@ -200,7 +186,7 @@ def change(app_id: str, action: str) -> None:
             launch.change(home, paths, held=False, place_at=place)
         else:
             place_at = None
-            if _is_old(paths):
+            if not Ticket.load(paths).is_of_this_boot:  # it goes to the end of the queue
                 place_at = processes.uptime()
             launch.change(home, paths, held=action == HOLD, place_at=place_at)
     except FileNotFoundError:
@@ -209,8 +195,3 @@ def change(app_id: str, action: str) -> None:
         ) from None
     except OSError as error:
         raise StateError(f"{app_id} cannot be changed: {error.strerror}") from error
-
-
-def _is_old(paths: JobPaths) -> bool:
-    """Returns True if a job waited before a restart of the machine; it is moved to the end of the queue."""
-    return not Ticket.load(paths).is_of_this_boot

@@ -254,7 +254,7 @@ def _reject_part(runner: Host, text: str, target: LogTarget | None) -> None:
         return
     backend, _, app_id = parse_app_handle(handle)
     if backend == BACKEND:
-        raise parts.part_error(app_id, target.role)
+        raise parts.part_error(app_id, target.role, gone=True)
     raise PartOfJobException(
         f"`{text}` is a part of an application, expected a whole one", hint=f"use its handle: {handle}"
     )

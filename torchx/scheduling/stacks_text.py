@@ -57,7 +57,8 @@ def _group(group: Group, width: int) -> list[str]:
         found = first.threads
     alike: dict[object, list[ThreadStack]] = {}
     for thread in found:
-        key = (thread.name == "MainThread", _family(thread.name), thread.shown)
+        family = thread.name.rstrip("0123456789")  # the threads of a pool are alike
+        key = (thread.name == "MainThread", family, thread.shown)
         alike.setdefault(key, []).append(thread)
     for threads in sorted(
         alike.values(), key=lambda threads: (threads[0].name != "MainThread", len(threads))
@@ -106,11 +107,6 @@ def _frames(frames: Sequence[Frame]) -> list[str]:
         left_out = f"... {len(texts) - inner - outer} frames ..."
         texts = [*texts[:inner], left_out, *texts[-outer:]]
     return texts or ["no Python frame"]
-
-
-def _family(name: str) -> str:
-    """Returns the name of a thread without its number, as those of a pool are alike."""
-    return name.rstrip("0123456789")
 
 
 def title(processes: Iterable[ProcessStack]) -> str:

@@ -173,11 +173,10 @@ def parse_log_target(text: str) -> LogTarget:
             hint="write APP, APP/ROLE or APP/ROLE/REPLICAS, e.g. @last/trainer/0,2-3",
         )
     ids = match["replicas"]
-    return LogTarget(match["handle"], match["role"], () if ids is None else _replicas(ids, text))
-
-
-def _replicas(ids: str, text: str) -> tuple[int, ...]:
-    return parse_numbers(ids.removesuffix(","), f"`{text}`", "replica id")
+    replicas: tuple[int, ...] = ()
+    if ids is not None:
+        replicas = parse_numbers(ids.removesuffix(","), f"`{text}`", "replica id")
+    return LogTarget(match["handle"], match["role"], replicas)
 
 
 def parse_numbers(text: str, where: str, noun: str = "rank") -> tuple[int, ...]:

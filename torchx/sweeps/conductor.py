@@ -188,6 +188,8 @@ class Conductor:
             for number in request.runs:
                 self._drop(number)
             self._note("seen", upto=position)
+        elif kind in (requests.HOLD, requests.RELEASE):
+            self._note(kind, upto=position)
         elif kind == "at_once" and request.to is not None:
             self._note("at_once", to=request.to, upto=position)
         else:
@@ -212,8 +214,8 @@ class Conductor:
     # --- runs -------------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Starts runs until enough of them run."""
-        if len(self._progress.met) < len(self._plan.header.after):
+        """Starts runs until enough of them run, or something has happened: it may change the number."""
+        if self._progress.held or len(self._progress.met) < len(self._plan.header.after):
             return
         limit = self._progress.limit(self._plan.header.at_once)
         while not limit or len(self._progress.ids) < limit:
@@ -227,9 +229,11 @@ class Conductor:
                 self._note("end", n=number, s="FAILED", t=self._clock.now(), m=self._trouble)
             else:
                 self._start(number)
+            if not self._events.empty():
+                return
 
     def _start(self, number: int) -> None:
-        attempt = self._attempt(number)
+        attempt = self._progress.tries.get(number, 0) + 1
         app_id = run_id(self._plan.header.sweep, number, attempt)
         # recorded first: a conductor that is killed now has at most this application to search for
         facts: Entry = {"n": number, "id": app_id, "t": self._clock.now(), "waits": 1}
@@ -247,10 +251,6 @@ class Conductor:
         if not waits or started != app_id:
             self._note("begin", n=number, id=started, t=self._clock.now(), waits=int(waits))
         self._watch(number, started)
-
-    def _attempt(self, number: int) -> int:
-        """Returns the number of the next application of a run."""
-        return self._progress.tries.get(number, 0) + 1
 
     def _watch(self, number: int, app_id: str) -> None:
         def wait() -> None:

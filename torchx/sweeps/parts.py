@@ -9,7 +9,7 @@ from torchx.machine import locks
 from torchx.specs.handles import PartOfJobException
 from torchx.sweeps import requests, view
 from torchx.sweeps.paths import paths_of
-from torchx.sweeps.progress import PENDING, STATES
+from torchx.sweeps.progress import PENDING, RUNNING, STATES
 
 
 class NotStartedError(StateError):
@@ -32,7 +32,7 @@ class NotStartedError(StateError):
         paths, state = paths_of(self.app_id), PENDING
         scheduler = view.require(paths, self.app_id).header.scheduler
         requests.send(paths, scheduler, {"r": requests.DROP, "runs": [self.number]})
-        while state == PENDING and locks.is_held(paths.lock):
+        while state in (PENDING, RUNNING) and locks.is_held(paths.lock):
             time.sleep(0.02)
             state = view.require(paths, self.app_id).progress.states[self.number - 1]
         return STATES[state]
@@ -70,28 +70,25 @@ def handle_of(app_id: str, run: str) -> str:
     return view.handle_of(sweep.header, chosen)
 
 
-def part_error(app_id: str, run: str = "") -> TorchxError:
+def part_error(app_id: str, run: str = "", *, gone: bool = False) -> TorchxError:
     """Returns the error about a run that has not started or does not exist, or about a missing number.
 
     Args:
         app_id: the sweep.
         run: the number of the run; empty if none is given.
+        gone: its engine has no application of it any more.
 
     Raises:
         StateError: the sweep does not exist, or its files are damaged.
     """
     sweep = view.require(paths_of(app_id), app_id)
     all_runs = f"all runs: torchx results {app_id}"
-    if not run:
-        return PartOfJobException(
-            f"{app_id} is a sweep, expected one of its runs", hint=f"the first one: {app_id}/1   {all_runs}"
-        )
     chosen = None
     if run.isdecimal():
         chosen = sweep.numbered(int(run))
-    if chosen is None:
+    if run and chosen is None:
         return StateError(f"{app_id} has no run {run}: it has {len(sweep.runs)} runs", hint=all_runs)
-    if chosen.started is None:
+    if chosen is not None and chosen.started is None:
         reason = ""
         if chosen.message:
             reason = f": {chosen.message}"
@@ -104,6 +101,8 @@ def part_error(app_id: str, run: str = "") -> TorchxError:
         error.app_id, error.number = app_id, chosen.number
         error.may_drop = chosen.state == STATES[PENDING] and not sweep.header.native
         return error
+    if gone:
+        return StateError(f"run {run} of {app_id} was deleted", hint=all_runs, code="unknown_application")
     return PartOfJobException(
-        f"run {run} of {app_id} is a separate application", hint=f"use its handle: {handle_of(app_id, run)}"
+        f"{app_id} is a sweep, expected one of its runs", hint=f"the first one: {app_id}/1   {all_runs}"
     )

@@ -37,6 +37,7 @@ class Progress:
         handled: bytes of the requests that the conductor has acted on.
         cancelled: the number of runs when the cancellation of the sweep was requested last.
         at_once: the maximum number of runs at the same time, if it was changed.
+        held: no run is started until the sweep is released.
         done: the time when all runs had ended; None before.
         first_start: the earliest start of a run that has ended, since all had ended last.
         first_failed: the run that failed first, 0 for none.
@@ -55,6 +56,7 @@ class Progress:
         self.handled = 0
         self.cancelled = 0
         self.at_once: int | None = None
+        self.held = False
         self.done: float | None = None
         self.first_start: float | None = None
         self.first_failed = 0
@@ -122,6 +124,8 @@ class Progress:
             self._cancel(entry)
         elif kind == "at_once":
             self.at_once = int(entry["to"])
+        elif kind in ("hold", "release"):
+            self.held = kind == "hold"
         elif kind == "conductor" and "booted" in entry:
             self.booted = (str(entry["booted"][0]), float(entry["booted"][1]))
         elif kind == "met":
@@ -158,6 +162,7 @@ class Progress:
 
     def _cancel(self, entry: Entry) -> None:
         self.cancelled, self.reason = int(entry["runs"]), str(entry.get("m", ""))
+        self.held = False  # runs that are submitted again start
         for at, state in enumerate(self.states[: self.cancelled]):
             if state == PENDING and at + 1 not in self.ids:
                 self.states[at] = CANCELLED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,9 @@ from torchx.sweeps.paths import SweepPaths, wake
 
 DROP = "drop"
 """The kind of a request that cancels some runs."""
+
+HOLD, RELEASE = "hold", "release"
+"""The kinds of requests that keep runs from starting, and end that."""
 
 LARGEST = 1 << 28
 """Maximum bytes of the requests."""
@@ -66,6 +70,24 @@ def end(paths: SweepPaths, *, now: bool = False) -> None:
     found = view.find(paths)
     if found is not None and not found.has_ended:
         send(paths, found.header.scheduler, {"r": "kill" if now else "cancel"})
+
+
+def set_held(paths: SweepPaths, kind: str) -> None:
+    """Keeps the runs of a sweep from starting, or ends that; returns when the conductor has acted.
+
+    Args:
+        paths: the files of the sweep.
+        kind: :data:`HOLD` or :data:`RELEASE`.
+
+    Raises:
+        StateError: the request cannot be written, or the conductor cannot be started.
+    """
+    found = view.require(paths, paths.folder.name)
+    held = kind == HOLD
+    send(paths, found.header.scheduler, {"r": kind})
+    while found.progress.held != held and locks.is_held(paths.lock):
+        time.sleep(0.02)
+        found = view.require(paths, paths.folder.name)
 
 
 class Request(NamedTuple):

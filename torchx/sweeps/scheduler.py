@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NoReturn
 
-from torchx.errors import StateError, TorchxError, UsageError
+from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import locks
 from torchx.schedulers.ids import make_unique
@@ -76,11 +76,9 @@ class SweepScheduler(AnyScheduler):
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the description of a sweep with its runs as roles, or None."""
-        found = view.find(paths_of(app_id))
-        if found is None:
-            return None
-        described = _described(found)
-        described.roles = serialize.app_from_dict(found.header.template).roles
+        described = self.glance(app_id)
+        if described is not None:
+            described.roles = serialize.app_from_dict(self.sweep(app_id).header.template).roles
         return described
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
@@ -222,12 +220,12 @@ class SweepScheduler(AnyScheduler):
         return logs.read_logs(self._engine_of, app_id, query)
 
     def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
-        """Raises an error with the handle of the run, which is an application of its own."""
-        raise self._error_about(app_id, role_name)
+        """Raises an error: a run is an application of its own."""
+        raise parts.part_error(app_id, role_name)
 
     def port_connector(self, app_id: str, role_name: str, k: int, port: str) -> Callable[[], socket]:
-        """Raises an error with the handle of the run, which is an application of its own."""
-        raise self._error_about(app_id, role_name)
+        """Raises an error: a run is an application of its own."""
+        raise parts.part_error(app_id, role_name)
 
     def stacks(
         self,
@@ -236,12 +234,8 @@ class SweepScheduler(AnyScheduler):
         ranks: Collection[int] | None = None,
         native: bool = False,
     ) -> AppStacks:
-        """Raises an error with the handle of the run, which is an application of its own."""
-        raise self._error_about(app_id, min(replicas or [""]).partition("/")[0])
-
-    def _error_about(self, app_id: str, part: str) -> TorchxError:
-        """Returns the error of a command that needs a replica: a run is an application of its own."""
-        return parts.part_error(app_id, part)
+        """Raises an error: a run is an application of its own."""
+        raise parts.part_error(app_id, min(replicas or [""]).partition("/")[0])
 
     def provenance_folder(self, app_id: str) -> Path | None:
         """Returns the folder for the source of a sweep."""

@@ -61,7 +61,8 @@ class Sweep:
         if not self.has_ended:
             if self.blocked:
                 return AppState.SUBMITTED
-            if set(counts) == {"PENDING"} or (self.progress.ids and "RUNNING" not in counts):
+            waits = self.progress.ids or self.progress.held
+            if set(counts) == {"PENDING"} or (waits and "RUNNING" not in counts):
                 return AppState.PENDING
             return AppState.RUNNING
         if counts.get("FAILED"):
@@ -129,7 +130,9 @@ class Sweep:
             return self.progress.reason
         parts = [f"{count:,} {NAMES.get(name, name.lower())}" for name, count in counts.items()]
         text = f"{total:,} {'run' if total == 1 else 'runs'}: {', '.join(parts)}"
-        if self.queued:
+        if self.progress.held and "PENDING" in counts:
+            text += reasons.held(self.header.sweep)
+        elif self.queued:
             text += reasons.of_runs(self.queued, self.header.sweep)
         return text
 

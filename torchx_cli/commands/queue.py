@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,8 +15,11 @@ import typer
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.printable import memory_size
+from torchx.scheduling.responses import local_time
 from torchx.specs.handles import parse_app_handle
 from torchx.suggestions import did_you_mean
+from torchx.sweeps import requests
+from torchx.sweeps.paths import paths_of
 from torchx.sweeps.scheduler import SweepScheduler
 from torchx_cli.applications import find, identity
 from torchx_cli.flags import Json, Output, argument
@@ -36,6 +39,13 @@ if TYPE_CHECKING:
 
 GPU_HEADS = ("GPU", "HELD BY", "SINCE", "USE", "MEMORY")
 HEADS = ("#", "APP", "OWNER", "NEEDS", "PRIORITY", "WAITING", "REASON")
+
+DONE = {
+    "first": "is ahead of your other applications with its priority",
+    "hold": "is held",
+    "release": "is released",
+}
+"""The results of actions."""
 
 OTHERS = {"list": "it lists without an action: torchx queue", "cancel": "to cancel one: torchx cancel APP"}
 """Unknown actions, and their hints."""
@@ -73,7 +83,13 @@ def queue_(
     now = time.time()
     gpus, waiting = queue.gpu_rows(os.environ), queue.waiting_rows()
     if form != "text":
-        emit({"gpus": [_gpu_data(row) for row in gpus], "waiting": [_data(row) for row in waiting]}, form)
+        emit(
+            {
+                "gpus": [{**_data(row), "free": row.is_free} for row in gpus],
+                "waiting": [_data(row) for row in waiting],
+            },
+            form,
+        )
         return 0
     if gpus:
         _print(_gpu_table(gpus, now), GPU_HEADS)
@@ -112,21 +128,38 @@ def _change(ctx: typer.Context, action: str, handles: Sequence[str], form: str) 
 
 
 def _change_one(runner: Runner, handle: str, described: DescribeAppResponse, action: str) -> None:
-    """Changes the order of a job, or of all waiting runs of a sweep.
+    """Changes the order of a job, or of all waiting runs of a sweep, and prints that.
 
     Raises:
         StateError: it does not wait.
     """
     app_id, engine = parse_app_handle(handle).app_id, runner.scheduler_of(handle)
-    waiting = []
+    changed = ""
     if isinstance(engine, SweepScheduler):
-        waiting = list(engine.sweep(app_id).queued)
+        changed = _change_runs(engine, app_id, action)
     elif described.state.name == "SUBMITTED":
-        waiting = [app_id]
-    if not waiting:
+        queue.change(app_id, action)
+        changed = app_id
+    if not changed:
         raise StateError(f"{app_id} does not wait in the queue: it is {described.state.name}")
-    for each in reversed(waiting) if action == queue.FIRST else waiting:
-        queue.change(each, action)
+    note(f"{changed} {DONE[action]}")
+
+
+def _change_runs(engine: SweepScheduler, app_id: str, action: str) -> str:
+    """Changes the waiting runs of a sweep, submitted or not; returns the sweep and their number as text."""
+    sweep = engine.sweep(app_id)
+    waiting = sweep.progress.counts().get("PENDING", 0)
+    if action == queue.FIRST:
+        waiting = len(sweep.queued)
+    if not waiting or sweep.header.native:
+        return ""
+    if action != queue.FIRST:
+        requests.set_held(paths_of(app_id), action)
+        sweep = engine.sweep(app_id)
+    for run in reversed(sweep.queued) if action == queue.FIRST else sweep.queued:
+        with contextlib.suppress(StateError):  # it has started
+            queue.change(run, action)
+    return f"{app_id} ({counted(waiting, 'waiting run')})"
 
 
 def _print(rows: Sequence[Row], heads: Sequence[str]) -> None:
@@ -192,16 +225,5 @@ def _waiting_row(number: int, row: queue.WaitingRow, now: float) -> Row:
     ]
 
 
-def _gpu_data(row: queue.GpuRow) -> dict[str, Any]:
-    data = row._asdict()
-    return {**data, "free": row.is_free, "since": _time(row.since)}
-
-
-def _data(row: queue.WaitingRow) -> dict[str, Any]:
-    return {**row._asdict(), "since": _time(row.since)}
-
-
-def _time(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    return iso(datetime.fromtimestamp(seconds, timezone.utc))
+def _data(row: queue.GpuRow | queue.WaitingRow) -> dict[str, Any]:
+    return {**row._asdict(), "since": iso(local_time(row.since))}

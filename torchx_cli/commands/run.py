@@ -286,8 +286,8 @@ def submit_again(
 ) -> int:
     """Submits an application as it was submitted before, with the variables and options of the request."""
     others = []
-    if submission.handle and not request.once:
-        others = sweep_rerun.others_of(submission, runner)
+    if submission.handle:
+        others = sweep_rerun.others_of(submission, runner, once=bool(request.once))
     named_after_run(submission.app)
     app = request.with_name(submission.app)
     submission = submission._replace(app=app)

@@ -44,21 +44,22 @@ def check(request: RunRequest, *, changed: bool) -> None:
         )
 
 
-def others_of(recorded: Submission, runner: Runner) -> list[after.After]:
+def others_of(recorded: Submission, runner: Runner, *, once: bool) -> list[after.After]:
     """Returns the applications that a recorded application waited for and that a repetition waits for.
 
     Args:
         recorded: the recorded application.
         runner: used to query their states.
+        once: the repetition is submitted under a name, and waits for none; a note names them.
     """
     name = recorded.app.metadata.get(settings.RUN) or parse_app_handle(recorded.handle).app_id
     paths = paths_of(str(name))
     if not paths.delayed.exists() or (sweep := view.find(paths)) is None:
         return []
-    return left_of(runner, sweep)
+    return left_of(runner, sweep, once=once)
 
 
-def left_of(runner: Runner, sweep: view.Sweep) -> list[after.After]:
+def left_of(runner: Runner, sweep: view.Sweep, *, once: bool = False) -> list[after.After]:
     """Returns the applications that a sweep waited for and that have not ended.
 
     A note names those that are left out though their condition is not met.
@@ -68,7 +69,7 @@ def left_of(runner: Runner, sweep: view.Sweep) -> list[after.After]:
         status = None
         with suppress(TorchxError, OSError):
             status = runner.status(handle)
-        if status is not None and not status.is_terminal():
+        if status is not None and not status.is_terminal() and not once:
             left.append([handle, condition])
         elif status is None or not after.is_met(condition, status.state.name):
             note(f"note: starts now: --after {parse_app_handle(handle).app_id}:{condition} is not repeated")

@@ -283,7 +283,7 @@ def _summary(submitted: Submitted) -> str:
         return f"{counted(submitted.total, 'run')}{limit}"
     again = f"  to run all again: torchx rerun {submitted.sweep}"
     if not submitted.added:
-        return f"nothing was submitted: the sweep has these runs already\n{again}"
+        return f"nothing was submitted: the sweep has these runs already{limit}\n{again}"
     failed = ""
     if submitted.again:
         failed = f", {submitted.again:,} of them again"

@@ -69,7 +69,7 @@ class SmallPods:
         annotations, labels = (_kept(metadata.get(key) or {}) for key in ("annotations", "labels"))
         if annotations.get(INDEX) == labels.get(INDEX):
             labels.pop(INDEX, None)  # so that those of all replicas are equal
-        own["labels"] = self._shared(labels, tuple(labels.items()))
+        own["labels"] = self._parts.setdefault(tuple(labels.items()), labels)
         own["annotations"] = annotations
         own["ownerReferences"] = [
             self._picked(owner, _OWNER) for owner in metadata.get("ownerReferences") or []
@@ -132,9 +132,6 @@ class SmallPods:
             found = {key: _checked(key, value) for key, value in pairs if value is not None}
             self._parts[keys, values] = found
         return found
-
-    def _shared(self, part: Object, key: Hashable) -> Any:
-        return self._parts.setdefault(key, part)
 
 
 def _checked(key: str, value: Any) -> Any:

@@ -39,15 +39,11 @@ def originals(jobs: Iterable[Object]) -> list[Object]:
 
     The name of a job begins with the id of its application, and for an attempt of a role there is one job.
     """
-    jobs = [job for job in jobs if f"{_name(job)}-".startswith(f"{label(job, APP_ID)}-")]
+    jobs = [job for job in jobs if f"{job['metadata']['name']}-".startswith(f"{label(job, APP_ID)}-")]
     oldest: dict[tuple[str, int], Object] = {}
     for job in sorted(jobs, key=created):
         oldest.setdefault((label(job, ROLE_INDEX), attempt_of(job)), job)
     return [job for job in jobs if job is oldest[label(job, ROLE_INDEX), attempt_of(job)]]
-
-
-def _name(job: Object) -> str:
-    return str(job["metadata"]["name"])
 
 
 def newest_attempts(jobs: Iterable[Object]) -> tuple[list[Object], list[Object]]:

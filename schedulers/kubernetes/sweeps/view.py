@@ -192,7 +192,9 @@ def _ends_immediately(main: Object, pod: Object) -> bool:
     """Returns True if a pod of a cancelled run was started after the cancellation, and only reads that."""
     at = annotation(main, CANCELLED) or annotation(main, CANCELLED_RUNS_AT)
     later = bool(at) and text_at(pod, "metadata", "creationTimestamp") > at
-    return _exit_code(pod) == CANCELLED_CODE or (later and live(pod) and not ended_by_us(pod))
+    return ended_container(pod).get("exitCode") == CANCELLED_CODE or (
+        later and live(pod) and not ended_by_us(pod)
+    )
 
 
 def _annotations(main: Object, index: int) -> dict[str, str]:
@@ -217,10 +219,6 @@ def _as_replica_0(pod: Object) -> Object:
     }
     changed["annotations"][JOB_COMPLETION_INDEX] = "0"
     return {**pod, "metadata": {**metadata, **changed}}
-
-
-def _exit_code(pod: Object) -> Any:
-    return ended_container(pod).get("exitCode")
 
 
 def _ended_at(pod: Object | None, whole: Mapping[str, Any]) -> str:

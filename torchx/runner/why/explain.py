@@ -145,7 +145,9 @@ def explain(runner: Runner, handle: str, described: DescribeAppResponse, name: s
     others: list[str] = []
     if isinstance(engine, SweepScheduler):
         sweep = engine.sweep(app_id)
-        if sweep.queued:
+        if sweep.progress.held and status.state is AppState.PENDING:
+            made.cause = made.cause._replace(name="held")
+        elif sweep.queued:
             _explain_waiting(made, sweep.queued)
         others = _others(runner, sweep, made)
     elif status.state is AppState.SUBMITTED and engine.waits_in_queue:

@@ -78,7 +78,7 @@ class Order:
             replicas = sorted(self.held)
         wanted = [n for n in replicas if n in self.held]
         roles = {self._role_of[n].name for n in wanted}
-        starting = {name for name in roles if self._may_start_now(self._roles[name])}
+        starting = {name for name in roles if not any(map(self._missing.get, self._roles[name].after))}
         free = [n for n in wanted if self._role_of[n].name in starting]
         self.held.difference_update(free)
         return free
@@ -140,9 +140,6 @@ class Order:
         missing = self._missing_like(replica)
         missing.discard(replica)
         self._is_new = self._is_new or not missing
-
-    def _may_start_now(self, role: Rules) -> bool:
-        return not any(self._missing.get(name) for name in role.after)
 
     def _possible(self, active: set[int]) -> set[str]:
         """Returns the roles that are done, or may still be."""

@@ -104,7 +104,7 @@ class FsspecTracker(TrackerBase):
                     f"runs cannot be chosen by `{name}`", hint=did_you_mean(name, ["parent_run_id"])
                 )
         parent = kwargs.get("parent_run_id")
-        runs = (_decoded(path) for path in self._folders(self._root))
+        runs = (_decoded(info["name"]) for info in self._list(self._root) if info["type"] == "directory")
         known = sorted(run for run in runs if run is not None)
         if parent is None:
             return known
@@ -167,9 +167,6 @@ class FsspecTracker(TrackerBase):
     def _files(self, folder: str) -> list[str]:
         names = [info["name"] for info in self._list(folder) if info["type"] == "file"]
         return [name for name in names if not name.endswith(PARTIAL)]
-
-    def _folders(self, folder: str) -> list[str]:
-        return [info["name"] for info in self._list(folder) if info["type"] == "directory"]
 
     def _list(self, folder: str) -> list[Object]:
         try:

@@ -81,7 +81,12 @@ def show(
     files = config.found
     over = list(zip(files.passed_over, files.reasons, strict=True))
     if form != "text":
-        data = {"files": _files(config), "values": rows, "problems": [_problem(error) for error in problems]}
+        names = [str(file.path) for file in config.files]
+        data = {
+            "files": names,
+            "values": rows,
+            "problems": [{"message": error.message, "hint": error.hint} for error in problems],
+        }
         passed = [{"file": str(path), "why": why} for path, why in over]
         emit({**data, "passed_over": passed, "ignored": list(config.ignored)}, form)
         return 0
@@ -177,14 +182,6 @@ def _component_problems(config: Config) -> Iterator[ConfigError]:
                 except ArgumentError as error:
                     if error.code != "missing_argument":
                         yield ConfigError(error.message, hint=error.hint)
-
-
-def _problem(error: TorchxError) -> Object:
-    return {"message": error.message, "hint": error.hint}
-
-
-def _files(config: Config) -> list[str]:
-    return [str(file.path) for file in config.files]
 
 
 def _row(entry: Entry) -> Object:
