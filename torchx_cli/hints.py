@@ -217,14 +217,14 @@ def _of_scheduler(flag: str, value: str, given: str, other: str | None) -> str |
     return None
 
 
-def of_number(args: Sequence[str]) -> str | None:
-    """Returns the hint for a number of lines after a flag of `torchx log` that takes no value.
+def number_of_lines(args: Sequence[str]) -> str | None:
+    """Returns the number of lines after a flag of `torchx log` that takes no value.
 
-    >>> of_number(["log", "--tail", "100", "@last"]), of_number(["log", "@last", "x"])
-    ('for the last lines: -n 100', None)
+    >>> number_of_lines(["log", "--tail", "100", "@last"]), number_of_lines(["log", "@last", "x"])
+    ('100', None)
     """
     match = re.search(r" -(?:[ft][ =]|-tail[ =]|-follow[ =]|)(\d+)( |$)", " ".join(args))
-    return match and f"for the last lines: -n {match[1]}"
+    return match and match[1]
 
 
 def of_component_flag(
