@@ -20,7 +20,7 @@ from torchx.jobs import end, recovery
 from torchx.jobs import reconcile as reconciling
 from torchx.jobs.events import read_events
 from torchx.jobs.paths import Home, JobPaths
-from torchx.jobs.reconcile import reconcile
+from torchx.jobs.reconcile import read, reconcile
 from torchx.jobs.view import JobView, load
 from torchx.machine import locks, processes
 from torchx.machine.processes import Process
@@ -343,3 +343,14 @@ def test_a_record_is_read_again_only_after_a_change(home: Home, monkeypatch: pyt
         assert (reconciling.read(paths) is not first) == again, "a file as young as a change may have changed"
     change(paths, name="changed")
     assert reconciling.read(paths).record.name == "changed"
+
+
+@pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED"])
+def test_a_result_stays_when_the_supervisor_is_killed_while_it_ends_the_rest(home: Home, state: str) -> None:
+    code = int(state == "FAILED")
+    first = [0, 1] if code else None
+    over = {"e": "over", "state": state, "first": first, "msg": "its output"}
+    paths = orphan(home, started(0), {"e": "exit", "r": 0, "a": 1, "code": code}, {"e": "cancel"}, over)
+    for view in (read(paths), reconcile(paths), load(paths)):
+        assert (view.state, view.msg, view.cause) == (state, "its output", None)
+        assert view.first_failure == (tuple(first) if first else None)

@@ -39,10 +39,7 @@ def finalize_orphaned_job(
     """
     # before they are ended: afterwards their environments cannot be read
     starts = _fold_unrecorded_starts(view)
-    if _is_rebooted(view):
-        left = set()
-    else:
-        left = end_remaining(view, descendants)
+    left = set() if _is_rebooted(view) else end_remaining(view, descendants)
     clock = Clock(view.seen_at, view.clock_step)
     events = starts + _fold_end(view, left, clock.now())
     with contextlib.suppress(OSError):  # a full or read-only disk: the next call repeats this
@@ -70,10 +67,7 @@ def _is_rebooted(view: JobView) -> bool:
 
 def _fold_unrecorded_starts(view: JobView) -> list[Object]:
     """Applies the starts of processes without a recorded pid, and returns their events."""
-    if _is_rebooted(view):
-        events = []
-    else:
-        events = _unrecorded_starts(view)
+    events = [] if _is_rebooted(view) else _unrecorded_starts(view)
     for event in events:
         event["t"] = view.seen_at
         fold(view, event)
@@ -88,6 +82,12 @@ def _fold_end(view: JobView, left: set[Process], now: float) -> list[Object]:
         left: its processes that cannot be ended.
         now: the time of the end.
     """
+    if view.over is not None:  # all replicas had ended before
+        end = {**view.over, "e": "end", "t": now}
+        if left:
+            end["msg"] = describe_survivors(left)
+        if fold(view, end):
+            return [end]
     why, cause = "its supervisor was killed", EndCause.SUPERVISOR_LOST
     if _is_rebooted(view):
         why, cause = "the machine was restarted while it ran", EndCause.NODE_LOST
@@ -108,10 +108,9 @@ def _fold_end(view: JobView, left: set[Process], now: float) -> list[Object]:
         lost = lost or (ordinal, number)
     if left:
         why += f"; {describe_survivors(left)}"
-    state = "CANCELLED" if view.cancelling else "FAILED"
-    first = None
-    if state == "FAILED":
-        first = _failed_first(view) or lost
+    state, first = "CANCELLED", None
+    if not view.cancelling:
+        state, first = "FAILED", _failed_first(view) or lost
     events.append({"e": "end", "state": state, "msg": why, "first": first, "cause": cause})
     for event in events:
         event["t"] = now

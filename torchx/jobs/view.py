@@ -156,6 +156,7 @@ class JobView:
         run: the number of its run; each requeue after a time limit begins another one.
         stalled: while it makes no progress: the time of the last progress, and the last step if known.
         cause: the cause of its end, if the supervisor knows it.
+        over: the event of its end, while the supervisor ends the processes that remain.
     """
 
     record: JobRecord
@@ -176,6 +177,7 @@ class JobView:
     run: int = 1
     stalled: tuple[float, int | None] | None = None
     cause: EndCause | None = None
+    over: Object | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -410,6 +412,10 @@ def _end(view: JobView, event: Object, at: float) -> None:
     view.cause = recorded_cause(event)
 
 
+def _over(view: JobView, event: Object, at: float) -> None:
+    view.over = event
+
+
 _FOLD = {
     "supervisor": _supervisor,
     "starting": _starting,
@@ -423,5 +429,6 @@ _FOLD = {
     "stalled": _stalled,
     "progress": _progress,
     "cancel": _cancel,
+    "over": _over,
     "end": _end,
 }

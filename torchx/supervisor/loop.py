@@ -154,7 +154,7 @@ class Supervisor:
     def _run(self) -> None:
         self._execute(self._gang.begin())
         self._read_requests()
-        while self._end is None or self._clean_up():
+        while self._end is None or self._clean_up(self._end):
             self._start_due()
             for key, _ in self._selector.select(self._pause()):
                 if key.data is None:
@@ -169,9 +169,9 @@ class Supervisor:
         for running in self._replicas.still_open():
             self._replicas.finish(running)
         self._replicas.index.close()
-        self._note_end(self._end.state)
+        self._note_end("end", self._end.state)
 
-    def _note_end(self, state: str) -> None:
+    def _note_end(self, event: str, state: str) -> None:
         first = None
         if state == "FAILED":
             first = self._failed
@@ -180,7 +180,7 @@ class Supervisor:
             reason = self._cancelled
         notes = ending.notes(self._replicas.lost, self._replicas.lost_why, self._unendable)
         reason = replace(reason or Reason(), notes=notes)
-        self.note("end", state=state, first=first, **reason.record)
+        self.note(event, state=state, first=first, **reason.record)
 
     # --- actions ---------------------------------------------------------------------------------
 
@@ -362,7 +362,7 @@ class Supervisor:
         if running is not None:
             self._exited(running, None, None, leaves_some=False)
 
-    def _clean_up(self) -> bool:
+    def _clean_up(self, end: End) -> bool:
         """Ends the remaining processes when all replicas have ended; returns False if there are none."""
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -371,6 +371,7 @@ class Supervisor:
         now = time.monotonic()
         if self._kill_rest_at is None:
             self._kill_rest_at = now + self._grace
+            self._note_end("over", end.state)  # stays, if this supervisor is killed now
         left = ending.descendants() - self._unendable
         self._end_all(left)
         if now >= self._kill_rest_at:

@@ -17,7 +17,7 @@ from torchx.scheduling.pace import sharing, together
 from torchx.scheduling.protocols import Waits
 from torchx.sweeps import BACKEND
 from torchx.sweeps.parts import NotStartedError
-from torchx_cli.applications import ACTIVE, find, identity
+from torchx_cli.applications import ACTIVE, find
 from torchx_cli.flags import Json, Name, Output, States
 from torchx_cli.selection import All, Everywhere, Handles, OfScheduler, Selection, Since, Yes, selected
 from torchx_cli.session import session_of
@@ -63,15 +63,10 @@ def cancel_(
         failures = Failures(texts, form)
         unstarted: list[NotStartedError] = []
         with together(len(texts)):
-            applications, missing = failures.find_each(texts, partial(_find, runner, unstarted))
+            applications = failures.find_each(texts, partial(_find, runner, unstarted))
         ends = _cancel(runner, applications, failures)
         rows = [_drop(run) for run in unstarted]
-        for handle, described in applications:
-            now = ends.get(handle) or described.state
-            error = failures.as_data(handle)
-            done = handle in ends and error is None
-            rows.append({**identity(handle), "state": now.name, "cancelled": done, "error": error})
-        rows += [{**row, "cancelled": False, "error": failures.as_data(row["handle"])} for row in missing]
+        rows += failures.rows("cancelled", applications, ends)
     if form != "text":
         emit(rows, form, hide=True)
     return failures.exit_code
@@ -123,8 +118,14 @@ def _drop(run: NotStartedError) -> dict[str, Any]:
     """Cancels a run that has not started; returns the result as plain data."""
     state, name = run.drop(), f"{run.app_id}/{run.number}"
     print_stderr(f"{name} {paint_state(state, sys.stderr)}")
-    data = {"handle": f"{BACKEND}://{SESSION}/{name}", "app_id": name, "scheduler": BACKEND, "state": state}
-    return {**data, "cancelled": True, "error": None}
+    return {
+        "handle": f"{BACKEND}://{SESSION}/{name}",
+        "app_id": name,
+        "scheduler": BACKEND,
+        "state": state,
+        "cancelled": True,
+        "error": None,
+    }
 
 
 def wait_for_end(runner: Runner, handle: str, app_id: str) -> AppState | None:
@@ -139,8 +140,7 @@ def wait_for_end(runner: Runner, handle: str, app_id: str) -> AppState | None:
         status = runner.wait(handle)
     finally:
         patience.cancel()
-    if status is not None:
-        print_stderr(last_line(app_id, status, sys.stderr))
     if status is None:
         return None
+    print_stderr(last_line(app_id, status, sys.stderr))
     return status.state

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,7 @@ from torchx.scheduling.pace import together
 from torchx.scheduling.query import AppQuery
 from torchx.specs.handles import UnknownAppException, parse_app_handle
 from torchx.specs.status import AppState
-from torchx_cli.applications import ACTIVE, find, identity, short_name
+from torchx_cli.applications import ACTIVE, find, short_name
 from torchx_cli.flags import Json, Name, Output, States
 from torchx_cli.selection import All, Everywhere, Handles, OfScheduler, Selection, Since, Yes, selected
 from torchx_cli.session import session_of
@@ -59,20 +59,15 @@ def delete_(
             return 1
         failures = Failures(texts, form)
         with together(len(texts)):
-            applications, missing = failures.find_each(texts, partial(_find, runner))
-        rows: list[dict[str, Any]] = []
+            applications = failures.find_each(texts, partial(_find, runner))
         for handle, described in applications:
             with failures.of(handle):
                 if not force and not _has_ended(described):
                     raise _not_ended(runner, handle, described)
                 runner.delete(handle)
                 note(f"{described.app_id} is deleted")
-            error = failures.as_data(handle)
-            state = described.state.name
-            rows.append({**identity(handle), "state": state, "deleted": error is None, "error": error})
-        rows += [{**row, "deleted": False, "error": failures.as_data(row["handle"])} for row in missing]
     if form != "text":
-        emit(rows, form, hide=True)
+        emit(failures.rows("deleted", applications), form, hide=True)
     return failures.exit_code
 
 

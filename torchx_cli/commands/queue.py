@@ -16,12 +16,11 @@ from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.printable import memory_size
 from torchx.scheduling.responses import local_time
-from torchx.specs.handles import parse_app_handle
 from torchx.suggestions import did_you_mean
 from torchx.sweeps import requests
 from torchx.sweeps.paths import paths_of
 from torchx.sweeps.scheduler import SweepScheduler
-from torchx_cli.applications import find, identity
+from torchx_cli.applications import find
 from torchx_cli.flags import Json, Output, argument
 from torchx_cli.session import session_of
 from torchx_cli.terminal.display import table
@@ -109,21 +108,18 @@ def _change(ctx: typer.Context, action: str, handles: Sequence[str], form: str) 
         )
     if not handles:
         raise UsageError(f"torchx queue {action} needs an application", hint="list them: torchx queue")
-    failures, rows = Failures(handles, form), []
+    failures = Failures(handles, form)
     with session_of(ctx).runner() as runner:
-        find_one = partial(find, runner, prefer=("SUBMITTED", "PENDING"), acts=True)
         # the last one first, so that several keep their order
-        ordered = [*reversed(handles)] if action == queue.FIRST else handles
-        applications, missing = failures.find_each(ordered, find_one)
+        applications = failures.find_each(
+            reversed(handles) if action == queue.FIRST else handles,
+            partial(find, runner, prefer=("SUBMITTED", "PENDING"), acts=True),
+        )
         for handle, described in applications:
             with failures.of(handle):
                 _change_one(runner, handle, described, action)
-            error = failures.as_data(handle)
-            row = {**identity(handle), "state": described.state.name}
-            rows.append({**row, "changed": error is None, "error": error})
-        rows += [{**row, "changed": False, "error": failures.as_data(row["handle"])} for row in missing]
     if form != "text":
-        emit(rows, form, hide=True)
+        emit(failures.rows("changed", applications), form, hide=True)
     return failures.exit_code
 
 
@@ -133,7 +129,7 @@ def _change_one(runner: Runner, handle: str, described: DescribeAppResponse, act
     Raises:
         StateError: it does not wait.
     """
-    app_id, engine = parse_app_handle(handle).app_id, runner.scheduler_of(handle)
+    app_id, engine = described.app_id, runner.scheduler_of(handle)
     changed = ""
     if isinstance(engine, SweepScheduler):
         changed = _change_runs(engine, app_id, action)
@@ -189,15 +185,12 @@ def _known(group: Sequence[queue.GpuRow], field: str) -> list[Any]:
 
 def _gpu_row(group: Sequence[queue.GpuRow], now: float) -> Row:
     first = group[0]
-    if len(group) == 1:
-        name = first.gpu
-    else:
-        name = f"{first.gpu}-{group[-1].gpu}"
+    name = first.gpu if len(group) == 1 else f"{first.gpu}-{group[-1].gpu}"
     if first.is_free:
         return [name, ("free", "green"), "", "", ""]
-    process = "a process"
+    process = first.program or "a process"
     if first.pid:
-        process = f"{first.program or 'a process'} (pid {first.pid})"
+        process += f" (pid {first.pid})"
     holder = f"{first.user}  {first.app or process}"
     if first.program:
         holder += "  not started by torchx"

@@ -22,11 +22,12 @@ with lazy_imports:
     import threading
     import traceback
 
-    from torchx_cli import rule_flags
+    from torchx_cli import applications, rule_flags
     from torchx_cli.terminal import masking
 
 if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
+    from torchx.specs.status import AppState
 
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
@@ -173,30 +174,48 @@ class Failures:
             print_stderr(error_line(failure.message, failure.hint, sys.stderr))
 
     def find_each(
-        self, texts: Sequence[str], find: Callable[[str], tuple[str, DescribeAppResponse] | None]
-    ) -> tuple[list[tuple[str, DescribeAppResponse]], list[dict[str, str]]]:
-        """Returns the handle and the description of each application, and plain data of those not found.
+        self, texts: Iterable[str], find: Callable[[str], tuple[str, DescribeAppResponse] | None]
+    ) -> list[tuple[str, DescribeAppResponse]]:
+        """Returns the handle and the description of each application that is found.
 
         Args:
             texts: handles or short names.
             find: finds the application of one; returns None for one that is left out.
         """
-        found, missing = dict[str, "DescribeAppResponse"](), list[dict[str, str]]()
+        found: dict[str, DescribeAppResponse] = {}
         for text in dict.fromkeys(texts):
             with self.of(text):
-                match = find(text)
-                if match is not None:
-                    found[match[0]] = match[1]
-            if text in self._errors:
-                missing.append({"handle": text, "app_id": text, "scheduler": "", "state": "UNKNOWN"})
-        return [*found.items()], missing
+                if match := find(text):
+                    found |= [match]
+        return [*found.items()]
+
+    def rows(
+        self,
+        key: str,
+        found: Iterable[tuple[str, DescribeAppResponse]],
+        ends: Mapping[str, AppState | None] | None = None,
+    ) -> list[Object]:
+        """Returns an object for each application, those that are not found last.
+
+        Args:
+            key: the name of the result, which is false after an error.
+            found: the applications that are found.
+            ends: the new states of those that are changed (default: all, which keep their states).
+        """
+        rows: list[Object] = []
+        missing = dict(self._errors)
+        for handle, described in found:
+            done = missing.pop(handle, None) is None and (ends is None or handle in ends)
+            state = (ends or {}).get(handle) or described.state
+            rows.append({**applications.identity(handle), "state": state.name, key: done})
+        for text in missing:
+            rows.append({"handle": text, "app_id": text, "scheduler": "", "state": "UNKNOWN", key: False})
+        return [{**row, "error": self.as_data(row["handle"])} for row in rows]
 
     def as_data(self, handle: str) -> Object | None:
         """Returns the error of an application as plain data, or None."""
         failure = self._errors.get(handle)
-        if failure is None:
-            return None
-        return failure.as_data()
+        return failure and failure.as_data()
 
     @property
     def exit_code(self) -> int:
