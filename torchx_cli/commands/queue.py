@@ -185,7 +185,9 @@ def _known(group: Sequence[queue.GpuRow], field: str) -> list[Any]:
 
 def _gpu_row(group: Sequence[queue.GpuRow], now: float) -> Row:
     first = group[0]
-    name = first.gpu if len(group) == 1 else f"{first.gpu}-{group[-1].gpu}"
+    name = first.gpu
+    if len(group) > 1:
+        name += f"-{group[-1].gpu}"
     if first.is_free:
         return [name, ("free", "green"), "", "", ""]
     process = first.program or "a process"
