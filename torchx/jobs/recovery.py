@@ -39,7 +39,10 @@ def finalize_orphaned_job(
     """
     # before they are ended: afterwards their environments cannot be read
     starts = _fold_unrecorded_starts(view)
-    left = set() if _is_rebooted(view) else end_remaining(view, descendants)
+    if _is_rebooted(view):
+        left = set()
+    else:
+        left = end_remaining(view, descendants)
     clock = Clock(view.seen_at, view.clock_step)
     events = starts + _fold_end(view, left, clock.now())
     with contextlib.suppress(OSError):  # a full or read-only disk: the next call repeats this
