@@ -227,6 +227,12 @@ def number_of_lines(args: Sequence[str]) -> str | None:
     return match and match[1]
 
 
+def of_number(args: Sequence[str]) -> str | None:
+    """Returns the hint for :func:`number_of_lines`."""
+    lines = number_of_lines(args)
+    return lines and f"for the last lines: -n {lines}"
+
+
 def of_component_flag(
     component: str, error: ArgumentError, args: Sequence[str], run_flags: FlagTable
 ) -> str | None:

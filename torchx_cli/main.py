@@ -85,13 +85,10 @@ def _invoke(args: list[str]) -> int:
         message = str(getattr(error, "format_message", error.__str__)()).rstrip(".")
         message = message[:1].lower() + message[1:]
         code = error_output.click_code(error, message)
-        lines = hints.number_of_lines(args)
         if code == "unexpected_argument":
-            message = f"unexpected argument `{lines or message.rpartition('(')[2].rstrip(')')}`"
-        hint = f"see: {path} --help"
-        if lines:
-            hint = f"for the last lines: -n {lines}"
-        raise UsageError(message, hint=hint, code=code) from error
+            given = hints.number_of_lines(args) or message.rpartition("(")[2].rstrip(")")
+            message = f"unexpected argument `{given}`"
+        raise UsageError(message, hint=hints.of_number(args) or f"see: {path} --help", code=code) from error
 
 
 def requested_format(args: Sequence[str]) -> str:
