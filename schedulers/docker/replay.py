@@ -277,10 +277,10 @@ def _give_up_lost(progress: Progress, actions: Sequence[Action]) -> list[Action]
 def _needing_retry(progress: Progress, started: Collection[int], lost: Sequence[int]) -> int:
     """Returns the replica whose failure needs a retry that is given up; a lost one if that is not known."""
     newest = {n: c for n in sorted(started) if (c := progress.newest(n)) is not None}
-    failed = [n for n, c in newest.items() if c.exit_code and c.mark not in ENDED]
-    if not failed or not set(lost).isdisjoint(failed):
-        return lost[0]
-    return min(failed, key=lambda n: _end_of(newest[n]))
+    failed = {n: _end_of(c) for n, c in newest.items() if c.exit_code and c.mark not in ENDED}
+    if failed.keys().isdisjoint(lost):
+        return min(failed, key=failed.__getitem__, default=lost[0])
+    return lost[0]
 
 
 def _is_pending(container: Container, *, held: bool) -> bool:

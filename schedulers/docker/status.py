@@ -148,8 +148,7 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
         newest = progress.newest(progress.failed)
         if progress.failed in progress.lost and not (newest and newest.exit_code):
             number = progress.expected[progress.failed]
-            removed = AttemptStatus(number, AppState.FAILED, msg=observation.REMOVED, cause=EndCause.REMOVED)
-            failed = replace(failed, attempts=[removed])
+            failed = replace(failed, attempts=[observation.removed(number)])
         first = observation.failure_in(failed)
     created = [c.created for c in containers]
     app = job.data.get("app", {})

@@ -144,8 +144,7 @@ def describe(
     if outcome.state is AppState.FAILED:
         ended = [r for r in needed if r.attempts and r.attempts[-1].ended_at is not None]
         first = observation.first_failure(ended, _JOB_WIDE_CAUSES)
-        killed = _why_step_was_killed(record)
-        if first is None and not outcome.msg and killed:
+        if first is None and not outcome.msg and (killed := _why_step_was_killed(record)):
             return describe(record, app_id, replace(outcome, msg=killed, word=SCRIPT_KILLED), queue)
     if first is None:
         outcome = replace(outcome, msg=_reason_of(outcome, paths, needed))

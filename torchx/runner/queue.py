@@ -137,10 +137,18 @@ def _row(
     job: Waiter | Ticket, uid: int, counts: Sequence[int], since: float, own: bool, reason: str
 ) -> WaitingRow:
     gpus, cpus, units = counts[:3]
-    memory = units * machine.memory_unit()
-    user = machine_gpus.user_name(uid)
     return WaitingRow(
-        job.app_id, user, gpus, cpus, memory, job.priority, since, job.limit, job.held, own, reason
+        job.app_id,
+        machine_gpus.user_name(uid),
+        gpus,
+        cpus,
+        units * machine.memory_unit(),
+        job.priority,
+        since,
+        job.limit,
+        job.held,
+        own,
+        reason,
     )
 
 

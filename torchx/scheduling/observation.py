@@ -158,10 +158,12 @@ def describe(seen: Observation, folder_of: Callable[[str, int], Path] | None = N
 
 def failure_in(replica: Replica) -> FirstFailure:
     """Returns the failure of the replica that failed first; it was removed if it has no attempt."""
-    last = AttemptStatus(1, AppState.FAILED, msg=REMOVED, cause=EndCause.REMOVED)
-    if replica.attempts:
-        last = replica.attempts[-1]
-    return failure_of(replica.role, replica.id, last)
+    return failure_of(replica.role, replica.id, [removed(1), *replica.attempts][-1])
+
+
+def removed(number: int) -> AttemptStatus:
+    """Returns an attempt that has failed, since the engine has removed it."""
+    return AttemptStatus(number, AppState.FAILED, msg=REMOVED, cause=EndCause.REMOVED)
 
 
 def first_failure(replicas: Iterable[Replica], common: Collection[EndCause] = ()) -> FirstFailure | None:

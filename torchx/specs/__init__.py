@@ -31,52 +31,27 @@ if TYPE_CHECKING:
 
     materialize_appdef: Callable[..., AppDef]  # noqa: F405  # a door to a higher floor
 
-_NAMES: dict[str, tuple[str, ...]] = {
-    "app": (
-        "ALL",
-        "AppDef",
-        "AppDryRunInfo",
-        "MISSING",
-        "RetryPolicy",
-        "Role",
-        "UNKNOWN",
-        "resolve_overrides",
-    ),
-    "app_metadata": ("NA", "TORCHX_CONTEXT_NAME", "after", "note_of", "service", "set_tags", "tags_of"),
-    "builders": ("materialize_appdef",),
-    "capabilities": ("CapabilityKey",),
+_NAMES = {
+    "app": "ALL AppDef AppDryRunInfo MISSING RetryPolicy Role UNKNOWN resolve_overrides",
+    "app_metadata": "NA TORCHX_CONTEXT_NAME after note_of service set_tags tags_of",
+    "builders": "materialize_appdef",
+    "capabilities": "CapabilityKey",
     "handles": (
-        "AppHandle",
-        "LogTarget",
-        "MalformedAppHandleException",
-        "ParsedAppHandle",
-        "UnknownAppException",
-        "UnknownSchedulerException",
-        "make_app_handle",
-        "parse_app_handle",
-        "parse_log_target",
+        "AppHandle LogTarget MalformedAppHandleException ParsedAppHandle UnknownAppException "
+        "UnknownSchedulerException make_app_handle parse_app_handle parse_log_target"
     ),
-    "home": ("TORCHX_HOME",),
-    "macro": ("macros",),
-    "mounts": ("BindMount", "DeviceMount", "MountType", "TmpfsMount", "VolumeMount", "parse_mounts"),
-    "resource_lookup": ("get_named_resources", "named_resources", "resource"),
-    "resources": ("GiB", "NULL_RESOURCE", "Resource"),
-    "run_options": ("CfgVal", "InvalidRunConfigException", "get_type_name", "runopt", "runopts"),
+    "home": "TORCHX_HOME",
+    "macro": "macros",
+    "mounts": "BindMount DeviceMount MountType TmpfsMount VolumeMount parse_mounts",
+    "resource_lookup": "get_named_resources named_resources resource",
+    "resources": "GiB NULL_RESOURCE Resource",
+    "run_options": "CfgVal InvalidRunConfigException get_type_name runopt runopts",
     "status": (
-        "AppState",
-        "AppStatus",
-        "AppStatusError",
-        "AttemptStatus",
-        "FirstFailure",
-        "NONE",
-        "ReplicaState",
-        "ReplicaStatus",
-        "RoleStatus",
-        "is_started",
-        "is_terminal",
+        "AppState AppStatus AppStatusError AttemptStatus FirstFailure NONE ReplicaState "
+        "ReplicaStatus RoleStatus is_started is_terminal"
     ),
-    "structured_opts": ("StructuredOpts",),
-    "workspace": ("Workspace",),
+    "structured_opts": "StructuredOpts",
+    "workspace": "Workspace",
 }
 """Names by module. No module is called as a name is: importing it would put it in the place of the name."""
 
@@ -95,7 +70,7 @@ _MODULES = (
 )
 """Modules for which `import torchx.specs` is enough."""
 
-_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 if not TYPE_CHECKING:  # type checkers know the names from the imports above
     __all__ = sorted([*_MODULE_OF, "app_metadata", "cases"])

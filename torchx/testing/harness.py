@@ -207,8 +207,7 @@ class Harness:
     def _seen(self, scheduler: AnyScheduler, app_id: str) -> str:
         """Returns the state of an application and of its replicas, for the message of a failed test."""
         status = self._described(scheduler, app_id)
-        replicas = [f"{r.role}/{r.id} {r.state}" for r in status.replicas]
-        return f", but is {status.state} ({status.msg}): {', '.join(replicas)}"
+        return f", but is {status.state} ({status.msg}): {status.replicas}"
 
     def until_state(self, scheduler: AnyScheduler, app_id: str, *states: AppState) -> DescribeAppResponse:
         """Waits until an application is in one of some states; fails if it ends in another one."""

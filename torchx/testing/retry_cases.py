@@ -25,7 +25,7 @@ ALL = range(ORDERED + 50)
 """All cases."""
 LEAST = int(os.environ.get("TORCHX_RETRY_CASES", "0"))
 """The minimum number of cases on every scheduler; ``TORCHX_RETRY_CASES=200`` for all of them."""
-PARTS = max(5, LEAST // 10)
+PARTS = LEAST // 10 or 5
 """The number of tests of each scheduler, which share its cases."""
 
 
