@@ -147,8 +147,7 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
         failed = replicas[progress.failed]
         newest = progress.newest(progress.failed)
         if progress.failed in progress.lost and not (newest and newest.exit_code):
-            number = progress.expected[progress.failed]
-            failed = replace(failed, attempts=[observation.removed(number)])
+            failed = replace(failed, attempts=[observation.removed(progress.expected[progress.failed])])
         first = observation.failure_in(failed)
     created = [c.created for c in containers]
     app = job.data.get("app", {})

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torchx import json_shape
 from torchx.errors import StateError
-from torchx.jobs import ended, status
+from torchx.jobs import ended
 from torchx.jobs.catalog import Catalog, catalog, paths_of
 from torchx.jobs.ended import EndedJob
 from torchx.jobs.paths import Home, JobPaths, LogPaths, file_name, user_home
@@ -24,6 +24,7 @@ from torchx.jobs.view import JobView
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.schedulers import get_scheduler_factories
+from torchx.schedulers.shared import job_status
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.observation import describe
 from torchx.scheduling.query import AppQuery, literal_of
@@ -70,7 +71,7 @@ class LocalJobs:
         if view is None:
             return None
         paths = paths_of(self.home, app_id)
-        return status.with_application(describe_job(view, paths), view, paths)
+        return job_status.with_application(describe_job(view, paths), view, paths)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of a job without its roles, or None."""
@@ -211,7 +212,7 @@ class LocalJobs:
                 return self._unreadable(app_id, paths, why)
             return None
         line = _line(EndedJob.of(view), view.clock_step)
-        line.msg = line.msg or status.waiting(view, paths)
+        line.msg = line.msg or job_status.waiting(view, paths)
         line.needs_reconcile = view.orphaned or (view.has_ended and not is_listed)
         return line
 
@@ -246,7 +247,7 @@ def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
     record = view.record
     register_secrets(record)  # of a job of 0.1.0, which has no file of its secrets
     return replace(
-        describe(status.observe(view, paths, "localhost"), LogPaths(Path(record.log_dir)).replica),
+        describe(job_status.observe(view, paths, "localhost"), LogPaths(Path(record.log_dir)).replica),
         log_dir=record.log_dir,
         report_dir=record.log_dir,
         workspaces={role.name: role.workspace for role in record.roles if role.workspace},
@@ -260,8 +261,8 @@ def _line(job: EndedJob, step: float = 0.0) -> ListAppResponse:
         state=AppState.__members__.get(job.state, AppState.UNKNOWN),
         app_handle=f"{job.scheduler}://{job.session}/{job.app_id}",
         name=job.name,
-        submitted_at=status.time_of(job.submitted_at, step),
-        started_at=status.time_of(job.started_at, step),
+        submitted_at=job_status.time_of(job.submitted_at, step),
+        started_at=job_status.time_of(job.started_at, step),
         ended_at=local_time(job.ended_at),
         exit_code=job.exit_code,
         msg=job.msg,

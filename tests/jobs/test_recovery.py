@@ -346,7 +346,7 @@ def test_a_record_is_read_again_only_after_a_change(home: Home, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED"])
-def test_a_result_stays_when_the_supervisor_is_killed_while_it_ends_the_rest(home: Home, state: str) -> None:
+def test_a_decided_result_outlives_the_supervisor(home: Home, state: str) -> None:
     code = int(state == "FAILED")
     first = [0, 1] if code else None
     over = {"e": "over", "state": state, "first": first, "msg": "its output"}

@@ -27,7 +27,7 @@ def states(handle: str) -> list[str]:
     return [row["state"] for row in answer("results", handle, "-o", "json")]
 
 
-def test_a_held_sweep_starts_no_further_run_until_it_is_released() -> None:
+def test_a_held_sweep_starts_no_further_run() -> None:
     sweep = submit("until test -e go{x}; do sleep 0.05; done", "--at-once", "1")
     app_id = sweep.rpartition("/")[2]
     wait_until(lambda: states(sweep)[0] == "RUNNING", "run 1 runs")
@@ -51,7 +51,7 @@ def test_a_held_sweep_starts_no_further_run_until_it_is_released() -> None:
     assert states(sweep) == ["SUCCEEDED"] * 4
 
 
-def test_runs_of_a_cancelled_sweep_start_again_although_it_was_held() -> None:
+def test_runs_of_a_held_cancelled_sweep_start_again() -> None:
     sweep = submit("until test -e go; do sleep 0.05; done; : {x}", "--at-once", "1")
     assert torchx("queue", "hold", sweep).returncode == 0
     assert torchx("cancel", sweep).returncode == 0
@@ -68,7 +68,7 @@ def test_a_sweep_without_a_waiting_run_cannot_be_held() -> None:
     torchx("cancel", sweep)
 
 
-def test_a_cancel_of_runs_of_which_one_starts_meanwhile_waits_for_its_end() -> None:
+def test_a_cancel_waits_for_a_run_that_starts_meanwhile() -> None:
     sweep = submit("exec sleep 60{x}", "--at-once", "1")
     wait_until(lambda: states(sweep)[0] == "RUNNING", "run 1 runs")
     done = torchx("cancel", f"{sweep}/1", f"{sweep}/2", "-o", "json")

@@ -171,7 +171,7 @@ def first_failure(replicas: Iterable[Replica], common: Collection[EndCause] = ()
 
     Args:
         replicas: the replicas whose failures count, with their states.
-        common: the causes that end all replicas at once: another failure came before.
+        common: the causes that end all replicas together: another failure came before.
     """
     ends = [(r, r.attempts[-1]) for r in replicas if r.state is AppState.FAILED and r.attempts]
     # the rules of retries were applied to the first failure

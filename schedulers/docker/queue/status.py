@@ -20,7 +20,7 @@ from torchx.scheduling.observation import CANCELLING, INTERRUPTED, STARTING, des
 from torchx.specs.status import AppState, Reason
 
 with lazy_imports:
-    from torchx.jobs import status as job_status
+    from torchx.schedulers.shared import job_status
 
 
 def describe_app(address: Address, app_id: str) -> DescribeAppResponse | None:

@@ -80,7 +80,7 @@ def ended(number: int, at: float | None, **facts: Any) -> Replica:
     return Replica("w", number, [attempt], AppState.FAILED)
 
 
-def test_the_first_failure_is_the_earliest_that_is_no_consequence() -> None:
+def test_no_consequence_is_the_first_failure() -> None:
     late, early, lost = ended(0, 2.0), ended(1, 1.0), ended(2, 0.5, cause=EndCause.NODE_LOST)
     refused, running = ended(3, 3.0, refused=True), Replica("w", 4, [RUNNING], AppState.RUNNING)
     cases: list[tuple[list[Replica], int | None]] = [
@@ -111,7 +111,7 @@ def test_a_failed_replica_without_an_attempt_was_removed() -> None:
         (0, "killed", Reason("killed", EndCause.SERVICE_ENDED)),
     ],
 )
-def test_a_service_that_ends_while_it_is_needed_has_failed(code: int, msg: str, reason: Reason) -> None:
+def test_a_needed_service_that_ends_has_failed(code: int, msg: str, reason: Reason) -> None:
     failed = while_needed(AttemptStatus(1, AppState.SUCCEEDED, code, msg=msg))
     assert (failed.state, Reason(failed.msg, failed.cause)) == (AppState.FAILED, reason)
 
