@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from program import answer, torchx
+from support import wait_until
 from sweeping import write_component
 
 from torchx.errors import UnreachableError
@@ -148,7 +149,11 @@ def test_a_run_has_its_number_and_parameters() -> None:
 
 
 def test_a_single_application_has_its_measurements() -> None:
-    torchx("run", "utils.sh", "sleep 1.5")
+    handle = torchx("run", "-d", "utils.sh", "sleep 600").stdout.strip()
+    wait_until(
+        lambda: (answer("status", handle, "-o", "json")["usage"] or {}).get("mean_cpu"), "a measurement"
+    )
+    assert torchx("cancel", handle).returncode == 0
     (row,) = answer("results", "@last", "-o", "json")
     assert row["peak_memory"] == answer("status", "@last", "-o", "json")["usage"]["peak_memory"] > 0
     assert row["cpu"] is not None

@@ -91,7 +91,8 @@ def test_the_same_parameters_are_the_same_run(folder: Path) -> None:
     same = torchx("run", "--each", "lr=1e-1", "--each", "seed=3,1", "train.py:train", "--script", script)
     assert (same.returncode, same.stdout.strip()) == (0, first)
     repeat = f"  to run all again: torchx rerun {first.rpartition('/')[2]}\n"
-    assert same.stderr.startswith(f"nothing was submitted: the sweep has these runs already\n{repeat}")
+    already = "nothing was submitted: the sweep has these runs already, 1 at the same time"
+    assert same.stderr.startswith(f"{already}\n{repeat}")
     assert (
         f"2 of 3 runs are submitted, 1 of them again, 1 at the same time; the others exist\n{repeat}"
         in more.stderr
