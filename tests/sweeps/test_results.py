@@ -151,7 +151,7 @@ def test_a_run_has_its_number_and_parameters() -> None:
 def test_a_single_application_has_its_measurements() -> None:
     handle = torchx("run", "-d", "utils.sh", "sleep 600").stdout.strip()
     wait_until(
-        lambda: (answer("status", handle, "-o", "json")["usage"] or {}).get("mean_cpu"), "a measurement"
+        lambda: (answer("status", handle, "-o", "json")["usage"] or {}).get("peak_memory"), "a measurement"
     )
     assert torchx("cancel", handle).returncode == 0
     (row,) = answer("results", "@last", "-o", "json")
