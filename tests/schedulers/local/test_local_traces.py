@@ -155,8 +155,12 @@ def test_a_stopped_replica_has_not_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o777])
-def test_all_is_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+def test_all_is_private_whatever_the_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int
+) -> None:
     logs = tmp_path / "logs" / "deep"
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
     before = os.umask(umask)
     try:
         app_id = submit(
