@@ -51,7 +51,7 @@ class PortLeases:
         contested: Iterator[int] | None = None
         try:
             for name in dict.fromkeys(names):
-                port = next(filter(lambda port: self._lease(port, f"{_NAME}{port}"), untried), None)
+                port = next(filter(self._take, untried), None)
                 if port is None:
                     if contested is None:
                         contested = iter(_held_by_others(pool))
@@ -88,6 +88,9 @@ class PortLeases:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _take(self, port: int) -> bool:
+        return self._lease(port, f"{_NAME}{port}")
 
     def _take_contested(self, port: int) -> bool:
         """Leases a port whose name another user holds, under an unpredictable name."""

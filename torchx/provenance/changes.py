@@ -223,11 +223,7 @@ class WorkingTree:
             GitError: git failed.
         """
         options = ("--others", "--ignored", "--exclude-standard", "--directory", "-z")
-        paths = (
-            path
-            for path in self._lines("ls-files", *options)
-            if not is_built_in(path.rstrip("/").rpartition("/")[2])
-        )
+        paths = (path for path in self._lines("ls-files", *options) if not is_built_in(_name(path)))
         return [self._prefix + path for path in islice(paths, MOST_IGNORED)]
 
     def _lines(self, *arguments: str) -> Iterator[str]:
@@ -370,3 +366,7 @@ def _has_diff(file: File | None, chosen: Selection) -> bool:
     return bool(file.digest) or (
         file.change == DELETED and not chosen.reason_against(file.path, tracked=True)
     )
+
+
+def _name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]

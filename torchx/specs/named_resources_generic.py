@@ -8,7 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from torchx.specs.resources import GiB, Resource
+from torchx.specs.resources import Resource
+
+_TABLE = """\
+name       CPUs GPUs     MB
+gpu.small     8    1  32768
+gpu.medium   16    2  65536
+gpu.large    32    4 131072
+gpu.xlarge   64    8 262144
+cpu.nano      1    0    512
+cpu.micro     1    0   1024
+cpu.small     1    0   2048
+cpu.medium    2    0   4096
+cpu.large     2    0   8192
+cpu.xlarge    8    0  32768
+"""
 
 
 def _size(cpu: int, gpu: int, mem_mb: int) -> Callable[[], Resource]:
@@ -16,15 +30,6 @@ def _size(cpu: int, gpu: int, mem_mb: int) -> Callable[[], Resource]:
 
 
 NAMED_RESOURCES: Mapping[str, Callable[[], Resource]] = {
-    "gpu.small": _size(8, 1, 32 * GiB),
-    "gpu.medium": _size(16, 2, 64 * GiB),
-    "gpu.large": _size(32, 4, 128 * GiB),
-    "gpu.xlarge": _size(64, 8, 256 * GiB),
-    "cpu.nano": _size(1, 0, GiB // 2),
-    "cpu.micro": _size(1, 0, 1 * GiB),
-    "cpu.small": _size(1, 0, 2 * GiB),
-    "cpu.medium": _size(2, 0, 4 * GiB),
-    "cpu.large": _size(2, 0, 8 * GiB),
-    "cpu.xlarge": _size(8, 0, 32 * GiB),
+    name: _size(*map(int, numbers)) for name, *numbers in map(str.split, _TABLE.splitlines()[1:])
 }
 """A function that makes the resource, by its name."""

@@ -145,13 +145,7 @@ class Sampler(ContainerPolicy):
         due = [one for one in self._attempts.values() if now - one.seen_at >= SHORTEST_SPAN]
         totals: dict[_Attempt, object] = {one: one.totals() for one in due}
         others = [one for one in due if one.cgroup is None]
-        totals.update(
-            zip(
-                others,
-                in_parallel(lambda one: measure(self._engine, one.container, PATIENCE), others),
-                strict=True,
-            )
-        )
+        totals.update(zip(others, in_parallel(self._query, others), strict=True))
         gpus = None
         if self._gpus is not None:
             gpus = self._gpus.read()
@@ -171,3 +165,6 @@ class Sampler(ContainerPolicy):
                 make_folder(self._path.parent)
             self._file.add(rows)
         return len(others)
+
+    def _query(self, attempt: _Attempt) -> Totals | None:
+        return measure(self._engine, attempt.container, PATIENCE)

@@ -82,12 +82,13 @@ def limit_many(app_ids: Iterable[str], at_once: int) -> None:
     arrays = list(_arrays(live))
     for before, array in zip([0, *arrays], arrays, strict=False):
         _update(array, f"ArrayTaskThrottle={at_once}")
-        if (
-            at_once
-            and before
-            and all(job.outcome.state is AppState.PENDING for job in live if job.record.job_id == array)
-        ):
+        if at_once and before and _waits(live, array):
             _update(array, f"Dependency=afterany:{before}")
+
+
+def _waits(jobs: Iterable[SlurmJob], array: int) -> bool:
+    """Returns True if no task of an array has started."""
+    return all(job.outcome.state is AppState.PENDING for job in jobs if job.record.job_id == array)
 
 
 def _arrays(jobs: Iterable[SlurmJob]) -> Iterator[int]:

@@ -29,20 +29,13 @@ def plugins_(output: Output = "", json: Json = False) -> None:
     form = output_format(output, json)
     plugins = [_with_conflict(plugin) for plugin in installed_plugins()]
     if form != "text":
-        emit(
-            [
-                {**dataclasses.asdict(plugin), "also": list(plugin.also), "error": plugin.error or None}
-                for plugin in plugins
-            ],
-            form,
-        )
+        emit([_as_data(plugin) for plugin in plugins], form)
         return
     if not plugins:
         note("no plugins are installed")
         return
     rows: list[Row] = [
-        [plugin.kind, ", ".join([plugin.name or "-", *plugin.also]), plugin.module, (plugin.origin, "dim")]
-        for plugin in plugins
+        [plugin.kind, _names(plugin), plugin.module, (plugin.origin, "dim")] for plugin in plugins
     ]
     show_table(rows, ("KIND", "NAME", "MODULE", "FROM"))
     for plugin in plugins:
@@ -60,3 +53,11 @@ def _with_conflict(plugin: Installed) -> Installed:
             plugin, error=f"`{plugin.name}` is the name of a built-in {plugin.kind}, which takes precedence"
         )
     return plugin
+
+
+def _names(plugin: Installed) -> str:
+    return ", ".join([plugin.name or "-", *plugin.also])
+
+
+def _as_data(plugin: Installed) -> dict[str, object]:
+    return {**dataclasses.asdict(plugin), "also": list(plugin.also), "error": plugin.error or None}
