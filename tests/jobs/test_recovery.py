@@ -349,8 +349,9 @@ def test_a_record_is_read_again_only_after_a_change(home: Home, monkeypatch: pyt
 def test_a_decided_result_outlives_the_supervisor(home: Home, state: str) -> None:
     code = int(state == "FAILED")
     first = [0, 1] if code else None
-    over = {"e": "over", "state": state, "first": first, "msg": "its output"}
-    paths = orphan(home, started(0), {"e": "exit", "r": 0, "a": 1, "code": code}, {"e": "cancel"}, over)
+    over = {"state": state, "first": first, "msg": "its output"}
+    ended = {"e": "exit", "r": 0, "a": 1, "code": code, "over": over}
+    paths = orphan(home, started(0), ended, {"e": "cancel"})
     for view in (read(paths), reconcile(paths), load(paths)):
         assert (view.state, view.msg, view.cause) == (state, "its output", None)
         assert view.first_failure == (tuple(first) if first else None)

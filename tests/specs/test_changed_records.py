@@ -502,7 +502,7 @@ FORMATS = [
     event("requeue", n=1, of=2, why="time limit"),
     event("stalled", msg="m", r=0, step=5, since=AT, rs=[0]),
     event("notice", msg="m"),
-    event("over", state="FAILED", msg="m", first=[0, 1], cause="x"),
+    event("exit", **REPLICA, code=1, over={"state": "FAILED", "msg": "m", "first": [0, 1], "cause": "x"}),
     event("end", state="FAILED", msg="m", first=[0, 1], cause="x"),
     Format("source", provenance(), read_source, (TorchxError,)),
     Format(

@@ -19,6 +19,7 @@ from torchx.json_limits import Object
 from torchx.machine import marks as process_marks
 from torchx.machine import processes
 from torchx.machine.processes import Process
+from torchx.printable import joined
 
 LONGEST_GRACE = 5.0
 """Maximum seconds between TERM and KILL for the remaining processes of a dead supervisor."""
@@ -85,39 +86,40 @@ def _fold_end(view: JobView, left: set[Process], now: float) -> list[Object]:
         left: its processes that cannot be ended.
         now: the time of the end.
     """
-    if view.over is not None:  # all replicas had ended before
-        end = {**view.over, "e": "end", "t": now}
-        if left:
-            end["msg"] = describe_survivors(left)
-        if fold(view, end):
-            return [end]
     why, cause = "its supervisor was killed", EndCause.SUPERVISOR_LOST
     if _is_rebooted(view):
         why, cause = "the machine was restarted while it ran", EndCause.NODE_LOST
     events: list[Object] = []
-    lost: tuple[int, int] | None = None
+    first = _failed_first(view)
     for ordinal, replica in enumerate(view.replicas):
-        number = replica.announced or replica.current
         if replica.announced:
             msg = f"{why} during this start: it is not known whether the replica ran"
             events.append(
-                {"e": "not_started", "r": ordinal, "a": number, "code": None, "msg": msg, "cause": cause}
+                {
+                    "e": "not_started",
+                    "r": ordinal,
+                    "a": replica.announced,
+                    "code": None,
+                    "msg": msg,
+                    "cause": cause,
+                }
             )
         elif replica.attempts and replica.attempts[-1].ended_at is None:
             msg = f"{why}: its exit code is unknown, and its last output may be missing"
-            events.append({"e": "exit", "r": ordinal, "a": number, "msg": msg, "cause": cause})
-        else:
-            continue
-        lost = lost or (ordinal, number)
-    if left:
-        why += f"; {describe_survivors(left)}"
-    state, first = "CANCELLED", None
-    if not view.cancelling:
-        state, first = "FAILED", _failed_first(view) or lost
-    events.append({"e": "end", "state": state, "msg": why, "first": first, "cause": cause})
+            events.append({"e": "exit", "r": ordinal, "a": replica.current, "msg": msg, "cause": cause})
     for event in events:
         event["t"] = now
         fold(view, event)
+    state, first = "FAILED", first or _failed_first(view)
+    if view.cancelling:
+        state, first = "CANCELLED", None
+    presumed: Object = {"state": state, "msg": why, "first": first, "cause": cause}
+    for end in filter(None, (view.over, presumed)):  # the second one, if the first is damaged
+        event = {**end, "e": "end", "t": now}
+        if left:
+            event["msg"] = joined(end.get("msg"), describe_survivors(left))
+        if fold(view, event):
+            return [*events, event]
     return events
 
 

@@ -156,7 +156,7 @@ class JobView:
         run: the number of its run; each requeue after a time limit begins another one.
         stalled: while it makes no progress: the time of the last progress, and the last step if known.
         cause: the cause of its end, if the supervisor knows it.
-        over: the event of its end, while the supervisor ends the processes that remain.
+        over: its end, if that is decided: replicas, or processes that these left, may still be running.
     """
 
     record: JobRecord
@@ -177,7 +177,7 @@ class JobView:
     run: int = 1
     stalled: tuple[float, int | None] | None = None
     cause: EndCause | None = None
-    over: Object | None = None
+    over: Object = field(default_factory=dict)
 
     @property
     def has_ended(self) -> bool:
@@ -329,6 +329,7 @@ def _not_started(view: JobView, event: Object, at: float) -> None:
         AttemptView(number, started_at=at, ended_at=at, exit_code=code, msg=msg, cause=recorded_cause(event))
     )
     replica.announced = None
+    view.over = json_shape.typed_at(event, dict, "over") or view.over
 
 
 def _exit(view: JobView, event: Object, at: float) -> None:
@@ -348,6 +349,7 @@ def _exit(view: JobView, event: Object, at: float) -> None:
     attempt.ended_at, attempt.exit_code, attempt.signal = at, code, signal
     attempt.stopped, attempt.msg, attempt.needed = stopped, msg, event.get("needed") is True
     attempt.ready, attempt.cause = False, recorded_cause(event)
+    view.over = json_shape.typed_at(event, dict, "over") or view.over
 
 
 def _ready(view: JobView, event: Object, at: float) -> None:
@@ -412,10 +414,6 @@ def _end(view: JobView, event: Object, at: float) -> None:
     view.cause = recorded_cause(event)
 
 
-def _over(view: JobView, event: Object, at: float) -> None:
-    view.over = event
-
-
 _FOLD = {
     "supervisor": _supervisor,
     "starting": _starting,
@@ -429,6 +427,5 @@ _FOLD = {
     "stalled": _stalled,
     "progress": _progress,
     "cancel": _cancel,
-    "over": _over,
     "end": _end,
 }

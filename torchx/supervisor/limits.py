@@ -100,7 +100,7 @@ class Limits(Policy[Replica]):
     def due(self) -> list[Action]:
         """Sends the notice if it is due; returns the actions that the limit requires if that is due."""
         now = time.monotonic()
-        if self._gang.cancelled or self._gang.over:
+        if self._gang.cancelled or self._gang.decided:
             due = ""
         else:
             due = self._clock.due(now)

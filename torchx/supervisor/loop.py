@@ -127,7 +127,6 @@ class Supervisor:
         self._checked_at = 0.0  # when these processes were last checked
         self._kill_rest_at: float | None = None  # when the remaining processes are killed at the end
         self._unendable: set[Process] = set()
-        self._failed: tuple[int, int] | None = None
         self._start_error: Reason | None = None
         self._cancelled = Reason("cancelled")
         self._end: End | None = None
@@ -148,13 +147,13 @@ class Supervisor:
             # no process may be left without a supervisor
             ending.kill(ending.descendants())
             why = Reason(f"its supervisor failed: {error!r}", EndCause.SUPERVISOR_LOST)
-            self.note("end", state="FAILED", first=self._failed, **why.record)
+            self.note("end", **self._facts_of(End("FAILED", self._gang.first_failure)), **why.record)
             raise
 
     def _run(self) -> None:
         self._execute(self._gang.begin())
         self._read_requests()
-        while self._end is None or self._clean_up(self._end):
+        while self._end is None or self._clean_up():
             self._start_due()
             for key, _ in self._selector.select(self._pause()):
                 if key.data is None:
@@ -169,18 +168,32 @@ class Supervisor:
         for running in self._replicas.still_open():
             self._replicas.finish(running)
         self._replicas.index.close()
-        self._note_end("end", self._end.state)
-
-    def _note_end(self, event: str, state: str) -> None:
-        first = None
-        if state == "FAILED":
-            first = self._failed
-        reason = next(filter(None, (policy.reason for policy in self._policies)), self._start_error)
-        if reason is None and state == "CANCELLED":
-            reason = self._cancelled
         notes = ending.notes(self._replicas.lost, self._replicas.lost_why, self._unendable)
-        reason = replace(reason or Reason(), notes=notes)
-        self.note(event, state=state, first=first, **reason.record)
+        reason = replace(self._reason_for(self._end), notes=notes)
+        self.note("end", **self._facts_of(self._end), **reason.record)
+
+    def _facts_of(self, end: End) -> Object:
+        """Returns the state of an end, and the attempt that failed first."""
+        first = None
+        if end.first_failure is not None:
+            first = end.first_failure, self._replicas.attempt(end.first_failure)
+        return {"state": end.state, "first": first}
+
+    def _reason_for(self, end: End) -> Reason:
+        reason = next(filter(None, (policy.reason for policy in self._policies)), self._start_error)
+        if reason is None and end.state == "CANCELLED":
+            reason = self._cancelled
+        return reason or Reason()
+
+    def _note_attempt(self, event: str, **facts: Any) -> None:
+        """Records the end of an attempt with its effect on the rules, which have already handled it.
+
+        If it decides the end of the job, the same line has that end: a kill between two lines would lose it.
+        """
+        end = self._gang.decided
+        if end is not None:
+            facts["over"] = {**self._facts_of(end), **self._reason_for(end).record}
+        self.note(event, **facts)
 
     # --- actions ---------------------------------------------------------------------------------
 
@@ -248,11 +261,11 @@ class Supervisor:
     def _not_started(self, ordinal: int, error: OSError | ValueError) -> None:
         reason = start_reason(error)
         attempt = self._replicas.attempt(ordinal)
-        self.note("not_started", r=ordinal, a=attempt, code=shell_code(error), **reason.record)
-        self._failed = self._failed or (ordinal, attempt)
         text = f"{self._replicas.label(ordinal)} could not be started: {reason.text}"
         self._start_error = self._start_error or Reason(text, EndCause.NOT_STARTED)
-        self._execute(self._gang.give_up(ordinal))
+        actions = self._gang.give_up(ordinal)
+        self._note_attempt("not_started", r=ordinal, a=attempt, code=shell_code(error), **reason.record)
+        self._execute(actions)
 
     def _cancel_because(self, reason: Reason) -> None:
         if not self._gang.cancelled:
@@ -331,11 +344,8 @@ class Supervisor:
         for policy in self._policies:
             facts |= policy.ended(running, usage)
         peak_kib = 0 if usage is None else usage.ru_maxrss
-        self.note("exit", r=ordinal, a=running.attempt, **facts, peak_kib=peak_kib)
-        before = self._gang.first_failure
         actions = self._gang.exited(ordinal, status == 0, bool(stopped), verdict)
-        if before is None and self._gang.first_failure is not None:
-            self._failed = (ordinal, running.attempt)
+        self._note_attempt("exit", r=ordinal, a=running.attempt, **facts, peak_kib=peak_kib)
         self._execute(actions)
 
     def _kill_overdue(self) -> None:
@@ -362,7 +372,7 @@ class Supervisor:
         if running is not None:
             self._exited(running, None, None, leaves_some=False)
 
-    def _clean_up(self, end: End) -> bool:
+    def _clean_up(self) -> bool:
         """Ends the remaining processes when all replicas have ended; returns False if there are none."""
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -371,7 +381,6 @@ class Supervisor:
         now = time.monotonic()
         if self._kill_rest_at is None:
             self._kill_rest_at = now + self._grace
-            self._note_end("over", end.state)  # stays, if this supervisor is killed now
         left = ending.descendants() - self._unendable
         self._end_all(left)
         if now >= self._kill_rest_at:

@@ -100,7 +100,7 @@ class Gang:
         """Returns the first actions, which start all replicas."""
         if len(self._all):
             return [self._start(self._all)]
-        return [self._end("SUCCEEDED")]
+        return [self._end()]
 
     def started(self, replica: int) -> None:
         """Handles the start of a replica."""
@@ -169,9 +169,11 @@ class Gang:
         return self._stop(self._all, "time limit") + self._advance()
 
     @property
-    def over(self) -> bool:
-        """Whether the application has ended."""
-        return self._over
+    def decided(self) -> End | None:
+        """The end, as soon as no later event can change it: replicas may still be running; None before."""
+        if self._over or self._lost:
+            return self._result()
+        return None
 
     @property
     def run(self) -> int:
@@ -269,7 +271,7 @@ class Gang:
             return actions
         if (self.expired or self._interrupted) and not (self.cancelled or self._lost):
             return [*actions, *self._end_run()]
-        return [*actions, self._end(self._result())]
+        return [*actions, self._end()]
 
     def _follow(self) -> list[Action]:
         """Starts the replicas that had to wait for others, and ends the services that are not needed."""
@@ -294,22 +296,22 @@ class Gang:
             if self.first_failure is None and self._interrupted:
                 self.first_failure = self._interrupted[0]
             self.expired = self._lost = True
-            return [self._end("FAILED")]
+            return [self._end()]
         self.used_retries[REQUEUED] = self.run
         self.expired = self._noticed = False
         self._interrupted.clear()
         return [Requeue(self.run - 1, self.requeues), self._start(replicas)]
 
-    def _result(self) -> str:
+    def _result(self) -> End:
         if self._lost or (self.first_failure is not None and not self.cancelled):
-            return "FAILED"
+            return End("FAILED", self.first_failure)
         if self.cancelled:
-            return "CANCELLED"
-        return "SUCCEEDED"
+            return End("CANCELLED")
+        return End("SUCCEEDED")
 
-    def _end(self, state: str) -> End:
+    def _end(self) -> End:
         self._over = True
-        return End(state, self.first_failure if state == "FAILED" else None)
+        return self._result()
 
     def _start(self, replicas: Sequence[int], delay: float = 0.0) -> Start:
         free = self._order.hold(replicas)

@@ -95,7 +95,7 @@ def phase_of(facts: Facts) -> Phase:
     replay = Replay(facts)
     if outcome_of(facts.mains).failure is not None or replay.gang.first_failure is not None:
         return Phase.FAILED
-    if replay.noticed and not replay.gang.over:
+    if replay.noticed and not replay.gang.decided:
         return Phase.SAVING
     return Phase.OPEN
 
@@ -229,7 +229,7 @@ class Replay:
 
     def _begins_run(self, end: End) -> bool:
         """Returns True for a disruption after which the next run begins."""
-        open_run = not self.noticed and not self.gang.over and self.gang.first_failure is None
+        open_run = not self.noticed and not self.gang.decided and self.gang.first_failure is None
         return end.is_lost and self._limits.follows_disruptions and open_run
 
     def _notify(self, end: End) -> list[Action]:

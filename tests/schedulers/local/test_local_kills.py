@@ -175,7 +175,7 @@ def test_older_process_that_claims_the_job_is_spared() -> None:
 
 def test_a_success_outlives_the_supervisor() -> None:
     app_id = submit(sh("(trap '' TERM; sleep 602) & echo done"), grace_period=5.0)
-    wait_until(lambda: '"e":"over"' in paths(app_id).events.read_text(), "the result is on record")
+    wait_until(lambda: '"over":' in paths(app_id).events.read_text(), "the result is on record")
     processes.send(supervision_of(app_id)[0], signal.SIGKILL)
     done = ended(app_id)
     assert (done.state, done.msg, done.first_failure) == (AppState.SUCCEEDED, "", None)
