@@ -52,7 +52,7 @@ class Chaos:
 
     def __init__(self, users: Sequence[User], folder: Path, *, guards: bool = True) -> None:
         self._users, self._guards = users, guards
-        self._chance = random.Random(17)
+        self._chance = random.Random(int(os.environ.get("TORCHX_CHAOS_SEED", "17")))
         self._hit: set[str] = set()
         self._trace = folder / "trace"
         self._trace.touch()

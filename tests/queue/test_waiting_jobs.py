@@ -14,11 +14,13 @@ import pytest
 from local import ended, scheduler, sh, submit, text
 from program import COMMAND, environment, pids_of, torchx
 from support import wait_until
+from users import UIDS, User, shared_folder
 
 from torchx.jobs.paths import Home
 from torchx.jobs.ticket import Ticket, marked
 from torchx.leases.holders import names_in_use
-from torchx.machine import locks, socket_names
+from torchx.machine import locks, processes, socket_names
+from torchx.machine.processes import Process
 from torchx.queue import keepers, reasons
 from torchx.queue.order import Waiter, Wanted
 from torchx.specs.app import Role
@@ -249,6 +251,30 @@ def test_a_gpu_that_another_program_uses_is_not_free(machine: fakegpus.FakeGpus)
     cancel(first)
     assert ended(second).state is AppState.SUCCEEDED
     assert text(second) == "0,2,3\n"
+
+
+def test_gpu_of_killed_job_is_no_other_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its supervisor and its guard are dead, but its program computes on."""
+    with shared_folder() as folder:
+        machine = fakegpus.install(monkeypatch, folder, 1)
+        with User(UIDS[1], folder / "theirs") as theirs, User(UIDS[2], folder / "own") as own:
+            first = theirs.submit("exec sleep 600", 1)
+            start = wait_until(lambda: [e for e in theirs.events(first) if e["e"] == "start"], "it runs")[0]
+            program = Process(start["pid"], start["start"])
+            machine.compute((0, program.pid, "sleep"))
+            supervisor = next(event for event in theirs.events(first) if event["e"] == "supervisor")
+            for pid, started in (supervisor["guard"], (supervisor["pid"], supervisor["start"])):
+                processes.send(Process(pid, started), signal.SIGKILL)
+            wait_until(lambda: not {f"gpu-{gpu}" for gpu in machine.ids} & names_in_use(), "no lease is left")
+            second = own.submit("exit 0", 1)
+            assert processes.is_alive(program)
+            assert own.message(second).startswith("SUBMITTED waiting")
+            assert [event["e"] for event in own.events(second)] == []
+            assert theirs.unfinished() == [first]
+            assert not processes.is_alive(program), "a command of its user has ended it"
+            machine.compute()
+            wait_until(lambda: not own.unfinished(), "the second job ends")
+            assert own.message(second).startswith("SUCCEEDED")
 
 
 def test_a_job_that_cannot_start_has_failed(machine: fakegpus.FakeGpus) -> None:
