@@ -26,7 +26,7 @@ from torchx.schedulers.kubernetes.reconcile import reconcile_objects
 from torchx.schedulers.kubernetes.status import describe
 from torchx.schedulers.kubernetes.sweeps.facts import main_selector, pod_selector, run_facts
 from torchx.schedulers.kubernetes.verdict import note_outcome
-from torchx.scheduling.pace import deadline, sharing
+from torchx.scheduling.pace import LONGEST, deadline, sharing
 from torchx.specs.status import is_terminal
 
 with lazy_imports:
@@ -36,7 +36,8 @@ ROUND = 50
 """Seconds after which a watch is restarted, to detect dead connections."""
 LOST = 300.0
 """Seconds without a response after which a watch gives up."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, LONGEST
+"""Seconds before a watch is restarted; the pause grows while its connections end without an event."""
 LONGEST_POLL = 30.0
 """Maximum seconds between two lists without the right to watch; the pods and the jobs are two lists."""
 GONE, FORBIDDEN = 410, 403
@@ -66,6 +67,7 @@ class Mirror:
         self._version = ""
         self._response: Any = None
         self._polls = False
+        self._pause = FIRST_PAUSE
         self._stop = threading.Event()
         self._last_response = time.monotonic()
         self.error: ClusterError | None = None
@@ -91,9 +93,9 @@ class Mirror:
         self._last_response = time.monotonic()
 
     def _run(self) -> None:
-        pause, longest = FIRST_PAUSE, LONGEST_PAUSE
+        longest = LONGEST_PAUSE
         while not self._stop.is_set():
-            before = self._last_response
+            begun = time.monotonic()
             try:
                 if not self._version:
                     self._read(self._cluster.list_with_version(self._path, self._query))
@@ -111,11 +113,11 @@ class Mirror:
                     self.error = error
                     self._changed()
                     return
-                pause = max(pause, min(error.retry_after or 0.0, LONGEST_PAUSE))
-            if self._last_response > before and not self._polls:
-                pause = FIRST_PAUSE
-            self._stop.wait(pause)
-            pause = min(pause * 2, longest)
+                self._pause = max(self._pause, min(error.retry_after or 0.0, LONGEST_PAUSE))
+            if time.monotonic() > begun + LONGEST_PAUSE and not self._polls:
+                self._pause = FIRST_PAUSE
+            self._stop.wait(self._pause)
+            self._pause = min(self._pause * 2, longest)
 
     def _follow(self) -> None:
         """Applies events until the connection ends."""
@@ -152,6 +154,7 @@ class Mirror:
             # the known version cannot be resumed from
             self._version = ""
             raise ClusterError(str(thing.get("message")), status=code if code == GONE else 504)
+        self._pause = FIRST_PAUSE
         metadata = typed_at(thing, dict, "metadata")
         self._version = str(metadata.get("resourceVersion") or self._version)
         if kind == "BOOKMARK" or shaped(thing) is None:

@@ -25,6 +25,7 @@ from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.schedulers.kubernetes.watch import Mirror
 from torchx.scheduling.logs import LogQuery
+from torchx.scheduling.pace import LONGEST
 from torchx.specs.status import AppState
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -220,16 +221,46 @@ def test_commands_without_the_right_to_watch_see_the_end(cluster: FakeCluster) -
     assert torchx("wait", job.stdout.strip()).returncode == 4
 
 
-def test_pauses_between_polls_grow_to_their_limit(mirrored: Mirrored) -> None:
-    pauses: list[float] = []
+class Quick(threading.Event):
+    """Records the pauses of a mirror, and shortens them."""
 
-    class Quick(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            pauses.append(timeout or 0.0)
-            return super().wait(0.001)
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
 
+    def wait(self, timeout: float | None = None) -> bool:
+        self.pauses.append(timeout or 0.0)
+        return super().wait(0.001)
+
+
+@pytest.mark.parametrize("how", ["expires", "ends"])
+def test_a_watch_without_events_is_restarted_rarely(
+    mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
     wait_until(lambda: mirrored.cluster.open, "it watches")
-    mirrored.mirror._stop = Quick()
+    quick = mirrored.mirror._stop = Quick()
+    store, oldest = mirrored.cluster.store, mirrored.cluster.store.oldest
+    if how == "expires":
+        store.oldest = 1 << 60
+    else:
+        monkeypatch.setattr(kubernetes_watch, "ROUND", 0)
+    mirrored.cluster.drop_streams()
+    wait_until(lambda: len(quick.pauses) > 9, "it is restarted")
+    assert quick.pauses[1:] == sorted(quick.pauses[1:])
+    assert quick.pauses[9] == kubernetes_watch.LONGEST_PAUSE >= LONGEST
+    store.oldest = oldest
+    monkeypatch.undo()
+    mirrored.add("a")
+    mirrored.until("a")
+    mirrored.cluster.drop_streams()
+    at = len(quick.pauses)
+    wait_until(lambda: kubernetes_watch.FIRST_PAUSE in quick.pauses[at:], "an event makes it quick again")
+
+
+def test_pauses_between_polls_grow_to_their_limit(mirrored: Mirrored) -> None:
+    wait_until(lambda: mirrored.cluster.open, "it watches")
+    quick = mirrored.mirror._stop = Quick()
+    pauses = quick.pauses
     mirrored.cluster.denied.add(("watch", "pods"))
     mirrored.cluster.drop_streams()
     wait_until(lambda: len(pauses) > 12, "it polls")
