@@ -314,11 +314,12 @@ SEEN_BY: dict[str, Callable[[KubernetesScheduler, str], object]] = {
 }
 
 
+@pytest.mark.parametrize("fail_fast", [True, False], ids=["first failure", "all ends"])
 @pytest.mark.parametrize("command", SEEN_BY)
 def test_each_command_that_writes_notes_an_end(
-    cluster: FakeCluster, scheduler: KubernetesScheduler, command: str
+    cluster: FakeCluster, scheduler: KubernetesScheduler, command: str, fail_fast: bool
 ) -> None:
-    app_id = submit(scheduler, role("exit 7", num_replicas=2))
+    app_id = submit(scheduler, role("exit 7", num_replicas=2), fail_fast=fail_fast)
     assert until_ended(scheduler, app_id).state is AppState.FAILED
     before = result_of(scheduler, app_id)
     assert OUTCOME not in cluster.objects("jobs")[0]["metadata"]["annotations"], "a query writes nothing"

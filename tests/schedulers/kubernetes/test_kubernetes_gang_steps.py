@@ -30,6 +30,8 @@ from torchx.schedulers.kubernetes.names import RESTARTED
 from torchx.schedulers.kubernetes.objects import CANCELLED, HELD
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
@@ -111,6 +113,28 @@ def test_the_next_attempt_is_created_once(
         scheduler.delete(app_id)
         at += 1
     assert at > 8, "a restart of two roles has some steps"
+
+
+@pytest.mark.parametrize("ending", [False, True], ids=["by hand", "by its job"])
+def test_pods_that_an_ending_job_deletes_restart_nothing(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, ending: bool
+) -> None:
+    app_id = scheduler.submit(app(role("true", num_replicas=2, max_retries=2)), OPTIONS)
+    (job,) = cluster.objects("jobs")
+    target = {"type": "FailureTarget", "status": "True", "reason": "DeadlineExceeded"}
+    cluster.store.update(JOBS, job["metadata"]["name"], lambda j: j["status"].update(active=2))
+    if ending:
+        cluster.store.update(JOBS, job["metadata"]["name"], lambda j: j["status"].update(conditions=[target]))
+    for number in range(2):
+        pod = pod_of(job, number, 0)
+        pod["metadata"]["deletionTimestamp"] = "2026-11-23T01:00:00Z"
+        pod["metadata"]["finalizers"] = ["batch.kubernetes.io/job-tracking"]
+        pod["spec"]["nodeName"] = "node-1"
+        pod["status"]["phase"] = "Running"
+        cluster.store.create(PODS, pod)
+    scheduler.reconcile(app_id)
+    (job, *_) = cluster.objects("jobs")
+    assert (RESTARTED in job["metadata"]["annotations"]) is not ending
 
 
 @pytest.mark.parametrize("killed", KILLED)
