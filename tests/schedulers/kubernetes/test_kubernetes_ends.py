@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,13 +15,15 @@ from kubejobs import role, submit, until_ended, until_state
 from support import wait_until
 
 from torchx.schedulers.kubernetes.api import client as kubernetes_client
+from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.names import OUTCOME
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
+from torchx.schedulers.kubernetes.state.outcome import Outcome
 from torchx.scheduling.causes import classify
 from torchx.scheduling.logs import LogQuery
 from torchx.specs.app import RetryPolicy
-from torchx.specs.status import AppState
+from torchx.specs.status import AppState, FirstFailure
 
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta1/namespaces/default/workloads"
 PODS = "/api/v1/namespaces/default/pods"
@@ -324,6 +327,38 @@ def test_each_command_that_writes_notes_an_end(
     before = result_of(scheduler, app_id)
     assert OUTCOME not in cluster.objects("jobs")[0]["metadata"]["annotations"], "a query writes nothing"
     SEEN_BY[command](scheduler, app_id)
+    remove_pods(cluster)
+    assert result_of(scheduler, app_id) == before
+
+
+def test_the_first_note_of_an_end_stays(
+    cluster: FakeCluster, scheduler: KubernetesScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes note an end: the second one has read the pods before, or after their removal."""
+    app_id = submit(scheduler, role("exit 7", num_replicas=2))
+    assert until_ended(scheduler, app_id).state is AppState.FAILED
+    name, call = cluster.objects("jobs")[0]["metadata"]["name"], Cluster.call
+    first = Outcome(FirstFailure("worker", 1, 1, 3), AppState.FAILED).text()
+
+    def noted_before(own: Cluster, method: str, *args: Any, **more: Any) -> Any:
+        if method == "PATCH":
+            cluster.store.update(JOBS, name, lambda j: j["metadata"]["annotations"].update({OUTCOME: first}))
+        return call(own, method, *args, **more)
+
+    monkeypatch.setattr(Cluster, "call", noted_before)
+    scheduler.reconcile(app_id)
+    assert cluster.objects("jobs")[0]["metadata"]["annotations"][OUTCOME] == first
+
+
+def test_the_end_is_the_one_of_the_noted_pods(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
+    app_id = submit(scheduler, role("exit 7", num_replicas=2))
+    assert until_ended(scheduler, app_id).state is AppState.FAILED
+    for pod in cluster.objects("pods"):  # the clock of their node is ahead
+        status = json.loads(json.dumps(pod["status"]))
+        status["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = "2126-01-01T00:00:00Z"
+        cluster.store.update(PODS, pod["metadata"]["name"], lambda p, s=status: p.update(status=s))
+    assert scheduler.wait(app_id, timeout=120)
+    before = result_of(scheduler, app_id)
     remove_pods(cluster)
     assert result_of(scheduler, app_id) == before
 

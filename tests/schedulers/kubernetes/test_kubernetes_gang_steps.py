@@ -26,7 +26,7 @@ from kubesteps import (
 
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of
-from torchx.schedulers.kubernetes.names import RESTARTED
+from torchx.schedulers.kubernetes.names import DISRUPTED, RESTARTED
 from torchx.schedulers.kubernetes.objects import CANCELLED, HELD
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 
@@ -134,7 +134,9 @@ def test_pods_that_an_ending_job_deletes_restart_nothing(
         cluster.store.create(PODS, pod)
     scheduler.reconcile(app_id)
     (job, *_) = cluster.objects("jobs")
-    assert (RESTARTED in job["metadata"]["annotations"]) is not ending
+    notes = job["metadata"]["annotations"]
+    assert (RESTARTED in notes) is not ending
+    assert any(key.startswith(DISRUPTED) for key in notes) is not ending, "noted as deleted by hand"
 
 
 @pytest.mark.parametrize("killed", KILLED)
@@ -153,6 +155,31 @@ def test_an_end_wins_against_a_restart(
         scheduler.reconcile,
         Disturbance(getattr(other, verb), killed),
     )
+
+
+@pytest.mark.parametrize("verb", ENDS)
+def test_a_restart_during_an_end_is_ended_too(
+    cluster: FakeCluster,
+    scheduler: KubernetesScheduler,
+    other: KubernetesScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+) -> None:
+    """An end lists the jobs again: another process may have restarted them since."""
+    disturbed = Disturbed(monkeypatch, cluster)
+    at, more = 0, True
+    while more:
+        app_id = failing(cluster, scheduler)
+        disturbed.controlled = True
+        more = disturbed.run(
+            at,
+            lambda app_id=app_id: other.reconcile(app_id),
+            lambda app_id=app_id: getattr(scheduler, verb)(app_id),
+        )
+        assert not running(cluster, app_id), f"restarted before write {at}"
+        disturbed.controlled = False
+        at += 1
+    assert at > 2
 
 
 def test_a_second_cancellation_ends_what_still_runs(

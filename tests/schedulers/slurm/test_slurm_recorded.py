@@ -247,13 +247,19 @@ def test_a_batch_script_that_was_killed(name: str, resources: Path) -> None:
     assert found["15"].msg == "", "its script has ended by itself"
 
 
+NOT_STARTED = "it could not be started on its nodes"
+
+
 def test_the_answers_of_22_05_about_a_killed_script(tmp_path: Path) -> None:
     """Its queue calls that a launch failure, without the signal."""
     now, record = time.time(), SlurmRecord(7, "b1", "a", "a-b1", "torchx", str(tmp_path), 0.0, {})
     part = JobFacts(7, 0, "FAILED", "JobLaunchFailure", nodes="node[5-6]", started=now - 60)
     never = outcome_of(record, [part])
     assert never is not None
-    assert never.msg == "", "it has not begun"
+    assert (never.msg, CAUSES[never.word]) == (NOT_STARTED, EndCause.NOT_STARTED), "it has not begun"
+    unseen = outcome_of(replace(record, folder=str(tmp_path / "elsewhere")), [part])
+    assert unseen is not None
+    assert unseen.msg == "", "it may have begun where this machine sees no files"
     (tmp_path / "attempt").write_text("1\n")
     killed = outcome_of(record, [part])
     assert killed is not None
@@ -266,7 +272,10 @@ def test_the_answers_of_22_05_about_a_killed_script(tmp_path: Path) -> None:
     assert signalled.msg == "its batch script was killed by SIGKILL on node5"
     launch = outcome_of(record, [], [replace(part, reason="", exit_code=0, signal=53, started=now + 60)])
     assert launch is not None
-    assert launch.msg == "", "Slurm's number for a script that it cannot start"
+    assert launch.msg == "", "Slurm's number for a script that it cannot start, but an earlier run has begun"
+    elsewhere = outcome_of(None, [], [replace(part, reason="", exit_code=0, signal=53)])
+    assert elsewhere is not None
+    assert elsewhere.msg == NOT_STARTED
     over = tmp_path / "over"
     over.write_text(f"7 3 {int(now)}\n")
     ended = outcome_of(record, [part])
