@@ -10,6 +10,7 @@ from support import wait_until
 
 from torchx.runner.api import Runner
 from torchx.runner.why.explain import Explanation, explain
+from torchx.scheduling.logs import LogQuery
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.app_metadata import after, service
 from torchx.specs.resources import Resource
@@ -302,7 +303,7 @@ CASES = (
     Case(
         "killed step",
         "supervisor_lost",
-        (sh(SLEEPS, replicas=2),),
+        (sh(SERVER + SLEEPS, replicas=2),),
         (SLURM,),
         None,
         act="kill the step",
@@ -311,7 +312,7 @@ CASES = (
     Case(
         "killed batch script",
         "supervisor_lost",
-        (sh(SLEEPS, replicas=2),),
+        (sh(SERVER + SLEEPS, replicas=2),),
         (SLURM,),
         None,
         act="kill the batch script",
@@ -378,6 +379,15 @@ def until_running(runner: Runner, handle: str) -> None:
         return status is not None and status.state is AppState.RUNNING
 
     wait_until(runs, f"{handle} runs")
+
+
+def until_up(runner: Runner, handle: str, replicas: int) -> None:
+    """Waits until the programs of an application have printed that they are up."""
+
+    def lines() -> int:
+        return sum(chunk.data.count(b"up\n") for chunk in runner.log_chunks(handle, LogQuery()))
+
+    wait_until(lambda: lines() == replicas, f"{replicas} replicas of {handle} are up")
 
 
 def cancel(runner: Runner, handle: str) -> None:

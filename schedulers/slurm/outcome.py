@@ -35,6 +35,7 @@ from torchx.schedulers.slurm.reasons import (
     NEVER_SATISFIED,
     NO_FOLDER,
     SCRIPT_KILLED,
+    was_not_started,
     why_it_failed,
     why_it_waits,
     why_it_was_cancelled,
@@ -153,7 +154,7 @@ def _check_out_of_memory(outcome: Outcome, paths: SlurmPaths | None) -> Outcome:
 
 
 def _check_script(outcome: Outcome, part: JobFacts, paths: SlurmPaths | None) -> Outcome:
-    """Adds the message about a script that was killed before it could report its end."""
+    """Adds the message about a script that was killed before it could report its end, or was not started."""
     if outcome.state is not AppState.FAILED or outcome.word != "FAILED" or outcome.msg:
         return outcome
     begun = None
@@ -162,9 +163,12 @@ def _check_script(outcome: Outcome, part: JobFacts, paths: SlurmPaths | None) ->
     # in this run; the clocks of a node and of the controller may differ
     has_begun = begun is not None and begun >= (part.started or 0.0) - 2.0
     killed = why_script_was_killed(part, has_begun)
-    if not killed:
-        return outcome
-    return replace(outcome, msg=killed, word=SCRIPT_KILLED)
+    if killed:
+        return replace(outcome, msg=killed, word=SCRIPT_KILLED)
+    is_visible = paths is not None and path_exists(paths.folder)
+    if begun is None and was_not_started(part, is_visible):
+        return replace(outcome, msg=FAILURES["LAUNCH_FAILED"], word="LAUNCH_FAILED")
+    return outcome
 
 
 def _check_folder(outcome: Outcome, record: SlurmRecord, part: JobFacts) -> Outcome:

@@ -13,7 +13,6 @@ from fakecluster.controllers import delete
 from fakecluster.store import Object
 from local import kill_supervision
 from slurms import role, slurm
-from support import wait_until
 
 from torchx.runner import get_runner
 from torchx.runner.api import Runner
@@ -38,7 +37,7 @@ def id_of(handle: str) -> str:
 def test_the_zoo_has_forty_failures() -> None:
     names = [case.name for case in zoo.CASES]
     assert len(names) == len(set(names)) >= 40
-    assert min(len(zoo.cases_of(engine)) for engine in zoo.ENGINES) >= 30
+    assert min(len(zoo.cases_of(engine)) for engine in zoo.ENGINES) >= 40
 
 
 @pytest.mark.long
@@ -77,13 +76,12 @@ def test_why_names_the_causes_on_a_cluster(runner: Runner) -> None:
         slurm("scancel", id_of(handle))
 
     def kill_the_script(runner: Runner, handle: str) -> None:
-        zoo.until_running(runner, handle)
+        zoo.until_up(runner, handle, 2)
         slurm("scancel", "--signal=KILL", "--batch", id_of(handle))
 
     def kill_the_step(runner: Runner, handle: str) -> None:
-        step = f"{id_of(handle)}.0"
-        wait_until(lambda: step in slurm("squeue", "--noheader", "--steps", "--format=%i"), "it has a step")
-        slurm("scancel", "--signal=KILL", step)
+        zoo.until_up(runner, handle, 2)  # a signal to a step that is being created is lost
+        slurm("scancel", "--signal=KILL", f"{id_of(handle)}.0")
 
     def depend(runner: Runner, handle: str) -> None:
         failing = runner.run(AppDef("fails", [role("sleep 3; exit 1")]), zoo.SLURM)
