@@ -8,11 +8,12 @@ import pty
 import re
 import select
 import selectors
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,15 @@ def pids_of(module: str, folder: Path) -> list[int]:
         if os.fsencode(folder) in words and any(module.encode() in word for word in words):
             found.append((entry.process.start, entry.process.pid))
     return [pid for _, pid in sorted(found)]
+
+
+def end_background(folder: Path) -> None:
+    """Ends the processes that commands have left in the background, of all state homes in a folder."""
+    for entry in processes.table():
+        with suppress(OSError):
+            words = processes.read_proc(f"/proc/{entry.process.pid}/cmdline").split(b"\0")
+            if b"-c" in words and any(word.startswith(os.fsencode(folder)) for word in words):
+                os.kill(entry.process.pid, signal.SIGKILL)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from torchx.schedulers.kubernetes.verdict import note_outcome
 from torchx.schedulers.kubernetes.watch import Watch
 from torchx.schedulers.shared.logs import TIME, Position, line_filter, select
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
+from torchx.scheduling.pace import LONGEST
 from torchx.specs.status import is_terminal
 
 with lazy_imports:
@@ -40,7 +41,7 @@ LAST_TRIES = 3
 """Maximum number of requests for a log after the end of the application, while its node does not answer."""
 LAST_SILENCE = 60.0
 """Seconds without a line after the end of the application, after which no log is read any more."""
-POLL_INTERVAL = 10.0
+POLL_INTERVAL = LONGEST
 """Seconds after which the application is checked even without an event."""
 QUEUE_SIZE = 10_000
 

@@ -26,7 +26,7 @@ from torchx.schedulers.kubernetes.reconcile import reconcile_objects
 from torchx.schedulers.kubernetes.status import describe
 from torchx.schedulers.kubernetes.sweeps.facts import main_selector, pod_selector, run_facts
 from torchx.schedulers.kubernetes.verdict import note_outcome
-from torchx.scheduling.pace import LONGEST, deadline, sharing
+from torchx.scheduling.pace import LONGEST, deadline, pause_after, sharing
 from torchx.specs.status import is_terminal
 
 with lazy_imports:
@@ -246,8 +246,6 @@ class Watch:
 
 POLL_INTERVAL = 30.0
 """Seconds after which an application is checked even without an event."""
-RETRY_AFTER = 2.0
-"""Seconds after which a failed reconciliation is retried."""
 
 
 def wait(clusters: Clusters, app_id: str, timeout: float | None) -> bool:
@@ -268,7 +266,7 @@ def _wait(cluster: Cluster, facts: Facts, timeout: float | None, since: float) -
     if is_terminal(describe(facts, cluster.clock.now()).state):
         note_outcome(cluster, facts)
         return True
-    changed = threading.Event()
+    changed, quiet_since = threading.Event(), time.monotonic()
     with Watch(cluster, facts, changed.set, since) as watch:
         while True:
             changed.clear()
@@ -279,8 +277,9 @@ def _wait(cluster: Cluster, facts: Facts, timeout: float | None, since: float) -
             if reconcile_objects(cluster, current):
                 pause = POLL_INTERVAL
             else:
-                pause = RETRY_AFTER
+                pause = pause_after(time.monotonic() - quiet_since)
             left = min(end - time.monotonic(), pause)
             if left <= 0:
                 return False
-            changed.wait(left)
+            if changed.wait(left):
+                quiet_since = time.monotonic()

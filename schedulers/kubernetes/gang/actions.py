@@ -15,7 +15,7 @@ from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import annotation, count_of, deleted, owns, parts_of, value_at
 from torchx.schedulers.kubernetes.api.pod_ends import now
-from torchx.schedulers.kubernetes.cancel import close, end_jobs
+from torchx.schedulers.kubernetes.cancel import close, end_jobs, has_running
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of, name_of, originals
 from torchx.schedulers.kubernetes.gang.next_job import next_job, rank0_service
 from torchx.schedulers.kubernetes.gang.records import Restart, restart_from
@@ -54,8 +54,10 @@ def carry_out(cluster: Cluster, facts: Facts, restart: Restart) -> bool:
     for main in replaced:
         if not annotation(main, RESTARTED):
             _mark(cluster, facts, main, restart)
-    unfinished = [main for main in replaced if not is_terminal(job_facts("job", main).state)]
-    end_jobs(cluster, facts, unfinished, "")
+    unended = [main for main in replaced if _is_unended(facts, main)]
+    end_jobs(cluster, facts, unended, "")
+    if not unended and any(_has_pods(facts, main) for main in replaced):
+        return False  # their ends were requested before, and the end of a pod is a change
     current = gather(cluster, facts.namespace, facts.name, events=False)
     left = None
     if current is not None:
@@ -103,10 +105,21 @@ def _mark(cluster: Cluster, facts: Facts, main: Object, restart: Restart) -> Non
     cluster.patch(facts.path_of(main), change)
 
 
+def _is_unended(facts: Facts, main: Object) -> bool:
+    """Returns True if the end of a job that is replaced was not requested, or not of all its pods."""
+    is_open = not is_terminal(job_facts("job", main).state)
+    return is_open and (not annotation(main, RESTARTED) or has_running(facts, main))
+
+
+def _has_pods(facts: Facts, main: Object) -> bool:
+    """Returns True if a pod of a job has not ended."""
+    return any(owns(main, pod) and not is_over(pod) for pod in facts.pods)
+
+
 def _have_ended(cluster: Cluster, facts: Facts, mains: list[Object]) -> bool:
     """Returns True if no pod of some jobs runs; closes jobs that would start another one."""
     for main in mains:
-        if any(owns(main, pod) and not is_over(pod) for pod in facts.pods):
+        if _has_pods(facts, main):
             return False
         if not is_terminal(job_facts("job", main).state) and not value_at(main, "spec", "suspend"):
             close(cluster, facts, main)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,12 +10,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from program import pids_of, start, torchx
+from program import end_background, start, torchx
 from slurms import configure_no_controller
 from terminal import Terminal
 
 from torchx.schedulers.slurm.record import Records, SlurmRecord
-from torchx.sweeps.paths import known, paths_of
 
 NOTE = 'echo "$(date +%s) ${0##*/}" >> "$FAKE_QUERIES"\n'
 SQUEUE = f"""#!/bin/sh
@@ -61,6 +59,9 @@ def train(seed: int, name: str) -> specs.AppDef:
     return specs.AppDef(name, [role])
 '''
 JOBS = ("501", "502", "503")
+CANCELLED = "504"
+"""A job that does not end when it is cancelled."""
+TRAIN = ("train.py:train", "--seed", "1", "--name", "train")
 MINUTE, WINDOW = 60, 35
 
 
@@ -74,16 +75,16 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / "bin" / name).chmod(0o755)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(COMPONENT)
-    (tmp_path / "jobs").write_text("".join(f"{job}\n" for job in JOBS))
+    (tmp_path / "jobs").write_text("".join(f"{job}\n" for job in (*JOBS, CANCELLED)))
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("FAKE_JOBS", str(tmp_path / "jobs"))
     monkeypatch.setenv("FAKE_ARRAYS", "1001")
     monkeypatch.setenv("FAKE_QUERIES", str(tmp_path / "queries"))
     configure_no_controller(monkeypatch, tmp_path)
-    for job in JOBS[1:]:  # the first one was submitted elsewhere
-        folder = tmp_path / f"a-b{job}"
-        folder.mkdir(mode=0o700)
+    for job in (*JOBS[1:], CANCELLED):  # the first one was submitted elsewhere
+        folder = tmp_path / "slurm" / "jobs" / f"a-b{job}"
+        folder.mkdir(mode=0o700, parents=True)
         (folder / "attempt").write_text("1\n")
         app = {"name": "a", "roles": [{"name": "r", "num_replicas": 1}]}
         Records().add(
@@ -105,8 +106,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def open_commands(cluster: Path) -> Iterator[ExitStack]:
     with ExitStack() as opened:
         yield opened
-    for pid in (pid for name in known() for pid in pids_of("sweeps", paths_of(name).folder)):
-        os.kill(pid, signal.SIGKILL)
+    end_background(cluster)
 
 
 def queries(path: Path) -> list[tuple[int, str]]:
@@ -124,21 +124,38 @@ def test_no_command_queries_often_after_its_first_minute(cluster: Path, open_com
     commands = {
         "wait": ("wait", *JOBS),
         "ready": ("wait", "--for", "succeeded", *JOBS),
+        "pattern": ("wait", "--for", "log:never", JOBS[1]),
+        "status": ("status", "-w", JOBS[1]),
+        "describe": ("describe", "-w", JOBS[1]),
+        "log": ("log", "-f", JOBS[1]),
+        "attach": ("attach", JOBS[1]),
+        "cancel": ("cancel", CANCELLED),
+        "attached": ("run", "-s", "slurm", "--wait", *TRAIN),
+        "attached-log": ("run", "-s", "slurm", "--log", *TRAIN),
+        "events-app": ("events", "-f", JOBS[1]),
         "events": ("events", "-f", "-s", "slurm"),
         "log-sweep": ("log", "-f", handle),
         "status-sweep": ("status", "-w", handle),
         "wait-sweep": ("wait", handle),
         "attached-sweep": sweep("second", "--wait"),
-        "attached-log": sweep("third", "--log"),
+        "attached-log-sweep": sweep("third", "--log"),
     }
     running = {
         name: start(*words, env={"FAKE_QUERIES": str(cluster / name)}) for name, words in commands.items()
     }
-    env = {"FAKE_QUERIES": str(cluster / "conductor"), "FAKE_ARRAYS": "0"}
-    assert torchx(*sweep("fourth", "-d"), env=env).returncode == 0
+    for command in running.values():
+        open_commands.callback(command.kill)
+    detached = {
+        "conductor": sweep("fourth", "-d"),
+        "watcher": ("run", "-s", "slurm", "-d", "--notify", "cmd:true", *TRAIN),
+        "after": ("run", "-s", "slurm", "-d", "--after", JOBS[1], *TRAIN),
+    }
+    for name, words in detached.items():
+        env = {"FAKE_QUERIES": str(cluster / name), "FAKE_ARRAYS": "0"}
+        assert torchx(*words, env=env).returncode == 0
     env = {"FAKE_QUERIES": str(cluster / "top")}
     top = open_commands.enter_context(Terminal("top", "-s", "slurm", env=env))
-    names = [*running, "conductor", "top"]
+    names = [*running, *detached, "top"]
     begun = time.time()
     silent: list[str] = []
     while (silent := [name for name in names if not queries(cluster / name)]) and time.time() < begun + 60:
