@@ -310,6 +310,15 @@ CASES = (
         says="the step of r was killed by SIGKILL",
     ),
     Case(
+        "ended step",
+        "supervisor_lost",
+        (sh(SERVER + SLEEPS, replicas=2),),
+        (SLURM,),
+        None,
+        act="end the step",
+        says="the step of r was killed by SIGTERM",
+    ),
+    Case(
         "killed batch script",
         "supervisor_lost",
         (sh(SERVER + SLEEPS, replicas=2),),

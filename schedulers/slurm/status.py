@@ -165,10 +165,14 @@ def describe(
 def _why_step_was_killed(record: SlurmRecord) -> str:
     """Returns the message of a job that failed first by a step of which no program has failed; else empty."""
     roles = record.app.get("roles", ())
-    killed = re.fullmatch(rb"137 ([0-9]{1,6})\s*", read_own(record.paths.folder / "first") or b"")
-    if killed and int(killed[1]) < len(roles):
-        return f"the step of {roles[int(killed[1])]['name']} was killed by SIGKILL: {KILLED}"
+    killed = re.fullmatch(rb"(137|143) ([0-9]{1,6})\s*", read_own(record.paths.folder / "first") or b"")
+    if killed and int(killed[2]) < len(roles):
+        return f"the step of {roles[int(killed[2])]['name']} was killed by {_STEP_SIGNALS[killed[1]]}"
     return ""
+
+
+_STEP_SIGNALS = {b"137": f"SIGKILL: {KILLED}", b"143": "SIGTERM: by scancel or another process"}
+"""The signals that end a step without a failed program, and their senders, by the exit code of srun."""
 
 
 def listed(record: SlurmRecord, app_id: str, outcome: Outcome, *, is_own: bool = True) -> ListAppResponse:

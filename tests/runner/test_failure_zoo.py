@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -79,9 +80,9 @@ def test_why_names_the_causes_on_a_cluster(runner: Runner) -> None:
         zoo.until_up(runner, handle, 2)
         slurm("scancel", "--signal=KILL", "--batch", id_of(handle))
 
-    def kill_the_step(runner: Runner, handle: str) -> None:
+    def signal_step(signal: str, runner: Runner, handle: str) -> None:
         zoo.until_up(runner, handle, 2)  # a signal to a step that is being created is lost
-        slurm("scancel", "--signal=KILL", f"{id_of(handle)}.0")
+        slurm("scancel", f"--signal={signal}", f"{id_of(handle)}.0")
 
     def depend(runner: Runner, handle: str) -> None:
         failing = runner.run(AppDef("fails", [role("sleep 3; exit 1")]), zoo.SLURM)
@@ -89,7 +90,8 @@ def test_why_names_the_causes_on_a_cluster(runner: Runner) -> None:
         slurm("scontrol", "release", id_of(handle))
 
     acts = {"cancel": zoo.cancel, "scancel": scancel, "depend on a failure": depend}
-    acts |= {"kill the batch script": kill_the_script, "kill the step": kill_the_step}
+    acts |= {"kill the batch script": kill_the_script, "kill the step": partial(signal_step, "KILL")}
+    acts["end the step"] = partial(signal_step, "TERM")
     assert zoo.run_all(runner, zoo.SLURM, acts, grace_period=2.0, requeue=False) == ""
 
 

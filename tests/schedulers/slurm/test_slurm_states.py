@@ -197,17 +197,18 @@ def test_replicas_by_what_their_nodes_have_left(tmp_path: Path, key: str) -> Non
     assert first.max_attempts == 2
 
 
-def test_step_that_was_killed_with_its_agents(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("code", "signal"), [(137, "SIGKILL"), (143, "SIGTERM")])
+def test_step_that_was_killed_with_its_agents(tmp_path: Path, code: int, signal: str) -> None:
     """By `scancel JOB.STEP`, or as its srun was killed: no program has failed."""
     mine = record(tmp_path)
-    (tmp_path / "over").write_text(f"7 137 {int(NOW)}\n")
-    (tmp_path / "first").write_text("137 0\n")
+    (tmp_path / "over").write_text(f"7 {code} {int(NOW)}\n")
+    (tmp_path / "first").write_text(f"{code} 0\n")
     (tmp_path / "batch.log").write_text("srun: error: node3: task 0: Exited with exit code 143\n")
     end(tmp_path, 1, signal="SIGTERM", stop_signal="SIGTERM")
     outcome = outcome_of(mine, [facts("FAILED", started=NOW - 9, ended=NOW)])
     assert outcome is not None
     answer = describe(mine, "7", outcome, ())
-    assert answer.msg.startswith("the step of r was killed by SIGKILL: ")
+    assert answer.msg.startswith(f"the step of r was killed by {signal}: ")
     assert (answer.cause, answer.first_failure) == (EndCause.SUPERVISOR_LOST, None)
     stopped = answer.roles_statuses[0].replicas[1]
     assert (stopped.state, stopped.attempts[-1].msg) == (AppState.CANCELLED, answer.msg)
