@@ -174,3 +174,17 @@ def test_a_repetition_waits_for_applications_that_have_not_ended(folder: Path) -
     note = f"note: starts now: --after {first.rpartition('/')[2]}:ok is not repeated\n"
     assert (done.returncode, note in done.stderr) == (0, True)
     assert "--after" not in torchx("rerun", after).stderr, "its conditions are met"
+
+
+def test_rerun_once_reports_conditions_that_it_leaves_out(folder: Path) -> None:
+    first = run("utils.sh", "until test -e go; do sleep 0.05; done")
+    app_id = first.rpartition("/")[2]
+    after = run("--after", first, "utils.echo", "--msg", "a")
+    done = torchx("rerun", "--once", "repeated", after)
+    assert (done.returncode, "a" in done.stderr) == (0, True)  # at once, while the first one runs
+    note = f"note: starts now: --after {app_id}:ok is not repeated\n"
+    assert done.stderr.count(note) == 1
+    assert answer("status", first, "-o", "json")["state"] == "RUNNING"
+    (folder / "go").touch()
+    torchx("wait", first, after)
+    assert note not in torchx("rerun", "--once", "later", after).stderr  # the condition is met
