@@ -53,15 +53,16 @@ def find(
     return handle, described
 
 
-def target_of(runner: Runner, text: str) -> LogTarget:
+def target_of(runner: Runner, text: str, *, acts: bool = False) -> LogTarget:
     """Returns the application, the role and the replicas in ``APP``, ``APP/ROLE`` or ``APP/ROLE/0,2-3``.
 
-    The application is as it was written, except that a run of a sweep, ``SWEEP/2``, has its handle.
+    The application is as it was written, except that a run of a sweep, ``SWEEP/2``, has its handle. A command
+    that acts needs the whole name of the sweep.
 
     Raises:
         UsageError: the text has another form.
     """
-    return resolve.target_of(runner, text) or parse_log_target(text)
+    return resolve.target_of(runner, text, acts=acts) or parse_log_target(text)
 
 
 def with_role(target: LogTarget, described: DescribeAppResponse) -> LogTarget:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING
 
 from torchx import settings
@@ -101,8 +102,13 @@ class Session:
         threading.excepthook = _report_thread_error
         with torchx_runner.get_runner(SESSION) as runner:
             runner.load_config = lambda: self.config
+            runner.report_completed = cache(_print_completed)  # once, though a command may resolve it again
             runner.holds_workspaces = False
             yield runner
+
+
+def _print_completed(text: str, handle: str) -> None:
+    note(f"`{text}` means {handle}")
 
 
 def passed_over(path: Path, why: str) -> str:

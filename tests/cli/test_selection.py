@@ -442,7 +442,8 @@ def test_half_a_name_changes_nothing(
 ) -> None:
     engine.add("zwone", AppState.RUNNING, app_id)
     after = ["run", "-s", "memory", "--after", start, "utils.echo"]
-    for line in (["cancel", start], ["exec", start, "ls"], ["delete", "--force", start], after):
+    acting = ["exec", start, "ls"], ["attach", start], ["port", start, "80"], ["rerun", start], after
+    for line in (["cancel", start], ["delete", "--force", start], *acting):
         assert main(line) == 1
         expected = (
             f"error: `{start}` is only the beginning of an application: {app_id} (RUNNING)\n  use a whole id"
@@ -450,8 +451,21 @@ def test_half_a_name_changes_nothing(
         assert capsys.readouterr().err.startswith(expected)
     assert (engine.cancelled, engine.deleted) == ([], [])
     assert main(["status", start]) == 0  # which changes nothing
+    assert f"`{start}` means memory://torchx/{app_id}\n" in capsys.readouterr().err
     assert main(["cancel", whole]) == 0
     assert engine.cancelled == [app_id]
+
+
+@pytest.mark.parametrize("command", ["status", "describe", "log", "events", "why", "wait", "top", "diff"])
+def test_queries_report_a_completed_name(
+    command: str, engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine.add("zwone", AppState.SUCCEEDED, "zwone-x7k2m9")
+    others = ["eval-2"] if command == "diff" else []
+    for text, count in (("zw", 1), ("zwone", 0), ("zwone-x7k2m9", 0), ("memory://torchx/zwone-x7k2m9", 0)):
+        main([command, text, *others])
+        err = capsys.readouterr().err
+        assert err.count(f"`{text}` means memory://torchx/zwone-x7k2m9\n") == count
 
 
 def test_last_without_its_sign(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:

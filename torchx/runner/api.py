@@ -119,6 +119,8 @@ class Runner:
     Attributes:
         holds_workspaces: a dry-run keeps the files of a workspace; the command line, which submits a request
             immediately, leaves that out.
+        report_completed: gets the beginning of an app id and the handle it stands for; the command line
+            prints them.
         load_config: returns the configuration; the command line sets it, to read the files only once.
 
     Raises:
@@ -151,6 +153,7 @@ class Runner:
         self._apps: dict[str, AppDef] = {}
         self.default_scheduler = torchx_schedulers.get_default_scheduler_name()
         self.load_config: Callable[[], Config] = _load_config
+        self.report_completed: Callable[[str, str], object] = lambda text, handle: None
         self._component_defaults = {k: dict(v) for k, v in (component_defaults or {}).items()}
 
     def __enter__(self) -> Runner:

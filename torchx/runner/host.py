@@ -19,6 +19,7 @@ class Host(Protocol):
 
     default_scheduler: str
     load_config: Callable[[], Config]
+    report_completed: Callable[[str, str], object]
     _name: str
     _component_defaults: dict[str, dict[str, str]]
 

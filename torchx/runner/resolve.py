@@ -160,7 +160,7 @@ def _resolve(
     if named and all(rank.kind >= _BEGUN for rank, _ in ranked) and runner.exists(named):
         return named
     if ranked:
-        return _only(text, ranked, acts=acts)
+        return _only(runner, text, ranked, acts=acts)
     return _unlisted(runner, text, backends, patience, silent)
 
 
@@ -402,7 +402,7 @@ def _best(
     )
 
 
-def _only(text: str, ranked: Sequence[tuple[_Rank, ListAppResponse]], *, acts: bool) -> str:
+def _only(runner: Host, text: str, ranked: Sequence[tuple[_Rank, ListAppResponse]], *, acts: bool) -> str:
     """Returns the handle of the only application that matches best.
 
     Raises:
@@ -410,6 +410,8 @@ def _only(text: str, ranked: Sequence[tuple[_Rank, ListAppResponse]], *, acts: b
     """
     kind, matching = _best(text, ranked, acts=acts)
     if len(matching) == 1 and not (acts and kind == _SHORT):
+        if kind >= _BEGUN:
+            runner.report_completed(text, matching[0].app_handle)
         return matching[0].app_handle
     listed = ", ".join(f"{app.app_id} ({app.state.name})" for app in matching[:_LISTED])
     more = ""

@@ -45,8 +45,8 @@ def attach_(
     """
     tail = count("-n", lines)
     with session_of(ctx).runner() as runner:
-        parsed = applications.target_of(runner, target)
-        handle, described = applications.find(runner, parsed.handle, prefer=applications.ACTIVE)
+        parsed = applications.target_of(runner, target, acts=True)
+        handle, described = applications.find(runner, parsed.handle, prefer=applications.ACTIVE, acts=True)
         query = logs.LogQuery(tail=RECENT if tail is None else tail, follow=True)
         query = log.of_target(query, parsed, described, show)
         printer = folding_printing.printer_of(sys.stderr, log.counts_of(described), query.replicas, fold=fold)

@@ -62,7 +62,7 @@ def exec_(
     may_read = not sys.stdin.isatty() or _in_foreground()
     terminal = sys.stdin.isatty() and sys.stdout.isatty() and may_read
     with session_of(ctx).runner() as runner:
-        parsed = target_of(runner, target)
+        parsed = target_of(runner, target, acts=True)
         handle, described = find(runner, parsed.handle, outline=True, prefer=ACTIVE, acts=True)
         role, replica = requested_replica(parsed, described)
         source = None

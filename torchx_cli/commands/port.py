@@ -43,7 +43,7 @@ def port_(
         raise UsageError(f"the local port `{local}` is not a number")
     port_number(port)
     with session_of(ctx).runner() as runner:
-        parsed = target_of(runner, target)
+        parsed = target_of(runner, target, acts=True)
         handle, described = find(runner, parsed.handle, full=True, prefer=ACTIVE, acts=True)
         role, replica = requested_replica(parsed, described)
         declared = next((each.port_map for each in described.roles if each.name == role), {})

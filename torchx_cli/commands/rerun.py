@@ -138,7 +138,7 @@ def rerun_(
     complete_output(request, session.config)
     request.notify = notifications_of(notify, notify_on, session.config)
     with request.with_origins(), session.runner() as runner:
-        full, described = find(runner, handle, full=True, prefer=[paths.BACKEND] if failed else [])
+        full, described = find(runner, handle, full=True, prefer=[paths.BACKEND] if failed else [], acts=True)
         if runner.scheduler_of(full).has_runs:
             rerun.check(request, changed=bool(changes or arguments or as_it_was))
             return rerun.rerun_sweep(full, runner, request, form, failed=failed)
