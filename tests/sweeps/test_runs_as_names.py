@@ -42,7 +42,13 @@ def test_runs_that_have_not_started_are_reported() -> None:
         done = torchx(*command.format("@last/2").split())
         assert done.returncode == 1
         assert done.stderr.startswith(f"error: run 2 of {app_id} has not started: it is PENDING\n")
-    assert torchx("status", f"{handle}/3").stderr.startswith(f"error: {app_id} has no run 3: it has 2 runs\n")
+    for command in ("log {}", "attach {}", "exec {} true", "port {} 80", "stacks {}", "status {}", "why {}"):
+        absent = torchx(*command.format(f"{app_id}/3").split())
+        expected = f"error: {app_id} has no run 3: its last one is 2\n  all runs: torchx results {app_id}\n"
+        assert (absent.returncode, absent.stderr) == (1, expected)
+    assert "runs         1 PENDING, 1 RUNNING\n" in torchx("why", handle).stdout
+    shown = torchx("top", handle).stdout
+    assert (" 2 runs on sweep " in shown, "\n  2 " in shown, "replicas" in shown) == (True, True, False)
     part = torchx("status", f"{app_id}/1/train/0")
     assert part.returncode == 2
     assert part.stderr.endswith(f"expected a whole one\n  use its handle: local_cwd://torchx/{app_id}-1\n")

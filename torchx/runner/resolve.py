@@ -214,7 +214,7 @@ def target_of(runner: Host, text: str, *, acts: bool = False) -> LogTarget | Non
         acts: the command changes the run.
 
     Raises:
-        StateError: several sweeps match, or the files of one are damaged.
+        StateError: several sweeps match, the files of one are damaged, or it has no such run.
     """
     match = _RUN.fullmatch(text)
     if match is None:

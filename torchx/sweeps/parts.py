@@ -52,22 +52,29 @@ def drop(app_id: str, run: str) -> None:
 
 
 def handle_of(app_id: str, run: str) -> str:
-    """Returns the handle of a run; an empty text if it does not exist or has not started.
+    """Returns the handle of a run; an empty text if it has not started.
 
     Args:
         app_id: the sweep.
         run: the number of the run.
 
     Raises:
-        StateError: the sweep does not exist, or its files are damaged.
+        StateError: the sweep or the run does not exist, or the files are damaged.
     """
     sweep = view.require(paths_of(app_id), app_id)
-    chosen = None
-    if run.isdecimal():
-        chosen = sweep.numbered(int(run))
+    chosen = sweep.numbered(int(run))
     if chosen is None:
-        return ""
+        raise _absent(sweep, app_id, run)
     return view.handle_of(sweep.header, chosen)
+
+
+def _absent(sweep: view.Sweep, app_id: str, run: str) -> StateError:
+    return StateError(
+        f"{app_id} has no run {run}: its last one is {len(sweep.runs)}",
+        hint=f"all runs: torchx results {app_id}",
+        code="unknown_run",
+        facts={"given": run},
+    )
 
 
 def part_error(app_id: str, run: str = "", *, gone: bool = False) -> TorchxError:
@@ -87,7 +94,7 @@ def part_error(app_id: str, run: str = "", *, gone: bool = False) -> TorchxError
     if run.isdecimal():
         chosen = sweep.numbered(int(run))
     if run and chosen is None:
-        return StateError(f"{app_id} has no run {run}: it has {len(sweep.runs)} runs", hint=all_runs)
+        return _absent(sweep, app_id, run)
     if chosen is not None and chosen.started is None:
         reason = ""
         if chosen.message:

@@ -50,13 +50,14 @@ def why_(ctx: typer.Context, handle: Handle, output: Output = "", json: Json = F
     form = output_format(output, json)
     with session_of(ctx).runner() as runner:
         full, described = find(runner, handle, full=True)
+        noun = "run" if runner.scheduler_of(full).has_runs else "replica"
         explained = explain(runner, full, described, short_name(runner, full))
         if explained.success is not None:
             explained.differences = list(_differences(runner, explained.success, full))
     remember(described.roles)
     data = mask(as_data(explained))
     if form == "text":
-        say("\n".join(_lines(data, explained)))
+        say("\n".join(_lines(data, explained, noun)))
     else:
         emit(data, form)
 
@@ -86,8 +87,8 @@ def _differences(runner: Runner, before: str, handle: str) -> Iterator[Differenc
                 yield Difference(f"{name}: {each.name}", each.a, each.b)
 
 
-def _lines(data: Object, made: Explanation) -> list[str]:
-    """Returns an explanation as text."""
+def _lines(data: Object, made: Explanation, noun: str) -> list[str]:
+    """Returns an explanation as text; the noun names the parts of the application."""
     out, cause = sys.stdout, data["cause"]
     counts = ", ".join(f"{count} {state}" for state, count in data["replicas"].items())
     lines = title_lines(data, out)
@@ -97,7 +98,7 @@ def _lines(data: Object, made: Explanation) -> list[str]:
     lines += _part("cause", cause_text)
     lines += _part("", cause["advice"])
     lines += _part("failed first", _first(data["first_failure"]))
-    lines += _part("replicas", counts if sum(data["replicas"].values()) > 1 else "")
+    lines += _part(f"{noun}s", counts if sum(data["replicas"].values()) > 1 else "")
     lines += _part("last output", written(made.last_output, ago))
     lines += _part("usage", measurement_text.usage_line(made.usage))
     if data["lines"]:
@@ -105,7 +106,7 @@ def _lines(data: Object, made: Explanation) -> list[str]:
     for line in data["lines"]:
         several = ""
         if line["replicas"] > 1:
-            several = f" ({counted(line['replicas'], 'replica')})"
+            several = f" ({counted(line['replicas'], noun)})"
         lines.append(fit(f"  {bar_of(out)} {line['line']}{several}", width_of(out)))
     if data["last_success"] is not None:
         changed = data["differences"]

@@ -21,7 +21,7 @@ from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import bar_of, colour, columns, counted, fit, note, paint, plain
 from torchx_cli.terminal.status_text import status_lines
 from torchx_cli.top.keys import Keyboard
-from torchx_cli.top.view import HEADS, Line, draw, lines_of, name_width, row_text, shown_columns
+from torchx_cli.top.view import HEADS, Line, draw, lines_of, name_width, row_text, shown_columns, size_text
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -197,7 +197,7 @@ class Top:
         if replica is None:
             return
         query = LogQuery({replica.role: frozenset({replica.replica})}, tail=_DETAIL_LINES)
-        name = one_line(f"{replica.role}/{replica.replica}")
+        name = one_line(replica.name)
 
         def read() -> None:
             try:
@@ -234,8 +234,8 @@ class Top:
     def _table(self, window: int, height: int) -> list[str]:
         """Returns the title, the heads and the visible rows."""
         apps = self._collector.apps
-        count = sum(len(app.replicas) for app in apps)
-        title = f"{counted(len(apps), 'application')}, {counted(count, 'replica')}"
+        rows_of_all = [replica for app in apps for replica in app.replicas]
+        title = f"{counted(len(apps), 'application')}, {size_text(rows_of_all)}"
         if not apps:
             return [f"torchx top  {title}", "", "no running applications"]
         room, position = max(1, height - 3), self._position()

@@ -63,7 +63,7 @@ _FAILED = (TorchxError, NotImplementedError, OSError)
 
 @dataclass
 class ReplicaRow:
-    """A replica.
+    """A replica, or a run of a sweep.
 
     Attributes:
         role: name of its role.
@@ -73,6 +73,7 @@ class ReplicaRow:
         sample: its latest measurement, None if it is not running or not measured.
         last: the last line that it printed.
         ended: its last attempt, which has ended with its exit code or signal.
+        is_run: it is a run of a sweep.
     """
 
     role: str
@@ -82,6 +83,14 @@ class ReplicaRow:
     sample: Sample | None = None
     last: str = ""
     ended: AttemptStatus | None = None
+    is_run: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its role and its id, or the number of a run."""
+        if self.is_run:
+            return self.role
+        return f"{self.role}/{self.replica}"
 
     def measured(self, name: str) -> Any:
         """Returns the value of a measurement; None if it is unknown."""
@@ -274,6 +283,7 @@ class Collector:
             samples = {(r.role, r.replica): r.latest for r in usage.replicas}
         replicas = [(role.role, replica.id) for role in described.roles_statuses for replica in role.replicas]
         last = self._last_lines(handle, replicas)
+        is_run = self._runner.scheduler_of(handle).has_runs
         rows = [
             ReplicaRow(
                 role.role,
@@ -283,6 +293,7 @@ class Collector:
                 samples.get((role.role, replica.id)),
                 last.get((role.role, replica.id), ""),
                 next(reversed(replica.attempts), None),
+                is_run,
             )
             for role in described.roles_statuses
             for replica in role.replicas

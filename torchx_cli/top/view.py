@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from torchx.printable import memory_size, one_line
 from torchx.specs.handles import parse_app_handle
 from torchx_cli.terminal.masking import mask_text
-from torchx_cli.terminal.output import STATE_MEANING, columns, fit, note, padded, paint, say
+from torchx_cli.terminal.output import STATE_MEANING, columns, counted, fit, note, padded, paint, say
 from torchx_cli.terminal.units import cores, percent, rate, written
 
 if TYPE_CHECKING:
@@ -62,18 +62,24 @@ def cells(replica: ReplicaRow) -> list[str]:
     if replica.attempt > 1:
         state += f" #{replica.attempt}"
     return [
-        f"{replica.role}/{replica.replica}",
+        replica.name,
         state,
         *(written(replica.measured(name), form) for name, form in _FORMS.items()),
         mask_text(replica.last),
     ]
 
 
+def size_text(replicas: Sequence[ReplicaRow]) -> str:
+    """Returns the number of replicas, and of runs of sweeps, as text."""
+    runs = sum(replica.is_run for replica in replicas)
+    parts = [(len(replicas) - runs, "replica"), (runs, "run")]
+    return ", ".join(counted(count, noun) for count, noun in parts if count) or counted(0, "replica")
+
+
 def head_cells(app: AppRows) -> list[str]:
     """Returns the cells of an application: sums over its replicas."""
     described = app.description
-    count = len(app.replicas)
-    about = f"{count} replica{'' if count == 1 else 's'} on {parse_app_handle(app.handle).scheduler_backend}"
+    about = f"{size_text(app.replicas)} on {parse_app_handle(app.handle).scheduler_backend}"
     message = app.error or (described.msg if described is not None else "")
     totals = [_total(app, name) for name in _FORMS]
     return [app.app_id, app.state, *totals, f"{about}  {mask_text(message)}".rstrip()]
@@ -98,10 +104,7 @@ def shown_columns(apps: Sequence[AppRows], window: int) -> set[int]:
 
 def name_width(lines: Sequence[Line]) -> int:
     """Returns the columns of the first column, for the given rows."""
-    names = [
-        line.app.app_id if line.replica is None else f"  {line.replica.role}/{line.replica.replica}"
-        for line in lines
-    ]
+    names = [line.app.app_id if line.replica is None else f"  {line.replica.name}" for line in lines]
     return min(_NAME, max([len(HEADS[0]), *(columns(one_line(name)) for name in names)]))
 
 
