@@ -52,7 +52,9 @@ def _read(paths: JobPaths, view: JobView) -> Iterator[AppEvent | None]:
                 waits_for = reason
                 yield None
                 continue
-            yield from converter.convert(data)
+            for event in converter.convert(data):
+                yield event
+                waits_for = event.message
             if view.has_ended:
                 return
     except OSError as error:
@@ -138,6 +140,11 @@ class _Converter:
         details = {"run": self._view.run}
         return [self._event(data, "notice", message=json_shape.text(data["msg"], "msg"), details=details)]
 
+    def _waiting(self, data: Data) -> list[AppEvent]:
+        if self._view.supervisor is not None:  # it started while this was written
+            return []
+        return [self._event(data, "waiting", message=json_shape.text(data["msg"], "msg"))]
+
     def _stalled(self, data: Data) -> list[AppEvent]:
         message, ordinals = stall_of(data)
         if not ordinals:
@@ -197,6 +204,7 @@ _CONVERT = {
     "retry": _Converter._retry,
     "requeue": _Converter._requeue,
     "notice": _Converter._notice,
+    "waiting": _Converter._waiting,
     "stalled": _Converter._stalled,
     "cancel": _Converter._cancel,
     "end": _Converter._end,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from torchx.errors import StateError
 from torchx.jobs import ticket
 from torchx.jobs.catalog import end_orphans
+from torchx.jobs.events import Clock, EventLog
 from torchx.jobs.paths import Home, JobPaths, user_home
 from torchx.jobs.ticket import MOST_PRIORITY, Ticket
 from torchx.jobs.view import load
@@ -144,7 +146,11 @@ def enqueue(home: Home, app_id: str) -> list[str]:
         ticket.mark(home, home.job(app_id))
         launch.wake(home, home.job(app_id))
     with as_note(notes, "why it waits is unknown"):
-        reason = reasons.reason(load(home.job(app_id)), home.job(app_id))
+        paths = home.job(app_id)
+        view = load(paths)
+        reason = reasons.reason(view, paths)
         if reason not in ("", reasons.UNKNOWN):
             notes.append(reason)
+            with contextlib.closing(EventLog(paths.events, Clock(view.seen_at))) as log:
+                log.add("waiting", msg=reason)
     return notes

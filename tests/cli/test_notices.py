@@ -153,6 +153,30 @@ def test_retry_follows_output_of_attempt_that_ended(monkeypatch: pytest.MonkeyPa
     assert printed == ["w/0 exit 4; retry 1", "w/0 exit 4; retry 2"]
 
 
+def test_first_output_follows_the_reason_of_waiting(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread has not read the events when the output of a job that waited arrives."""
+    scheduler = SimpleNamespace(waits_in_queue=True, has_runs=False, may_wait=lambda app_id: True)
+    runner: Any = SimpleNamespace(scheduler_of=lambda handle: scheduler)
+    printed = printer()
+    followed = Notices(runner, "local_cwd://torchx/train", printed.remark, new=True)
+    events = [event("waiting", None, message="waiting for 1 GPU"), event("started")]
+    due: list[bool] = []
+
+    def read_new(feed: Any, *, others: bool, now: bool) -> list[AppEvent]:
+        due.append(now)
+        return [events.pop(0) for _ in events[:]]
+
+    followed._feed = SimpleNamespace(ended=False)  # type: ignore[assignment]
+    monkeypatch.setattr(notices.reports, "read_new", read_new)
+    printed.before_attempt = followed.catch_up
+    printed.write(chunk(b"first\n"))
+    printed.write(chunk(b"second\n"))
+    assert capsys.readouterr().err == "waiting: waiting for 1 GPU\nw/0 │ first\nw/0 │ second\n"
+    assert due == [False], "the engine is not queried for a first attempt"
+
+
 def test_equal_stalls_are_one_line() -> None:
     stalls = [event("stalled", n, message="no output for 10 s") for n in (0, 1, 3)]
     other = event("stalled", 2, message="no output for 12 s")

@@ -130,8 +130,11 @@ def test_an_attached_run_shows_why_it_waits(machine: fakegpus.FakeGpus, tmp_path
         torchx("queue", "release", waiting)
         assert next(lines) == "waiting for 2 GPUs: 0 of 4 are free; first in the queue\n"
         cancel(first)
-        assert "started\n" in "".join(lines)
+        assert next(lines).endswith("started\n")
         assert run.wait(120) == 0
+    found = [json.loads(line) for line in torchx("events", waiting, "-o", "json").stdout.splitlines()]
+    assert [event["kind"] for event in found[:3]] == ["submitted", "waiting", "started"]
+    assert found[1]["message"] == "waiting for 2 GPUs: 0 of 4 are free; first in the queue"
     until_no_keeper()
 
 

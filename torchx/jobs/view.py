@@ -424,6 +424,7 @@ _FOLD = {
     "retry": _retry,
     "requeue": _requeue,
     "notice": _notice,
+    "waiting": _notice,
     "stalled": _stalled,
     "progress": _progress,
     "cancel": _cancel,

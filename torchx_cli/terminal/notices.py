@@ -108,13 +108,13 @@ class Notices(Follower):
     def catch_up(self, name: str, attempt: int) -> None:
         """Prints the lines about events that come before the output of a new attempt.
 
-        Attempts that begin together share one query of the engine.
+        Attempts that begin together share one query of the engine; a first one needs none.
 
         Args:
             name: the replica.
             attempt: its attempt, which may have ended by now.
         """
-        is_due = time.monotonic() >= self._caught_up_at + RARE_PAUSE
+        is_due = attempt > 1 and time.monotonic() >= self._caught_up_at + RARE_PAUSE
         with suppress(Exception):  # the thread itself reads them later
             self._read(now=is_due, attempt=(name, attempt))
         if is_due:

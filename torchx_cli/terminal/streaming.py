@@ -44,7 +44,7 @@ class LogPrinter:
     Attributes:
         failed: whether writing to the stream failed.
         prefix: as given.
-        before_attempt: called before the first output of a later attempt of a replica.
+        before_attempt: called before the first output of each attempt of a replica.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class LogPrinter:
         if not data:
             return
         replica = (chunk.role, chunk.replica)
-        if chunk.attempt > self._attempts.setdefault(replica, chunk.attempt) and self.before_attempt:
+        if chunk.attempt > self._attempts.get(replica, 0) and self.before_attempt:
             self.before_attempt(f"{chunk.role}/{chunk.replica}", chunk.attempt)
         self._attempts[replica] = chunk.attempt
         source = (chunk.role, chunk.replica, chunk.attempt, chunk.stream)
