@@ -148,19 +148,26 @@ class App:
         if app is not None:
             masking.remember(app.roles)
 
+    def _results_html(self) -> str:
+        """Returns the runs of a sweep as a table; empty for another application."""
+        if not self._runner.scheduler_of(self.handle).has_runs:
+            return ""
+        return self._runner.results(self.handle, metrics=[])._repr_html_()
+
     def __repr__(self) -> str:
         return f"{self.handle} {self.status().state.name}"
 
     def _repr_html_(self) -> str:
-        status = status_html(self.status())  # first: at its end, its log is complete
+        status = self.status()  # first: at its end, its log is complete
         chunks = list(self._runner.log_chunks(self.handle, logs.LogQuery(tail=LAST_LINES)))
         lines = "\n".join(excerpts.last_lines(chunks, LAST_LINES, names=True))
         self._register_secrets()
+        shown = status_html(status, self._results_html())
         lines = masking.mask_text(lines)
         log = ""
         if lines:
             log = f'<pre style="font-family:monospace">{html.escape(lines)}</pre>'
-        return f"<div><code>{html.escape(self.handle)}</code>{status}{log}</div>"
+        return f"<div><code>{html.escape(self.handle)}</code>{shown}{log}</div>"
 
 
 def app(handle: str, runner: Runner | None = None) -> App:
@@ -168,8 +175,8 @@ def app(handle: str, runner: Runner | None = None) -> App:
     return App(handle, runner)
 
 
-def status_html(status: AppStatus) -> str:
-    """Returns the status of an application as an HTML table."""
+def status_html(status: AppStatus, parts: str = "") -> str:
+    """Returns the status of an application as HTML, with a table of its parts (default: its replicas)."""
     rows = [_row(replica) for replica in status.replicas]
     first = status.first_failure
     why = ""
@@ -177,7 +184,7 @@ def status_html(status: AppStatus) -> str:
         why = f"{first.name} failed first: {_result(first.exit_code, first.signal)}"
     heads = ("replica", "state", "time", "result", "attempt")
     state = f'<b style="color:{COLOURS.get(status.state.name, "inherit")}">{status.state.name}</b>'
-    return f"<div>{state} {html.escape(why)}</div>{html_table(heads, rows)}"
+    return f"<div>{state} {html.escape(why)}</div>{parts or html_table(heads, rows)}"
 
 
 def _row(replica: ReplicaStatus) -> list[str]:

@@ -177,4 +177,20 @@ def test_a_list_is_a_table_whose_text_is_escaped() -> None:
 
 def test_the_runner_lists_applications_as_a_table() -> None:
     with get_runner() as runner:
-        assert "<table>" in runner.list("local_cwd")._repr_html_()
+        found = runner.list("local_cwd")
+        assert "<table>" in found._repr_html_()
+        assert "<table>" in found[:1]._repr_html_()  # type: ignore[attr-defined]
+
+
+def test_a_sweep_shows_the_parameters_of_its_runs() -> None:
+    with get_runner() as runner:
+        handle = runner.sweep("utils.echo", {"msg": ["loss=2 <b>", "loss=1"]}, "local_cwd")
+        runner.wait(handle)
+        page = app(handle, runner)._repr_html_()
+        assert "<th>run</th><th>msg</th><th>state</th>" in page
+        assert ">loss=2 &lt;b&gt;</td>" in page and "<b>" not in page
+        found = runner.results(handle)
+        assert [result.metrics for result in found] == [{"loss": 2}, {"loss": 1}]
+        assert min(found, key=lambda result: result.metrics["loss"]).run.number == 2
+        assert "<th>loss</th>" in found[1:]._repr_html_()  # type: ignore[attr-defined]
+        assert [result.metrics for result in runner.results(handle, metrics=["msg=(.)"])] == [{}, {}]

@@ -68,6 +68,7 @@ with lazy_imports:
     from torchx.specs import workspace as specs_workspace
     from torchx.sweeps import delayed, delayed_scheduler
     from torchx.sweeps import paths as sweep_paths
+    from torchx.sweeps import results as sweep_results
     from torchx.sweeps import scheduler as sweep_scheduler
     from torchx.workspace import options as workspace_options
 
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from torchx.specs.run_options import OptionValues, RunOptions, runopts
     from torchx.specs.status import AppStatus
     from torchx.specs.workspace import Workspace
+    from torchx.sweeps.results import Results
 
 DEFAULT_NAME = "torchx"
 
@@ -119,7 +121,7 @@ class Runner:
     Attributes:
         holds_workspaces: a dry-run keeps the files of a workspace; the command line, which submits a request
             immediately, leaves that out.
-        report_completed: gets the beginning of an app id and the handle it stands for; the command line
+        report_completed: gets the beginning of an app id and the handle that it means; the command line
             prints them.
         load_config: returns the configuration; the command line sets it, to read the files only once.
 
@@ -537,6 +539,26 @@ class Runner:
         return runner_sweeps.sweep(
             self, component, parameters, scheduler, component_args, cfg or {}, workspace, at_once
         )
+
+    def results(self, app_handle: str, metrics: Words | None = None) -> Results:
+        """Returns the results of the runs of a sweep: parameters, state, time, measurements and metrics.
+
+        Args:
+            app_handle: the sweep; another application counts as one run.
+            metrics: the metrics to read from the logs, as of ``torchx results --metric`` (default: loss, acc
+                and the like); those of the configured trackers are always included.
+
+        Raises:
+            UnknownAppException: the application does not exist.
+            UsageError: a metric is invalid.
+        """
+        described = self.description(app_handle)
+        if described is None:
+            raise UnknownAppException(app_handle)
+        sweep = runner_sweeps.sweep_of(self, app_handle, described)
+        chosen = [sweep_results.parse_metric(text, "metrics") for text in metrics or ()]
+        found = runner_sweeps.results_of(self, sweep, chosen, usual=metrics is None)
+        return sweep_results.Results(found)
 
     def schedule(self, dryrun_info: AnyDryRunInfo) -> str:
         """Submits a request of :meth:`dryrun`, possibly modified, and returns the handle.

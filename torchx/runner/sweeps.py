@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -12,23 +12,32 @@ from torchx.discovery.call.build import build_app
 from torchx.discovery.call.command_line import parse_command_line
 from torchx.discovery.find.finder import find_component
 from torchx.errors import UsageError
+from torchx.lazy import lazy_imports
 from torchx.runner import prepare as runner_prepare
 from torchx.runner import resolve, scripts
 from torchx.schedulers import create_scheduler
 from torchx.scheduling.base import AnyScheduler, BuildsImages
 from torchx.specs.app import AppDef, lay_over
-from torchx.specs.handles import make_app_handle
+from torchx.specs.handles import make_app_handle, parse_app_handle
 from torchx.sweeps.parameters import Row, filled, of_data
-from torchx.sweeps.paths import BACKEND
+from torchx.sweeps.paths import BACKEND, paths_of
 from torchx.sweeps.submission import Request, Submitted, submit
+
+with lazy_imports:
+    from torchx.sweeps import results, view
+    from torchx.tracker import configured as tracker_configured
 
 if TYPE_CHECKING:
     from torchx.config import Config
     from torchx.discovery.model import Component
     from torchx.json_limits import Data
     from torchx.runner.host import Host
+    from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.run_options import RunOptions
     from torchx.specs.workspace import Workspace
+    from torchx.sweeps.results import Metric, Result
+    from torchx.sweeps.view import Sweep
+    from torchx.tracker.base import TrackerBase
 
 ORIGIN = "--each"
 """The name of the parameters in errors."""
@@ -206,6 +215,37 @@ def sweep(
     handle = handle_of(submitted)
     resolve.remember_last(handle)
     return handle
+
+
+def sweep_of(runner: Host, handle: str, described: DescribeAppResponse) -> Sweep:
+    """Returns a sweep, or another application as a sweep of one run."""
+    backend, session, app_id = parse_app_handle(handle)
+    if runner.scheduler(backend).has_runs:
+        return view.require(paths_of(app_id), app_id)
+    return view.of_application(described, backend, session)
+
+
+def trackers_of(config: Config) -> list[TrackerBase]:
+    """Returns the configured trackers."""
+    configured, factories = runner_prepare.configured_trackers(config)
+    if configured:
+        return list(tracker_configured.build_trackers(configured, factories))
+    return []
+
+
+def results_of(
+    runner: Host, sweep: Sweep, metrics: Sequence[Metric] = (), *, usual: bool
+) -> Iterator[Result]:
+    """Yields the results of runs, with the metrics in the logs and those of the configured trackers.
+
+    Args:
+        runner: used to read the logs.
+        sweep: the sweep.
+        metrics: metrics to read from the logs.
+        usual: read the usual metrics too.
+    """
+    trackers = trackers_of(runner.load_config())
+    return results.results(sweep, runner.scheduler, metrics, trackers, usual=usual)
 
 
 def _build_images(engine: AnyScheduler, runs: Sequence[tuple[Row, AppDef]], cfg: RunOptions) -> None:

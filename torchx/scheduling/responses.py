@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
 from torchx.lazy import lazy_imports
 from torchx.printable import printable
@@ -145,7 +145,26 @@ class ListAppResponse:
             self.state = AppState.FAILED
 
 
-class AppList(list[ListAppResponse]):
+T = TypeVar("T")
+
+
+class Rows(list[T]):
+    """A list that a notebook displays as a table; so are its slices."""
+
+    @overload
+    def __getitem__(self, at: SupportsIndex) -> T: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Rows[T]: ...
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        if isinstance(at, slice):
+            return type(self)(found)
+        return found
+
+
+class AppList(Rows[ListAppResponse]):
     """Applications, which a notebook displays as a table."""
 
     def _repr_html_(self) -> str:

@@ -12,9 +12,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx.errors import StateError, TorchxError, UnreachableError, UsageError
+from torchx.masking import mask
 from torchx.scheduling.base import AnyScheduler, EngineOf
 from torchx.scheduling.logs import LogQuery, text_of, too_slow, whole_lines
 from torchx.scheduling.patterns import SearchTooLongError, in_time
+from torchx.scheduling.responses import Rows, html_table
 from torchx.specs.handles import make_app_handle
 from torchx.sweeps import logs
 from torchx.sweeps.parameters import with_number
@@ -65,6 +67,28 @@ class Result:
         if run.started is None or run.ended is None:
             return None
         return run.ended - run.started
+
+
+class Results(Rows[Result]):
+    """The results of runs, which a notebook displays as a table."""
+
+    def _repr_html_(self) -> str:
+        names, metrics = names_of(self)
+        rows = []
+        for result in self:
+            run, found = result.run, mask({"parameters": result.run.parameters, "metrics": result.metrics})
+            values = [found["parameters"].get(name) for name in names]
+            values += [found["metrics"].get(name) for name in metrics]
+            seconds = result.duration and f"{result.duration:.1f} s"
+            rows.append([run.number, *values, run.state, seconds, run.code, run.message])
+        return html_table(("run", *names, *metrics, "state", "time", "exit", ""), rows)
+
+
+def names_of(found: Sequence[Result]) -> tuple[list[str], list[str]]:
+    """Returns the names of all parameters, and those of all metrics."""
+    parameters = dict.fromkeys(name for result in found for name in result.run.parameters)
+    metrics = dict.fromkeys(name for result in found for name in result.metrics)
+    return [*parameters], [*metrics]
 
 
 def succeeded(found: Iterable[Result]) -> list[Result]:

@@ -16,10 +16,10 @@ from torchx_cli.flags import Handle, option
 from torchx_cli.report.collect import collect
 from torchx_cli.report.page import page
 from torchx_cli.session import session_of
-from torchx_cli.sweep.best import trackers_of
 from torchx_cli.terminal.output import data_text, note, say
 
 with lazy_imports:
+    from torchx.runner import sweeps
     from torchx.specs import handles
 
 
@@ -49,7 +49,7 @@ def report_(
     with session.runner() as runner:
         full, described = find(runner, handle, full=True)
         try:
-            trackers = trackers_of(session.config)
+            trackers = sweeps.trackers_of(session.config)
         except TorchxError as error:
             note(f"note: no metrics: {error.message}")
             trackers = []

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchx.errors import UsageError
+from torchx.runner import sweeps
 from torchx.scheduling.responses import local_time
 from torchx.sweeps import results
 from torchx.sweeps.paths import BACKEND
 from torchx_cli.applications import find
 from torchx_cli.flags import Handle, Json, count, lines_option, option
 from torchx_cli.session import session_of
-from torchx_cli.sweep.best import trackers_of
-from torchx_cli.sweep.table import names_of, rows_of, sweep_of
+from torchx_cli.sweep.table import rows_of
 from torchx_cli.terminal import masking
 from torchx_cli.terminal.display import table
 from torchx_cli.terminal.output import emit, note, output_format, say
@@ -100,10 +100,9 @@ def results_(
     session = session_of(ctx)
     with session.runner() as runner:
         full, described = find(runner, handle, full=True, prefer=[BACKEND])
-        sweep = sweep_of(runner, full, described)
+        sweep = sweeps.sweep_of(runner, full, described)
         metrics = _metrics(metric, key.removeprefix("-"), flag, sweep)
-        trackers = trackers_of(session.config)
-        every = results.results(sweep, runner.scheduler, metrics, trackers, usual=not metric)
+        every = sweeps.results_of(runner, sweep, metrics, usual=not metric)
         if best:
             every = iter(results.sort(results.succeeded(every), best, "--best"))
         elif sort:
@@ -174,7 +173,7 @@ def _plain(value: results.Value) -> results.Value:
 
 def _print_csv(found: Sequence[Result]) -> None:
     """Prints a line of names and a line for each run; amounts are in seconds and bytes."""
-    parameters, metrics = names_of(found)
+    parameters, metrics = results.names_of(found)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     own = ("state", "duration", "exit_code", "peak_memory", "cpu", "gpu", "handle")

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from torchx.errors import TorchxError
 from torchx.runner import first_failure
+from torchx.runner import sweeps as runner_sweeps
 from torchx.runner.status import status_of
 from torchx.runner.why.explain import rerun_command
 from torchx.sweeps import results
 from torchx_cli.applications import short_name
-from torchx_cli.sweep.table import rows_of, sweep_of
+from torchx_cli.sweep.table import rows_of
 from torchx_cli.terminal import ending, measurement_text
 from torchx_cli.terminal.app_data import as_data
 from torchx_cli.terminal.masking import mask_text, remember
@@ -58,7 +59,7 @@ def collect(
     data["usage"], data["usage_error"] = _usage(runner, handle)
     data["runs"], data["metrics"] = [], {}
     if runner.scheduler_of(handle).has_runs:
-        sweep = sweep_of(runner, handle, described)
+        sweep = runner_sweeps.sweep_of(runner, handle, described)
         found = list(results.results(sweep, runner.scheduler, (), trackers, usual=True))
         rows, heads = rows_of(found)
         data["runs"] = [heads, *([mask_text(text) for text, _ in row] for row in rows)]

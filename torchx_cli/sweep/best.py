@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
-from torchx.runner import prepare
+from torchx.runner import sweeps
 from torchx.sweeps import results
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import note
@@ -16,14 +16,10 @@ from torchx_cli.terminal.output import note
 with lazy_imports:
     import shlex
 
-    from torchx.tracker import configured as tracker_configured
-
 if TYPE_CHECKING:
-    from torchx.config import Config
     from torchx.runner.api import Runner
     from torchx.sweeps.results import Value
     from torchx.sweeps.view import Sweep
-    from torchx.tracker.base import TrackerBase
 
 
 def shown(parameters: Mapping[str, str]) -> str:
@@ -33,14 +29,6 @@ def shown(parameters: Mapping[str, str]) -> str:
     "lr=0.1 name='a b'"
     """
     return mask_text(" ".join(f"{name}={shlex.quote(value)}" for name, value in parameters.items()))
-
-
-def trackers_of(config: Config) -> list[TrackerBase]:
-    """Returns the configured trackers."""
-    configured, factories = prepare.configured_trackers(config)
-    if configured:
-        return list(tracker_configured.build_trackers(configured, factories))
-    return []
 
 
 def metric_text(value: Value) -> str:
@@ -57,8 +45,7 @@ def print_best(runner: Runner, sweep: Sweep) -> None:
     if len(sweep.runs) > results.MOST_COMPARED:
         return
     with suppress(TorchxError, OSError):  # the runs have ended without it
-        trackers = trackers_of(runner.load_config())
-        found = results.best(list(results.results(sweep, runner.scheduler, (), trackers, usual=True)))
+        found = results.best(list(sweeps.results_of(runner, sweep, usual=True)))
         if found is not None:
             result, name = found
             value = f"{name} {metric_text(result.metrics[name])}"

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torchx.printable import memory_size
-from torchx.specs.handles import parse_app_handle
-from torchx.sweeps import view
-from torchx.sweeps.paths import paths_of
+from torchx.sweeps.results import names_of
 from torchx_cli.sweep.best import metric_text
 from torchx_cli.terminal import masking
 from torchx_cli.terminal.output import state_cell
@@ -16,28 +14,10 @@ from torchx_cli.terminal.times import duration
 from torchx_cli.terminal.units import cores, percent, written
 
 if TYPE_CHECKING:
-    from torchx.runner.api import Runner
-    from torchx.scheduling.base import DescribeAppResponse
     from torchx.sweeps.results import Result
-    from torchx.sweeps.view import Sweep
 
 HEADS = {"run": "RUN", "state": "STATE", "duration": "TIME", "memory": "MEMORY", "cpu": "CPU", "gpu": "GPU"}
 """The heads of the columns besides parameters and metrics."""
-
-
-def sweep_of(runner: Runner, handle: str, described: DescribeAppResponse) -> Sweep:
-    """Returns a sweep, or another application as a sweep of one run."""
-    backend, session, app_id = parse_app_handle(handle)
-    if runner.scheduler(backend).has_runs:
-        return view.require(paths_of(app_id), app_id)
-    return view.of_application(described, backend, session)
-
-
-def names_of(found: Sequence[Result]) -> tuple[list[str], list[str]]:
-    """Returns the names of all parameters, and those of all metrics."""
-    parameters = dict.fromkeys(name for result in found for name in result.run.parameters)
-    metrics = dict.fromkeys(name for result in found for name in result.metrics)
-    return [*parameters], [*metrics]
 
 
 def rows_of(found: Sequence[Result]) -> tuple[list[list[tuple[str, str]]], list[str]]:
