@@ -289,6 +289,7 @@ def test_each_tool_has_the_flags_of_its_command() -> None:
         ("list", {"columns": "state"}, ["list", "-o", "json", "--lines=200", "--columns=state", "--"]),
         ("top", {}, ["top", "-o", "json", "--"]),
         ("queue", {}, ["queue", "-o", "json", "--"]),
+        ("change_queue", {"action": "hold", "handles": ["a"]}, ["queue", "-o", "json", "--", "hold", "a"]),
         ("report", {"handle": "a"}, ["report", "--json", "--", "a"]),
         ("report_page", {"handle": "a", "output": "-"}, ["report", "--output=-", "--", "a"]),
     ],

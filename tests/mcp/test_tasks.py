@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,9 @@ from program import COMMAND, environment
 from torchx.masking import MASK
 
 pytestmark = pytest.mark.xdist_group("agents")  # one server for all tasks
+
+CHANGING = ("run", "rerun", "report_page", "change_queue", "cancel")
+"""The tools that change something, of those that this server allows."""
 
 MOST_CALLS = 4
 MOST_BYTES = 6_000
@@ -315,7 +319,7 @@ def test_the_tools_are_described(session: Agent) -> None:
     assert "delete" not in listed
     for name, tool in listed.items():
         assert len(tool.description) <= 300, name
-        assert tool.annotations.read_only_hint is (name not in ("run", "rerun", "report_page", "cancel"))
+        assert tool.annotations.read_only_hint is (name not in CHANGING)
         for key, found in tool.input_schema["properties"].items():
             assert found["description"], (name, key)
 
@@ -355,6 +359,20 @@ def test_read_ranks_and_replicas_of_a_running_job(agent: Agent) -> None:
     agent.calls = 0
     assert agent.call("queue").keys() == {"gpus", "waiting"}  # other users may wait
     agent.call("cancel", handles=[handle])
+
+
+def test_change_the_queue(agent: Agent) -> None:
+    all_cpus = ["utils.sh", "--cpu", str(len(os.sched_getaffinity(0))), "exec sleep 600"]
+    first, second = (agent.run(*all_cpus, scheduler_args={"reserve": True}) for _ in range(2))
+    app_id = second.rpartition("/")[2]
+    answer = agent.call("change_queue", action="hold", handles=[second])
+    assert [(row["handle"], row["changed"]) for row in answer["result"]] == [(second, True)]
+    assert f"{app_id} is held" in answer["notes"]
+    error = agent.call("change_queue", action="hold", handles=[app_id[:5]], fails=True)["error"]
+    assert error["code"] == "ambiguous_name", "half a name changes nothing"
+    agent.calls = 0
+    agent.call("change_queue", action="move", handles=[second], fails=True)
+    agent.call("cancel", handles=[first, second])
 
 
 def test_report_a_failure(agent: Agent, failed: str) -> None:

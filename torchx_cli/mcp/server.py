@@ -136,6 +136,8 @@ async def answer(name: str, tool: Tool, arguments: Data) -> tuple[Any, bool]:
     notes = []
     if tool.group == "run":
         notes = [_line(line) for line in ended.errors.splitlines()]
+    if notes and isinstance(paged, list):
+        return {"result": paged, "notes": notes}, False
     if notes:
         return {**paged, "notes": notes}, False
     return paged, False

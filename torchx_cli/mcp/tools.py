@@ -158,6 +158,13 @@ TOOLS: dict[str, Tool] = {
         ("--detach", "--json"),
         group="run",
     ),
+    "change_queue": Tool(
+        "queue",
+        "Change waiting applications: `first` moves them ahead of your others, `hold` keeps them from "
+        "starting, `release` ends that. `queue` shows their places.",
+        ("action!", "handles!"),
+        group="run",
+    ),
     "cancel": Tool(
         "cancel", "Cancel applications, and wait until they have ended.", ("handles!",), group="cancel"
     ),
@@ -228,6 +235,7 @@ _HELP = {
     "once": "Submit at most once under this name; if it exists, its handle is returned instead.",
     "handles": """A list: handles, app ids or prefixes of them, names, or @last: ["@last"].""",
     "output": "The file (default: APP_ID.html).",
+    "action": "first, hold or release.",
 }
 """Descriptions of arguments whose flag is described for a shell."""
 
