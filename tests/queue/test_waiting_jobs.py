@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -18,7 +19,9 @@ from users import UIDS, User, shared_folder
 
 from torchx.jobs.paths import Home
 from torchx.jobs.ticket import Ticket, marked
+from torchx.leases.gpus import user_name
 from torchx.leases.holders import names_in_use
+from torchx.leases.machine import cpu_names, memory_unit
 from torchx.machine import locks, processes, socket_names
 from torchx.machine.processes import Process
 from torchx.queue import keepers, reasons
@@ -136,6 +139,33 @@ def test_an_attached_run_shows_why_it_waits(machine: fakegpus.FakeGpus, tmp_path
     assert [event["kind"] for event in found[:3]] == ["submitted", "waiting", "started"]
     assert found[1]["message"] == "waiting for 2 GPUs: 0 of 4 are free; first in the queue"
     until_no_keeper()
+
+
+HOLDERS = """
+first=$(torchx run -d -s local_cwd -cfg reserve=true utils.sh --cpu 1 --memMB 1 'exec sleep 600')
+second=$(torchx run -d -s local_cwd -cfg reserve=true utils.sh --cpu $CPUS 'exec sleep 600')
+torchx queue -o json
+torchx queue
+torchx cancel $first $second
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a network namespace with leases of its own")
+def test_the_queue_shows_holders_of_cpus_and_memory(tmp_path: Path) -> None:
+    script = HOLDERS.replace("torchx ", f"{shlex.join(COMMAND)} ")
+    done = subprocess.run(
+        ["unshare", "-n", "sh", "-c", script],
+        env=environment({"CPUS": str(len(cpu_names()))}), stdout=subprocess.PIPE, text=True, check=True,
+        timeout=280,
+    )  # fmt: skip
+    data, at = json.JSONDecoder().raw_decode(done.stdout)
+    (held,) = data["reserved"]
+    assert (held["cpus"], held["memory"], held["user"]) == (1, memory_unit(), user_name(os.geteuid()))
+    app_id = held["app"]
+    assert app_id.startswith("sh-")
+    heads, row = done.stdout[at:].strip().splitlines()[:2]
+    assert heads.split() == ["CPUS", "MEMORY", "HELD", "BY", "SINCE"]
+    assert row.split()[0] == "1" and app_id in row
 
 
 def test_a_released_job_is_not_shown_as_held(

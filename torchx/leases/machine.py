@@ -10,6 +10,9 @@ import os
 
 from torchx.machine import cgroups
 
+PREFIXES = ("cpu-", "memory-")
+"""The beginnings of the names of these leases."""
+
 SMALLEST_UNIT = 1 << 28
 """Minimum bytes of a unit of memory."""
 

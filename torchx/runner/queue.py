@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.errors import StateError
@@ -12,6 +14,7 @@ from torchx.jobs.paths import Home, user_home
 from torchx.jobs.ticket import Ticket, folder_of, marked
 from torchx.leases import gpus as machine_gpus
 from torchx.leases import machine
+from torchx.leases.holders import holders, names_in_use
 from torchx.machine import processes
 from torchx.queue import launch, reasons
 
@@ -53,6 +56,24 @@ class GpuRow(NamedTuple):
     def is_free(self) -> bool:
         """Whether nothing uses it."""
         return not self.user
+
+
+class ReservedRow(NamedTuple):
+    """An application that holds CPUs or memory of this machine.
+
+    Attributes:
+        app: the application; empty if it is unknown.
+        user: its user.
+        cpus: the number of processors that it holds.
+        memory: bytes of memory that it holds.
+        since: seconds since the epoch; None if unknown.
+    """
+
+    app: str
+    user: str
+    cpus: int
+    memory: int
+    since: float | None
 
 
 class WaitingRow(NamedTuple):
@@ -110,6 +131,27 @@ def gpu_rows(env: Mapping[str, str]) -> list[GpuRow]:
             row = row._replace(user=user, pid=first.pid, program=first.program)
         rows.append(row)
     return rows
+
+
+def reserved_rows() -> list[ReservedRow]:
+    """Returns the applications that hold CPUs or memory of this machine, those that hold most first."""
+    counts: Counter[tuple[int | None, str, str]] = Counter()
+    since: dict[tuple[int | None, str], float | None] = {}
+    names = [name for name in names_in_use() if name.startswith(machine.PREFIXES)]
+    for name, holder in holders(names).items():
+        counts[holder.uid, holder.app, name.partition("-")[0]] += 1
+        since[holder.uid, holder.app] = holder.since
+    rows = [
+        ReservedRow(
+            app,
+            machine_gpus.user_name(uid),
+            counts[uid, app, "cpu"],
+            counts[uid, app, "memory"] * machine.memory_unit(),
+            at,
+        )
+        for (uid, app), at in since.items()
+    ]
+    return sorted(rows, key=attrgetter("cpus", "memory"), reverse=True)
 
 
 def waiting_rows() -> list[WaitingRow]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.base import DescribeAppResponse
 
 GPU_HEADS = ("GPU", "HELD BY", "SINCE", "USE", "MEMORY")
+RESERVED_HEADS = ("CPUS", "MEMORY", "HELD BY", "SINCE")
 HEADS = ("#", "APP", "OWNER", "NEEDS", "PRIORITY", "WAITING", "REASON")
 
 DONE = {
@@ -81,10 +82,14 @@ def queue_(
         return _change(ctx, action, handles, form)
     now = time.time()
     gpus, waiting = queue.gpu_rows(os.environ), queue.waiting_rows()
+    reserved = []
+    if any(row.cpus or row.memory for row in waiting):
+        reserved = queue.reserved_rows()
     if form != "text":
         emit(
             {
                 "gpus": [{**_data(row), "free": row.is_free} for row in gpus],
+                "reserved": [_data(row) for row in reserved],
                 "waiting": [_data(row) for row in waiting],
             },
             form,
@@ -92,6 +97,8 @@ def queue_(
         return 0
     if gpus:
         _print(_gpu_table(gpus, now), GPU_HEADS)
+    if reserved:
+        _print([_reserved_row(row, now) for row in reserved], RESERVED_HEADS)
     if waiting:
         _print([_waiting_row(number, row, now) for number, row in enumerate(waiting, 1)], HEADS)
     else:
@@ -200,9 +207,24 @@ def _gpu_row(group: Sequence[queue.GpuRow], now: float) -> Row:
     return [
         name,
         holder,
-        "" if first.since is None else duration(max(0.0, now - first.since)),
+        _time(first.since, now),
         percent(sum(uses) / len(uses)) if uses else "",
         f"{memory_size(sum(used))} of {memory_size(sum(total))}" if used and total else "",
+    ]
+
+
+def _time(since: float | None, now: float) -> str:
+    if since is None:
+        return ""
+    return duration(max(0.0, now - since))
+
+
+def _reserved_row(row: queue.ReservedRow, now: float) -> Row:
+    return [
+        str(row.cpus or ""),
+        memory_size(row.memory) if row.memory else "",
+        f"{row.user}  {row.app}".rstrip(),
+        _time(row.since, now),
     ]
 
 
@@ -215,10 +237,10 @@ def _waiting_row(number: int, row: queue.WaitingRow, now: float) -> Row:
         row.user,
         ", ".join(needs),
         str(row.priority),
-        duration(max(0.0, now - row.since)),
+        _time(row.since, now),
         (row.reason, "yellow"),
     ]
 
 
-def _data(row: queue.GpuRow | queue.WaitingRow) -> dict[str, Any]:
+def _data(row: queue.GpuRow | queue.ReservedRow | queue.WaitingRow) -> dict[str, Any]:
     return {**row._asdict(), "since": iso(local_time(row.since))}

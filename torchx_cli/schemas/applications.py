@@ -903,11 +903,28 @@ class QueuedApp(TypedDict):
     """why it waits"""
 
 
+class QueuedHolder(TypedDict):
+    """An application that holds CPUs or memory."""
+
+    app: str
+    """the application; empty if it is unknown"""
+    user: str
+    """its user"""
+    cpus: int
+    """the number of processors that it holds"""
+    memory: int
+    """bytes of memory that it holds"""
+    since: str | None
+    """the start of the holder, ISO 8601"""
+
+
 class Queue(TypedDict):
     """The queue of this machine."""
 
     gpus: list[QueuedGpu]
     """its GPUs"""
+    reserved: list[QueuedHolder]
+    """the applications that hold CPUs or memory, if a job waits for them"""
     waiting: list[QueuedApp]
     """the waiting applications of all users, in their order"""
 
