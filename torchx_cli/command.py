@@ -199,6 +199,18 @@ def _check_value(hit: Hit) -> None:
         )
 
 
+def _check_letter(given: list[str], split: Split) -> None:
+    """Checks that `-c` is before a run option: `-c 4` means CPUs in other tools, and no `-cfg`.
+
+    Raises:
+        ArgumentError: it does not.
+    """
+    options = [hit.value or "" for hit in split.hits if hit.spelling == "-cfg"]
+    if "-c" in given and not all("=" in value for value in options):
+        hint = "for a run option: -cfg KEY=VALUE"
+        raise ArgumentError("unknown flag `-c`", flag="-c", hint=hint, code=UNKNOWN)
+
+
 def expand_flags(args: list[str], table: FlagTable, command: str = "") -> Iterator[str]:
     """Yields the arguments with each flag in full and each value as a separate argument, for Typer.
 
@@ -217,6 +229,7 @@ def expand_flags(args: list[str], table: FlagTable, command: str = "") -> Iterat
     if "-n" in table.exact and "".join(split.rest[:1]).startswith("-"):
         hint = hints.of_number([command, split.rest[0]])
         raise ArgumentError(f"unknown flag `{split.rest[0]}`", hint=hint, code=UNKNOWN)
+    _check_letter(args[: len(args) - len(split.rest)], split)
     note_all(split.notes)
     own = split.rest
     if command in OF_PROGRAMS:

@@ -30,6 +30,17 @@ script | file
 """
 """Flags of components | the names of other tools."""
 
+_FIELDS = {
+    "--gpu": "Resource(gpu=...)",
+    "--cpu": "Resource(cpu=...)",
+    "--memMB": "Resource(memMB=...)",
+    "--image": "Role(image=...)",
+    "--mounts": "Role(mounts=...)",
+    "--max_retries": "Role(max_retries=...)",
+    "--num_replicas": "Role(num_replicas=...)",
+}
+"""Flag -> the field of a role that a component without this flag sets."""
+
 _FLAGS = """
 run rerun | --detach | detached background bg daemon
 run rerun | --env | e envs environment
@@ -143,7 +154,13 @@ def _of_component(
     own = [_shown(each) for each in meant if each in table.exact]
     if own:
         return f"`{own[0]}` is a flag of {name}: put it after {name}"
-    return None
+    return _of_field(name, flag)
+
+
+def _of_field(component: str, flag: str) -> str | None:
+    """Returns the hint for a flag that a component lacks, and that means a field of its roles."""
+    field = next((_FIELDS[each] for each in _component_flags(flag) if each in _FIELDS), None)
+    return field and f"{component} has no flag for it; its function sets {field}"
 
 
 def _example(typed: str, flag: str, args: Sequence[str]) -> str:
@@ -264,6 +281,8 @@ def of_component_flag(
     meant = _elsewhere("run", error.flag, value)
     if meant and meant.startswith("-"):
         return f"`{meant} {value}` is a flag of torchx run: put it before {component}   {error.hint}"
+    if field := _of_field(component, error.flag):
+        return f"{field}   {error.hint}"
     return None
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TextIO
 
 from torchx import json_shape, settings
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
     from torchx.specs.notify import Notify
     from torchx.specs.run_options import CfgVal, runopts
     from torchx_cli.recording import Recording
+
+_VARIABLE = re.compile(r"[A-Za-z_]\w*=(?!.*\.py:).*", re.DOTALL)
+"""A variable as a shell takes it before a command."""
 
 NO_TARGET = "none"
 """The target of `--notify` that disables the configured ones."""
@@ -141,6 +146,22 @@ class RunRequest:
         return app
 
 
+def _check_variable(args: Sequence[str]) -> None:
+    """Rejects `NAME=VALUE` in place of the component, as a shell takes variables.
+
+    Raises:
+        UsageError: it is there.
+    """
+    given = list(takewhile(_VARIABLE.fullmatch, args))
+    if given:
+        flags = [text for each in given for text in ("--env", each)]
+        raise UsageError(
+            f"expected a component, got `{given[0]}`",
+            hint=f"a variable of the program: torchx run {shlex.join([*flags, *args[len(given) :]])}",
+            code="missing_argument",
+        )
+
+
 def split_component(args: Sequence[str], config: Config, origins: dict[str, str]) -> tuple[str, list[str]]:
     """Returns the component and its arguments.
 
@@ -155,6 +176,7 @@ def split_component(args: Sequence[str], config: Config, origins: dict[str, str]
         UsageError: no component is given.
     """
     if args and not args[0].startswith("-"):
+        _check_variable(args)
         return args[0], list(args[1:])
 
     if args[:1] == ["--"]:

@@ -18,7 +18,7 @@ from torchx.scheduling.logs import LogQuery, Stream, whole_characters
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.handles import parse_numbers
 from torchx.specs.status import AppState
-from torchx_cli.applications import ACTIVE, find, target_of, with_role
+from torchx_cli.applications import ACTIVE, find, short_name, target_of, with_role
 from torchx_cli.flags import Fold, Json, Show, count, lines_option, option, since_option, until_option
 from torchx_cli.flags import LogTarget as Target
 from torchx_cli.session import session_of
@@ -103,6 +103,8 @@ def log_(
         chunks = _noting(runner.log_chunks(handle, query), lambda: _note_failure(runner, handle, query))
         if ranks is not None:
             missing = rank_text.without_ranks(described.state, f"rank {rank}")
+            if roles:
+                missing += f"; for replicas: torchx log {short_name(runner, handle)}/{roles[0]}/{rank}"
             chunks = _noting(chunks, lambda: note(missing))
 
         if masked:

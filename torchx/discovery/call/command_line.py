@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchx.command_line import ArgumentError, Flag, FlagTable, Split
+from torchx.command_line import ArgumentError, Flag, FlagTable, Split, same
 from torchx.discovery.model import Component, Parameter
 from torchx.discovery.types.containers import UnionConverter
 from torchx.discovery.types.converters import BoolConverter
@@ -49,11 +49,16 @@ def parse_command_line(component: Component, argv: Sequence[str], *, last_wins: 
     Raises:
         ArgumentError: a flag is unknown, repeated or has no value, or an argument is unexpected.
     """
-    split = flag_table(component, last_wins=last_wins).split(argv)
+    table = flag_table(component, last_wins=last_wins)
+    split = table.split(argv)
     if split.rest and component.varargs is None and not split.wants_help:
         hint = f"all flags: torchx run {component.name} --help"
+        name, _, value = split.rest[0].partition("=")
+        meant = table.exact.get(same(f"--{name}"))
         first = next(iter(component.leaves), None)
-        if first:
+        if meant and value:
+            hint = f"did you mean `{meant.spelling} {value}`?   {hint}"
+        elif first:
             hint = f"every argument has a flag, e.g. {first.flags[0]}   {hint}"
         raise ArgumentError(
             f'{component.name} takes flags only, got "{split.rest[0]}"', hint=hint, code="unexpected_argument"
