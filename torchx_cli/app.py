@@ -158,6 +158,14 @@ def _after_command(flag: str, args: Sequence[str]) -> str | None:
     return None
 
 
+def _expanded(group: TyperGroup, ctx: Any, args: list[str]) -> list[str]:
+    """Returns the arguments of a group of commands, with the flags before the command in full."""
+    if ctx.resilient_parsing:  # during shell completion
+        return args
+    table = flag_table(group.get_params(ctx), False, ctx.command_path)
+    return list(expand_flags(args, table, ctx.info_name))
+
+
 class Subcommands(TyperGroup):
     """A command with commands of its own."""
 
@@ -166,7 +174,7 @@ class Subcommands(TyperGroup):
         if not args and not ctx.resilient_parsing:
             print_stderr(ctx.get_help())
             raise typer.Exit(2)
-        rest: list[str] = super().parse_args(ctx, args)
+        rest: list[str] = super().parse_args(ctx, _expanded(self, ctx, args))
         return rest
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -201,14 +209,12 @@ class Torchx(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parses the arguments before the command, with abbreviated flags expanded."""
-        if not ctx.resilient_parsing:  # True during shell completion
-            table = flag_table(self.get_params(ctx), False, ctx.command_path)
-            try:
-                args = list(expand_flags(args, table, ctx.info_name))
-            except ArgumentError as error:
-                if error.code == UNKNOWN:
-                    error.hint = _after_command(error.flag, args) or error.hint
-                raise
+        try:
+            args = _expanded(self, ctx, args)
+        except ArgumentError as error:
+            if error.code == UNKNOWN:
+                error.hint = _after_command(error.flag, args) or error.hint
+            raise
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 

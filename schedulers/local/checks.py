@@ -37,12 +37,17 @@ def require_system(scheduler: str) -> None:
         )
 
 
-def notes_of(app: AppDef) -> list[str]:
-    """Returns a warning for each field of the application that this machine cannot honour."""
+def notes_of(app: AppDef, *, reserves: bool = False) -> list[str]:
+    """Returns a warning for each field of the application that this machine cannot honour.
+
+    Args:
+        app: the application.
+        reserves: it reserves its CPUs and memory, which is an error if the machine has too little.
+    """
     notes = []
     for message, applies in _UNSUPPORTED:
         roles = [role.name for role in app.roles if applies(role)]
-        if roles:
+        if roles and not (reserves and applies is _exceeds_machine):
             notes.append(f"{message} (role {', '.join(roles)})")
     return notes + _notes_of_limits(app) + _notes_of_ports(app)
 

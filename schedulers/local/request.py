@@ -116,7 +116,7 @@ def dry_run(
             params.append(param)
             dirs.append(folder)
     info = AppDryRunInfo(request, as_text)
-    info.notes += notes + notes_of(app) + LimitRule.of(cfg).notes(backend)
+    info.notes += notes + notes_of(app, reserves=bool(cfg.get("reserve"))) + LimitRule.of(cfg).notes(backend)
     return info
 
 

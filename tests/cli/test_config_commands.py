@@ -140,6 +140,8 @@ def test_builtins(capsys: pytest.CaptureFixture[str]) -> None:
     text = out(capsys, "builtins")
     assert "\nutils.echo " in text
     assert "def echo(" in out(capsys, "builtins", "--print", "utils.echo")
+    assert main(["builtins", "--print", "utils.echo", "-o", "yaml"]) == 2
+    assert "--print cannot be combined with -o yaml" in capsys.readouterr().out
     names = [each["name"] for each in json.loads(out(capsys, "builtins", "--json"))]
     assert {"utils.echo", "dist.ddp"} <= set(names)
 
@@ -206,6 +208,12 @@ def test_commands_of_other_packages(
     assert "  hello " in out(capsys, "--help")
     Path(".torchxconfig").write_text("[cli:hello]\nname = x\n", encoding="utf-8")
     assert main(["run", "--dryrun", "utils.echo"]) == 0
+
+
+@pytest.mark.parametrize("command", ["config", "config show", "tracker", "tracker list", "status", "lint"])
+def test_an_unknown_flag_has_one_form(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--foo", "x"]) == 2
+    assert capsys.readouterr().err == f"error: unknown flag `--foo`\n  see: torchx {command} --help\n"
 
 
 @pytest.mark.parametrize("command", [["config"], ["tracker"], ["tracker", "list"]])

@@ -166,8 +166,11 @@ def test_reports_of_trackers_become_metrics(data: dict[str, Any], tmp_path: Path
 
 def test_a_sweep_has_a_table_and_plots_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    torchx("run", "--each", "lr=1,2,3", "utils.sh", "test {lr} -lt 3")
+    torchx("run", "--each", "lr=1,2,3", "utils.sh", "test {lr} -lt 3 # run {run}")
     data = json.loads(torchx("report", "@last", "--json").stdout)
+    (role,) = data["app"]["roles"]
+    assert role["args"] == ["-c", "test 1 -lt 3 # run 1"]
+    assert "TORCHX_JOB_ID" not in role["env"], "each run has another one"
     assert data["runs"][0][:3] == ["RUN", "lr", "STATE"]
     assert [row[:3] for row in data["runs"][1:]] == [
         ["1", "1", "SUCCEEDED"], ["2", "2", "SUCCEEDED"], ["3", "3", "FAILED"],

@@ -214,9 +214,17 @@ def test_processors_and_memory_are_reserved_on_request() -> None:
     )
 
 
-def notes_with(cpu: int, memory: int = 64) -> list[str]:
+def notes_with(cpu: int, memory: int = 64, **cfg: CfgVal) -> list[str]:
     role = Role("w", "", entrypoint="true", resource=Resource(cpu, 0, memory))
-    return [note for note in scheduler().submit_dryrun(AppDef("job", [role]), {}).notes if "requests" in note]
+    notes = scheduler().submit_dryrun(AppDef("job", [role]), cfg).notes
+    return [note for note in notes if "requests" in note]
+
+
+def test_a_reservation_beyond_the_machine_has_no_note() -> None:
+    """Its submission is an error, which a note that nothing is limited contradicts."""
+    beyond = (os.cpu_count() or 1) + 1
+    assert len(notes_with(beyond)) == 1
+    assert notes_with(beyond, reserve=True) == []
 
 
 def test_a_small_cpu_mask_gets_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,8 @@ def test_limit_ends_job_and_is_named_cause() -> None:
     assert [(attempt.state, attempt.msg) for attempt in last] == [(AppState.CANCELLED, "time limit")] * 2
     shown = json.loads(torchx("why", handle(app_id), "-o", "json").stdout)
     assert shown["cause"]["class"] == "time_limit"
+    for command in ("status", "describe"):
+        assert torchx(command, handle(app_id)).stdout.count("time limit reached") == 1
     waited = torchx("wait", handle(app_id))
     assert waited.returncode == 124
     assert "time limit reached: 0.3s" in torchx("log", handle(app_id)).stderr, "it has no output"

@@ -76,6 +76,13 @@ def test_only_success_raises_nothing() -> None:
         assert status.is_terminal() == is_terminal(state)
 
 
+@pytest.mark.parametrize(("code", "signal", "how"), [(7, None, "exit 7"), (None, "SIGKILL", "SIGKILL")])
+def test_the_error_names_the_first_failure(code: int | None, signal: str | None, how: str) -> None:
+    first = FirstFailure("trainer", 1, 1, code, signal)
+    error = AppStatusError(AppStatus(AppState.FAILED, first_failure=first))
+    assert error.message == f"the application did not succeed, it is FAILED: trainer/1 failed first: {how}"
+
+
 def test_a_replica_reports_its_current_attempt() -> None:
     first = AttemptStatus(1, AppState.FAILED, exit_code=1, pid=10)
     second = AttemptStatus(2, AppState.FAILED, None, "SIGKILL", START, START + timedelta(seconds=2), 11)

@@ -414,7 +414,10 @@ class AppStatusError(TorchxError):
     code = "application_failed"
 
     def __init__(self, status: AppStatus, *args: object) -> None:
-        more = f": {status.msg}" if status.msg else ""
+        first, why = status.first_failure, status.msg
+        if first is not None and first.result is not None:
+            why = f"{first.name} failed first: {first.signal or f'exit {first.exit_code}'}"
+        more = f": {why}" if why else ""
         super().__init__(f"the application did not succeed, it is {status.state.name}{more}")
         self.status = status
         self.args = (status, *args)

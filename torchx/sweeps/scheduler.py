@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, NoReturn
 
+from torchx import settings
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import locks
@@ -22,6 +23,7 @@ from torchx.specs.handles import make_app_handle
 from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, RoleStatus
 from torchx.sweeps import launch, view
 from torchx.sweeps.paths import BACKEND, known, paths_of
+from torchx.sweeps.plan import numbered
 
 with lazy_imports:
     from torchx.specs import serialize
@@ -75,10 +77,13 @@ class SweepScheduler(AnyScheduler):
         )
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns the description of a sweep with its runs as roles, or None."""
+        """Returns the description of a sweep, with the roles of run 1, or None."""
         described = self.glance(app_id)
         if described is not None:
-            described.roles = serialize.app_from_dict(self.sweep(app_id).header.template).roles
+            app = numbered(serialize.app_from_dict(self.sweep(app_id).header.template), 1)
+            for role in app.roles:
+                role.env.pop(settings.TORCHX_JOB_ID, None)  # each run has another one
+            described.roles = app.roles
         return described
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:

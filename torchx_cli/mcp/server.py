@@ -133,14 +133,19 @@ async def answer(name: str, tool: Tool, arguments: Data) -> tuple[Any, bool]:
     is_list = isinstance(data, list)  # the applications that `wait` has waited for
     if ended.code == TIMED_OUT and is_list and any(each["exit_code"] is None for each in data):
         return {"result": paged, "next": "not yet: call this tool again with the same arguments"}, False
-    notes = []
     if tool.group == "run":
-        notes = [_line(line) for line in ended.errors.splitlines()]
-    if notes and isinstance(paged, list):
-        return {"result": paged, "notes": notes}, False
-    if notes:
-        return {**paged, "notes": notes}, False
+        return _with_notes(paged, ended.errors), False
     return paged, False
+
+
+def _with_notes(data: Any, messages: str) -> Any:
+    """Returns the answer of a command with its messages, if there are any."""
+    notes = [_line(line) for line in messages.splitlines()]
+    if not notes:
+        return data
+    if isinstance(data, list):
+        data = {"result": data}
+    return {**data, "notes": notes}
 
 
 async def _lines(tool: Tool, argv: list[str], cursor: str, *, last: bool) -> tuple[Any, bool]:

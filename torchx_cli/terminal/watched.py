@@ -31,7 +31,9 @@ def usage_of(runner: Runner, handle: str, *, watched: bool = False) -> AppUsage 
 
 
 def failure_of(runner: Runner, handle: str, status: AppStatus) -> list[str]:
-    """Returns the lines about the first failure, if any."""
+    """Returns the lines about the first failure, if any: those of the status have its message."""
+    if status.first_failure is None:
+        return []
     return failure_lines(runner, handle, status, sys.stdout, name=short_name(runner, handle))
 
 

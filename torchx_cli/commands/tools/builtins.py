@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx_cli.flags import Json, Output, option
 from torchx_cli.terminal.display import show_table
@@ -21,6 +22,10 @@ def builtins_(
 ) -> None:
     """List the components that you can run by name: built-in ones, and those of plugins."""
     form = output_format(output, json)
+    if show and form != "text":
+        raise UsageError(
+            f"--print cannot be combined with -o {form}: it prints Python", code="conflicting_flags"
+        )
     if show:
         say(discovery.builtin_source(show).rstrip())
         return
