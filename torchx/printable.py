@@ -25,6 +25,11 @@ def joined(*parts: str | None) -> str:
     return "; ".join(filter(None, parts))
 
 
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error, or its class if it has no text."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def printable(text: object) -> str:
     r"""Returns an object as text with escaped control characters.
 

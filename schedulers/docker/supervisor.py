@@ -11,7 +11,6 @@ import json
 import math
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -49,7 +48,7 @@ from torchx.services import NO_LONGER_NEEDED
 from torchx.settings import POLICIES
 from torchx.supervisor.policies import Application, Order, Policy, Replica
 from torchx.supervisor.policy import COUNTED, NEVER, REPLICA, REQUEUED, Start
-from torchx.supervisor.process import report_ready, separate
+from torchx.supervisor.process import print_error, report_ready, separate
 from torchx.supervisor.stalls.actions import rule_of
 
 with lazy_imports:
@@ -332,12 +331,6 @@ def _retry_of(progress: Progress, start: Start) -> tuple[tuple[int, int], ...]:
     """Returns the replicas of a retry with their previous attempts: these stay the same until it begins."""
     newest = ((n, progress.newest(n)) for n in start.replicas)
     return tuple((n, container.attempt if container else 0) for n, container in newest)
-
-
-def print_error(text: str) -> None:
-    """Writes a line to the supervisor's log."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
 
 
 def main(argv: list[str]) -> None:

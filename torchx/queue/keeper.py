@@ -11,7 +11,6 @@ import math
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -30,7 +29,7 @@ from torchx.machine.polling import readable
 from torchx.queue import ends, keepers, limits, starts
 from torchx.queue.decision import decide_now
 from torchx.queue.order import Verdict, Waiter
-from torchx.supervisor.process import continue_under_guard, report_ready, separate
+from torchx.supervisor.process import continue_under_guard, print_error, report_ready, separate
 
 
 class Link:
@@ -191,7 +190,7 @@ class Keeper:
     def _forget(self, paths: JobPaths, error: Exception) -> None:
         """Removes the marker of a job that was removed; reports the error of another one."""
         if paths.ticket.exists():
-            report_error(f"{paths.folder.name}: {error}")
+            print_error(f"{paths.folder.name}: {error}")
             return
         with contextlib.suppress(OSError):
             (self._home.queue / paths.folder.name).unlink(missing_ok=True)
@@ -210,9 +209,9 @@ class Keeper:
                 return verdicts
             try:
                 for name in end_orphans(self._home):  # after the decision: they held no lease then
-                    report_error(f"{name}: its supervisor was killed; its remaining processes were ended")
+                    print_error(f"{name}: its supervisor was killed; its remaining processes were ended")
             except (OSError, TorchxError) as error:  # its jobs go on
-                report_error(f"jobs without a supervisor cannot be ended: {error}")
+                print_error(f"jobs without a supervisor cannot be ended: {error}")
             for verdict in due:
                 self._start_one(verdict)
 
@@ -372,12 +371,6 @@ class Keeper:
 
 def _key(waiter: Waiter) -> tuple[int, str]:
     return waiter.uid, waiter.app_id
-
-
-def report_error(text: str) -> None:
-    """Writes a line to the log of the keeper."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
 
 
 def main(argv: list[str]) -> None:

@@ -201,6 +201,12 @@ def separate() -> None:
         os._exit(0)
 
 
+def print_error(text: str) -> None:
+    """Writes a line to the log of this process."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
 def fork() -> int:
     """Continues in this process and in a child process, as os.fork does.
 

@@ -10,6 +10,7 @@ from typing import Any
 from torchx.errors import StateError, TorchxError, UsageError
 from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
+from torchx.printable import first_line
 from torchx.suggestions import did_you_mean
 from torchx.workspace.ignore import BUILT_IN, FILES, LARGEST, PRIVATE, Rule, Rules, State, maybe_key, parse
 from torchx.workspace.private import LARGEST_KEY, holds_private_key
@@ -161,7 +162,7 @@ class Remote:
         except TorchxError:
             raise
         except Exception as error:  # fsspec protocols have no common error class
-            raise unreadable(self.name, path, _first_line(error), hint=None) from error
+            raise unreadable(self.name, path, first_line(error), hint=None) from error
 
 
 def _absent(name: str) -> UsageError:
@@ -199,7 +200,7 @@ def open_fs(name: str, url: str) -> tuple[Any, str]:
                     "e.g. a folder, file://, memory://, s3://, gs://, zip://",
                 ),
             ) from None
-        raise StateError(f"workspace `{name}` cannot be opened: {_first_line(error)}") from error
+        raise StateError(f"workspace `{name}` cannot be opened: {first_line(error)}") from error
     return fs, path
 
 
@@ -212,8 +213,4 @@ def _package(url: str, error: ImportError) -> str:
     package = registry.known_implementations.get(_protocol(url), {}).get("class", "").partition(".")[0]
     if package not in ("", "fsspec"):
         return f"pip install {package}"
-    return _first_line(error)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return first_line(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,7 @@ from torchx_cli.terminal.output import (
     output_format,
     paint,
     say,
+    value_text,
 )
 from torchx_cli.terminal.status_text import replica_lines, title_lines
 from torchx_cli.terminal.times import ago, duration, span
@@ -33,8 +34,6 @@ from torchx_cli.terminal.watched import check_watch_format, failure_of, show_cha
 from torchx_cli.terminal.wrapping import wrap_command, wrap_value
 
 with lazy_imports:
-    import json
-
     from torchx.runner import first_failure
     from torchx.specs import app_metadata, macro
     from torchx_cli.terminal import measurement_text, source_text
@@ -133,15 +132,15 @@ def _rows(data: Object, described: DescribeAppResponse, usage: AppUsage | None) 
     if lasted is not None:
         rows[-1] = ("ended", f"{rows[-1][1]} (after {duration(lasted)})")
     options = {key: value for key, value in data["cfg"].items() if value is not None}
-    rows.append((_COMMANDS[0], _text(data["command_line"] or "")))
-    rows.append(("options", ", ".join(f"{key}={_text(value)}" for key, value in options.items())))
+    rows.append((_COMMANDS[0], value_text(data["command_line"] or "")))
+    rows.append(("options", ", ".join(f"{key}={value_text(value)}" for key, value in options.items())))
     rows.append(("usage", measurement_text.usage_line(usage)))
     rows += [("runs in", folder) for folder in dict.fromkeys(data["workspaces"].values())]
     rows += [("logs", data["log_dir"] or ""), ("see", data["ui_url"] or ""), ("reason", data["msg"])]
     rows += [("tags", tags_text(data["tags"])), ("note", data["note"])]
     own = app_metadata.own_entries(data["app"]["metadata"])
     return rows + [
-        (f"metadata {key}", _text(v)) for key, v in data["app"]["metadata"].items() if key not in own
+        (f"metadata {key}", value_text(v)) for key, v in data["app"]["metadata"].items() if key not in own
     ]
 
 
@@ -158,10 +157,10 @@ def _role_rows(role: Object, app_id: str) -> list[tuple[str, str]]:
         ("at least", written(role["min_replicas"], str)),
         ("retries", retries),
         ("ports", ", ".join(f"{name} {port}" for name, port in role["port_map"].items())),
-        *(("mount", ", ".join(f"{k}={_text(v)}" for k, v in mount.items())) for mount in role["mounts"]),
+        *(("mount", ", ".join(f"{k}={value_text(v)}" for k, v in mount.items())) for mount in role["mounts"]),
         *(("env", f"{one_line(k)}={value}") for k, value in role["env"].items() if k not in _OF_TORCHX),
     ]
-    rows += [(f"metadata {key}", _text(value)) for key, value in role["metadata"].items()]
+    rows += [(f"metadata {key}", value_text(value)) for key, value in role["metadata"].items()]
     return [(name, value.replace(macro.macros.app_id, app_id)) for name, value in rows]
 
 
@@ -185,10 +184,3 @@ _COMMANDS = ("submitted by", "command")
 
 _OF_TORCHX = (settings.TORCHX_JOB_ID, settings.TORCHX_INTERNAL_SESSION_ID)
 """Variables that repeat the handle, or identify the session of a program."""
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-
-    return json.dumps(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ from torchx.json_limits import Data, Object
 from torchx.json_shape import Shape, check
 from torchx.suggestions import did_you_mean
 from torchx_cli.app import load
+from torchx_cli.terminal.output import value_text
 
 ALLOWED = ("run", "cancel", "delete")
 """The groups of tools that change something, each of which has to be allowed."""
@@ -439,7 +439,7 @@ def _texts(name: str, parameter: Parameter, value: Any) -> list[str]:
         message = f"`{parameter.name}` of `{name}` takes {expected}, got {value!r}"
         raise UsageError(message, hint=parameter.help, code="invalid_value") from None
     if isinstance(value, dict):
-        return [f"{key}={_text(item)}" for key, item in value.items()]
+        return [f"{key}={value_text(item)}" for key, item in value.items()]
     if parameter.kind == "boolean":
         return []
     items = [value]
@@ -448,13 +448,6 @@ def _texts(name: str, parameter: Parameter, value: Any) -> list[str]:
     if parameter.kind == "texts":
         return [",".join(map(str, items))]
     return [str(item) for item in items]
-
-
-def _text(value: Any) -> str:
-    """Returns a value as on a command line: a text, or JSON."""
-    if isinstance(value, str):
-        return value
-    return json.dumps(value)
 
 
 _LIST: Object = {"type": "array", "items": {"type": "string"}}

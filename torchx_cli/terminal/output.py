@@ -334,6 +334,13 @@ def data_text(data: Any, form: str) -> str:
     return escape_json(json.dumps(data, indent=2, ensure_ascii=not unicode)) + "\n"
 
 
+def value_text(value: Any) -> str:
+    """Returns a value as on a command line: a text, or JSON."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value)
+
+
 def yaml_text(data: Any, unicode: bool = True) -> str:
     """Returns plain data as YAML with control characters escaped."""
     text = yaml_limits.dump(data, unicode=unicode)

@@ -20,6 +20,7 @@ from urllib.parse import urlencode
 
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
+from torchx.printable import first_line
 from torchx.schedulers.docker.engine.address import (
     NO_SOCKET,
     START,
@@ -397,7 +398,7 @@ def explain(address: Address, tunnels: Tunnels | None, error: Exception) -> NoEn
         if isinstance(error, FileNotFoundError):
             why, hint = "no program `ssh`", "install an ssh client"
         else:
-            why = tunnels.reason() or _first_line(error)
+            why = tunnels.reason() or first_line(error)
             hint = f"this has to work without a password: {tunnels.shown}"
     elif isinstance(error, socket.gaierror):
         why, hint = "no such host", "check the address"
@@ -420,12 +421,8 @@ def explain(address: Address, tunnels: Tunnels | None, error: Exception) -> NoEn
             f"or accept any certificate: {any_certificate}"
         )
     else:
-        why, hint = _first_line(error), START
+        why, hint = first_line(error), START
     return no_engine(address, why, hint)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 OLDEST = (1, 40)

@@ -64,10 +64,7 @@ class Job:
     @property
     def grace(self) -> float:
         """Seconds between the stop signal and SIGKILL."""
-        value = self.cfg.get("grace_period")
-        if isinstance(value, (int, float)):
-            return float(value)
-        return 10.0
+        return self._seconds("grace_period", 10.0)
 
     @property
     def fail_fast(self) -> bool:
@@ -77,10 +74,13 @@ class Job:
     @property
     def backoff(self) -> float:
         """Seconds before the first retry."""
-        value = self.cfg.get("retry_backoff")
+        return self._seconds("retry_backoff", 1.0)
+
+    def _seconds(self, option: str, default: float) -> float:
+        value = self.cfg.get(option)
         if isinstance(value, (int, float)):
             return float(value)
-        return 1.0
+        return default
 
     @property
     def limits(self) -> LimitRule:
