@@ -30,6 +30,17 @@ def run(*words: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.parametrize("command", ["exec {} true", "port {} 80", "stacks {}"])
+def test_a_replica_of_a_waiting_application_does_not_run(command: str) -> None:
+    first = run("utils.sh", "sleep 600")
+    waiting = run("--after", first, "utils.echo")
+    done = torchx(*command.format(waiting).split())
+    name, other = waiting.rpartition("/")[2], first.rpartition("/")[2]
+    expected = f"error: {name} has not started: waiting for {other} to succeed\n"
+    assert (done.returncode, done.stderr) == (1, expected)
+    torchx("cancel", first, waiting)
+
+
 def test_an_application_starts_after_others(folder: Path) -> None:
     """It survives the kill of its conductor while it waits, and shows the reason."""
     first = run("utils.sh", "until test -e go; do sleep 0.05; done; echo first >> seen")

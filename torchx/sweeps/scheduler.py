@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NoReturn
 
 from torchx import settings
-from torchx.errors import StateError, UsageError
+from torchx.errors import StateError, TorchxError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import locks
 from torchx.schedulers.ids import make_unique
@@ -226,11 +226,11 @@ class SweepScheduler(AnyScheduler):
 
     def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
         """Raises an error: a run is an application of its own."""
-        raise parts.part_error(app_id, role_name)
+        raise self._error_about(app_id, role_name)
 
     def port_connector(self, app_id: str, role_name: str, k: int, port: str) -> Callable[[], socket]:
         """Raises an error: a run is an application of its own."""
-        raise parts.part_error(app_id, role_name)
+        raise self._error_about(app_id, role_name)
 
     def stacks(
         self,
@@ -240,7 +240,10 @@ class SweepScheduler(AnyScheduler):
         native: bool = False,
     ) -> AppStacks:
         """Raises an error: a run is an application of its own."""
-        raise parts.part_error(app_id, min(replicas or [""]).partition("/")[0])
+        raise self._error_about(app_id, min(replicas or [""]).partition("/")[0])
+
+    def _error_about(self, app_id: str, part: str) -> TorchxError:
+        return parts.part_error(app_id, part)
 
     def provenance_folder(self, app_id: str) -> Path | None:
         """Returns the folder for the source of a sweep."""
