@@ -60,6 +60,11 @@ def test_arguments_with_characters_of_a_shell_are_kept() -> None:
     Notify(["cmd:sh -c 'echo {name} > file; true'", "cmd:echo x?a=1&b=2 '<b>' 'a | b'"])
 
 
+def test_a_url_has_no_placeholders() -> None:
+    with pytest.raises(UsageError, match="https://host:1: a URL has no spaces, placeholders,"):
+        Notify(["https://host:1/hook?app={name}"])
+
+
 @pytest.mark.parametrize(
     ("name", "hint"), [("nmae", "did you mean `name`?"), ("id", "placeholders: name, state")]
 )

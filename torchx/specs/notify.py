@@ -132,8 +132,10 @@ def _check(target: str) -> None:
             f"notifications are sent to {expected}; got `{shown(target)}`",
             hint="e.g. --notify https://hooks.example.com/T00   or --notify 'cmd:notify-send {name} {state}'",
         )
-    if has_controls(target) or not target.isascii() or any(c.isspace() for c in target):
-        raise UsageError(f"{shown(target)}: a URL has no spaces, control characters or non-ASCII characters")
+    if has_controls(target) or not target.isascii() or any(c.isspace() or c == "{" for c in target):
+        raise UsageError(
+            f"{shown(target)}: a URL has no spaces, placeholders, control characters or non-ASCII characters"
+        )
     if url.username is not None:
         raise UsageError(
             f"{shown(target)}: the URL of a notification cannot have a user",
