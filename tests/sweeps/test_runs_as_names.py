@@ -100,6 +100,15 @@ def test_a_job_of_the_same_name_hides_no_sweep() -> None:
     assert torchx("results", "train", "--json").stdout == torchx("results", sweep, "--json").stdout
 
 
+@pytest.mark.parametrize("argument", ["rate {lr} of {run}", "{lr} {run}"])
+def test_a_rerun_changes_a_parameter_in_braces(argument: str) -> None:
+    sweep = torchx("run", "--each", "lr=1,2", "utils.echo", "--msg", argument).stdout.strip()
+    job = torchx("rerun", "--set", "lr=7", f"{sweep}/2").stdout.strip()
+    assert torchx("log", "--no-prefix", job).stdout == argument.format(lr=7, run=2) + "\n"
+    other = torchx("rerun", "--set", "rate=7", f"{sweep}/2")
+    assert (other.returncode, other.stdout) == (2, "")
+
+
 def test_a_rerun_of_a_run_is_named_after_it() -> None:
     sweep = torchx("run", "--each", "lr=1,2", "train.py:train").stdout.strip()
     job = torchx("rerun", f"{sweep}/2").stdout.strip()

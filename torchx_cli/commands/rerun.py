@@ -44,7 +44,7 @@ from torchx_cli.session import session_of
 from torchx_cli.terminal.output import output_format
 
 with lazy_imports:
-    from torchx.sweeps import parameters, paths
+    from torchx.sweeps import paths
     from torchx_cli import restored
     from torchx_cli.rerun import rebuild, recorded
     from torchx_cli.sweep import rerun
@@ -191,14 +191,6 @@ def _changed(
         rebuilt = rebuild.Rebuilt(command, session.config, handle)
         submission = submission._replace(images={role.name: role.image for role in rebuilt.before.roles})
         if is_changed:
-            app, command = rebuilt.with_changes(app, _with_number(changes, run), arguments)
+            app, command = rebuilt.with_changes(app, changes, arguments)
     app.metadata = {**app.metadata, **command.on(other, request.scheduler_args).metadata()}
     return submission._replace(app=app)
-
-
-def _with_number(texts: Sequence[str], run: str) -> Sequence[str]:
-    """Returns texts with the number of a run of a sweep in the place of `{run}`."""
-    number = paths.sweep_of_run(run)[1]
-    if number:
-        return [parameters.with_number(text, number) for text in texts]
-    return texts

@@ -78,15 +78,17 @@ class Rebuilt:
 
         Args:
             recorded: the application as recorded; not changed.
-            texts: the changes as `FLAG=VALUE`: flags of the component, else of its program.
-            program: arguments that replace all positional ones; empty to keep these.
+            texts: the changes as `NAME=VALUE`: parameters of a sweep, else flags of the component or its
+                program.
+            program: new positional arguments; empty to keep the recorded ones.
 
         Raises:
             UsageError: a flag is unknown, or a value is missing or of the wrong type.
         """
         with redirect_stdout(sys.stderr):
             component = finder.find_component(self.name)
-        argv = changed_arguments(component, self.argv, texts, program)
+        argv, others = self._command._replace(argv=self.argv).with_parameters(texts)
+        argv = changed_arguments(component, argv, others, program)
         app = merged(recorded, self.before, self._build(argv))
         return app, self._command._replace(component=self.name, argv=argv)
 
@@ -100,7 +102,7 @@ def changed_arguments(
         component: the component.
         argv: its arguments.
         texts: the changes as `FLAG=VALUE`: flags of the component, else of its program.
-        program: arguments that replace all positional ones; empty to keep these.
+        program: new positional arguments; empty to keep the recorded ones.
 
     Raises:
         UsageError: a flag is unknown, or the program has it more than once.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from torchx.provenance.model import Provenance
     from torchx.runner.api import Runner
+    from torchx.sweeps.records import Run
 
 
 class RecordedCommand(NamedTuple):
@@ -35,6 +36,8 @@ class RecordedCommand(NamedTuple):
         start: the arguments up to `run`.
         flags: the flags of `run`.
         directory: the working directory of the submission; empty if it is not known.
+        template: the arguments with the parameters of a sweep in braces.
+        run: the run of the sweep, if the application is one.
     """
 
     component: str
@@ -42,6 +45,26 @@ class RecordedCommand(NamedTuple):
     start: list[str]
     flags: list[Hit]
     directory: str = ""
+    template: Sequence[str] = ()
+    run: Run | None = None
+
+    def with_parameters(self, texts: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Returns the arguments with other parameters of the run, and the changes of flags.
+
+        Args:
+            texts: the changes as `NAME=VALUE`; `{run}` in a value is the number of the run.
+        """
+        if self.run is None:
+            return self.argv, list(texts)
+        row, others = dict(self.run.parameters), []
+        flags = parameters.filled(self.template, row)[1]
+        for text in texts:
+            name, equals, value = text.lstrip("-").partition("=")
+            if equals and name in row and name not in flags:
+                row[name] = value
+            else:
+                others.append(parameters.with_number(text, self.run.number))
+        return parameters.arguments_of(self.template, row, self.run.number), others
 
     @property
     def located_component(self) -> str:
@@ -129,8 +152,9 @@ def recorded_command(metadata: Mapping[str, object], provenance: Provenance | No
         command = parse(line, directory)
     if command is None or planned is None:
         return command
-    argv = parameters.arguments_of(command.argv, planned[1].parameters, planned[1].number)
-    return command._replace(argv=argv, flags=[h for h in command.flags if h.flag.name not in SWEEPING])
+    flags = [hit for hit in command.flags if hit.flag.name not in SWEEPING]
+    command = command._replace(template=command.argv, run=planned[1], flags=flags)
+    return command._replace(argv=command.with_parameters(())[0])
 
 
 SWEEPING = ("each", "zipped", "at_once")
