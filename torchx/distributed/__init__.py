@@ -42,12 +42,12 @@ def world_size() -> int:
 
 
 def is_rank0() -> bool:
-    """Tells whether this is the first of all processes."""
+    """Returns True if this is the first of all processes."""
     return rank() == 0
 
 
 def is_local_rank0() -> bool:
-    """Tells whether this is the first process on its machine."""
+    """Returns True if this is the first process on its machine."""
     return local_rank() == 0
 
 

@@ -1,8 +1,8 @@
 """The order in which waiting jobs start, as a pure function of the tickets and of the free resources.
 
 Jobs start by priority, then by the time of their tickets, each with all of its resources or none. A job that
-does not fit keeps its resources from those behind it. Only a job that surely ends before the first of these
-could start is started ahead of it (backfill), so that no job waits forever.
+does not fit keeps its resources from those behind it. Only a job that is certain to end before
+the first of these could start is started ahead of it (backfill), so that no job waits forever.
 """
 
 from __future__ import annotations

@@ -80,13 +80,13 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
 
         workspaces_on_request: a workspace from a configuration file is ignored, as the replicas use the files
             of this machine directly and do not need a copy; only one that the user requests is copied.
-        sends_notifications: :meth:`schedule` honours ``notify`` of its request: the end is reported without a
-            process that waits for it. Otherwise the runner starts such a process on this machine.
+        sends_notifications: :meth:`schedule` arranges ``notify`` of its request, so that the end is reported
+            without a process that waits for it. Otherwise the runner starts such a process on this machine.
         has_runs: its applications are sweeps: their roles are runs with parameters.
         records_attempts: replicas record their attempts in files, so that with :func:`.pace.sharing` frequent
             queries of a running application read these files, and the engine answers seldom.
         knows_hosts: replaces the macro of the hosts of a role; others reject it at the dry-run.
-        runs_services: honours services and the order of starts; others reject them at the dry-run.
+        runs_services: supports services and the order of starts; others reject them at the dry-run.
         waits_in_queue: an application whose resources are not free waits in the queue of this machine; its
             run options include ``priority`` and ``no_wait``.
 
@@ -302,7 +302,7 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
                 raise UsageError(f"role `{role.name}` has no resource, and {scheduler} needs one")
 
     def takes_workspaces(self, *, requested: bool = True) -> bool:
-        """Returns True if this scheduler honours workspaces.
+        """Returns True if this scheduler supports workspaces.
 
         Args:
             requested: the user requested it for this run. Otherwise it comes from a configuration file.

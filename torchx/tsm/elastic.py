@@ -173,5 +173,5 @@ class ElasticRole(Role):
 
 
 def _is_own(value: object) -> bool:
-    """Tells whether a lazy value is that of some elastic role, maybe another one."""
+    """Returns True if a lazy value belongs to an elastic role, maybe another one."""
     return isinstance(getattr(value, "__self__", None), ElasticRole)

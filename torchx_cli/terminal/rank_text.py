@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def without_ranks(state: AppState, which: str = "a rank") -> str:
-    """Returns a sentence about a log in which no line names a rank, or not the one that is searched."""
+    """Returns a sentence about a log without the prefix of any rank, or of the searched one."""
     yet = ""
     if not is_terminal(state):
         yet = " yet"
-    return f"no line names {which}{yet}; torchrun names ranks with --tee 3, as dist.torchrun does"
+    return f"no line has the prefix of {which}{yet}; dist.torchrun adds prefixes (--tee 3)"
 
 
 def rank_lines(ranks: Sequence[RankStatus], state: AppState, stream: TextIO) -> list[str]:

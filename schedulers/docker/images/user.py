@@ -89,7 +89,7 @@ def open_volume(engine: Engine, containers: Sequence[str], folder: str) -> None:
 
 
 def is_denied(engine: Engine, user: User, folder: str) -> bool:
-    """Returns True if a user of a container surely cannot write into a mounted folder of this machine.
+    """Returns True if a user of a container certainly cannot write into a mounted folder of this machine.
 
     Args:
         engine: the engine.

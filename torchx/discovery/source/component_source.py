@@ -150,7 +150,7 @@ def dotted(node: ast.expr | None, imports: dict[str, str]) -> str:
 
 
 def names_appdef(node: ast.expr | None, imports: dict[str, str]) -> bool:
-    """Tells whether an annotation is ``AppDef``, by whatever path, quoted or not."""
+    """Returns True if an annotation is ``AppDef``, imported in any way, quoted or not."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         try:
             node = ast.parse(node.value.strip(), mode="eval").body
