@@ -41,8 +41,6 @@ LAST_TRIES = 3
 """Maximum number of requests for a log after the end of the application, while its node does not answer."""
 LAST_SILENCE = 60.0
 """Seconds without a line after the end of the application, after which no log is read any more."""
-POLL_INTERVAL = LONGEST
-"""Seconds after which the application is checked even without an event."""
 QUEUE_SIZE = 10_000
 
 
@@ -318,12 +316,12 @@ class Follower:
         happened, begun = False, time.monotonic()
         while not happened or held:
             try:
-                left = min(POLL_INTERVAL, max(0.0, end - time.monotonic()))
+                left = min(LONGEST, max(0.0, end - time.monotonic()))
                 item = self._output.get(timeout=left)
             except queue.Empty:
                 yield sorted(held, key=TIME)
                 held, end = [], math.inf
-                happened = happened or self._changed.is_set() or time.monotonic() - begun > POLL_INTERVAL
+                happened = happened or self._changed.is_set() or time.monotonic() - begun > LONGEST
                 continue
             if isinstance(item, tuple):
                 held.append(item)

@@ -35,7 +35,7 @@ from torchx.schedulers.slurm.reasons import (
     NEVER_SATISFIED,
     NO_FOLDER,
     SCRIPT_KILLED,
-    was_not_started,
+    is_launch_failure,
     why_it_failed,
     why_it_waits,
     why_it_was_cancelled,
@@ -165,8 +165,7 @@ def _check_script(outcome: Outcome, part: JobFacts, paths: SlurmPaths | None) ->
     killed = why_script_was_killed(part, has_begun)
     if killed:
         return replace(outcome, msg=killed, word=SCRIPT_KILLED)
-    is_visible = paths is not None and path_exists(paths.folder)
-    if begun is None and was_not_started(part, is_visible):
+    if begun is None and is_launch_failure(part) and paths is not None and path_exists(paths.folder):
         return replace(outcome, msg=FAILURES["LAUNCH_FAILED"], word="LAUNCH_FAILED")
     return outcome
 

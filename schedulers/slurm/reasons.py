@@ -22,8 +22,8 @@ NEVER_SATISFIED = "DependencyNeverSatisfied"
 SCRIPT_KILLED = "RaisedSignal"
 """Slurm's reason for a job whose batch script was killed; also for one of which a step was killed."""
 
-LAUNCH_FAILURE, NO_LAUNCH = "JobLaunchFailure", 53
-"""Slurm's reason and signal for a script that it could not start; 22.05 also calls a killed one so."""
+NO_LAUNCH = 53
+"""Slurm's number instead of a signal for a script that it could not start."""
 
 NO_FOLDER, FULL_DISK = 73, 74
 """Exit codes of a script without a folder of the job that it can use, and of one that cannot write to it."""
@@ -148,6 +148,11 @@ def full_disk(folder: Path) -> str:
     return f"the disk of {folder} is full"
 
 
+def is_launch_failure(part: JobFacts) -> bool:
+    """Returns True if Slurm could not start the script of a job; 22.05 also reports that of a killed one."""
+    return part.reason == "JobLaunchFailure" or part.signal == NO_LAUNCH
+
+
 def why_script_was_killed(part: JobFacts, has_begun: bool) -> str:
     """Returns the message of a failed job whose script has not reported its end; empty if it was not killed.
 
@@ -158,7 +163,7 @@ def why_script_was_killed(part: JobFacts, has_begun: bool) -> str:
         has_begun: the script has begun.
     """
     signal = signal_of(128 + (part.signal or 0))
-    if not (signal or (has_begun and part.reason == LAUNCH_FAILURE)):
+    if not (signal or (has_begun and is_launch_failure(part))):
         return ""
     message = FAILURES[SCRIPT_KILLED]
     if signal:
@@ -166,16 +171,6 @@ def why_script_was_killed(part: JobFacts, has_begun: bool) -> str:
     if node := next(hosts_of(part.nodes), ""):
         message += f" on {node}"
     return message
-
-
-def was_not_started(part: JobFacts, is_visible: bool) -> bool:
-    """Returns True if Slurm could not start the script of a failed job, of which no run has begun.
-
-    Args:
-        part: its first part.
-        is_visible: this machine sees the folder of the job, so it would also see the beginning of a run.
-    """
-    return part.signal == NO_LAUNCH or (is_visible and part.reason == LAUNCH_FAILURE)
 
 
 def why_it_failed(state: str, part: JobFacts) -> str:

@@ -19,7 +19,7 @@ from program import torchx
 from support import wait_until
 
 from torchx.schedulers.kubernetes.api.objects import Object, time_of
-from torchx.schedulers.kubernetes.names import ENDED
+from torchx.schedulers.kubernetes.names import ENDED, NOTICE
 from torchx.schedulers.kubernetes.objects import CANCELLED, Facts
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.schedulers.kubernetes.status import describe
@@ -117,9 +117,13 @@ def cancelled(name: str) -> Facts:
     return facts
 
 
+@pytest.mark.parametrize("notice", ["", "5"])
 @pytest.mark.parametrize("name", ["ended-by-deadline", "ended-exit-0"])
-def test_pods_ended_by_torchx_are_cancelled(name: str) -> None:
-    answer = at(cancelled(name), 1)
+def test_pods_ended_by_torchx_are_cancelled(name: str, notice: str) -> None:
+    facts = cancelled(name)
+    for pod in facts.pods:  # with the notice of a time limit, which the end precedes
+        pod["metadata"]["annotations"][NOTICE] = notice
+    answer = at(facts, 1)
     assert (answer.state, answer.first_failure) == (AppState.CANCELLED, None)
     assert {replica.state for replica in replicas(answer)} == {AppState.CANCELLED}
 

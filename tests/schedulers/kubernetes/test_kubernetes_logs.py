@@ -309,7 +309,7 @@ def test_a_silent_node_ends_following_after_the_application(
     cluster: FakeCluster, scheduler: KubernetesScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_follow, "LAST_SILENCE", 2.0)
-    monkeypatch.setattr(log_follow, "POLL_INTERVAL", 0.5)
+    monkeypatch.setattr(log_follow, "LONGEST", 0.5)
     app_id = submit(scheduler, role("echo up; sleep 600", num_replicas=2))
     until_all_run(scheduler, app_id)
     cluster.silent = {pod["metadata"]["name"] for pod in cluster.objects("pods") if index_of(pod) == 1}
