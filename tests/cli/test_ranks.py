@@ -210,7 +210,7 @@ def test_log_prints_the_lines_of_ranks() -> None:
     assert (absent.returncode, absent.stdout) == (0, "")
     assert "no line has the prefix of rank 7; " in absent.stderr
     assert "; for replicas: torchx log " in absent.stderr
-    assert "/w/7\\n" in absent.stderr
+    assert "/w/7\n" in absent.stderr
     for wrong in ("x", "3-1", "1,,2", "0-99999999"):
         refused = torchx("log", "--rank", wrong, name)
         assert (refused.returncode, "in --rank is not a rank" in refused.stderr) == (2, True), wrong
