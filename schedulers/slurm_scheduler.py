@@ -28,3 +28,6 @@ SLURM_JOB_DIRS = ".torchxslurmjobdirs"
 
 class SlurmOpts(structured(run_options())):  # type: ignore[misc]
     """The run options."""
+
+
+Opts = SlurmOpts

@@ -161,7 +161,7 @@ def test_the_testing_package_is_imported_without_pytest() -> None:
         (docker_scheduler, ["Opts", "DockerOpts"], {"privileged": True}),
         (kubernetes_scheduler, ["Opts", "KubernetesOpts"], {"queue": "q", "reserved_memmb": 5}),
         (local_scheduler, ["Opts", "LocalOpts"], {"log_dir": "/logs"}),
-        (slurm_scheduler, ["SlurmOpts"], {"mail_user": "me", "partition": "gpu"}),
+        (slurm_scheduler, ["Opts", "SlurmOpts"], {"mail_user": "me", "partition": "gpu"}),
     ],
 )
 def test_run_options_as_a_class(module: Any, names: list[str], given: dict[str, Any]) -> None:
