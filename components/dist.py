@@ -66,7 +66,7 @@ def torchrun(
         script: Python script to run, a path in the image or below the working directory
         m: Python module to run, in place of a script
         image: image with PyTorch and the program; not used by local_cwd
-        name: EXPERIMENT/RUN, EXPERIMENT/, /RUN or RUN; the default run name is that of the program
+        name: EXPERIMENT/RUN, EXPERIMENT/, /RUN or RUN; by default, the run is named after the program
         h: named resource of each node, such as gpu.small; replaces cpu, gpu and memMB
         cpu: CPUs of each node
         gpu: GPUs of each node
@@ -139,7 +139,7 @@ def ddp(
         script: Python script to run, a path in the image or below the working directory
         m: Python module to run, in place of a script
         image: image with PyTorch and the program; not used by local_cwd
-        name: EXPERIMENT/RUN, EXPERIMENT/, /RUN or RUN; the default run name is that of the program
+        name: EXPERIMENT/RUN, EXPERIMENT/, /RUN or RUN; by default, the run is named after the program
         h: named resource of each node, such as gpu.small; replaces cpu, gpu and memMB
         cpu: CPUs of each node
         gpu: GPUs of each node
@@ -180,7 +180,7 @@ def spmd(
         script: Python script to run, a path in the image or below the working directory
         m: Python module to run, in place of a script
         image: image with PyTorch and the program; not used by local_cwd
-        name: EXPERIMENT/RUN, EXPERIMENT/, /RUN or RUN; the default run name is that of the program
+        name: EXPERIMENT/RUN, EXPERIMENT/, /RUN or RUN; by default, the run is named after the program
         h: named resource of each node
         j: NODESxPROCESSES; a number alone means that many nodes with a process for each GPU
         env: environment variables, as A=1,B=2

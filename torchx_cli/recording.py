@@ -76,7 +76,7 @@ def of_run(app: AppDef) -> Recording:
 def of_rerun(app: AppDef, earlier: str, runner: Runner) -> Recording:
     """Returns the record of the submission of an earlier application.
 
-    If it runs in a copy of files or in an image, the source is that of the earlier application.
+    If it runs in a copy of files or in an image, the source comes from the earlier application.
 
     Args:
         app: the application.

@@ -207,7 +207,7 @@ def _transferred_options(
         if now is None:
             missing[key] = ""
         elif before is not None and before.opt_type != now.opt_type:
-            missing[key] = f" like that of {submission.scheduler}"
+            missing[key] = f" like {submission.scheduler}"
         else:
             cfg[key] = value
     return cfg, missing
@@ -277,7 +277,7 @@ def _restore_workspace(role: Role, submission: Submission, scheduler: str) -> It
         role.image = submission.images[role.name]
     if folder := existing_copy(role, submission):
         role.workspace = Workspace({folder: ""})
-        yield f"the workspace of role `{role.name}` is copied from that of the earlier application"
+        yield f"the workspace of role `{role.name}` is copied from the earlier application"
     else:
         names = ", ".join(role.workspace.projects)
         yield f"the workspace of role `{role.name}` is copied again from {names}, with its current files"

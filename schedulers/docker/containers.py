@@ -206,7 +206,7 @@ def read(inspected: Data) -> Container | None:
 
 
 def _has_copied_labels(labels: Data, name: str, host: str) -> bool:
-    """Returns True if the labels of a container are those of a replica, but its host name is not.
+    """Returns True if a container has the labels of a replica, but not its host name.
 
     Images inherit the labels of a container by ``docker commit``, and the containers of these images have
     them too. The host name is not inherited, and stays the same when a container is renamed.

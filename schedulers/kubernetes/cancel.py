@@ -107,7 +107,7 @@ def _is_closed(main: Object) -> bool:
 
 
 def _marked(cluster: Cluster, main: Object, mark: str) -> Object:
-    """Returns a patch with a mark, unless the object has it: the first time is that of the end."""
+    """Returns a patch with a mark, unless the object has it: the first time counts."""
     if mark and not annotation(main, mark):
         return {"metadata": {"annotations": {mark: now(cluster)}}}
     return {}

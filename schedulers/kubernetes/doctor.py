@@ -11,7 +11,7 @@ from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.scheduling.findings import Finding, Verdict
 
 KINDS = {
-    "JobSet": ("/apis/jobset.x-k8s.io", "several roles and restarts of all of them, by the cluster"),
+    "JobSet": ("/apis/jobset.x-k8s.io", "applications of several roles, and their restarts, by the cluster"),
     "Volcano": ("/apis/batch.volcano.sh", "kind=volcano"),
     "Kueue": ("/apis/kueue.x-k8s.io", "queues, with the run option queue"),
 }

@@ -18,7 +18,7 @@ def row_of(
     is_own: bool = True,
     app_handle: str = NOT_SET,
 ) -> ListAppResponse:
-    """Returns the row of an application; the default of its message is that of the first failure.
+    """Returns the row of an application; by default with the message of the first failure.
 
     Args:
         status: the application.

@@ -296,7 +296,7 @@ def _ids(text: str, own: str) -> _Ids | None:
 def by_job(facts: Iterable[JobFacts]) -> dict[str, list[JobFacts]]:
     """Returns the parts of each job, in order; the last one wins if a part is listed twice.
 
-    The keys are those of :attr:`JobFacts.key`.
+    The keys are as in :attr:`JobFacts.key`.
     """
     jobs: dict[str, dict[int, JobFacts]] = {}
     for part in facts:

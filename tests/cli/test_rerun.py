@@ -86,7 +86,7 @@ def test_a_workspace_is_that_of_the_earlier_job(folder: Path) -> None:
     done = torchx("rerun", "@last")
     assert done.returncode == 0, done.stderr
     assert "first" in done.stderr
-    assert "is copied from that of the earlier application" in done.stderr
+    assert "is copied from the earlier application" in done.stderr
 
 
 @pytest.mark.parametrize(

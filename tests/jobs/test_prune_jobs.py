@@ -62,8 +62,8 @@ def test_the_size_is_the_usage_of_the_disk(tmp_path: Path) -> None:
         (["SUCCESS"], ""),
         (["torchelastic/x"], ""),
         (["thesis.tex", "w/0/combined.log"], ""),
-        (["w/x"], "has none of the files of a job"),
-        (["thesis.tex"], "has none of the files of a job"),
+        (["w/x"], "has no file of a job"),
+        (["thesis.tex"], "has no file of a job"),
     ],
 )
 def test_a_log_tree_is_known_by_its_files(tmp_path: Path, names: list[str], why: str) -> None:
@@ -79,7 +79,7 @@ def test_link_to_folders_with_numbers_is_no_log_tree(tmp_path: Path) -> None:
     (tmp_path / "w" / "0").mkdir(parents=True)
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "w").symlink_to(tmp_path / "w")
-    assert pruning.why_not_removable(tmp_path / "logs") == "has none of the files of a job"
+    assert pruning.why_not_removable(tmp_path / "logs") == "has no file of a job"
     (tmp_path / "file").touch()
     assert pruning.why_not_removable(tmp_path / "file") == "is not a folder"
     assert pruning.why_not_removable(tmp_path / "missing") == ""

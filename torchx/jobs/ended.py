@@ -39,7 +39,7 @@ class EndedJob(NamedTuple):
 
     @classmethod
     def of(cls, view: JobView) -> EndedJob:
-        """Returns the entry for a job; the default of its message is that of the first failure."""
+        """Returns the entry for a job; by default with the message of the first failure."""
         record, failure = view.record, view.failure
         return cls(
             record.app_id,

@@ -179,7 +179,7 @@ def why_not_removable(logs: Path) -> str:
         return "belongs to another user"
     if _is_log_tree(logs):
         return ""
-    return "has none of the files of a job"
+    return "has no file of a job"
 
 
 def _is_log_tree(folder: Path) -> bool:

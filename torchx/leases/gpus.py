@@ -169,7 +169,7 @@ def select(gpus: Sequence[Gpu], visible: str) -> list[Gpu]:
     """Returns the GPUs that a value of ``CUDA_VISIBLE_DEVICES`` selects, named as in the value.
 
     As for CUDA, an entry is an index, an id, or the beginning of one, and the first invalid entry ends the
-    list. An index is that of ``nvidia-smi``.
+    list. An index is as in ``nvidia-smi``.
 
     >>> gpus = [Gpu("GPU-1a", "0", "0"), Gpu("GPU-2b", "1", "1"), Gpu("MIG-7c", "MIG-7c")]
     >>> [[gpu.id for gpu in select(gpus, names)] for names in ("1,GPU-1", "MIG-7", "0,-1,1")]

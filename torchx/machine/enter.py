@@ -36,7 +36,7 @@ def environment_of(pid: int) -> Any:
 
 
 def is_of(env: Any, job: str, replica: str) -> bool:
-    """Returns True if an environment is that of the program of a replica.
+    """Returns True if an environment belongs to the program of a replica.
 
     Args:
         env: the environment.

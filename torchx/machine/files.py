@@ -237,7 +237,7 @@ def _check_owner(home: Path) -> None:
         OSError: it would: the user could not use it.
     """
     if os.geteuid() == 0 and not os.path.lexists(home) and (owner := home.parent.stat().st_uid) != 0:
-        why = f"root would create it in the home folder of user {owner} (sudo -H uses that of root)"
+        why = f"root would create it in the home folder of user {owner} (sudo -H uses the home of root)"
         raise PermissionError(errno.EPERM, why, os.fspath(home))
 
 

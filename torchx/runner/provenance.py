@@ -104,7 +104,7 @@ def from_metadata(described: DescribeAppResponse | None) -> Provenance | None:
 def inherited(
     runner: Host, handle: str, found: Provenance, now: Submission, notes: Sequence[str] = ()
 ) -> Submission:
-    """Returns the facts of a submission whose source is that of an earlier application.
+    """Returns the facts of a submission with the source of an earlier application.
 
     Args:
         runner: used to find the files.

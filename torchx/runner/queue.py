@@ -195,7 +195,7 @@ def _row(
 
 
 def _since(at: float, place_at: float) -> float:
-    """Returns the time of a place in the queue; `at` is that of the submission, by the clock of that time."""
+    """Returns the time of a place in the queue; `at` is the submission, by the clock of that time."""
     if not place_at:
         return at
     return time.time() - (processes.uptime() - place_at)

@@ -46,7 +46,7 @@ class AppState(int, Enum):
 
 
 ReplicaState = AppState
-"""The states of a replica are those of an application."""
+"""A replica has the states of an application."""
 
 _TERMINAL = (AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED)
 

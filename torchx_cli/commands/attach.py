@@ -40,8 +40,8 @@ def attach_(
 ) -> int:
     """Attach to a running application: stream its logs and return its result.
 
-    As with an attached run, logs go to stderr and the exit code is that of the replica that failed
-    first. Unlike there, Ctrl-C only detaches: the application keeps running.
+    As in an attached run, logs go to stderr, and the replica that failed first sets the exit code. But
+    Ctrl-C only detaches: the application keeps running.
     """
     tail = count("-n", lines)
     with session_of(ctx).runner() as runner:

@@ -51,7 +51,7 @@ def cancel_(
 
     On a local scheduler the command returns when they have ended. Ended applications stay as they are.
     If several have the same name, a running one is chosen. If one does not exist or cannot be cancelled,
-    the others still are; the exit code is that of the first error.
+    the others still are, and the first error sets the exit code.
     """
     form = output_format(output, json)
     session = session_of(ctx)

@@ -45,9 +45,9 @@ def delete_(
 ) -> int:
     """Delete ended applications from their scheduler, with their logs.
 
-    One that has not ended is not deleted; --force cancels it first. --all, --state and the like select ended
-    applications only, unless --force is given. If one does not exist or cannot be deleted, the others still
-    are; the exit code is that of the first error.
+    --force also cancels and deletes those that run. Without it, --all, --state and the like select only ended
+    ones. If one does not exist or cannot be deleted, the others still are, and the first error sets the exit
+    code.
     """
     form = output_format(output, json)
     session = session_of(ctx)

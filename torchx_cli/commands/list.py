@@ -102,7 +102,7 @@ def list_(
         option(
             "--columns",
             metavar="A,B",
-            help=f"Show only these columns: {', '.join(COLUMNS)}. JSON has the handle and their keys.",
+            help=f"Show only these columns: {', '.join(COLUMNS)}. With -o json: the handle and these.",
         ),
     ] = "",
     all_users: Annotated[

@@ -84,7 +84,7 @@ def log_(
 ) -> None:
     """Print the logs of a running or ended application.
 
-    Prints the lines of all replicas in the order in which they were written.
+    Prints the lines of all replicas in the order they were written.
     """
     form = output_format(output, json)
     if form == "yaml":

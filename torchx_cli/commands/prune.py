@@ -45,7 +45,7 @@ def prune_(
     ] = "",
     keep: Annotated[
         str,
-        option("--keep", metavar="N", help="Keep the N applications that ended last, whatever their age."),
+        option("--keep", metavar="N", help="Keep the N applications that ended last, of any age."),
     ] = "",
     state: States = "",
     scheduler: Annotated[

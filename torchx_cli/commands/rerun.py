@@ -114,7 +114,7 @@ def rerun_(
     It may still run or have ended. --set changes arguments, -s and -cfg change the scheduler and its
     options. The copy or image of its workspace is used again if it still exists. --as-it-was restores
     the commit, the changes and the untracked files in a new folder, and runs there. Output and exit
-    code are those of `torchx run`.
+    code are as for `torchx run`.
     """
     form = output_format(output, json)
     os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # inherited by local replicas

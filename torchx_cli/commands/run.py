@@ -179,8 +179,8 @@ def run_(
     """Run an application from a component.
 
     Prints the handle first, on stdout. On a local scheduler the command stays attached: it streams the
-    logs to stderr, Ctrl-C cancels the application, and the exit code is that of the replica that failed
-    first. If you close the terminal, the application keeps running.
+    logs to stderr, Ctrl-C cancels the application, and the replica that failed first sets the exit code. If
+    you close the terminal, the application keeps running.
     """
     form = output_format(output, json)
     os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # inherited by local replicas

@@ -48,7 +48,7 @@ def stacks_(
     output: Output = "",
     json: Json = False,
 ) -> int:
-    """Show the Python stacks of all processes of an application: identical stacks are grouped, rarest first.
+    """Show the Python stacks of all processes: identical stacks are grouped, rarest first.
 
     A process without Python, or one that cannot be read, is shown with the system call in which it
     waits. The exit code is 1 if no process is shown. Python stacks need py-spy: pip install py-spy

@@ -54,7 +54,7 @@ def status_(
 ) -> None:
     """Show the status of an application: state, replicas and first failure.
 
-    The exit code is 0 if the application exists, whatever its state.
+    The exit code is 0 if the application exists, in any state.
     """
     form = output_format(output, json)
     if verbose:

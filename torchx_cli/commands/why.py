@@ -45,7 +45,7 @@ def why_(ctx: typer.Context, handle: Handle, output: Output = "", json: Json = F
 
     Shows the cause, the evidence, the last lines, memory used against requested, what changed since the
     last success of this name and program, and commands to try next. All are facts that the engine reports
-    or the program printed. The exit code is 0, whatever the state.
+    or the program printed. The exit code is 0 in any state.
     """
     form = output_format(output, json)
     with session_of(ctx).runner() as runner:

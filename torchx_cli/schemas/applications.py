@@ -106,7 +106,7 @@ class SampledReplica(ReplicaUsage):
 
 
 class AppUsage(Totals):
-    """The measurements of an application; means and peaks are those of a mean replica."""
+    """The measurements of an application; means and peaks are of a mean replica."""
 
     source: str
     """the origin of the measurements, such as /proc"""

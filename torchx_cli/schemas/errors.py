@@ -19,7 +19,7 @@ name_in_use: the name of `--once` belongs to an application with other arguments
 invalid_handle: the text is neither a handle nor a name of an application
 unknown_application: the application does not exist; all engines have answered
 ambiguous_name: several applications have this name, or ids with this beginning
-part_of_job: the id is that of a part: a role, a run of a sweep, or a step of a Slurm job
+part_of_job: the id names a part: a role, a run of a sweep, or a step of a Slurm job
 unknown_role: the application has no such role
 unknown_run: the sweep has no run of this number
 unknown_replica: the role has no such replica

@@ -35,7 +35,7 @@ class MacroFiller:
         replica: the replica's id, or None if only its pod knows it.
         img_root: the value of ``${img_root}``.
         hosts: the hosts of each role.
-        run: each pod is an application of its own, whose id is that of the Job with the index.
+        run: each pod is an application of its own, with the id of the Job and the index.
     """
 
     def __init__(

@@ -113,7 +113,7 @@ def _has_failed(facts: Facts) -> bool:
 
 
 def _needed(facts: Facts) -> Iterator[Object]:
-    """Yields the jobs whose failure is that of the application."""
+    """Yields the jobs whose failure is a failure of the application."""
     services = services_of(facts)
     for main in facts.mains:
         rule = _rule_of(main, services)

@@ -102,7 +102,7 @@ def to_request(
         key: names the object, see ``ManyRuns.key``.
         cfg: run options, with their defaults.
         at_once: the maximum number of runs at the same time; 0 for no limit.
-        plans: the plans for the workspace of the first run, which is that of all.
+        plans: the plans for the workspace of the first run, which all runs share.
 
     Raises:
         UsageError: the runs are not possible on a cluster, or their arguments are too large.

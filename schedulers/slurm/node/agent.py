@@ -1,7 +1,7 @@
 """Runs one replica of a Slurm job: starts its program, records its output and how it ended.
 
 It runs on the nodes, with any Python 3, as a copy in the folder of the job, without torchx installed there.
-The log format is that of local jobs (``torchx.jobs.log_index``).
+Logs have the format of local jobs (``torchx.jobs.log_index``).
 """
 
 import importlib

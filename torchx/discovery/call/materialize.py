@@ -76,7 +76,7 @@ def component_args_from_str(
 ) -> ComponentArgs:
     """Parses command-line arguments into the arguments of a component call.
 
-    Args and errors are those of :func:`materialize_appdef`.
+    Args and errors: see :func:`materialize_appdef`.
     """
     component, arguments = _arguments(cmpnt_fn, cmpnt_args, cmpnt_args_defaults, config)
     before = {p.name for p in component.parameters if p.by_position}
@@ -93,7 +93,7 @@ def parse_args(
 ) -> argparse.Namespace:
     """Parses command-line arguments into the attributes of one object.
 
-    Args and errors are those of :func:`materialize_appdef`.
+    Args and errors: see :func:`materialize_appdef`.
     """
     component, arguments = _arguments(cmpnt_fn, cmpnt_args, cmpnt_defaults, config)
     values = dict(arguments.values)
