@@ -6,11 +6,14 @@ import os
 
 from torchx.errors import StateError
 from torchx.jobs.paths import check_file_name
-from torchx.leases import machine
+from torchx.lazy import lazy_imports
 from torchx.machine import processes
 from torchx.scheduling.checks import require_roles
 from torchx.settings import SERVICE
 from torchx.specs.app import AppDef, Role
+
+with lazy_imports:
+    from torchx.leases import machine
 
 
 def check(app: AppDef) -> None:
@@ -55,6 +58,8 @@ def notes_of(app: AppDef, *, reserves: bool = False) -> list[str]:
 def _notes_of_limits(app: AppDef) -> list[str]:
     """Returns a warning for roles that request more than this process, and so its replicas, may use."""
     within = [role.resource for role in app.roles if not _exceeds_machine(role)]
+    if not any(resource.cpu > 0 or resource.memMB > 0 for resource in within):
+        return []
     cpus, memory = machine.usable_cpus(), machine.usable_memory() >> 20
     notes = []
     if any(resource.cpu > cpus for resource in within):

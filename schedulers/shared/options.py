@@ -150,7 +150,7 @@ def check_shared(
         if isinstance(value, (int, float)) and not 0 <= value <= largest:
             expected = f"a number from 0 to {largest:,}"
             raise RunOptionError(option, f"of {scheduler} is {value}, expected {expected}")
-    for option in ("retry_on", "no_retry_on"):
+    for option in filter(cfg.get, ("retry_on", "no_retry_on")):
         try:
             retry_rules.RetryRules.of({option: cfg.get(option)})
         except ValueError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import zlib
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from torchx.machine import files, locks
 from torchx.provenance.model import File, Provenance, Source
 
 with lazy_imports:
+    import hashlib
     import json
 
 LARGEST_RECORD = 1 << 26

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 from torchx.errors import UsageError
 from torchx.json_limits import Object
-from torchx.machine.ports import port_variable
-from torchx.services.probe import ServiceRule, rule_of
+from torchx.lazy import lazy_imports
 from torchx.settings import AFTER, SERVICE
 from torchx.suggestions import did_you_mean
+
+with lazy_imports:
+    from torchx.machine import ports
+    from torchx.services import probe
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef, Role
@@ -41,7 +44,7 @@ def set_default_order(app: AppDef) -> None:
     Raises:
         UsageError: the metadata of a role name no roles.
     """
-    probed = [r.name for r in app.roles if SERVICE in r.metadata and rule_of(r.metadata[SERVICE]).ready]
+    probed = [r.name for r in app.roles if SERVICE in r.metadata and probe.rule_of(r.metadata[SERVICE]).ready]
     order = {role.name: after_of(role) for role in app.roles}
     for role in app.roles:
         if probed and not {SERVICE, AFTER} & role.metadata.keys():
@@ -83,7 +86,7 @@ def check(app: AppDef) -> None:
 
 def _check_service(role: Role, app: AppDef) -> None:
     try:
-        rule = ServiceRule.of(role.metadata[SERVICE])
+        rule = probe.ServiceRule.of(role.metadata[SERVICE])
     except ValueError as error:
         raise UsageError(f"service `{role.name}` of application `{app.name}` {error}") from None
     port = rule.probe.port
@@ -123,7 +126,7 @@ def of_role(role: Role) -> tuple[Object | None, tuple[str, ...]]:
     """Returns the rule of a service as metadata, None for an ordinary role, and the roles before it."""
     rule = None
     if SERVICE in role.metadata:
-        rule = ServiceRule.of(role.metadata[SERVICE]).plain()
+        rule = probe.ServiceRule.of(role.metadata[SERVICE]).plain()
     return rule, tuple(after_of(role))
 
 
@@ -156,7 +159,7 @@ def addresses(app: AppDef, hosts: Mapping[str, str]) -> dict[str, str]:
         app: the application.
         hosts: the hosts of each role, separated by commas.
     """
-    numbers = {port_variable(name): str(port) for name, port in ports_of(app).items()}
+    numbers = {ports.port_variable(name): str(port) for name, port in ports_of(app).items()}
     return host_variables(hosts) | numbers
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from torchx.errors import StateError, TorchxError, UsageError
 from torchx.jobs.paths import Home, JobPaths, LogPaths
 from torchx.jobs.record import JobRecord
-from torchx.jobs.recovery import end_remaining
-from torchx.jobs.removal import remove, remove_logs
-from torchx.jobs.view import load
+from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.machine import locks as lock
 from torchx.supervisor import process
+
+with lazy_imports:
+    from torchx.jobs import recovery, removal, view
 
 MODULE = "torchx.supervisor.__main__"
 
@@ -81,9 +82,9 @@ def launch(
         for folder in made:
             with contextlib.suppress(StateError):
                 if folder == logs.folder:
-                    remove_logs(folder, home.logs)
+                    removal.remove_logs(folder, home.logs)
                 else:
-                    remove(folder)
+                    removal.remove(folder)
         if isinstance(error, OSError):
             where = error.filename or paths.folder
             raise StateError(f"the job cannot be recorded at {where}: {error.strerror}") from error
@@ -109,4 +110,4 @@ def _undo(paths: JobPaths) -> None:
     """Ends the processes that a killed supervisor may have started."""
     if lock.wait_free(paths.lock, UNDONE_WITHIN):
         with contextlib.suppress(OSError, TorchxError):
-            end_remaining(load(paths))
+            recovery.end_remaining(view.load(paths))

@@ -10,15 +10,20 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from torchx_cli.fold.fold import Fold, Run
-from torchx_cli.fold.sources import Source, rank_prefix
+from torchx.lazy import lazy_imports
 from torchx_cli.terminal import streaming
 from torchx_cli.terminal.output import fit, say_json
 from torchx_cli.terminal.streaming import LogPrinter, stamp
 from torchx_cli.terminal.units import names_of, spans
 
+with lazy_imports:
+    from torchx_cli.fold import fold as folds
+    from torchx_cli.fold import sources as log_sources
+
 if TYPE_CHECKING:
     from torchx.scheduling.logs import LogChunk
+    from torchx_cli.fold.fold import Fold, Run
+    from torchx_cli.fold.sources import Source
 
 LONGEST_LABEL = 40
 """Maximum columns of the names of replicas before a line."""
@@ -138,7 +143,7 @@ class FoldPrinter:
         if len(sources) > 1:
             text = f"({len(sources)}x) ".encode()
         first = sources[0]
-        text += rank_prefix(
+        text += log_sources.rank_prefix(
             first.names, [{source.ranks[at] for source in sources} for at in range(len(first.names))]
         )
         if not self._printer.prefix:
@@ -238,6 +243,6 @@ class FoldingPrinter(LogPrinter):
 
     def print_log(self, chunks: Iterable[LogChunk], *, live: bool = True) -> None:
         """Prints all chunks folded; closes the printer even on errors."""
-        folded = Fold()
+        folded = folds.Fold()
         writer = FoldPrinter(self, folded, alone=self.alone)
         print_runs(runs_of(chunks, folded, live=live), writer.write, self)
