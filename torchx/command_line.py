@@ -12,7 +12,7 @@ from torchx.suggestions import nearest
 
 TRUE_TEXTS = frozenset({"true", "1", "yes", "on"})
 FALSE_TEXTS = frozenset({"false", "0", "no", "off"})
-_NUMBER = re.compile(r"-(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?$|-inf$|-nan$")
+_NUMBER = r"-(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?$|-inf$|-nan$"
 
 
 UNKNOWN, NO_VALUE = "unknown_flag", "missing_value"
@@ -351,4 +351,4 @@ def looks_like_flag(arg: str) -> bool:
     (True, False, False, False)
     """
     name = arg.partition("=")[0]
-    return len(arg) > 1 and arg[0] == "-" and " " not in name and not _NUMBER.match(arg)
+    return len(arg) > 1 and arg[0] == "-" and " " not in name and not re.match(_NUMBER, arg)

@@ -16,7 +16,7 @@ with lazy_imports:
 LEAST = 0.75
 """Minimum similarity of a suggested name; an agent follows a wrong one."""
 
-_MEANT = re.compile("did you mean `([^`]*)`")
+_MEANT = "did you mean `([^`]*)`"
 
 
 def nearest(word: str, known: Iterable[str], likeness: float = LEAST) -> str | None:
@@ -93,7 +93,7 @@ def meant_in(hint: str) -> str | None:
     >>> meant_in("did you mean `echo`?   all components: torchx builtins")
     'echo'
     """
-    found = _MEANT.match(hint)
+    found = re.match(_MEANT, hint)
     if found:
         return found[1]
     return None

@@ -96,13 +96,13 @@ def lines_of_ranks(ranks: Iterable[int], roles: Iterable[str], regex: str | None
         return start
     flags = re.compile(regex).flags & (re.ASCII | re.IGNORECASE | re.MULTILINE | re.DOTALL | re.VERBOSE)
     letters = "".join(letter for flag, letter in _FLAGS if flags & flag)
-    body = _GLOBAL_FLAGS.sub("", regex)
+    body = re.sub(_GLOBAL_FLAGS, "", regex)
     end = "\n" if flags & re.VERBOSE else ""  # a comment at the end of the pattern
     return rf"(?={start})(?s:.*?)(?{letters}:{body}{end})"
 
 
 _FLAGS = ((re.ASCII, "a"), (re.IGNORECASE, "i"), (re.MULTILINE, "m"), (re.DOTALL, "s"), (re.VERBOSE, "x"))
-_GLOBAL_FLAGS = re.compile(r"\A(?:\(\?[aiLmsux]+\))+")
+_GLOBAL_FLAGS = r"\A(?:\(\?[aiLmsux]+\))+"
 
 
 def rank_prefix(roles: Iterable[str]) -> str:
@@ -130,12 +130,10 @@ def without_prefix(line: str) -> str:
     >>> without_prefix("[1]:[rank1]: ValueError: bad"), without_prefix("[3]:loss 1")
     ('ValueError: bad', 'loss 1')
     """
-    return _PREFIXES.sub("", line, count=1)
+    return re.sub(_PREFIXES, "", line, count=1)
 
 
-_PREFIXES = re.compile(
-    rf"^(?:\[rank{_NUMBER}\]: ?|\[[^\[\]\n]{{0,255}}{_NUMBER}\]:(?:\[rank{_NUMBER}\]: ?)?)"
-)
+_PREFIXES = rf"^(?:\[rank{_NUMBER}\]: ?|\[[^\[\]\n]{{0,255}}{_NUMBER}\]:(?:\[rank{_NUMBER}\]: ?)?)"
 
 
 REPORT_LINE = r"^(?:Root Cause |Failures:$|\[\d+\]:$|  (?:time|host|rank|exitcode|error_file|traceback) *: )"
@@ -165,16 +163,16 @@ def _entries(lines: Sequence[str]) -> Iterator[RankFailure]:
             if (found := _failure(fields)) is not None:
                 yield found
             fields = {}
-        elif match := _FIELD.fullmatch(line):
+        elif match := re.fullmatch(_FIELD, line):
             fields.setdefault(match[1], match[2].strip())
 
 
-_FIELD = re.compile(r"  (host|rank|exitcode|error_file) *: (.*)")
-_RANK = re.compile(rf"(-1|{_NUMBER}) \(local_rank: ({_NUMBER})\)")
+_FIELD = r"  (host|rank|exitcode|error_file) *: (.*)"
+_RANK = rf"(-1|{_NUMBER}) \(local_rank: ({_NUMBER})\)"
 
 
 def _failure(fields: dict[str, str]) -> RankFailure | None:
-    ranks = _RANK.fullmatch(fields.get("rank", ""))
+    ranks = re.fullmatch(_RANK, fields.get("rank", ""))
     code = re.match(r"-?\d{1,9}(?!\d)", fields.get("exitcode", ""))
     if ranks is None or code is None:
         return None

@@ -46,8 +46,8 @@ Secrets = Annotated[
 LARGEST = 1 << 20
 """Maximum bytes of a file with variables or a secret."""
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_QUOTED = re.compile(r"""(?P<quote>["'])(?P<text>(?:\\.|(?!(?P=quote)).)*)(?P=quote)\s*(?:#.*)?""")
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_QUOTED = r"""(?P<quote>["'])(?P<text>(?:\\.|(?!(?P=quote)).)*)(?P=quote)\s*(?:#.*)?"""
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
@@ -116,7 +116,7 @@ def read_env_file(path: str) -> Iterator[tuple[str, str]]:
         if not text or text.startswith("#"):
             continue
         name, equals, value = (part.strip() for part in text.partition("="))
-        if not _NAME.fullmatch(name):
+        if not re.fullmatch(_NAME, name):
             raise UsageError(f"{path} line {number}: expected NAME=VALUE")
         if equals:
             yield name, _unquoted(value)
@@ -125,7 +125,7 @@ def read_env_file(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _unquoted(value: str) -> str:
-    quoted = _QUOTED.fullmatch(value)
+    quoted = re.fullmatch(_QUOTED, value)
     if quoted is None:
         return re.split(r"\s+#", value, maxsplit=1)[0].rstrip()
     if quoted["quote"] == "'":
@@ -134,7 +134,7 @@ def _unquoted(value: str) -> str:
 
 
 def _check_name(flag: str, name: str) -> None:
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name):
         raise UsageError(
             f"{flag} takes the name of a variable, got `{name}`",
             hint="a letter or _, then letters, digits and _",

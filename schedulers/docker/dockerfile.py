@@ -31,11 +31,11 @@ FOLDER = "/workspace"
 LARGEST = 1 << 20
 """Maximum bytes read of a Dockerfile."""
 
-_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
-_FROM = re.compile(r"FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*", re.IGNORECASE)
-_ARG = re.compile(r"ARG\s+(.+)", re.IGNORECASE)
-_IMAGE = re.compile(r"\w[\w.-]*(?::\d+)?(?:/[\w.-]+)*(?::[\w.-]+)?(?:@\w+:\w+)?", re.ASCII)
-_OWNER = re.compile(r"[\w.-]+(?::[\w.-]+)?")
+_VARIABLE = r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})"
+_FROM = r"(?i)FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*"
+_ARG = r"(?i)ARG\s+(.+)"
+_IMAGE = r"(?a)\w[\w.-]*(?::\d+)?(?:/[\w.-]+)*(?::[\w.-]+)?(?:@\w+:\w+)?"
+_OWNER = r"[\w.-]+(?::[\w.-]+)?"
 
 
 def own_dockerfile(workspace: Workspace, tree: Tree) -> tuple[str, str]:
@@ -91,11 +91,11 @@ def images_below(text: str, image: str) -> list[str]:
     images: dict[str, None] = {}
     lines = re.sub(r"\\[ \t]*\n", " ", re.sub(r"^[ \t]*#.*\n?", "", text, flags=re.MULTILINE)).splitlines()
     for line in map(str.strip, lines):
-        if not stages and not images and (argument := _ARG.fullmatch(line)):
+        if not stages and not images and (argument := re.fullmatch(_ARG, line)):
             values |= _pairs(argument[1])
-        if stage := _FROM.fullmatch(line):
+        if stage := re.fullmatch(_FROM, line):
             name = _filled(stage[1], {**values, "IMAGE": image})
-            if _IMAGE.fullmatch(name) and name.lower() not in (*stages, "scratch"):
+            if re.fullmatch(_IMAGE, name) and name.lower() not in (*stages, "scratch"):
                 images[name] = None
             stages.add((stage[2] or f"{len(stages)}").lower())
     return list(images)
@@ -109,7 +109,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
-    return _VARIABLE.sub(lambda match: values.get(match[1] or match[2]) or match[3] or "", text)
+    return re.sub(_VARIABLE, lambda match: values.get(match[1] or match[2]) or match[3] or "", text)
 
 
 def default_dockerfile(below: Data | None, digest: str) -> str:
@@ -130,7 +130,7 @@ def default_dockerfile(below: Data | None, digest: str) -> str:
     config = (below or {}).get("Config") or {}
     owner = str(config.get("User") or "")
     option = ""
-    if _OWNER.fullmatch(owner):
+    if re.fullmatch(_OWNER, owner):
         option = f"--chown={owner} "
     bare = (config.get("WorkingDir") or "/") == "/"
     lines = ["ARG IMAGE", "FROM $IMAGE", f"LABEL {CONTENT_LABEL}={digest}"]

@@ -14,7 +14,7 @@ from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.engine.http import receive
 from torchx.schedulers.docker.labels import APP_ID
 
-_ID = re.compile(rb'"(?:id|ID)":\s*"([0-9a-f]{64})"')
+_ID = rb'"(?:id|ID)":\s*"([0-9a-f]{64})"'
 EVENTS = ["create", "start", "die", "rename", "destroy", "oom", "pause", "unpause"]
 PODMAN_EVENTS = ["died", "cleanup", "remove"]
 """Podman's other names for these events."""
@@ -101,7 +101,7 @@ class Events:
         lines = (self._rest + data).split(b"\n")
         self._rest = lines.pop()
         for line in lines:
-            self._named.update(match.decode() for match in _ID.findall(line))
+            self._named.update(match.decode() for match in re.findall(_ID, line))
         return not closed or self._renew()
 
     def wait_for_all(self, containers: Sequence[Container], timeout: float) -> bool:

@@ -45,7 +45,7 @@ LONGEST_PAUSE = 1e9
 LAST_TIME = 253_000_000_000.0
 """Maximum timestamp, in the year 9987."""
 
-_APP_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,999}")
+_APP_ID = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,999}"
 _POLICIES = ("APPLICATION", "ROLE", "REPLICA")
 _UNSEEN = ("Cc", "Cs", "Zl", "Zp")
 """Categories of characters that a name must not contain: controls, surrogates, line ends."""
@@ -59,7 +59,7 @@ class DamageError(ValueError):
 
 def is_app_id(text: object) -> bool:
     """Returns True if a value is a valid id of an application, usable in a handle and in a path."""
-    return isinstance(text, str) and _APP_ID.fullmatch(text) is not None
+    return isinstance(text, str) and re.fullmatch(_APP_ID, text) is not None
 
 
 def number_of(labels: Data, name: str, default: int, largest: int) -> int:

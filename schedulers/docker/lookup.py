@@ -31,7 +31,7 @@ STEADY = ("running", "paused", "exited")
 """States that a container does not leave without an event."""
 LATE = 0.5
 """Seconds between an out-of-memory event and the end of its container, in either order."""
-_DAMAGED = re.compile(DAMAGED + "[0-9a-f]{12}")
+_DAMAGED = DAMAGED + "[0-9a-f]{12}"
 
 
 def entries(engine: Engine, app_id: str | None = None) -> list[Data]:
@@ -50,7 +50,7 @@ def _query(engine: Engine, app_ids: Collection[str]) -> dict[str, list[Data]]:
         (only,) = app_ids
     if only:
         filters = {"label": [f"{APP_ID}={only}"]}
-    if _DAMAGED.fullmatch(only):
+    if re.fullmatch(_DAMAGED, only):
         filters = {"label": [APP_ID], "id": [only.removeprefix(DAMAGED)]}
     listed = engine.call("GET", "/containers/json", {"all": 1, "filters": filters})
     if not isinstance(listed, list) or not all(typed_at(entry, str, "Id") for entry in listed):

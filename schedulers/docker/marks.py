@@ -25,7 +25,7 @@ FORCED = "forced-"
 """Prefix of the mark of a container that a policy has ended as a failed one; the reason follows."""
 LONGEST_ANSWER = 80
 """Maximum characters of that answer, and of that reason."""
-_READY = re.compile(f"{READY}(_[0-9]{{1,15}})?")
+_READY = f"{READY}(_[0-9]{{1,15}})?"
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -35,7 +35,7 @@ def split_name(name: str) -> tuple[str, str]:
     (('echo-b1-echo-0', 'cancelled'), ('echo-b1-echo-0.2', ''))
     """
     head, _, last = name.rpartition(".")
-    is_mark = last in MARKS or last.startswith((REFUSED, UNREADY, FORCED)) or _READY.fullmatch(last)
+    is_mark = last in MARKS or last.startswith((REFUSED, UNREADY, FORCED)) or re.fullmatch(_READY, last)
     if head and is_mark:
         return (head, last)
     return (name, "")
@@ -48,10 +48,10 @@ def split_marks(name: str) -> tuple[str, str, str]:
     (('a-0', 'ready_1795740005679', 'unneeded'), ('a-0', 'ready', ''), ('a-0', '', 'stopped'))
     """
     rest, mark = split_name(name)
-    if _READY.fullmatch(mark):
+    if re.fullmatch(_READY, mark):
         return rest, mark, ""
     head, ready = split_name(rest)
-    if mark and _READY.fullmatch(ready):
+    if mark and re.fullmatch(_READY, ready):
         return (head, ready, mark)
     return (rest, "", mark)
 

@@ -38,7 +38,7 @@ MAX_TAILS = 8
 """Maximum number of last lines read in parallel: the connections that the client keeps open."""
 SILENCE = 60.0
 """Seconds without data after which the reading of an existing log fails."""
-_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
+_STAMP = rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)"
 _NO_LOG = b"unable to retrieve container logs for "
 
 Line = tuple[int, int, bytes]
@@ -115,7 +115,7 @@ def parse(line: bytes, source: int, before: int) -> Line:
     (1795223493500000000, 0, b'hi\\n')
     """
     stamp, blank, rest = line.partition(b" ")
-    match = _STAMP.fullmatch(stamp) if blank else None
+    match = re.fullmatch(_STAMP, stamp) if blank else None
     if match is None:
         return before, source, line
     fraction = int((match[2] or b"").ljust(9, b"0"))

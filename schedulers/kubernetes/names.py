@@ -75,7 +75,7 @@ MAX_LENGTH = 63
 _RANDOM = 14
 _ROLE = 15
 _JOBSET = len("-0") + len("-xxxxx")
-_DNS_LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+_DNS_LABEL = r"[a-z]([a-z0-9-]*[a-z0-9])?"
 
 
 def slug(text: str) -> str:
@@ -145,7 +145,7 @@ def require_name(app_id: str) -> None:
     Raises:
         UsageError: it is not a valid name.
     """
-    if len(app_id) > MAX_LENGTH or not _DNS_LABEL.fullmatch(app_id):
+    if len(app_id) > MAX_LENGTH or not re.fullmatch(_DNS_LABEL, app_id):
         raise UsageError(
             f"`{app_id}` is not a valid Kubernetes name: lowercase letters, digits and dashes, "
             f"a letter first, up to {MAX_LENGTH} characters"

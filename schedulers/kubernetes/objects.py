@@ -52,9 +52,9 @@ HELD = f"{PREFIX}held"
 CLOSED = 1
 """Seconds of the deadline by which torchx ends a Job that has started."""
 
-_ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
+_ID = r"(?a)[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 """Any label value: ids of this project are narrower, but others can be deleted too."""
-_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+_NAMESPACE = r"(?a)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 
 Objects = list[Object]
 
@@ -168,7 +168,7 @@ def split_id(app_id: str, namespace: str) -> tuple[str, str]:
     """
     place, colon, name = app_id.rpartition(":")
     place = place if colon else namespace
-    if not _ID.fullmatch(name) or not _NAMESPACE.fullmatch(place):
+    if not re.fullmatch(_ID, name) or not re.fullmatch(_NAMESPACE, place):
         if app_id.isprintable():
             shown = app_id
         else:
@@ -291,7 +291,7 @@ def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
     doubtful: list[Facts] = []
     for kind, all_of_kind in mains.items():
         for name, app_mains in _by_app(all_of_kind).items():
-            if not _ID.fullmatch(name):
+            if not re.fullmatch(_ID, name):
                 continue  # an empty label
             mine, mine_pods = children.get(name, []), pods.get(name, [])
             earlier: Objects = []

@@ -221,7 +221,7 @@ def _check_size(manifests: list[Object], kind: str) -> None:
             )
 
 
-_PLAIN = re.compile(r"[A-Za-z/$][A-Za-z0-9_./$-]*")
+_PLAIN = r"[A-Za-z/$][A-Za-z0-9_./$-]*"
 _BREAKS = frozenset("\x85\u2028\u2029")  # line ends in YAML, which a block scalar would change
 _NO_TEXT = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null"])
 
@@ -252,7 +252,7 @@ def dump(manifests: Iterable[Data]) -> str:
         style: str | None = '"'
         if "\n" in value and _BREAKS.isdisjoint(value):
             style = "|"
-        if _PLAIN.fullmatch(value) and value.lower() not in _NO_TEXT:
+        if re.fullmatch(_PLAIN, value) and value.lower() not in _NO_TEXT:
             style = None
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 

@@ -40,7 +40,7 @@ DEFAULT_OWNER = "local_cwd"
 EVERY = AppQuery()
 """Matches each application."""
 
-_SCHEDULER = re.compile(rb'"scheduler"\s*:\s*"([A-Za-z0-9_.-]{1,100})"')
+_SCHEDULER = rb'"scheduler"\s*:\s*"([A-Za-z0-9_.-]{1,100})"'
 _OTHERS = (b'"scheduler":"local_cwd"', b'"scheduler":"local_dir"')
 
 
@@ -237,7 +237,7 @@ class LocalJobs:
         head = b""
         with contextlib.suppress(OSError):
             head = files.read_file(paths.record, LARGEST)
-        match = _SCHEDULER.search(head)
+        match = re.search(_SCHEDULER, head)
         name = match[1].decode() if match else DEFAULT_OWNER
         return self.scheduler == (name if name in get_scheduler_factories() else DEFAULT_OWNER)
 

@@ -20,8 +20,8 @@ from torchx.specs.run_options import RunOptions
 
 TASKS_PER_NODE = 512
 """Slurm's default maximum of the tasks of a step on one node, its parameter MaxTasksPerNode."""
-_OPTION = re.compile(r"^#SBATCH --([a-z-]+)(?:=(\S+))?$", re.MULTILINE)
-_MAX_TASKS = re.compile(r"^MaxTasksPerNode\s*=\s*([1-9][0-9]{0,8})\s*$", re.MULTILINE)
+_OPTION = r"(?m)^#SBATCH --([a-z-]+)(?:=(\S+))?$"
+_MAX_TASKS = r"(?m)^MaxTasksPerNode\s*=\s*([1-9][0-9]{0,8})\s*$"
 
 
 def check(app: AppDef, cfg: RunOptions) -> None:
@@ -74,7 +74,7 @@ def _notes_of_options(app: AppDef, cfg: RunOptions) -> list[str]:
 
 def _parts(header: str) -> list[dict[str, str]]:
     """Returns the options of each role in the #SBATCH lines of a job."""
-    return [dict(_OPTION.findall(part)) for part in header.split("#SBATCH hetjob\n")]
+    return [dict(re.findall(_OPTION, part)) for part in header.split("#SBATCH hetjob\n")]
 
 
 def check_tasks(header: str) -> None:
@@ -135,7 +135,7 @@ def check_nodes(header: str) -> None:
 
 def _most_tasks() -> int:
     """Returns the maximum of tasks on one node in the cluster's configuration."""
-    match = _MAX_TASKS.search(client.answer(["scontrol", "show", "config"]))
+    match = re.search(_MAX_TASKS, client.answer(["scontrol", "show", "config"]))
     if match:
         return int(match[1])
     return TASKS_PER_NODE

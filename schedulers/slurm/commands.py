@@ -26,16 +26,15 @@ PROBE_AFTER = 0.5
 """Seconds after which the controller is probed."""
 _DATABASE_PROGRAMS = ("sacct", "sacctmgr")
 _KEPT_VARIABLES = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_SACK_SOCKET")
-_VARIABLES = re.compile(r"(SLURM|SLURMD|SRUN|SALLOC|SACCT|SACCTMGR|SCANCEL|SCONTROL|SINFO|SQUEUE|SSTAT)_")
+_VARIABLES = r"(SLURM|SLURMD|SRUN|SALLOC|SACCT|SACCTMGR|SCANCEL|SCONTROL|SINFO|SQUEUE|SSTAT)_"
 """Start of the variables that Slurm sets inside a job, and of defaults of options of its programs."""
 PORT = 6817
 """Default port of a controller."""
 _CONFIG_FILES = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf")
-_LINE = re.compile(r"^\s*(SlurmctldHost|SlurmctldPort|ControlMachine|ControlAddr)\s*=\s*(\S+)", re.IGNORECASE)
-_UNREACHABLE = re.compile(
-    r"unable to contact|connection (refused|timed out|reset)|connect failure|timed? ?out|"
-    r"Communication connection|unable to establish|not responding|resolve|controller addr",
-    re.IGNORECASE,
+_LINE = r"(?i)^\s*(SlurmctldHost|SlurmctldPort|ControlMachine|ControlAddr)\s*=\s*(\S+)"
+_UNREACHABLE = (
+    r"(?i)unable to contact|connection (refused|timed out|reset)|connect failure|timed? ?out|"
+    r"Communication connection|unable to establish|not responding|resolve|controller addr"
 )
 
 
@@ -146,7 +145,7 @@ def _output(process: subprocess.Popen[str], argv: Sequence[str], text: str | Non
             "Slurm is installed, but no cluster is configured: slurm.conf not found",
             hint="use a login node of the cluster, or set SLURM_CONF",
         )
-    if _UNREACHABLE.search(output):
+    if re.search(_UNREACHABLE, output):
         service = "controller"
         if argv[0] in _DATABASE_PROGRAMS:
             service = "accounting database"
@@ -222,7 +221,7 @@ def clean_env() -> dict[str, str]:
 
     Those of the site, such as ``SLURM_CONF``, and the defaults of sbatch remain.
     """
-    env = {k: v for k, v in os.environ.items() if not _VARIABLES.match(k) or k in _KEPT_VARIABLES}
+    env = {k: v for k, v in os.environ.items() if not re.match(_VARIABLES, k) or k in _KEPT_VARIABLES}
     env["SLURM_TIME_FORMAT"] = "%s"
     return env
 
@@ -316,7 +315,7 @@ def _controllers(text: str) -> Iterator[tuple[str, int]]:
     """
     settings: dict[str, list[str]] = {}
     for line in text.splitlines():
-        if match := _LINE.match(line.partition("#")[0]):
+        if match := re.match(_LINE, line.partition("#")[0]):
             settings.setdefault(match[1].lower(), []).append(match[2])
     port = int(settings.get("slurmctldport", [str(PORT)])[-1].partition("-")[0])
     hosts = (

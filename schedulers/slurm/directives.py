@@ -97,19 +97,19 @@ _MEMORY = {"mem", "mem-per-cpu", "mem-per-gpu"}
 """The options that request memory."""
 _GPUS = {"gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "ntasks-per-gpu"}
 """The options that request GPUs."""
-_GPU_NAMES = re.compile(r"\b(gpu|mps|shard)\b")
-_CPU_NAME = re.compile(r"\bcpu[:=](\d+)")
+_GPU_NAMES = r"\b(gpu|mps|shard)\b"
+_CPU_NAME = r"\bcpu[:=](\d+)"
 
 
 def _has_gpus(option: tuple[str, CfgVal]) -> bool:
     """Returns True if an option with its value requests GPUs."""
     name, value = option
-    return name in _GPUS or (name in ("gres", "tres-per-task") and bool(_GPU_NAMES.search(str(value))))
+    return name in _GPUS or (name in ("gres", "tres-per-task") and bool(re.search(_GPU_NAMES, str(value))))
 
 
 def _gives_cpus(requested: RunOptions) -> bool:
     """Returns True if options give CPUs to replicas that sbatch does not accept beside ``cpus-per-task``."""
-    return "cpus-per-gpu" in requested or bool(_CPU_NAME.search(str(requested.get("tres-per-task"))))
+    return "cpus-per-gpu" in requested or bool(re.search(_CPU_NAME, str(requested.get("tres-per-task"))))
 
 
 def _gpu_options(role: Role, cfg: RunOptions) -> dict[str, CfgVal]:
@@ -135,7 +135,7 @@ def _cpus_of_replica(role: Role, requested: RunOptions) -> int:
     """Returns the number of CPUs of a replica."""
     if "cpus-per-gpu" in requested:
         return first_number(requested["cpus-per-gpu"]) * max(role.resource.gpu, 1)
-    if match := _CPU_NAME.search(str(requested.get("tres-per-task"))):
+    if match := re.search(_CPU_NAME, str(requested.get("tres-per-task"))):
         return int(match[1])
     return first_number(requested.get("cpus-per-task"), int(role.resource.cpu))
 

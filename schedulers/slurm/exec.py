@@ -28,7 +28,7 @@ from torchx.specs.status import AppState
 PROGRAM = "TORCHX_EXEC_PROGRAM"
 """The variable with the program that becomes the requested one."""
 _START = f'exec python3 -I -S -c "import os; exec(os.environ.pop(\\"{PROGRAM}\\"))"'
-_END = re.compile(
+_END = (
     rb"srun: error: [^\n]*: tasks? [0-9,-]+: [^\n]*\n"
     rb"|srun: (Terminating|Force Term|forcing job termination|got SIGCONT)[^\n]*\n"
 )
@@ -184,7 +184,7 @@ class _Messages:
             return
         if not self._line.endswith(b"\n") and b"srun: ".startswith(self._line):
             return
-        if _END.fullmatch(self._line):
+        if re.fullmatch(_END, self._line):
             self.dropped += self._line
         else:
             self._output.write(self._line)

@@ -19,10 +19,10 @@ from torchx.scheduling.measurement import AppUsage, ReplicaUsage, Requested, Sam
 from torchx.scheduling.pace import ALL, Answers, is_sharing
 from torchx.specs import serialize
 
-_STEP = re.compile(r"(?P<job>\d+(?:_\d+)?)(?:\+(?P<part>\d{1,4}))?\.(?P<step>\d{1,9})")
+_STEP = r"(?P<job>\d+(?:_\d+)?)(?:\+(?P<part>\d{1,4}))?\.(?P<step>\d{1,9})"
 _AFTER_ID = re.compile(r"[.+|]")
-_TIME = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+(?:\.\d+)?)")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
+_TIME = r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+(?:\.\d+)?)"
+_SIZE = r"(\d+(?:\.\d+)?)([KMGTP]?)"
 _COLUMNS = (
     "JobID", "State", "ElapsedRaw", "TotalCPU", "MaxRSS", "MaxRSSTask", "NTasks", "JobIDRaw", "JobName"
 )  # fmt: skip
@@ -199,7 +199,7 @@ def _with_nodes(own_id: str, steps: list[Step], seconds: float | None = None) ->
     known = {(step.part, step.step): step for step in steps}
     for line in (_NODES.about(own_id) or "").splitlines():
         name, cpu, memory, largest, replicas = (*line.split("|"), *[""] * 5)[:5]
-        match = _STEP.fullmatch(name)
+        match = re.fullmatch(_STEP, name)
         if match:
             key = (int(match["part"] or 0), int(match["step"]))
         else:
@@ -226,7 +226,7 @@ def read_steps(output: str) -> Iterator[Step]:
     """
     for line in output.splitlines():
         name, state, seconds, cpu, memory, largest, replicas = (*line.split("|"), *[""] * 7)[:7]
-        match = _STEP.fullmatch(name)
+        match = re.fullmatch(_STEP, name)
         if match is not None and seconds.isdigit():
             running = state.startswith("RUNNING")
             yield Step(
@@ -247,7 +247,7 @@ def seconds_of(text: str) -> float | None:
     >>> seconds_of("00:20.049"), seconds_of("1-02:03:04"), seconds_of("")
     (20.049, 93784.0, None)
     """
-    match = _TIME.fullmatch(text)
+    match = re.fullmatch(_TIME, text)
     if match is None:
         return None
     days, hours, minutes, seconds = (float(value or 0) for value in match.groups())
@@ -260,7 +260,7 @@ def bytes_of(text: str) -> int | None:
     >>> bytes_of("1.50M"), bytes_of("16K"), bytes_of(""), bytes_of("0")
     (1572864, 16384, None, None)
     """
-    match = _SIZE.fullmatch(text)
+    match = re.fullmatch(_SIZE, text)
     if match is None:
         return None
     return int(float(match[1]) * 1024 ** " KMGTP".index(match[2] or " ")) or None

@@ -78,7 +78,7 @@ WHOLE_JOB = name_set(
 """Options of sbatch that apply to the whole job; all others are repeated for each role."""
 
 _ANY = runopt(None, str, False, "an sbatch option")
-_NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
+_NAME = r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*"
 _LIKENESS = 0.85
 """The least share of letters in common by which an unknown name is a misspelled one."""
 EXPEDITE = "expedite"
@@ -161,7 +161,7 @@ def is_option(name: str) -> bool:
     >>> [is_option(name) for name in ("gres", "a-new-one", "partion", "arr", "job_dir", "a--b")]
     [True, True, False, False, False, False]
     """
-    if name in UNSUPPORTED or not _NAME.fullmatch(name):
+    if name in UNSUPPORTED or not re.fullmatch(_NAME, name):
         return False
     if _is_known(name):
         return True

@@ -32,7 +32,7 @@ _OWN_FILES = {"id", "over", "attempt", "cancelled", "stopped", "stopping", "firs
 ATTEMPT_FILE = "attempt"
 ATTEMPT = re.compile(r"attempt-([0-9]{1,9})")
 """The name of an attempt's folder."""
-_ROLE_FILE = re.compile(r"role-\d+\.sh")
+_ROLE_FILE = r"role-\d+\.sh"
 
 
 NODE_FOLDER = ".node"
@@ -51,7 +51,7 @@ def role_folder(role: str) -> str:
     ('trainer', 'a%2Fb', '%6Fver')
     """
     name = file_name(role)
-    if name in _OWN_FILES or name.startswith(".") or _ROLE_FILE.fullmatch(name):
+    if name in _OWN_FILES or name.startswith(".") or re.fullmatch(_ROLE_FILE, name):
         return f"%{ord(name[0]):02X}{name[1:]}"
     return name
 
@@ -262,14 +262,14 @@ def roles_in(folder: Path) -> list[Object]:
     roles: list[Object] = []
     with contextlib.suppress(OSError):
         for path in sorted(folder.iterdir(), key=lambda path: path.lstat().st_mtime):
-            replicas = [int(name) for name in _folders(path) if _REPLICA.fullmatch(name)]
+            replicas = [int(name) for name in _folders(path) if re.fullmatch(_REPLICA, name)]
             if replicas:
                 name = unquote(path.name, errors="surrogateescape")
                 roles.append({"name": name, "image": "", "num_replicas": max(replicas) + 1})
     return roles
 
 
-_REPLICA = re.compile("[0-9]{1,5}")
+_REPLICA = "[0-9]{1,5}"
 
 
 def _folders(path: Path) -> list[str]:

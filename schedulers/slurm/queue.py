@@ -32,7 +32,7 @@ from torchx.scheduling import pace
 from torchx.scheduling.pace import ALL
 from torchx.specs.status import is_terminal
 
-_NOT_KNOWN = re.compile(r"invalid job ?id", re.IGNORECASE)
+_NOT_KNOWN = r"(?i)invalid job ?id"
 MAX_IDS = 500
 """Maximum ids in a query to the accounting; above it, all jobs of the user are queried."""
 
@@ -213,7 +213,7 @@ def _query_jobs(keys: Collection[str]) -> dict[str, list[JobFacts]]:
     except client.NoAnswerError:
         raise
     except client.SlurmError as error:
-        if _NOT_KNOWN.search(error.output):
+        if re.search(_NOT_KNOWN, error.output):
             return {}
         raise
     return by_job(read_queue(output, between))

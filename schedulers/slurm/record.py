@@ -38,7 +38,7 @@ DELETED_KEPT = 30 * 24 * 3600.0
 """Seconds for which deleted jobs are remembered, as Slurm may still list them."""
 LATEST = float(1 << 33)
 """The latest valid time, in seconds since the epoch."""
-_FILE = re.compile(r"([0-9]{1,18})(?:_([0-9]{1,9}))?-([a-z0-9]{1,64})\.json")
+_FILE = r"([0-9]{1,18})(?:_([0-9]{1,9}))?-([a-z0-9]{1,64})\.json"
 
 
 def own_token(token: str, task: int | None) -> str:
@@ -210,11 +210,11 @@ class Records:
         return {name.removesuffix(".gone") for name in files.names_in(self._index) if name.endswith(".gone")}
 
     def _names(self) -> list[str]:
-        return [name for name in files.names_in(self._index) if _FILE.fullmatch(name)]
+        return [name for name in files.names_in(self._index) if re.fullmatch(_FILE, name)]
 
     def _read(self, name: str) -> SlurmRecord:
         """Returns the record in a file of the index; if damaged, with only id and token."""
-        match = _FILE.fullmatch(name)
+        match = re.fullmatch(_FILE, name)
         assert match is not None
         job_id, task, token = int(match[1]), int(match[2]) if match[2] else None, match[3]
         try:

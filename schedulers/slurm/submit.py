@@ -33,7 +33,7 @@ with lazy_imports:
 
 NO_MEMORY = 1000
 """Maximum MB of nodes without configured memory, for which Slurm rejects requests for memory."""
-_MEMORY = re.compile(r"^#SBATCH --mem(?:-per-cpu)?=.*\n", re.MULTILINE)
+_MEMORY = r"(?m)^#SBATCH --mem(?:-per-cpu)?=.*\n"
 
 
 def schedule(info: AppDryRunInfo[SlurmRequest], session: str) -> str:
@@ -207,7 +207,7 @@ def sbatch(request: SlurmRequest, paths: SlurmPaths, notes: list[str], held: Seq
     except client.SlurmError as error:
         if (
             "emory" not in error.output
-            or not _MEMORY.search(_header(request.script))
+            or not re.search(_MEMORY, _header(request.script))
             or not _memory_unconfigured(request.script)
         ):
             raise _rejection(error) from error
@@ -226,7 +226,7 @@ def sbatch(request: SlurmRequest, paths: SlurmPaths, notes: list[str], held: Seq
 
 def _without_memory(script: str) -> str:
     header = _header(script)
-    return _MEMORY.sub("", header) + script[len(header) :]
+    return re.sub(_MEMORY, "", header) + script[len(header) :]
 
 
 def _memory_unconfigured(script: str) -> bool:

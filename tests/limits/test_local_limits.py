@@ -27,7 +27,11 @@ while :; do sleep 0.05; done
 
 
 def test_limit_ends_job_and_is_named_cause() -> None:
-    app_id = submit(sh("trap '' TERM; while :; do sleep 0.05; done", 2), time_limit="0.3s", grace_period=0.2)
+    app_id = submit(
+        sh("exec 2> /dev/null; trap '' TERM; while :; do sleep 0.05; done", 2),
+        time_limit="0.3s",
+        grace_period=0.2,
+    )
     done = ended(app_id)
     assert (done.state, done.msg) == (AppState.FAILED, "time limit reached: 0.3s")
     last = [replica.attempts[-1] for replica in done.roles_statuses[0].replicas]

@@ -42,8 +42,8 @@ COMPUTING = "gpu_uuid,pid,process_name"
 _IGNORED = ("nvidia-cuda-mps-server",)
 """Programs that compute for others: a service that is always there."""
 
-_GPU = re.compile(r"GPU (\d+):.*\(UUID: (\S+)\)")
-_INSTANCE = re.compile(r"\s+MIG .*\(UUID: (\S+)\)")
+_GPU = r"GPU (\d+):.*\(UUID: (\S+)\)"
+_INSTANCE = r"\s+MIG .*\(UUID: (\S+)\)"
 
 Use = tuple[float | None, int | None, int | None]
 """The utilisation of a GPU (0 to 1), the memory in use and the whole memory (bytes); None if unknown."""
@@ -238,9 +238,9 @@ def parse_gpus(listing: str) -> list[Gpu]:
     """
     gpus: list[Gpu] = []
     for line in listing.splitlines():
-        if found := _GPU.match(line):
+        if found := re.match(_GPU, line):
             gpus.append(Gpu(found[2], found[1], found[1]))
-        elif gpus and (found := _INSTANCE.match(line)):
+        elif gpus and (found := re.match(_INSTANCE, line)):
             parent = gpus[-1].parent or gpus[-1].id
             if not gpus[-1].parent:
                 gpus.pop()  # a divided GPU is used by its instances only

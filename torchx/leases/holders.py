@@ -45,7 +45,7 @@ ATTEMPTS = 20
 LAST_TIME = 1e11
 """The latest end that a holder can report, seconds since the epoch."""
 
-_APP_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,255}")
+_APP_ID = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,255}"
 
 
 class Holder(NamedTuple):
@@ -262,7 +262,7 @@ def _answer(connection: socket.socket) -> tuple[str, float | None]:
     except (OSError, ValueError, RecursionError):
         return "", None
     app = json_shape.typed_at(answer, str, "app")
-    if not _APP_ID.fullmatch(app):
+    if not re.fullmatch(_APP_ID, app):
         app = ""
     return app, _end(*(json_shape.typed_at(answer, float, name) for name in ("ends", "ends_at")))
 

@@ -38,7 +38,7 @@ TRY_AGAIN = 75
 REPEATED = frozenset({408, 425, 429, 500, 502, 503})
 """Responses of a server that did not accept a request, but may do so later."""
 
-PLACEHOLDER = re.compile(rf"\{{({'|'.join(PLACEHOLDERS)})\}}")
+PLACEHOLDER = rf"\{{({'|'.join(PLACEHOLDERS)})\}}"
 
 
 class Result(NamedTuple):
@@ -73,7 +73,7 @@ def deliver(target: str, payload: Data) -> Result:
 
 def _run(command: list[str], payload: Data) -> Result:
     values = {key: "" if value is None else str(value) for key, value in payload.items()}
-    args = [PLACEHOLDER.sub(lambda found: values.get(found[1], ""), arg) for arg in command]
+    args = [re.sub(PLACEHOLDER, lambda found: values.get(found[1], ""), arg) for arg in command]
     env = {f"TORCHX_NOTIFY_{name.upper()}": values.get(name, "") for name in (*PLACEHOLDERS, "event", "text")}
     try:
         process = subprocess.Popen(

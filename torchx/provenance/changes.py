@@ -36,8 +36,8 @@ MOST_IGNORED = 100
 """Maximum number of ignored files and folders that are named."""
 
 GITLINK = 0o160000
-_CONVERSIONS = re.compile(rb"\b(?:text|eol|crlf|ident|filter|working-tree-encoding)\b")
-_POINTER = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\n(?:.*\n)*?oid sha256:([0-9a-f]{64})\n")
+_CONVERSIONS = rb"\b(?:text|eol|crlf|ident|filter|working-tree-encoding)\b"
+_POINTER = rb"version https://git-lfs\.github\.com/spec/v1\n(?:.*\n)*?oid sha256:([0-9a-f]{64})\n"
 _LARGEST_POINTER = 1024
 
 
@@ -273,7 +273,7 @@ class WorkingTree:
                     found = self._files.read(path)
                 except OSError:
                     continue
-                if found is not None and found.content is not None and _CONVERSIONS.search(found.content):
+                if found is not None and found.content is not None and re.search(_CONVERSIONS, found.content):
                     return True
         return False
 
@@ -348,7 +348,7 @@ class WorkingTree:
             content = self._git.run("cat-file", "blob", known.name, limit=_LARGEST_POINTER)
         except GitError:
             return False
-        pointer = _POINTER.match(content)
+        pointer = re.match(_POINTER, content)
         return pointer is not None and pointer[1].decode() == digest
 
 

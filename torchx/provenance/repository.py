@@ -11,7 +11,7 @@ from torchx.machine import files
 LARGEST_REFS = 1 << 20
 """Maximum bytes of the packed references that are read in the command; beyond, git reads them later."""
 
-_COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_COMMIT = r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
 _HEADS = "refs/heads/"
 
 
@@ -48,7 +48,7 @@ class Head(NamedTuple):
 
 def is_commit(text: str) -> bool:
     """Returns True if a text is the whole name of a commit."""
-    return _COMMIT.fullmatch(text) is not None
+    return re.fullmatch(_COMMIT, text) is not None
 
 
 def find(folder: str) -> Repository | None:

@@ -23,7 +23,7 @@ DEEPEST = 10
 
 MOST_SUBMODULES = 200
 
-_USER = re.compile("(?<=//)[^/]*@")
+_USER = "(?<=//)[^/]*@"
 
 NO_REPOSITORY = "the working directory is not in a git repository"
 
@@ -181,7 +181,7 @@ def remote_of(facts: Mapping[str, str], branch: str) -> str:
     name = facts.get(f"branch.{branch}.remote", "origin")
     address = addresses.get(name) or next(iter(addresses.values()), "")
     if "://" in address:  # also `helper::https://...`
-        address = re.split("[?#]", _USER.sub("", address))[0]
+        address = re.split("[?#]", re.sub(_USER, "", address))[0]
     return mask_text(address)[:1000]
 
 

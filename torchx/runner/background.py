@@ -17,7 +17,7 @@ from torchx.scheduling.findings import Finding, Verdict
 MOST_NAMES = 5
 """Maximum applications that are named for one kind of process."""
 
-_STARTED = re.compile(r"; from (torchx(?:_cli)?(?:\.\w+)+) import main; main\(sys\.argv\[1:\]\)")
+_STARTED = r"; from (torchx(?:_cli)?(?:\.\w+)+) import main; main\(sys\.argv\[1:\]\)"
 """The code of a process that :func:`torchx.supervisor.process.python_command` starts."""
 
 
@@ -47,7 +47,7 @@ def running() -> Iterator[Background]:
             continue
         arguments = os.fsdecode(processes.read_proc(f"{place}/cmdline")).split("\0")
         for index, argument in enumerate(arguments):
-            started = _STARTED.search(argument)
+            started = re.search(_STARTED, argument)
             if started is not None and index and arguments[index - 1] == "-c":
                 # behind the code: the folder of this package, then the arguments of `main`
                 paths = [Path(path) for path in arguments[index + 2 :] if path.startswith("/")]

@@ -176,7 +176,7 @@ def error_file_lines(text: str, count: int) -> list[str]:
 NOT_STARTED = (126, 127)
 """Exit codes of a program that cannot be started."""
 
-_ABSENT = re.compile(
+_ABSENT = (
     r"(?:exec |can't execute '|: |^)(/[^\s:']{1,4096})'?(?: failed)?: "
     r"(?:not found|(?i:no such file or directory|exec format error))|"
     r"(?:No such file or directory|Exec format error): (/\S+)"
@@ -194,7 +194,7 @@ def start_problem(lines: Iterable[str], here: bool) -> str:
     'if /x/run exists there, the interpreter in its first line (#!) does not, or its lines end as on Windows'
     """
     for line in lines:
-        if match := _ABSENT.search(line):
+        if match := re.search(_ABSENT, line):
             path = match[1] or match[2]
             if "format" in line:
                 return f"{path} is a program for other machines, or a script without #!/bin/sh or the like"
@@ -211,7 +211,7 @@ def start_problem(lines: Iterable[str], here: bool) -> str:
     return ""
 
 
-_TIMEOUT = re.compile(r"timed? ?out", re.I)
+_TIMEOUT = r"(?i)timed? ?out"
 
 
 def _silent(failures: list[torchrun.RankFailure], lines: list[str]) -> str:
@@ -266,7 +266,7 @@ class _Finder:
         of_rank = self._lines_of(number, failure, lines if number == self._first.replica else [])
         line = printed_cause(failure.exit_code, failure.signal, of_rank)[1]
         advice = ""
-        if _TIMEOUT.search(line):
+        if re.search(_TIMEOUT, line):
             advice = _silent(failures, lines)
         return Evidence(f"{role}/{number}", failure, error, of_rank, advice)
 

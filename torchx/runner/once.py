@@ -48,7 +48,7 @@ SKEW = timedelta(minutes=5)
 _KEY = ".key"
 _KEY_BYTES = 32
 
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _SHOWN = 80
 _COMPARED = (": entrypoint", ": args", ": num_replicas")
 """The parts that every engine records unchanged."""
@@ -164,7 +164,7 @@ def marked(app: AppDef, name: str) -> AppDef:
     Raises:
         UsageError: the name is invalid.
     """
-    if name and _NAME.fullmatch(name) is None:
+    if name and re.fullmatch(_NAME, name) is None:
         raise UsageError(
             f"`{name}` cannot be the name of a submission",
             code="invalid_value",
@@ -218,7 +218,7 @@ def submit(runner: Host, info: AnyDryRunInfo, schedule: Callable[[], str]) -> st
 
 def handle_of(name: str) -> str:
     """Returns the handle of the application that was submitted under a name; empty without one."""
-    if _NAME.fullmatch(name):
+    if re.fullmatch(_NAME, name):
         with suppress(OSError, StateError):
             entry = _read(TORCHX_HOME() / FOLDER / f"{name}.json")
             if entry is not None:

@@ -47,10 +47,10 @@ SESSION = "torchx"
 _KEPT = 100
 """Number of handles kept for `@last`, which skips deleted applications."""
 
-_OLDER = re.compile(r"(.+)~([0-9]{1,4})")
+_OLDER = r"(.+)~([0-9]{1,4})"
 """The application that is a number of submissions older than the newest of a name: `train~1`."""
 
-_RUN = re.compile(r"([^/:]+://[^/]*/[^/]+|[^/]+)/([0-9]{1,9})(?:/0)?(/.*)?")
+_RUN = r"([^/:]+://[^/]*/[^/]+|[^/]+)/([0-9]{1,9})(?:/0)?(/.*)?"
 """A run of a sweep, perhaps with a part of it: `train-x7k2/4`, `@last/4/trainer/0`."""
 
 AMBIGUOUS = "ambiguous_name"
@@ -137,7 +137,7 @@ def _resolve(
         return _whole(runner, text, acts=acts)
     if not text.strip():
         raise MalformedAppHandleException(text)
-    older = _OLDER.fullmatch(text)
+    older = re.fullmatch(_OLDER, text)
     if text == LAST:
         return _last(runner)
     if older is not None:
@@ -216,13 +216,13 @@ def target_of(runner: Host, text: str, *, acts: bool = False) -> LogTarget | Non
     Raises:
         StateError: several sweeps match, the files of one are damaged, or it has no such run.
     """
-    match = _RUN.fullmatch(text)
+    match = re.fullmatch(_RUN, text)
     if match is None:
         return None
     try:
         sweep = parse_app_handle(resolve(runner, match[1], only=BACKEND, acts=acts))
     except TorchxError as error:
-        if error.code == AMBIGUOUS or _OLDER.fullmatch(match[1]):
+        if error.code == AMBIGUOUS or re.fullmatch(_OLDER, match[1]):
             raise
         return None  # the caller searches for another application
     if sweep.scheduler_backend != BACKEND or paths_of(sweep.app_id).delayed.exists():

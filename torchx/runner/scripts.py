@@ -12,10 +12,9 @@ from torchx.settings import AFTER
 from torchx.specs.app import AppDef, Role
 from torchx.suggestions import did_you_mean
 
-_COMMAND = re.compile(
-    r"python3?\0(?P<script>[^-/\0${][^\0${]*).*|"
-    r"bash\0-c\0[^\0]*\btorchrun (?:(?! -m ).)*? (?P<of_torchrun>[\w.-][\w./-]*\.py)\b.*",
-    re.S,
+_COMMAND = (
+    r"(?s)python3?\0(?P<script>[^-/\0${][^\0${]*).*|"
+    r"bash\0-c\0[^\0]*\btorchrun (?:(?! -m ).)*? (?P<of_torchrun>[\w.-][\w./-]*\.py)\b.*"
 )
 """The program and arguments of `utils.python` and `dist.torchrun`, separated by zero bytes."""
 
@@ -47,7 +46,7 @@ def changed_since(app: AppDef, engine: AnyScheduler, then: float) -> str:
 def _scripts(app: AppDef, engine: AnyScheduler) -> Iterator[tuple[Role, str, list[str], list[Path]]]:
     """Yields the roles that run a script, the script, the folders that may have it, and its paths there."""
     for role in app.roles:
-        match = _COMMAND.fullmatch("\0".join([role.entrypoint, *role.args]))
+        match = re.fullmatch(_COMMAND, "\0".join([role.entrypoint, *role.args]))
         if match is not None and not role.metadata.get(AFTER):  # an earlier role may write the script
             script, folders = match[match.lastgroup or 0], _folders(role, engine)
             yield (

@@ -101,7 +101,7 @@ def has_services(app: AppDef) -> bool:
     return any(SERVICE in role.metadata or role.metadata.get(AFTER) for role in app.roles)
 
 
-_HOSTS = re.compile(r"(?<!\$)(?:\$\$)*\$\{hosts\.([^{}]+)\}")
+_HOSTS = r"(?<!\$)(?:\$\$)*\$\{hosts\.([^{}]+)\}"
 
 
 def hosts_in(app: AppDef) -> list[str]:
@@ -113,7 +113,10 @@ def hosts_in(app: AppDef) -> list[str]:
     """
     texts = (text for role in app.roles for text in (*role.args, *role.env.values()))
     return [
-        name for text in texts if isinstance(text, str) and "{hosts." in text for name in _HOSTS.findall(text)
+        name
+        for text in texts
+        if isinstance(text, str) and "{hosts." in text
+        for name in re.findall(_HOSTS, text)
     ]
 
 

@@ -39,14 +39,13 @@ _FATAL = re.compile(
     rf"(?:Error|Exception|Interrupt|Exit|Expired|Timeout|Iteration)(?::|$)|{_NCCL_TIMEOUT}"
 )
 _TERMINATED = re.compile(rf"^(?:what\(\): |terminate called after throwing |{_WRAPPER})")
-_PREFIX = re.compile(r"^(?:\[[\w /.:-]{1,80}\]:? ?)+")
-_APPENDIX = re.compile(
-    # the stacks of Python's fault handler, the frames of C++, and the report of torchrun
+_PREFIX = r"^(?:\[[\w /.:-]{1,80}\]:? ?)+"
+_APPENDIX = (
     r"\s*(?:Fatal Python error: |(?:Current thread|Thread) 0x|Stack \(most recent |Extension modules: |"
     r"Python runtime state: |File \"[^\"]*\", line \d+ in |<(?:no Python frame|invalid frame)>|\.\.\.$|"
     r"Exception raised from \w+ at |frame #\d+: )|  (?:time|host|rank|exitcode|error_file|traceback) {0,6}: "
 )
-_FAILED_RANK = re.compile(r"^Root Cause (?:.*\n){1,5}?  rank *: (\d+) \(local_rank: ", re.M)
+_FAILED_RANK = r"(?m)^Root Cause (?:.*\n){1,5}?  rank *: (\d+) \(local_rank: "
 LAST_LINES = 50
 """Last lines of an output in which its cause is searched, without the lines that follow the cause."""
 NOT_RUN = (126, 127)
@@ -72,7 +71,7 @@ def printed_cause(exit_code: Optional[int], signal: Optional[str], lines: Sequen
     """
     if signal not in (None, "SIGABRT"):
         return "", ""
-    texts = (_PREFIX.sub("", line).strip() for line in without_appendices(_of_failed_rank(lines)))
+    texts = (re.sub(_PREFIX, "", line).strip() for line in without_appendices(_of_failed_rank(lines)))
     plain = [text for text in texts if text][-LAST_LINES:]
     line = _last(plain, lambda line: line.startswith(PREFLIGHT[1]))
     if exit_code == PREFLIGHT[0] and line:
@@ -103,15 +102,15 @@ def without_appendices(lines: Iterable[str]) -> List[str]:
     >>> without_appendices(["E: x", "Fatal Python error: Aborted", "", '  File "a.py", line 1 in f'])
     ['E: x']
     """
-    kept = [line for line in lines if not _APPENDIX.match(_PREFIX.sub("", line))]
-    while kept and not _PREFIX.sub("", kept[-1]).strip():
+    kept = [line for line in lines if not re.match(_APPENDIX, re.sub(_PREFIX, "", line))]
+    while kept and not re.sub(_PREFIX, "", kept[-1]).strip():
         kept.pop()
     return kept
 
 
 def _of_failed_rank(lines: Sequence[str]) -> Sequence[str]:
     """Returns the lines of the rank that failed first by torchrun's report; all lines without any."""
-    rank = _FAILED_RANK.search("\n".join(lines))
+    rank = re.search(_FAILED_RANK, "\n".join(lines))
     if rank is None:
         return lines
     own = re.compile(rf"\[[^\]\d]*{rank[1]}\]:|\[[^\]]*\]:\[rank{rank[1]}\]:")

@@ -26,7 +26,7 @@ REACHED = "time limit reached"
 LIMITED = "e.g. --time-limit 24h, or the run option time_limit=24h"
 """The hint about an option that requires a time limit."""
 
-_NOTICE = re.compile(r"(?P<time>[^:]*)(:(SIG)?(?P<signal>[A-Z0-9]+))?")
+_NOTICE = r"(?P<time>[^:]*)(:(SIG)?(?P<signal>[A-Z0-9]+))?"
 _NO_SIGNALS = ("KILL", "STOP", "CHLD", "CONT")
 
 
@@ -161,7 +161,7 @@ def _limit(value: Any) -> float | None:
 def _notice(value: Any, limit: float | None) -> tuple[float, str]:
     if value is None:
         return 0.0, LimitRule().signal
-    match = _NOTICE.fullmatch(str(value))
+    match = re.fullmatch(_NOTICE, str(value))
     seconds = None
     if match is not None:
         seconds = parse_duration(match["time"])

@@ -40,8 +40,8 @@ LEAST_SPACE = 1e9
 EXPECTED = "expected gpu[:SIZE], disk[:SIZE], collective[:TIME] or cmd:COMMAND"
 
 _UNITS = {"": 1e9, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kmgt]?)b?", re.IGNORECASE)
-_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_SIZE = r"(?i)(\d+(?:\.\d+)?) ?([kmgt]?)b?"
+_PYTHON = r"python(3(\.\d+)?)?"
 _BOOT = (
     "import sys; sys.path[:] = [folder for folder in sys.path if folder]; "  # whose modules could hide others
     "import base64, zlib; exec(zlib.decompress(base64.b64decode('{data}')))"
@@ -55,7 +55,7 @@ _HERE = (
 )
 _MARK = "  # torchx preflight"
 """The end of the texts for ``python -c``, by which they are recognized."""
-_OURS = re.compile(r"^(from __future__|from torchx\.).*\n", re.MULTILINE)
+_OURS = r"(?m)^(from __future__|from torchx\.).*\n"
 
 
 def checks_of(cfg: Data) -> list[Object]:
@@ -83,7 +83,7 @@ def _check(text: str) -> Object:
         if command:
             return {"kind": kind, "command": command, "limit": COMMAND_LIMIT}
     elif kind in ("gpu", "disk"):
-        size = _SIZE.fullmatch(rest)
+        size = re.fullmatch(_SIZE, rest)
         if size:
             return {"kind": kind, "least": float(size[1]) * _UNITS[size[2].lower()]}
         if not colon:
@@ -124,7 +124,7 @@ def with_checks(
         "port": PORT,
     }
     python = "python3"
-    if _PYTHON.fullmatch(PurePosixPath(command[0]).name):
+    if re.fullmatch(_PYTHON, PurePosixPath(command[0]).name):
         python = command[0]
     return [python, "-c", _text_here() if here else _text(), json.dumps(request), "--", *command]
 
@@ -151,6 +151,6 @@ def _text() -> str:
     """Returns the program as a text for ``python -c``."""
     names = ("preflight_gpus.py", "preflight_program.py")
     parts = [Path(__file__).with_name(name).read_text("utf-8") for name in names]
-    text = "from __future__ import annotations\n" + "\n".join(_OURS.sub("", part) for part in parts)
+    text = "from __future__ import annotations\n" + "\n".join(re.sub(_OURS, "", part) for part in parts)
     data = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
     return _BOOT.format(data=data) + _MARK

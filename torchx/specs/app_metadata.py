@@ -61,8 +61,8 @@ LONGEST_VALUE = 256
 LONGEST_NOTE = 2_000
 """Maximum characters of a note."""
 
-_NOT_IN_VALUES = re.compile(r"[,\n\t]")
-_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_./-]{0,61}[A-Za-z0-9_])?")
+_NOT_IN_VALUES = r"[,\n\t]"
+_NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9_./-]{0,61}[A-Za-z0-9_])?"
 
 
 def set_tags(app: AppDef, tags: Mapping[str, str], note: str = "") -> None:
@@ -103,7 +103,7 @@ def check_tags(tags: Mapping[str, str]) -> None:
         UsageError: one is invalid.
     """
     for name, value in tags.items():
-        if not _NAME.fullmatch(name):
+        if not re.fullmatch(_NAME, name):
             raise UsageError(
                 f"`{name}` is not a valid name of a tag",
                 hint="at most 63 letters, digits and _ . / -, e.g. --tag sweep=lr",
@@ -121,7 +121,7 @@ def _is_value(value: object) -> bool:
         isinstance(value, str)
         and len(value) <= LONGEST_VALUE
         and _is_text(value)
-        and not _NOT_IN_VALUES.search(value)
+        and not re.search(_NOT_IN_VALUES, value)
     )
 
 
@@ -141,7 +141,7 @@ def valid_tags(tags: object) -> dict[str, str]:
     return {
         name: value
         for name, value in entries
-        if isinstance(name, str) and _NAME.fullmatch(name) and _is_value(value)
+        if isinstance(name, str) and re.fullmatch(_NAME, name) and _is_value(value)
     }
 
 

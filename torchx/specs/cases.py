@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_CAMEL_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_CAMEL_BREAK = r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])"
 
 
 def snake_to_camel(name: str) -> str:
@@ -28,4 +28,4 @@ def camel_to_snake(name: str) -> str:
     >>> camel_to_snake("clusterName"), camel_to_snake("HTTPServer"), camel_to_snake("a_b")
     ('cluster_name', 'http_server', 'a_b')
     """
-    return _CAMEL_BREAK.sub("_", name).lower()
+    return re.sub(_CAMEL_BREAK, "_", name).lower()

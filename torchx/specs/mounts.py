@@ -94,7 +94,7 @@ _KEYS = {
     "size": "size",
     "tmpfs-size": "size",
 }
-_DOCKER = re.compile(r"([^:]+):(/[^:]*)(?::(ro|rw))?")
+_DOCKER = r"([^:]+):(/[^:]*)(?::(ro|rw))?"
 _UNITS = {"m": 1, "g": 1024}
 _TRUE = ("", "true", "1", "yes", "on")
 _FALSE = ("false", "0", "no", "off")
@@ -152,7 +152,7 @@ def parse_mounts(opts: Sequence[str]) -> list[Mount]:
 
 def _split(opts: Sequence[str]) -> Iterator[str]:
     for opt in opts:
-        docker = _DOCKER.fullmatch(opt.strip())
+        docker = re.fullmatch(_DOCKER, opt.strip())
         if docker is not None and opt.strip().partition("=")[0] not in _KEYS:
             src, dst, readonly = docker.groups()
             kind = ("volume", "bind")[src[0] in "/.~"]

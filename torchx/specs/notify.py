@@ -23,7 +23,7 @@ COMMAND = "cmd:"
 PLACEHOLDERS = ("name", "state", "handle", "app", "message", "exit_code")
 """The names in braces that are replaced in an argument of a command."""
 
-_WORD = re.compile("[a-z]{1,12}")
+_WORD = "[a-z]{1,12}"
 """A target that is too short to hold a secret."""
 
 _FOR_SHELL = re.compile(r"\d?>>?[^\s>]*|<|\|\|?|&&?|;")
@@ -94,7 +94,7 @@ def shown(target: str) -> str:
         return COMMAND + next(iter(target[len(COMMAND) :].split()), "")
     scheme, separator, rest = target.partition("://")
     if not separator:
-        return "*" * 8 * (_WORD.fullmatch(target) is None) or target
+        return "*" * 8 * (re.fullmatch(_WORD, target) is None) or target
     place = rest.replace("?", "/").replace("#", "/").partition("/")[0]
     return f"{scheme}://{place.rpartition('@')[2]}"
 

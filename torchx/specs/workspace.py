@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-_PLAIN_PATH = re.compile(r"(?:[~./]|\w+://|[A-Za-z_])[\w./~@%+-]*")
+_PLAIN_PATH = r"(?:[~./]|\w+://|[A-Za-z_])[\w./~@%+-]*"
 LONGEST_SHOWN = 200
 """Characters of a workspace that an error repeats."""
 
@@ -63,7 +63,7 @@ class Workspace:
         if not workspace or not workspace.strip():
             return Workspace({})
         # a plain path needs no yaml, which is slow to import
-        if _PLAIN_PATH.fullmatch(workspace) and workspace.lower() not in _YAML_CONSTANTS:
+        if re.fullmatch(_PLAIN_PATH, workspace) and workspace.lower() not in _YAML_CONSTANTS:
             return Workspace({workspace: ""})
         return _from_yaml(workspace)
 

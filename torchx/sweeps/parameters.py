@@ -25,10 +25,10 @@ LARGEST_FILE = 1 << 26
 Row = dict[str, str]
 """The parameters of one run: values by name."""
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
-_RUN = re.compile(r"(?<!\$)\{run\}")
-_FRACTIONS = re.compile(r"[-.]?\d[-+.\de]*\.\.[-+.\de]*\d", re.ASCII | re.IGNORECASE)
-_RANGE = re.compile(r"(-?\d{1,12})\.\.(-?\d{1,12})(?:\.\.(-?\d{1,12}))?", re.ASCII)
+_NAME = r"[A-Za-z_][A-Za-z0-9_.-]{0,99}"
+_RUN = r"(?<!\$)\{run\}"
+_FRACTIONS = r"(?ai)[-.]?\d[-+.\de]*\.\.[-+.\de]*\d"
+_RANGE = r"(?a)(-?\d{1,12})\.\.(-?\d{1,12})(?:\.\.(-?\d{1,12}))?"
 
 
 def expand(texts: Sequence[str], *, zipped: bool = False) -> list[Row]:
@@ -106,7 +106,7 @@ def parse(text: str) -> list[Row]:
         return _read(text[1:])
     name, equals, values = text.partition("=")
     name = name.strip().lstrip("-")
-    if not equals or _NAME.fullmatch(name) is None:
+    if not equals or re.fullmatch(_NAME, name) is None:
         raise UsageError(
             f"--each takes NAME=VALUES or @FILE.csv, got `{text}`",
             hint="e.g. --each lr=1e-3,3e-4 --each seed=1..3",
@@ -149,7 +149,7 @@ def arguments_of(argv: Sequence[str], row: Row, number: int) -> list[str]:
 def with_number(text: str, number: int) -> str:
     """Returns a text with the number of a run in the place of ``{run}``; ``${run}`` belongs to a shell."""
     if "{run}" in text:
-        return _RUN.sub(str(number), text)
+        return re.sub(_RUN, str(number), text)
     return text
 
 
@@ -188,8 +188,8 @@ def _values(name: str, text: str) -> list[str]:
         )
     found: list[str] = []
     for part in text.split(",") if text else ():
-        match = _RANGE.fullmatch(part.strip())
-        if match is None and _FRACTIONS.fullmatch(part.strip()):
+        match = re.fullmatch(_RANGE, part.strip())
+        if match is None and re.fullmatch(_FRACTIONS, part.strip()):
             raise UsageError(
                 f"the range `{part}` of `{name}` must have whole numbers (from --each)",
                 hint=f"list the values, as in --each {name}=0.1,0.2,0.5",
@@ -234,7 +234,7 @@ def _read(path: str) -> list[Row]:
         raise UsageError(f"{where} needs a line of names and a line for each run", code="invalid_value")
     names = [name.strip() for name in lines[0]]
     for name in names:
-        if _NAME.fullmatch(name) is None or names.count(name) > 1:
+        if re.fullmatch(_NAME, name) is None or names.count(name) > 1:
             raise UsageError(
                 f"{where}: `{name}` is not a parameter name, or is given twice", code="invalid_value"
             )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Value = str | float | int | None
 Values = dict[str, Value]
 
-_NAMED = re.compile(r"([A-Za-z_][\w./-]{0,99})(?:=(.+))?", re.DOTALL)
+_NAMED = r"(?s)([A-Za-z_][\w./-]{0,99})(?:=(.+))?"
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?i:nan|inf(?:inity)?)\b"
 
 
@@ -139,7 +139,7 @@ def parse_metric(text: str, flag: str = "--metric") -> Metric:
     """
     name, renamed, pattern = text.partition(":=")
     if not renamed:
-        match = _NAMED.fullmatch(text)
+        match = re.fullmatch(_NAMED, text)
         if match is None:
             raise UsageError(
                 f"{flag} takes NAME or NAME=PATTERN, got `{text}`",

@@ -30,7 +30,7 @@ _OTHER_NAMES = {"nprocs_per_node": "nproc_per_node", "m": "module", "r": "redire
 _QUIET = 'OMP_NUM_THREADS="$${OMP_NUM_THREADS:-1}" '
 """Torchrun's own default for several processes, without its warning on every node."""
 
-_NODES = re.compile(r"(\d+)(?::(\d+))?")
+_NODES = r"(\d+)(?::(\d+))?"
 
 
 class ElasticRole(Role):
@@ -157,7 +157,7 @@ class ElasticRole(Role):
             UsageError: it is invalid, or the number of replicas is out of range.
         """
         given = str(self.launch_kwargs.get("nnodes", self.num_replicas))
-        match = _NODES.fullmatch(given)
+        match = re.fullmatch(_NODES, given)
         if match:
             lowest, highest = (int(match[1]), int(match[2] or match[1]))
         else:

@@ -32,9 +32,9 @@ LOCAL = ("default", "local")
 
 DIR, CWD = ON_THIS_MACHINE = ("local_dir", "local_cwd")
 
-_MACRO = re.compile(r"\$\{(img_root|app_id|replica_id|rank0_env)\}")
+_MACRO = r"\$\{(img_root|app_id|replica_id|rank0_env)\}"
 
-_IMAGE_HERE = re.compile(r"[/.~].*|.*\.(zip|tgz|tar(\.\w+)?)", re.DOTALL)
+_IMAGE_HERE = r"(?s)[/.~].*|.*\.(zip|tgz|tar(\.\w+)?)"
 """A path, or an archive at any address; matches no name of a container image."""
 
 
@@ -170,7 +170,9 @@ class StandaloneSession(Session):
 
 def _backend(app: AppDef) -> str:
     """Returns the scheduler of this machine that suits the images of an application."""
-    here = any(_IMAGE_HERE.fullmatch(role.image) or Path(role.image or "/-").is_dir() for role in app.roles)
+    here = any(
+        re.fullmatch(_IMAGE_HERE, role.image) or Path(role.image or "/-").is_dir() for role in app.roles
+    )
     if here:
         return DIR
     return CWD
@@ -186,7 +188,7 @@ def _ready(role: specs.Role, backend: str, requested: str) -> specs.Role:
     plain = not isinstance(role, ElasticRole) and role.entrypoint.endswith(".py")
     if plain and not (backend in ON_THIS_MACHINE and _starts_itself(role, backend)):
         role.entrypoint, role.args = "python", [role.entrypoint, *role.args]
-    elif not isinstance(role, ElasticRole) and _MACRO.search(role.entrypoint):
+    elif not isinstance(role, ElasticRole) and re.search(_MACRO, role.entrypoint):
         # macros are replaced in arguments: the program becomes one
         role.entrypoint, role.args = "sh", ["-c", 'exec "$$0" "$$@"', role.entrypoint, *role.args]
     return role

@@ -37,7 +37,7 @@ _STARTS = (".env.",)
 _KEY_ENDS = tuple(name.removeprefix("*") for name in KEYS if name.startswith("*"))
 _ENDS = (".pyc", ".kubeconfig", *_KEY_ENDS)
 _SAMPLES = (*_LITERAL, ".env.local", "module.pyc", *(f"some{end}" for end in (*_ENDS, *MAYBE_KEYS)))
-_WILD = re.compile(r"[*?\[\\]")
+_WILD = r"[*?\[\\]"
 _FLAGS = re.DOTALL | re.ASCII
 _FOLDER = r"\x00"
 """Follows the path of a folder in a match; no name contains it."""
@@ -130,7 +130,7 @@ def _rule(pattern: str, line: str, source: str, *, includes: bool) -> Rule:
             _FOLDER if pattern.endswith("/") else f"{_FOLDER}?"
         )
     segments = clean.split("/")
-    plain = next((n for n, segment in enumerate(segments) if _WILD.search(segment)), len(segments))
+    plain = next((n for n, segment in enumerate(segments) if re.search(_WILD, segment)), len(segments))
     return Rule(
         text=line,
         source=source,
@@ -300,7 +300,7 @@ class Rules:
         if any(f"{rule.path}/".startswith(inside) for rule in self._exceptions):
             return False
         for rule in self._exceptions:
-            if _may_contain(f"{rule.prefix}/" if rule.prefix else "", inside) and _WILD.search(rule.path):
+            if _may_contain(f"{rule.prefix}/" if rule.prefix else "", inside) and re.search(_WILD, rule.path):
                 self.short.setdefault(rule.text, inside)
         return True
 

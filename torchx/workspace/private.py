@@ -30,7 +30,7 @@ MAYBE_KEYS = (".pem", ".key")
 LARGEST_KEY = 1 << 20
 """Bytes read of such a file; a key may follow a chain of certificates."""
 
-_KEY = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----")
+_KEY = rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----"
 
 
 def is_private_key(path: str) -> bool:
@@ -53,4 +53,4 @@ def holds_private_key(data: bytes) -> bool:
     >>> holds_private_key(b"-----BEGIN RSA PRIVATE KEY-----")
     True
     """
-    return _KEY.search(data) is not None
+    return re.search(_KEY, data) is not None

@@ -48,7 +48,7 @@ LARGEST_KEPT, ALL_KEPT = 1 << 16, 1 << 25
 LARGEST_HELD = 1 << 28
 """Maximum bytes of a workspace that is kept as a whole, see :data:`torchx.workspace.options.hold`."""
 
-_URL = re.compile(r"[\w.+-]+(?:://|::)")
+_URL = r"[\w.+-]+(?:://|::)"
 
 Sources = dict[str, tuple[Entry, Project, str]]
 """By path in a workspace: the entry, its project, and its path there."""
@@ -315,7 +315,7 @@ def open_project(name: str) -> Project:
     if name.startswith(("file://", "local://")) and "::" not in name:
         path = name.partition("://")[2]
         return Folder(name, os.path.abspath(path if os.path.exists(path) else parse.unquote(path)))  # noqa: PTH100, PTH110
-    if not _URL.match(name):
+    if not re.match(_URL, name):
         return Folder(name, os.path.abspath(os.path.expanduser(name)))  # noqa: PTH100, PTH111
 
     return remote.Remote(shown(name), name)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from torchx.printable import printable
 
-_INVALID = re.compile("[\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+_INVALID = "[\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 """Characters that are invalid in a page."""
 
 
@@ -30,7 +30,7 @@ def escape(text: object) -> Element:
     """
     if isinstance(text, Element):
         return text
-    shown = _INVALID.sub(lambda found: f"\\u{ord(found[0]):04x}", printable(text))
+    shown = re.sub(_INVALID, lambda found: f"\\u{ord(found[0]):04x}", printable(text))
     return Element(html.escape(shown))
 
 

@@ -38,14 +38,14 @@ LONGEST = 200
 TRIES = 3
 """Attempts of a build whose cached layers are removed while it runs."""
 
-_STEP = re.compile(r"step (\d+)/(\d+) ?: (.*)", re.IGNORECASE)
-_MADE = re.compile(r"-+> ([0-9a-f]{10,64})")
-_RUNS = re.compile(r"-+> running in ([0-9a-f]{10,64})", re.IGNORECASE)
-_CACHED = re.compile(r"-+> using cache", re.IGNORECASE)
-_NOISE = re.compile(r"---> |Removing intermediate container|Successfully (?:built|tagged) ")
-_LOST = re.compile(r"(?:unable to find image|no such image:?) \"?sha256:", re.IGNORECASE)
-_NOT_FOUND = re.compile(r"excluded by \.dockerignore: stat (.+): file does not exist")
-_CONTROL = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[@-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_STEP = r"(?i)step (\d+)/(\d+) ?: (.*)"
+_MADE = r"-+> ([0-9a-f]{10,64})"
+_RUNS = r"(?i)-+> running in ([0-9a-f]{10,64})"
+_CACHED = r"(?i)-+> using cache"
+_NOISE = r"---> |Removing intermediate container|Successfully (?:built|tagged) "
+_LOST = r"(?i)(?:unable to find image|no such image:?) \"?sha256:"
+_NOT_FOUND = r"excluded by \.dockerignore: stat (.+): file does not exist"
+_CONTROL = r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[@-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 
 class StepLostError(StateError):
@@ -85,11 +85,11 @@ class Output:
         self.pulling = "status" in line
         *complete, self._rest = (self._rest + str(line.get("stream") or "")).split("\n")
         for text in complete:
-            self._line(_CONTROL.sub("", text.rpartition("\r")[2] or text).rstrip())
+            self._line(re.sub(_CONTROL, "", text.rpartition("\r")[2] or text).rstrip())
 
     def _line(self, text: str) -> None:
         bare = text.strip()
-        if step := _STEP.fullmatch(bare):
+        if step := re.fullmatch(_STEP, bare):
             self.container = ""
             if step[3].replace('"', "").startswith(f"LABEL {LABEL}"):
                 self._cached = False
@@ -97,13 +97,13 @@ class Output:
             self.step = f"step {step[1]} of {step[2]}: {shortened(step[3], LONGEST)}"
             self._cached = step[3].upper().startswith("FROM")  # the base image already exists
             self.last.clear()
-        elif runs := _RUNS.fullmatch(bare):
+        elif runs := re.fullmatch(_RUNS, bare):
             self.container = runs[1]
-        elif _CACHED.match(bare):
+        elif re.match(_CACHED, bare):
             self._cached = True
-        elif made := _MADE.fullmatch(bare):
+        elif made := re.fullmatch(_MADE, bare):
             self.made += [] if self._cached else [made[1]]
-        elif bare and not _NOISE.match(bare):
+        elif bare and not re.match(_NOISE, bare):
             self.last.append(text[:LONGEST])
 
 
@@ -245,14 +245,14 @@ class Writer:
 
 
 def _failed(plan: ImagePlan, output: Output, error: str) -> StateError:
-    reason = " ".join(_CONTROL.sub("", error).split())
+    reason = " ".join(re.sub(_CONTROL, "", error).split())
     if code := re.search(r"(?:returned a non-zero code:|exit status) (\d+)$", reason):
         reason = f"exit code {code[1]}"
     reason = shortened(reason, LONGEST)
     where = f" at {output.step}" if output.step else ""
     lines = "".join(f"\n│ {text}" for text in output.last if text.strip() != reason)
     by = f" by its {plan.dockerfile}" if plan.dockerfile else ""
-    kind = StepLostError if _LOST.search(reason) else StateError
+    kind = StepLostError if re.search(_LOST, reason) else StateError
     hint = _include_hint(plan, reason)
     if "buildkit" in reason.lower():
         hint = "build it yourself: docker buildx build -t NAME --load .   then: --image NAME"
@@ -263,7 +263,7 @@ def _failed(plan: ImagePlan, output: Output, error: str) -> StateError:
 
 def _include_hint(plan: ImagePlan, reason: str) -> str | None:
     """Returns how to include a file that a step did not find, if the built-in list excludes it, or None."""
-    match = _NOT_FOUND.search(reason)
+    match = re.search(_NOT_FOUND, reason)
     path = match[1].strip("/") if match else ""
     left = [name.rstrip("/") for name in plan.tree.left.get(BUILT_IN, ())]
     if not path or not any(path == name or path.startswith(f"{name}/") for name in left):

@@ -17,7 +17,7 @@ from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.images.layers import Layers, lines_of
 from torchx.scheduling.progress import MB, Ongoing
 
-_DENIED = re.compile(r"unauthorized|denied|authentication required|no basic auth|\b40[13]\b", re.IGNORECASE)
+_DENIED = r"(?i)unauthorized|denied|authentication required|no basic auth|\b40[13]\b"
 """Part of the message of a registry that rejects a request without credentials."""
 DOCKER_HUB = "https://index.docker.io/v1/"
 
@@ -47,7 +47,7 @@ def provide(engine: Engine, image: str, report: Callable[[str], None]) -> str | 
         if here is not None:
             return f"{image} could not be pulled, using the local copy ({_short(error.message)})"
         hint = "list the engine's images: docker images; name one with --image or in the component"
-        if _DENIED.search(error.message):
+        if re.search(_DENIED, error.message):
             registry = _registry_of(split_image(image)[0])
             hint = f"if it is private, log in: docker login {registry}".rstrip() + "; else check its name"
         raise StateError(

@@ -11,15 +11,15 @@ from torchx.json_shape import items_at
 from torchx.schedulers.kubernetes.api.objects import Object
 
 _VERBS = {"POST": "create", "PATCH": "change", "PUT": "replace", "DELETE": "delete"}
-_RESOURCE = re.compile(
+_RESOURCE = (
     r"^/apis?/(?:(?P<group>[^/]+)/)??(?P<version>v[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?"
     r"(?:/(?P<resource>[^/]+))?(?:/(?P<name>[^/]+))?(?:/(?P<sub>[^/]+))?$"
 )
 BOTH_VERBS = ("exec", "portforward")
 """The parts of pods that a WebSocket uses: a GET, for which newer clusters also take the right to create."""
 _MAX_LENGTH = 600
-_KUBELET = re.compile(r":10250\b")
-_QUOTED = re.compile(r",? error found in #\d+ byte of .*")
+_KUBELET = r":10250\b"
+_QUOTED = r",? error found in #\d+ byte of .*"
 
 
 class ClusterError(StateError):
@@ -76,9 +76,9 @@ def response_error(
     """
     data = _status(body)
     # older decoders quote the text around an error, which may be a value of the environment
-    message = _QUOTED.sub("", " ".join(str(data.get("message") or "").split()))[:_MAX_LENGTH]
+    message = re.sub(_QUOTED, "", " ".join(str(data.get("message") or "").split()))[:_MAX_LENGTH]
     reason = str(data.get("reason") or "")
-    where = _RESOURCE.match(path)
+    where = re.match(_RESOURCE, path)
     parts = where.groupdict() if where else {}
     sentence, hint = _sentence(method, parts, status, reason, message, data)
     try:
@@ -86,7 +86,7 @@ def response_error(
     except ValueError:
         retry_after = None
     error = ClusterError(sentence, hint=hint, status=status, reason=reason, retry_after=retry_after)
-    error.of_node = status >= 500 and _KUBELET.search(message) is not None
+    error.of_node = status >= 500 and re.search(_KUBELET, message) is not None
     return error
 
 
@@ -117,7 +117,7 @@ def _sentence(
         return f"the previous object of this name is still being deleted: {message}", "try again later"
     if status == 422 or reason == "Invalid":
         return _invalid(what, message, data), "show the request: --dryrun -o yaml"
-    if status >= 500 and _KUBELET.search(message):
+    if status >= 500 and re.search(_KUBELET, message):
         # the address of the node is of no use to the caller
         return (
             f"the node of {what} does not answer: {message.rpartition(': ')[2]}",

@@ -13,8 +13,8 @@ from torchx.json_limits import Object as Object
 from torchx.json_shape import value_at as value_at
 
 _MAX_LENGTH = 300
-_INDEX = re.compile(r"\d{1,6}", re.ASCII)
-_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z", re.ASCII)
+_INDEX = r"(?a)\d{1,6}"
+_TIME = r"(?a)(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?Z"
 
 
 def text_at(thing: Data, *path: str) -> str:
@@ -64,7 +64,7 @@ def indexes(text: str | None) -> frozenset[int]:
     for part in (text or "").split(","):
         first, dash, last = part.partition("-")
         last = last if dash else first
-        if _INDEX.fullmatch(first) and _INDEX.fullmatch(last) and len(result) < MOST_REPLICAS:
+        if re.fullmatch(_INDEX, first) and re.fullmatch(_INDEX, last) and len(result) < MOST_REPLICAS:
             result.update(range(int(first), min(int(last), MOST_REPLICAS) + 1))
     return frozenset(result)
 
@@ -77,7 +77,7 @@ def time_of(text: Any) -> datetime | None:
     >>> time_of("1970-01-01T00:00:00Z") is None
     True
     """
-    match = _TIME.fullmatch(str(text or ""))
+    match = re.fullmatch(_TIME, str(text or ""))
     if match is None or match[1].startswith(("1970-01-01", "0001-")):
         return None
     micro = (match[2] or "")[:6].ljust(6, "0")

@@ -24,8 +24,8 @@ EARLIER = "TORCHX_EARLIER_ATTEMPTS"
 """The number of attempts before those of this Job; set after a restart of all replicas."""
 LIMIT = "TORCHX_TIME_LIMIT"
 """The seconds of a run; set for an application with a time limit."""
-_SHELL = re.compile("(ba|da|a|k|z)?sh")
-_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+_SHELL = "(ba|da|a|k|z)?sh"
+_PYTHON = r"python(3(\.\d+)?)?"
 # an older cluster leaves the number of retries empty; doubled: for Kubernetes, `$(` begins a variable
 _SHELL_COUNTS = (
     f'[ -z "${RETRIES}" ] || export {TORCHX_ATTEMPT}=$$(( ${RETRIES} + ${{{EARLIER}:-0}} + 1 )); '
@@ -64,12 +64,12 @@ def is_shell(program: str) -> bool:
     >>> is_shell("bash"), is_shell("python3")
     (True, False)
     """
-    return _SHELL.fullmatch(program) is not None
+    return re.fullmatch(_SHELL, program) is not None
 
 
 def is_python(program: str) -> bool:
     """Returns True for the name of a Python interpreter."""
-    return _PYTHON.fullmatch(program) is not None
+    return re.fullmatch(_PYTHON, program) is not None
 
 
 def field_of(role: Role) -> str:

@@ -15,7 +15,7 @@ INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 """The variable that holds a replica's id in the pods of an Indexed Job."""
 INDEX = f"$({INDEX_VARIABLE})"
 _MARK = "\0index\0"  # arguments of programs cannot contain a null character
-_DOLLARS = re.compile(r"\$+(?=[(\0])|\$\$+")
+_DOLLARS = r"\$+(?=[(\0])|\$\$+"
 
 
 def escaped(text: str) -> str:
@@ -24,7 +24,7 @@ def escaped(text: str) -> str:
     >>> escaped("$HOME $(date) $$")
     '$HOME $$(date) $$$$'
     """
-    return _DOLLARS.sub(lambda match: match[0] * 2, text)
+    return re.sub(_DOLLARS, lambda match: match[0] * 2, text)
 
 
 class MacroFiller:
@@ -76,7 +76,7 @@ class MacroFiller:
         return self._values.substitute(written)
 
 
-_VARIABLE = re.compile(r"\$\$|" + re.escape(INDEX))
+_VARIABLE = r"\$\$|" + re.escape(INDEX)
 
 
 def restored(text: str, marks: Iterable[Sequence[int | str]], filler: MacroFiller) -> str:
@@ -94,7 +94,7 @@ def restored(text: str, marks: Iterable[Sequence[int | str]], filler: MacroFille
     >>> restored(filler.fill("--n ${replica_id} $(x)"), [[4, "${replica_id}"]], filler)
     '--n ${replica_id} $(x)'
     """
-    plain = _VARIABLE.sub(lambda match: "$" if match[0] == "$$" else _MARK, text)
+    plain = re.sub(_VARIABLE, lambda match: "$" if match[0] == "$$" else _MARK, text)
     pieces: list[str] = []
     at = 0
     for before, written in marks:

@@ -39,7 +39,7 @@ _NO_IMAGE = (
 _SIGNALLED = (128 + 9, 128 + 15)
 _NEVER_RAN = ("ContainerStatusUnknown", "StartError", "ContainerCannotRun")
 # the scheduler's remarks on preemption, which are of no use to users
-_PREEMPTION = re.compile(r",? (no new claims to deallocate, )?preemption: .*| no new claims to deallocate.*")
+_PREEMPTION = r",? (no new claims to deallocate, )?preemption: .*| no new claims to deallocate.*"
 
 
 def container_of(pod: Object, role: str = "main") -> Data:
@@ -286,7 +286,7 @@ def waits_for(pod: Object, events: Iterable[Object] = ()) -> Reason:
     """Returns the reason why a pod is not running yet, in one line."""
     scheduled = conditions_of(pod).get("PodScheduled", {})
     if scheduled.get("status") == "False":
-        detail = short(_PREEMPTION.sub("", text_at(scheduled, "message"))).rstrip(". ")
+        detail = short(re.sub(_PREEMPTION, "", text_at(scheduled, "message"))).rstrip(". ")
         gated = scheduled.get("reason") == "SchedulingGated"
         if gated:
             return Reason(f"scheduling is gated: {detail}")

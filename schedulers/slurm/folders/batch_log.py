@@ -25,8 +25,8 @@ def last_error_line(paths: SlurmPaths) -> str:
     """Returns the last error line of ``batch.log``, or the message about a node without the job's folder."""
     text = log_tail(paths)
     node = None
-    if _NO_SCRIPT.search(text):
-        node = _EXITED.search(text)
+    if re.search(_NO_SCRIPT, text):
+        node = re.search(_EXITED, text)
     if node is not None:  # srun ends the replicas on other nodes, and reports them later
         return why_no_folder([paths.folder], node[1])
     lines = [line for line in text.splitlines() if re.search(r"error|cannot|fatal", line)]
@@ -35,7 +35,7 @@ def last_error_line(paths: SlurmPaths) -> str:
     return ""
 
 
-_NO_SCRIPT = re.compile(r"/role-[0-9]+\.sh: No such file")
+_NO_SCRIPT = r"/role-[0-9]+\.sh: No such file"
 """In the message of a shell, dash or bash, on a node without the file of a role."""
-_EXITED = re.compile(r"srun: error: (\S+): tasks? \S+: Exited with exit code (?:2|127)$", re.MULTILINE)
+_EXITED = r"(?m)srun: error: (\S+): tasks? \S+: Exited with exit code (?:2|127)$"
 """The message of srun about that shell, with its nodes; dash may write the end of its own line after it."""

@@ -12,8 +12,8 @@ from torchx.errors import RunOptionError
 from torchx.scheduling.limits import NODE, PREEMPTED, LimitRule, exact
 from torchx.specs.run_options import CfgVal, RunOptions
 
-_SIGNAL = re.compile(r"(R:)?(?P<signal>[A-Za-z0-9]+)(@(?P<seconds>[0-9]{1,5}))?")
-_TIME = re.compile(r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,2}))?(?::(\d{1,2}))?")
+_SIGNAL = r"(R:)?(?P<signal>[A-Za-z0-9]+)(@(?P<seconds>[0-9]{1,5}))?"
+_TIME = r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,2}))?(?::(\d{1,2}))?"
 DEFAULT_NOTICE = 60.0
 """The seconds of sbatch's option `signal` without a time."""
 
@@ -81,7 +81,7 @@ def limits_of(cfg: RunOptions) -> JobLimits:
     """
     rule = check_limits(cfg)
     notice, name = rule.notice, rule.signal
-    match = _SIGNAL.fullmatch(str(cfg.get("signal") or ""))
+    match = re.fullmatch(_SIGNAL, str(cfg.get("signal") or ""))
     if match is not None:
         notice, name = float(match["seconds"] or DEFAULT_NOTICE), _name_of(match["signal"])
     by_slurm = bool({PREEMPTED, NODE} & rule.requeue.keys())
@@ -136,7 +136,7 @@ def seconds_of(text: str) -> int | None:
     >>> [seconds_of(text) for text in ("90", "1:30", "1:00:00", "1-0", "1-12:30", "UNLIMITED")]
     [5400, 90, 3600, 86400, 131400, None]
     """
-    match = _TIME.fullmatch(text)
+    match = re.fullmatch(_TIME, text)
     if match is None:
         return None
     days, *parts = (None if part is None else int(part) for part in match.groups())

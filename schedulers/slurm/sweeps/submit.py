@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 CONDITIONS = {"ok": "afterok", "any": "afterany", "failed": "afternotok"}
 """The types of dependencies, by the conditions of ``--after``."""
 
-_LARGEST = re.compile(r"^MaxArraySize\s*=\s*(\d+)", re.MULTILINE)
+_LARGEST = r"(?m)^MaxArraySize\s*=\s*(\d+)"
 _SUBMITTING = ".submitting"
 """The lock of a process that submits an array; sbatch holds it too, so that a kill leaves no doubt."""
 
@@ -66,7 +66,7 @@ def largest_array() -> int:
     Raises:
         StateError: Slurm is missing or does not respond.
     """
-    match = _LARGEST.search(client.call(["scontrol", "show", "config"]))
+    match = re.search(_LARGEST, client.call(["scontrol", "show", "config"]))
     if match:
         return max(int(match[1]) - 1, 0)
     return 0

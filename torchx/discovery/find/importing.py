@@ -17,7 +17,7 @@ from typing import Any
 # what this project imports by itself, at any time: a person's file of that name must not get in between
 _OURS = frozenset({"torchx", "torchx_cli", "yaml", "fsspec", "docker", "rich", "typer", "docstring_parser"})
 _lock = threading.RLock()
-_RELATIVE = re.compile(rb"^\s*from\s+\.", re.MULTILINE)
+_RELATIVE = rb"(?m)^\s*from\s+\."
 
 
 class _Quiet(SourceFileLoader):
@@ -171,7 +171,7 @@ def load_file(path: Path) -> tuple[ModuleType, SearchPath]:
                 try:
                     importlib.import_module(package)
                 except Exception:
-                    if stem == "__init__" or _RELATIVE.search(path.read_bytes()):
+                    if stem == "__init__" or re.search(_RELATIVE, path.read_bytes()):
                         raise
                 else:
                     return importlib.import_module(

@@ -58,7 +58,7 @@ MOST_COMPARED = 20
 """Applications of the same name among which one with the same programs is searched."""
 
 _SHELL = ("sh", "bash", "-c")
-_RANK = re.compile(r"(\brank\W{0,2})\d+|^\[\w+\d+\]", re.I)
+_RANK = r"(?i)(\brank\W{0,2})\d+|^\[\w+\d+\]"
 _UNEXPECTED = (TorchxError, NotImplementedError, OSError)
 
 
@@ -263,7 +263,7 @@ def _distinct(found: Evidence | None, printed: Iterable[LogChunk]) -> list[Line]
     for name, last in lasts.items():
         seen = set()
         for text in filter(str.strip, last):
-            key = _RANK.sub(r"\1", text).strip()
+            key = re.sub(_RANK, r"\1", text).strip()
             line = lines.setdefault(key, Line(shortened(text, LONGEST_LINE), name, 0))
             line.replicas += key not in seen
             seen.add(key)

@@ -34,11 +34,11 @@ MOST_TEXT = 1 << 20
 READER = Path(__file__).with_name("reader.py")
 """The program that the Python of the ranks runs."""
 
-_GROUP = re.compile(r"group info: (?:\S*?:)?(\S+)")
-_SEQUENCE = re.compile(r"sequence number: (\d+)")
-_COLLECTIVE = re.compile(r"collective: (?:\w+:)?(\w+)$")
-_MISSING = re.compile(r"missing ranks: \{(.*)\}")
-_CULPRIT = re.compile(r"Culprit rank (\d+); ([^,]*)")
+_GROUP = r"group info: (?:\S*?:)?(\S+)"
+_SEQUENCE = r"sequence number: (\d+)"
+_COLLECTIVE = r"collective: (?:\w+:)?(\w+)$"
+_MISSING = r"missing ranks: \{(.*)\}"
+_CULPRIT = r"Culprit rank (\d+); ([^,]*)"
 
 
 def variables(folder: Path) -> dict[str, str]:
@@ -155,13 +155,13 @@ def findings(text: str) -> list[str]:
     found: list[str] = []
     sequence = group = collective = ""
     for line in text.splitlines():
-        if (match := _SEQUENCE.search(line)) is not None:
+        if (match := re.search(_SEQUENCE, line)) is not None:
             sequence, group, collective = match[1], "", ""
-        elif (match := _GROUP.match(line)) is not None:
+        elif (match := re.match(_GROUP, line)) is not None:
             group = match[1]
-        elif (match := _COLLECTIVE.match(line)) is not None:
+        elif (match := re.match(_COLLECTIVE, line)) is not None:
             collective = match[1]
-        elif (match := _MISSING.match(line)) is not None:
+        elif (match := re.match(_MISSING, line)) is not None:
             ranks = sorted(map(int, re.findall(r"\d+", match[1])))
             if len(ranks) == 1:
                 who = f"rank {ranks[0]} has"
@@ -171,6 +171,6 @@ def findings(text: str) -> list[str]:
         elif "Culprit rank" in line:
             found += [
                 f"rank {rank} has not entered {collective}, collective {sequence} of {group}, but another one"
-                for rank, _ in _CULPRIT.findall(line)
+                for rank, _ in re.findall(_CULPRIT, line)
             ]
     return list(dict.fromkeys(found))

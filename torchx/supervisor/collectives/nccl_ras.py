@@ -20,13 +20,13 @@ ANSWER_WITHIN = 8.0
 LARGEST = 4 << 20
 """Maximum bytes of an answer."""
 
-_COMMUNICATOR = re.compile(r"#\d+-\d+ \(([0-9a-f]+)\)")
-_KIND = re.compile(r"ranks have different (\S+) operation counts")
-_MANY = re.compile(r"\d+ ranks have (?:launched up to operation (\d+)|not launched any operations)")
-_ONE = re.compile(r"Rank (\d+) has (?:launched up to operation (\d+)|not launched any operations)")
-_RANK = re.compile(r"Rank (\d+) -- ")
-_MISSING = re.compile(r"The missing ranks?: (.+)")
-_DEAD = re.compile(r"Process (\d+) on node (\S+) managing GPU (\S+)")
+_COMMUNICATOR = r"#\d+-\d+ \(([0-9a-f]+)\)"
+_KIND = r"ranks have different (\S+) operation counts"
+_MANY = r"\d+ ranks have (?:launched up to operation (\d+)|not launched any operations)"
+_ONE = r"Rank (\d+) has (?:launched up to operation (\d+)|not launched any operations)"
+_RANK = r"Rank (\d+) -- "
+_MISSING = r"The missing ranks?: (.+)"
+_DEAD = r"Process (\d+) on node (\S+) managing GPU (\S+)"
 
 
 def query(port: int) -> str:
@@ -78,13 +78,13 @@ def findings(text: str) -> list[str]:
 def _of_block(block: list[str]) -> list[str]:
     if not block:
         return []
-    if _COMMUNICATOR.match(block[0]) is None:
-        dead = [match for line in block if (match := _DEAD.match(line))]
+    if re.match(_COMMUNICATOR, block[0]) is None:
+        dead = [match for line in block if (match := re.match(_DEAD, line))]
         return [f"NCCL: no answer from process {m[1]} on {m[2]} (GPU {m[3]})" for m in dead]
     if block[0].endswith("INCOMPLETE"):
         text = "\n".join(block)
-        missing = [n for match in _MISSING.finditer(text) for n in re.findall(r"\d+", match[1])]
-        missing += [match[1] for match in _RANK.finditer(text)]
+        missing = [n for match in re.finditer(_MISSING, text) for n in re.findall(r"\d+", match[1])]
+        missing += [match[1] for match in re.finditer(_RANK, text)]
         if missing:
             return [f"NCCL: no answer from {_ranks(map(int, missing))}"]
         return []
@@ -97,15 +97,15 @@ def _behind(block: list[str]) -> list[str]:
     most = 0
     ranks: dict[int, list[int]] = defaultdict(list)
     for line in block:
-        if (match := _KIND.search(line)) is not None:
+        if (match := re.search(_KIND, line)) is not None:
             kind = match[1]
-        elif (match := _MANY.match(line)) is not None:
+        elif (match := re.match(_MANY, line)) is not None:
             count = int(match[1] or 0)
             most = max(most, count)
-        elif (match := _ONE.match(line)) is not None:
+        elif (match := re.match(_ONE, line)) is not None:
             ranks[int(match[2] or 0)].append(int(match[1]))
             most = max(most, int(match[2] or 0))
-        elif (match := _RANK.match(line)) is not None:
+        elif (match := re.match(_RANK, line)) is not None:
             ranks[count].append(int(match[1]))
     plural = {False: "have", True: "has"}
     return [
