@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import torchx.specs as specs
-from torchx.lazy import lazy_imports
+from torchx.components.structured_arg import program_name
 from torchx.version import PYTHON_IMAGE, TORCHX_IMAGE
-
-with lazy_imports:
-    from torchx.components import structured_arg
 
 
 def echo(msg: str = "hello world", image: str = PYTHON_IMAGE, num_replicas: int = 1) -> specs.AppDef:
@@ -128,8 +125,7 @@ def python(
     if c is not None:
         default, program = "python", ["-c", c]
     else:
-        default = structured_arg.program_name(script, m)
-        program = ["-m", m] if m is not None else [script or ""]
+        default, program = program_name(script, m), ["-m", m] if m is not None else [script or ""]
     return _app(
         name or default,
         image,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.command_line import ArgumentError
 from torchx.machine.outage import Outage
@@ -26,8 +25,7 @@ DONE, READY, STALLED, LOG = "done", "ready", "stalled", "log:"
 NAMES = (DONE, "running", READY, STALLED, "log:REGEX")
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The result of waiting for a condition of one application.
 
     Attributes:

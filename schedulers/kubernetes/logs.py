@@ -8,8 +8,8 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import datetime, timezone
+from typing import NamedTuple
 
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.bulk import BulkReader
@@ -45,8 +45,7 @@ Line = tuple[int, int, bytes]
 """Time in nanoseconds since the epoch, number of the source, text."""
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """The log of one run of a pod's container.
 
     Attributes:

@@ -8,9 +8,8 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchx.json_limits import Object
 from torchx.json_shape import check, fits
@@ -61,8 +60,7 @@ _RUNNING = name_set("RUNNING SUSPENDED STOPPED COMPLETING RESIZING SIGNALING STA
 """Slurm states of jobs that have nodes."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """State of a job.
 
     Attributes:
@@ -139,7 +137,7 @@ def _with_damage(outcome: Outcome, record: SlurmRecord | None) -> Outcome:
     """Adds the reason for which the record of a job cannot be used."""
     if record is None or not record.damage:
         return outcome
-    return replace(outcome, msg=joined(outcome.msg, record.damage))
+    return outcome._replace(msg=joined(outcome.msg, record.damage))
 
 
 def _check_out_of_memory(outcome: Outcome, paths: SlurmPaths | None) -> Outcome:
@@ -150,7 +148,7 @@ def _check_out_of_memory(outcome: Outcome, paths: SlurmPaths | None) -> Outcome:
     # many lines of other replicas may follow
     if not re.search("|".join(_MEMORY), log_tail(paths, 1 << 20), re.IGNORECASE):
         return outcome
-    return replace(outcome, msg=FAILURES["OUT_OF_MEMORY"], word="OUT_OF_MEMORY")
+    return outcome._replace(msg=FAILURES["OUT_OF_MEMORY"], word="OUT_OF_MEMORY")
 
 
 def _check_script(outcome: Outcome, part: JobFacts, paths: SlurmPaths | None) -> Outcome:
@@ -164,9 +162,9 @@ def _check_script(outcome: Outcome, part: JobFacts, paths: SlurmPaths | None) ->
     has_begun = begun is not None and begun >= (part.started or 0.0) - 2.0
     killed = why_script_was_killed(part, has_begun)
     if killed:
-        return replace(outcome, msg=killed, word=SCRIPT_KILLED)
+        return outcome._replace(msg=killed, word=SCRIPT_KILLED)
     if begun is None and is_launch_failure(part) and paths is not None and path_exists(paths.folder):
-        return replace(outcome, msg=FAILURES["LAUNCH_FAILED"], word="LAUNCH_FAILED")
+        return outcome._replace(msg=FAILURES["LAUNCH_FAILED"], word="LAUNCH_FAILED")
     return outcome
 
 
@@ -176,14 +174,14 @@ def _check_folder(outcome: Outcome, record: SlurmRecord, part: JobFacts) -> Outc
         return outcome
     if outcome.exit_code == FULL_DISK and not attempts_of(record.paths):
         folder, node = record.paths.folder, next(hosts_of(part.nodes), "its node")
-        return replace(outcome, msg=f"{node} cannot write to {folder}: its disk is full")
+        return outcome._replace(msg=f"{node} cannot write to {folder}: its disk is full")
     if outcome.exit_code is None:  # without accounting
         paths = record.paths
         exited = part.reason == "NonZeroExitCode" and path_exists(paths.folder) and not attempts_of(paths)
     else:
         exited = outcome.exit_code == NO_FOLDER
     if exited:
-        return replace(outcome, msg=why_no_folder(record.folders, part.nodes))
+        return outcome._replace(msg=why_no_folder(record.folders, part.nodes))
     return outcome
 
 
@@ -202,7 +200,7 @@ def outcome_unlisted(record: SlurmRecord) -> Outcome:
     if record.task is None or is_terminal(outcome.state) or time.time() - record.submitted_at < TASK_GAP:
         return outcome
     if path_exists(record.paths.folder) and not attempts_of(record.paths):
-        return replace(outcome, state=AppState.CANCELLED, msg="cancelled before its start", word="")
+        return outcome._replace(state=AppState.CANCELLED, msg="cancelled before its start", word="")
     return outcome
 
 
@@ -361,7 +359,7 @@ def save_outcome(record: SlurmRecord, outcome: Outcome) -> None:
     if not is_terminal(outcome.state) or not record.folder or distrust_reason(paths.folder, record.token):
         return
     if not path_exists(paths.outcome):
-        data: Object = {**asdict(outcome), "state": outcome.state.name}
+        data: Object = {**outcome._asdict(), "state": outcome.state.name}
         with contextlib.suppress(OSError, ValueError):
             write(paths.outcome, json.dumps(data))
 
@@ -374,7 +372,7 @@ def _read_outcome(paths: SlurmPaths) -> Outcome | None:
     except (ValueError, TypeError, KeyError):
         return None
     if is_terminal(outcome.state):
-        return replace(outcome, msg=clean(outcome.msg))
+        return outcome._replace(msg=clean(outcome.msg))
     return None
 
 

@@ -6,7 +6,6 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -36,8 +35,7 @@ def queue_format(between: str) -> str:
     return between.join(_QUEUE_FIELDS)
 
 
-@dataclass(frozen=True)
-class JobFacts:
+class JobFacts(NamedTuple):
     """Facts from Slurm on a job, or on one part of a heterogeneous job.
 
     Attributes:

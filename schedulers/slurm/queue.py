@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from torchx.errors import AbsentError
 from torchx.printable import joined
@@ -37,8 +37,7 @@ MAX_IDS = 500
 """Maximum ids in a query to the accounting; above it, all jobs of the user are queried."""
 
 
-@dataclass(frozen=True)
-class SlurmJob:
+class SlurmJob(NamedTuple):
     """A job of torchx.
 
     Attributes:
@@ -178,7 +177,7 @@ def _foreign_job(queue: Sequence[JobFacts], token: str) -> SlurmJob | None:
     outcome = outcome_of(None, queue)
     assert outcome is not None
     user = queue[0].user
-    outcome = replace(outcome, msg=joined(outcome.msg, f"owned by {user}"))
+    outcome = outcome._replace(msg=joined(outcome.msg, f"owned by {user}"))
     record = minimal_record(queue[0], mark[0], [], False)
     return SlurmJob(queue[0].key, record, tuple(queue), outcome, owner=user)
 

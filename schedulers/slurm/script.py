@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from torchx import settings
 from torchx.errors import UsageError
@@ -42,8 +42,7 @@ _FIRST = f'[ -O "$first/{NODE_FOLDER}/batch.sh" ] || first=$fallback'
 _GUARD = 'if [ ! -O "$first" ] || [ -L "$first" ]; then exit 73; fi  # owned by another user'
 
 
-@dataclass(frozen=True)
-class ScriptContext:
+class ScriptContext(NamedTuple):
     """The job that a script is generated for.
 
     Attributes:

@@ -145,9 +145,9 @@ def describe(
         ended = [r for r in needed if r.attempts and r.attempts[-1].ended_at is not None]
         first = observation.first_failure(ended, _JOB_WIDE_CAUSES)
         if first is None and not outcome.msg and (killed := _why_step_was_killed(record)):
-            return describe(record, app_id, replace(outcome, msg=killed, word=SCRIPT_KILLED), queue)
+            return describe(record, app_id, outcome._replace(msg=killed, word=SCRIPT_KILLED), queue)
     if first is None:
-        outcome = replace(outcome, msg=_reason_of(outcome, paths, needed))
+        outcome = outcome._replace(msg=_reason_of(outcome, paths, needed))
     elif first.signal == "SIGKILL":
         first = replace(first, msg=first.msg or KILLED)
     seen = replace(

@@ -6,7 +6,6 @@ import os
 from collections import ChainMap
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,8 +53,7 @@ def shown_path(path: Path) -> str:
     return str(path)
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """The place of a value in a configuration file; lines count from 1."""
 
     path: Path
@@ -71,8 +69,7 @@ class Origin:
         return f"{self.place} [{self.section}]"
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """A value of a configuration file, as text, and its origin."""
 
     value: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from torchx.config.files import Found, find_files
 from torchx.config.ini import DEFAULT, ConfigError, ConfigFile, Setting, Settings, read_config, shown_path
@@ -40,8 +41,7 @@ FORMER_SCHEDULERS = frozenset(
 """Schedulers of earlier versions, whose sections are accepted."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A setting of a file, and whether it is in effect.
 
     Attributes:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.config.ini import DEFAULT, ConfigError, Setting
 from torchx.config.model import Config
@@ -24,8 +23,7 @@ NO_VALUE = "None"
 """The text of an option without a value."""
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """A converted run option and its origin."""
 
     value: CfgVal

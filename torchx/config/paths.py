@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from torchx.config.ini import Setting, Settings
@@ -16,7 +15,7 @@ def located(setting: Setting) -> Setting:
     """Returns a setting that is a path as an absolute path; an address or a mapping is unchanged."""
     if not setting.value or ":" in setting.value or "\n" in setting.value:
         return setting
-    return replace(setting, value=str(_place(setting.value, setting.origin.path, Path.exists)))
+    return setting._replace(value=str(_place(setting.value, setting.origin.path, Path.exists)))
 
 
 def located_component(setting: Setting) -> str:

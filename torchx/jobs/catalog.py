@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from torchx.errors import StateError
 from torchx.jobs import ended, ticket
@@ -17,8 +17,7 @@ from torchx.jobs.view import load
 _Signature = tuple[tuple[int, int, int] | None, ...]
 
 
-@dataclass(frozen=True)
-class Catalog:
+class Catalog(NamedTuple):
     """The recorded jobs.
 
     Attributes:

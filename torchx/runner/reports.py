@@ -6,11 +6,11 @@ import heapq
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.errors import TorchxError
 from torchx.machine.outage import Outage
@@ -47,8 +47,7 @@ CLOCK_SKEW = timedelta(minutes=5)
 _BY_TIME = attrgetter("time")
 
 
-@dataclass(frozen=True)
-class EventQuery:
+class EventQuery(NamedTuple):
     """A filter of events.
 
     Attributes:

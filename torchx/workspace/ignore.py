@@ -8,7 +8,6 @@ here, and a test compares them with a real ``docker build``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -64,8 +63,7 @@ def maybe_key(name: str) -> bool:
     return name.endswith(MAYBE_KEYS)
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """A line of an ignore file.
 
     Attributes:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchx.discovery.call.arguments import RawValue
 from torchx.discovery.call.command_line import is_switch
@@ -24,8 +23,7 @@ _WIDEST_FLAGS = 34
 _NARROW = 72
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """One flag with its description and default."""
 
     flags: str
@@ -105,7 +103,7 @@ def _paragraphs(text: str, width: int) -> Iterator[str]:
 
 def _printable_row(row: _Row) -> _Row:
     """Returns a row without control characters, which docstrings and defaults may contain."""
-    return replace(row, flags=one_line(row.flags), text=printable(row.text), default=one_line(row.default))
+    return row._replace(flags=one_line(row.flags), text=printable(row.text), default=one_line(row.default))
 
 
 def _row(parameter: Parameter, given: RawValue | None) -> _Row:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from torchx.printable import memory_size, one_line
 from torchx.specs.handles import parse_app_handle
@@ -36,8 +35,7 @@ _NAME = 22
 """Maximum columns of the name of a replica."""
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A row of the view: an application, or one of its replicas."""
 
     app: AppRows

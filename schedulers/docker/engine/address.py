@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from torchx import json_shape
@@ -33,8 +32,7 @@ class NoEngineError(UnreachableError):
     """No engine answers."""
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(NamedTuple):
     """The address of an engine.
 
     Attributes:

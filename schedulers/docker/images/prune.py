@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import quote
 
 from torchx.json_limits import Data
@@ -18,8 +18,7 @@ ABANDONED = 3600.0
 """Age in seconds from which an intermediate image belongs to no current build."""
 
 
-@dataclass(frozen=True)
-class OldImage:
+class OldImage(NamedTuple):
     """An image of a workspace that no container uses.
 
     Attributes:

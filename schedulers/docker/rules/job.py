@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.json_shape import items_at
 from torchx.lazy import lazy_imports
@@ -24,8 +24,7 @@ BY_ENGINE = "ENGINE"
 """The policy of a role whose containers the engine restarts: those of jobs of earlier versions."""
 
 
-@dataclass(frozen=True)
-class RoleFacts:
+class RoleFacts(NamedTuple):
     """The properties of a role that the rules need.
 
     Attributes:
@@ -114,7 +113,7 @@ def job_of(containers: Sequence[Container]) -> Job:
     if data:
         job = job_from(containers[0].app_id, data)
         restarted = {c.role for c in containers if c.allowed_restarts}
-        roles = (replace(role, policy=BY_ENGINE) if role.name in restarted else role for role in job.roles)
+        roles = (role._replace(policy=BY_ENGINE) if role.name in restarted else role for role in job.roles)
         return replace(job, roles=tuple(roles))
     counts: dict[str, int] = {}
     for container in containers:
@@ -132,5 +131,5 @@ def _facts_of(role: Data) -> RoleFacts:
     facts = RoleFacts(role["name"], role["num_replicas"], role["max_retries"], role["retry_policy"])
     metadata = role.get("metadata") or {}
     if SERVICE in metadata:
-        facts = replace(facts, service=probe.rule_of(metadata[SERVICE]))
-    return replace(facts, after=tuple(items_at(metadata, str, AFTER)))
+        facts = facts._replace(service=probe.rule_of(metadata[SERVICE]))
+    return facts._replace(after=tuple(items_at(metadata, str, AFTER)))

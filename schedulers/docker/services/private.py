@@ -20,7 +20,7 @@ def with_probes(job: Job) -> Job:
         return job
     own = {role.name: role.service for role in job_from(job.app_id, record).roles}
     return replace(
-        job, roles=tuple(replace(role, service=own.get(role.name) or role.service) for role in job.roles)
+        job, roles=tuple(role._replace(service=own.get(role.name) or role.service) for role in job.roles)
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from torchx.errors import StateError
 from torchx.json_shape import items_at, typed_at
@@ -26,8 +26,7 @@ class PluginError(StateError):
     code = "access_denied"
 
 
-@dataclass(frozen=True)
-class Plugin:
+class Plugin(NamedTuple):
     """A credential plugin of a kubeconfig.
 
     Attributes:

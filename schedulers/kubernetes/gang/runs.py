@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, indexes, owns, time_of, value_at
@@ -59,8 +60,7 @@ def with_runs(facts: Facts, members: Sequence[Member], statuses: Sequence[Replic
     ]
 
 
-@dataclass(frozen=True)
-class RunLimits:
+class RunLimits(NamedTuple):
     """The time limit of the current run.
 
     Attributes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.json_limits import MOST_REPLICAS
 from torchx.json_shape import typed_at
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from torchx.schedulers.kubernetes.state.reasons import JobFacts
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """A replica of an application.
 
     Attributes:

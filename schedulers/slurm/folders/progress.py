@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from torchx.schedulers.slurm.paths import SlurmPaths, read_own
 from torchx.schedulers.slurm.record import LATEST
 
 
-@dataclass(frozen=True)
-class ScriptEnd:
+class ScriptEnd(NamedTuple):
     """End of a script, as written by the script.
 
     Attributes:

@@ -284,7 +284,7 @@ class _Array:
                 with contextlib.suppress(FileExistsError):
                     folder.mkdir(mode=0o700)
                 context = context_of(app, self.cfg, self.session, self.plan.copies, self.request.token)
-                context = replace(context, folder=str(folder))
+                context = context._replace(folder=str(folder))
                 for name, text in role_files(app, self.cfg, context).items():
                     write(folder / name, text, sync=False)
             write(paths.script, self.request.script)  # last: it shows that sbatch may have been called

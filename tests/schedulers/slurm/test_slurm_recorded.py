@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -267,13 +266,13 @@ def test_the_answers_of_22_05_about_a_killed_script(tmp_path: Path) -> None:
     killed = outcome_of(record, [part])
     assert killed is not None
     assert (killed.state, killed.msg) == (FAILED, "its batch script was killed on node5")
-    later = outcome_of(record, [replace(part, started=now + 60)])
+    later = outcome_of(record, [part._replace(started=now + 60)])
     assert later is not None
     assert later.msg == "", "an earlier run has begun"
-    signalled = outcome_of(record, [], [replace(part, reason="", exit_code=0, signal=9)])
+    signalled = outcome_of(record, [], [part._replace(reason="", exit_code=0, signal=9)])
     assert signalled is not None
     assert signalled.msg == "its batch script was killed by SIGKILL on node5"
-    launch = outcome_of(record, [], [replace(part, reason="", exit_code=0, signal=53, started=now + 60)])
+    launch = outcome_of(record, [], [part._replace(reason="", exit_code=0, signal=53, started=now + 60)])
     assert launch is not None
     assert launch.msg == "", "Slurm's number for a script that it cannot start, but an earlier run has begun"
     over = tmp_path / "over"

@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -322,10 +321,10 @@ def test_a_row_has_the_reason_of_the_first_failure(tmp_path: Path) -> None:
     end(tmp_path, 1, exit_code=127, ended_at=NOW - 5, msg="no program `x`")
     outcome = Outcome(AppState.FAILED, "", "FAILED", exit_code=1)
     assert (listed(one, "7", outcome).msg, listed(one, "7", outcome).exit_code) == ("no program `x`", 1)
-    assert listed(one, "7", replace(outcome, msg="time limit reached")).msg == "time limit reached"
-    ended = replace(outcome, msg="time limit reached", word="TIMEOUT", exit_code=0)
+    assert listed(one, "7", outcome._replace(msg="time limit reached")).msg == "time limit reached"
+    ended = outcome._replace(msg="time limit reached", word="TIMEOUT", exit_code=0)
     assert listed(one, "7", ended).exit_code == TIMED_OUT, "as with the other engines"
-    lost = replace(outcome, msg="a node failed", word="NODE_FAIL", exit_code=9)
+    lost = outcome._replace(msg="a node failed", word="NODE_FAIL", exit_code=9)
     assert listed(one, "7", lost).exit_code == 9
     one.app["roles"][0]["num_replicas"] = MAX_LISTED_REPLICAS + 1
     assert listed(one, "7", outcome).msg == "", "files of many replicas are not read for a listing"
@@ -357,7 +356,7 @@ def test_a_start_after_slurms_answer(tmp_path: Path, python: bool) -> None:
         os.utime(place, (NOW - 300, NOW - 300))
 
     def attempts(state: str, submitted: float) -> tuple[bool, list[AppState]]:
-        outcome = outcome_of(mine, [replace(facts(state), submitted=submitted)])
+        outcome = outcome_of(mine, [facts(state)._replace(submitted=submitted)])
         assert outcome is not None
         answer = describe(mine, "7", outcome, ())
         again = answer.msg.startswith("queued again")

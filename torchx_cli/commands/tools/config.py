@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -162,7 +161,7 @@ def _component_problems(config: Config) -> Iterator[ConfigError]:
         for key, setting in settings.items():
             origin = setting.origin
             try:
-                written = located_component(replace(setting, value=name))
+                written = located_component(setting._replace(value=name))
                 outline = component_flags.outline_of(written)
                 if outline is None:
                     raise UsageError(
