@@ -256,7 +256,7 @@ def test_the_answers_of_22_05_about_a_killed_script(tmp_path: Path) -> None:
     never = outcome_of(record, [part])
     assert never is not None
     assert (never.msg, CAUSES[never.word]) == (NOT_STARTED, EndCause.NOT_STARTED), "it has not begun"
-    accounted = outcome_of(record, [], [replace(part, reason="", exit_code=0, signal=53)])
+    accounted = outcome_of(record, [], [part._replace(reason="", exit_code=0, signal=53)])
     assert accounted is not None
     assert accounted.msg == NOT_STARTED
     unseen = outcome_of(replace(record, folder=str(tmp_path / "elsewhere")), [part])
