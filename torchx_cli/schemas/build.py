@@ -1,29 +1,50 @@
-"""JSON Schemas (draft 2020-12) from the types of outputs."""
+"""JSON Schemas (draft 2020-12) of the outputs, from the table of their objects.
+
+The table is objects.txt, with a line ``KEY TYPE: MEANING`` for each key of an object; a key with ``*`` may
+be absent. An object ``NAME < OTHER`` begins with the keys of another one. ``NAME = TYPE: MEANING`` names a
+type. A type is one of JSON, a name, ``[TYPE]`` for a list, ``{TYPE}`` for an object with any keys, ``A|B``
+for one of several strings, or ``any``; with ``?`` it may be null.
+"""
 
 from __future__ import annotations
 
-import ast
-import inspect
-import sys
 from functools import cache
-from itertools import pairwise
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from pathlib import Path
+from typing import NamedTuple
 
 from torchx.json_limits import Object
-from torchx_cli.schemas.errors import CODES, ErrorData
+from torchx_cli.schemas.errors import CODES
 from torchx_cli.schemas.outputs import ERROR, OUTPUTS, Output
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-_TYPES: dict[Any, Object] = {
-    str: {"type": "string"},
-    bool: {"type": "boolean"},
-    int: {"type": "integer"},
-    float: {"type": "number"},
-    NoneType: {"type": "null"},
-    Any: {},
-}
+
+class Key(NamedTuple):
+    """A key of an object, or a named type.
+
+    Attributes:
+        kind: its type.
+        meaning: one sentence about it; empty for that of the type.
+        is_required: whether it is always present.
+    """
+
+    kind: str
+    meaning: str
+    is_required: bool = True
+
+
+class Table(NamedTuple):
+    """The table of the objects.
+
+    Attributes:
+        about: one sentence about each object.
+        keys: its keys by name.
+        types: the named types.
+    """
+
+    about: dict[str, str]
+    keys: dict[str, dict[str, Key]]
+    types: dict[str, Key]
 
 
 def schemas() -> Object:
@@ -34,7 +55,7 @@ def schemas() -> Object:
 def error_schema() -> Object:
     """Returns the schema of errors, with the known codes."""
     schema = schema_of("error", ERROR)
-    schema["$defs"][ErrorData.__name__]["properties"]["code"]["examples"] = list(CODES)
+    schema["$defs"]["ErrorData"]["properties"]["code"]["examples"] = list(CODES)
     return schema
 
 
@@ -60,26 +81,28 @@ def schema_of(name: str, output: Output) -> Object:
     }
 
 
-def _schema(kind: Any, definitions: Object) -> Object:
+def _schema(kind: str, definitions: Object) -> Object:
     """Returns the schema of a type, and adds those of the objects within it to the definitions."""
-    origin, args = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return {**_schema(args[0], definitions), "description": args[1]}
-    if origin is Literal:
-        return {"type": "string", "enum": list(args)}
-    if origin is list:
-        return {"type": "array", "items": _schema(args[0], definitions)}
-    if origin is dict:
-        values = _schema(args[1], definitions)
+    table = _table()
+    if kind.endswith("?"):
+        return _nullable(_schema(kind[:-1], definitions))
+    if kind.startswith("["):
+        return {"type": "array", "items": _schema(kind[1:-1], definitions)}
+    if kind.startswith("{"):
+        values = _schema(kind[1:-1], definitions)
         return {"type": "object", **({"additionalProperties": values} if values else {})}
-    if origin in (Union, UnionType):
-        return _nullable(_schema(args[0], definitions))
-    if is_typeddict(kind):
-        if kind.__name__ not in definitions:
-            definitions[kind.__name__] = {}  # keeps its place before the objects within it
-            definitions[kind.__name__].update(_object(kind, definitions))
-        return {"$ref": f"#/$defs/{kind.__name__}"}
-    return dict(_TYPES[kind])
+    if "|" in kind:
+        return {"type": "string", "enum": kind.split("|")}
+    if kind in table.types:
+        return _described(table.types[kind], definitions)
+    if kind in table.keys:
+        if kind not in definitions:
+            definitions[kind] = {}  # keeps its place before the objects within it
+            definitions[kind].update(_object(kind, definitions))
+        return {"$ref": f"#/$defs/{kind}"}
+    if kind == "any":
+        return {}
+    return {"type": kind}
 
 
 def _nullable(schema: Object) -> Object:
@@ -88,35 +111,40 @@ def _nullable(schema: Object) -> Object:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def _object(kind: Any, definitions: Object) -> Object:
-    hints = get_type_hints(kind, include_extras=True)
-    meanings = _meanings(kind.__module__)[kind.__name__]
-    properties = {name: _schema(hint, definitions) for name, hint in hints.items()}
-    for name, meaning in meanings.items():
-        properties[name]["description"] = meaning
+def _described(key: Key, definitions: Object) -> Object:
+    schema = _schema(key.kind, definitions)
+    if key.meaning:
+        schema["description"] = key.meaning
+    return schema
+
+
+def _object(name: str, definitions: Object) -> Object:
+    table = _table()
+    keys = table.keys[name]
     return {
         "type": "object",
-        "description": (kind.__doc__ or "").strip(),
-        "properties": properties,
-        "required": [name for name in hints if name in kind.__required_keys__],
+        "description": table.about[name],
+        "properties": {key: _described(facts, definitions) for key, facts in keys.items()},
+        "required": [key for key, facts in keys.items() if facts.is_required],
         "additionalProperties": True,
     }
 
 
 @cache
-def _meanings(module: str) -> dict[str, dict[str, str]]:
-    """Returns the meanings of the keys of each type of a module, which its source has below them."""
-    meanings: dict[str, dict[str, str]] = {}
-    for node in ast.parse(inspect.getsource(sys.modules[module])).body:
-        name, others, body = "", list[ast.AST](), list[ast.stmt]()
-        if isinstance(node, ast.ClassDef):
-            name, others, body = node.name, [*node.bases], node.body
-        elif isinstance(node, ast.Assign):  # a type with the keys of another one
-            name, others = ast.unparse(node.targets[0]), [*ast.walk(node.value)]
-        keys = meanings[name] = {}
-        for other in others:
-            keys.update(meanings.get(ast.unparse(other), {}))
-        for declared, text in pairwise(body):
-            if isinstance(declared, ast.AnnAssign) and isinstance(text, ast.Expr):
-                keys[ast.unparse(declared.target)] = ast.literal_eval(text.value)
-    return meanings
+def _table() -> Table:
+    table, keys = Table({}, {}, {}), dict[str, Key]()
+    text = Path(__file__).with_name("objects.txt").read_text(encoding="utf-8")
+    for line in filter(None, text.splitlines()):
+        head, _, meaning = line.partition(":")
+        name, *more = head.split()
+        if line.startswith(" "):
+            keys[name.rstrip("*")] = Key(more[0], meaning.strip(), not name.endswith("*"))
+        elif more[:1] == ["="]:
+            table.types[name] = Key(more[1], meaning.strip())
+        else:
+            keys = table.keys[name] = {}
+            table.about[name] = meaning.strip()
+            for other in more[1:]:
+                for key, facts in table.keys[other.rstrip("*")].items():
+                    keys[key] = facts._replace(is_required=facts.is_required and not other.endswith("*"))
+    return table

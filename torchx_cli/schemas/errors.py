@@ -1,8 +1,6 @@
-"""Errors in JSON output: their stable codes, and their type."""
+"""The stable codes of errors in JSON output."""
 
 from __future__ import annotations
-
-from typing import TypedDict
 
 _TABLE = """\
 unknown_command: the command does not exist
@@ -74,58 +72,3 @@ internal: a bug in torchx or a plugin; for a traceback: `torchx --debug`
 
 CODES = {code: meaning for code, _, meaning in (line.partition(": ") for line in _TABLE.splitlines())}
 """Code -> the cause. Codes keep their meaning; new ones may be added."""
-
-
-class ErrorFacts(TypedDict, total=False):
-    """Facts of some errors."""
-
-    flag: str
-    """the flag"""
-    given: str
-    """the given text"""
-    did_you_mean: str
-    """the name that was probably intended"""
-    handle: str
-    """the handle of the application"""
-    matches: list[str]
-    """handles of matching applications, at most 5"""
-    state: str
-    """the state of the application"""
-    scheduler: str
-    """the scheduler"""
-    option: str
-    """the run option"""
-    replica: str
-    """the replica, as ROLE/ID"""
-    owner: str
-    """the owner of the application"""
-    image: str
-    """the image"""
-    names: list[str]
-    """the names of the missing variables"""
-    path: str
-    """the file"""
-    line: int
-    """the line in the file, from 1"""
-    errno: str
-    """the system's name of the error, such as ENOSPC"""
-
-
-class ErrorData(ErrorFacts):
-    """The error of a command."""
-
-    code: str
-    """the stable code of the cause; new codes may be added"""
-    message: str
-    """the problem"""
-    hint: str | None
-    """the next step, usually with a command"""
-    exit_code: int
-    """the exit code of the command"""
-
-
-class ErrorResult(TypedDict):
-    """The output of a command that failed."""
-
-    error: ErrorData
-    """the error"""

@@ -50,14 +50,8 @@ def carry_out(cluster: Cluster, facts: Facts, restart: Restart) -> bool:
     Returns:
         False if something remains to be done later: replicas have not ended yet, or a pause is due.
     """
-    replaced = _replaced(facts, restart)
-    for main in replaced:
-        if not annotation(main, RESTARTED):
-            _mark(cluster, facts, main, restart)
-    unended = [main for main in replaced if _is_unended(facts, main)]
-    end_jobs(cluster, facts, unended, "")
-    if not unended and any(_has_pods(facts, main) for main in replaced):
-        return False  # their ends were requested before, and the end of a pod is a change
+    if not _end_replaced(cluster, facts, restart):
+        return False
     current = gather(cluster, facts.namespace, facts.name, events=False)
     left = None
     if current is not None:
@@ -71,6 +65,20 @@ def carry_out(cluster: Cluster, facts: Facts, restart: Restart) -> bool:
         return False
     created = [_created(cluster, manifest) for manifest in _manifests(current, left, now(cluster))]
     return any(_begin(cluster, current, left, created) for _ in range(MOST_CONFLICTS))
+
+
+def _end_replaced(cluster: Cluster, facts: Facts, restart: Restart) -> bool:
+    """Marks and ends the jobs that a restart replaces; returns False if this was done before, and pods run.
+
+    The end of a pod is a change, so the next step needs no query until then.
+    """
+    replaced = _replaced(facts, restart)
+    for main in replaced:
+        if not annotation(main, RESTARTED):
+            _mark(cluster, facts, main, restart)
+    unended = [main for main in replaced if _is_unended(facts, main)]
+    end_jobs(cluster, facts, unended, "")
+    return bool(unended) or not any(_has_pods(facts, main) for main in replaced)
 
 
 def complete_marks(cluster: Cluster, facts: Facts) -> None:
