@@ -130,3 +130,13 @@ def memory_size(count: int) -> str:
     if mebibytes < 1000:
         return f"{mebibytes:.0f} MiB"
     return f"{mebibytes / 1024:.1f} GiB"
+
+
+def table(text: str) -> dict[str, str]:
+    r"""Returns a table that is written as text: a line ``name: text`` for each row.
+
+    >>> table("a: one: two\nb:\n")
+    {'a': 'one: two', 'b': ''}
+    """
+    rows = (line.partition(":") for line in text.strip().split("\n"))
+    return {name: value.strip() for name, _, value in rows}

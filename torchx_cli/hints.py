@@ -11,6 +11,7 @@ from torchx.command_line import FALSE_TEXTS, NO_VALUE, TRUE_TEXTS, UNKNOWN, Argu
 from torchx.config import load_config
 from torchx.config.paths import located_component
 from torchx.errors import TorchxError
+from torchx.printable import table
 from torchx.schedulers import BUILT_IN, DEFAULT_SCHEDULER, create_scheduler
 from torchx_cli import component_flags
 
@@ -30,15 +31,17 @@ script | file
 """
 """Flags of components | the names of other tools."""
 
-_FIELDS = {
-    "--gpu": "Resource(gpu=...)",
-    "--cpu": "Resource(cpu=...)",
-    "--memMB": "Resource(memMB=...)",
-    "--image": "Role(image=...)",
-    "--mounts": "Role(mounts=...)",
-    "--max_retries": "Role(max_retries=...)",
-    "--num_replicas": "Role(num_replicas=...)",
-}
+_FIELDS = table(
+    """
+--gpu: Resource(gpu=...)
+--cpu: Resource(cpu=...)
+--memMB: Resource(memMB=...)
+--image: Role(image=...)
+--mounts: Role(mounts=...)
+--max_retries: Role(max_retries=...)
+--num_replicas: Role(num_replicas=...)
+"""
+)
 """Flag -> the field of a role that a component without this flag sets."""
 
 _FLAGS = """

@@ -173,7 +173,7 @@ def test_an_endless_output_is_read_up_to_the_limit(tmp_path: Path) -> None:
 def test_each_tool_has_the_flags_of_its_command() -> None:
     for name, tool in tools.offered(frozenset(tools.ALLOWED)).items():
         assert set(tools.schema(tool)["properties"]) - {"cursor"} == {
-            f.removesuffix("!") for f in tool.flags
+            f.removesuffix("!") for f in tool.flags.split()
         }, name
 
 

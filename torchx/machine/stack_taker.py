@@ -34,33 +34,47 @@ READ_SIZE = 1 << 20
 NAMES = ("TORCHX_JOB_ID", "TORCHX_REPLICA", "TORCHX_ATTEMPT", "RANK", "SLURMD_NODENAME")
 """The variables that are read from the environment of a process."""
 
+
+def _calls(table: str) -> dict[int, str]:
+    """Returns the names of system calls by their numbers, from words such as ``0=read``."""
+    rows = (row.split("=") for row in table.split())
+    return {int(number): name for number, name in rows}
+
+
 FILE_CALLS = {
-    "x86_64": {
-        0: "read", 1: "write", 16: "ioctl", 17: "pread64", 18: "pwrite64", 19: "readv", 20: "writev",
-        42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 72: "fcntl",
-        73: "flock", 74: "fsync", 75: "fdatasync", 288: "accept4", 299: "recvmmsg",
-    },
-    "aarch64": {
-        25: "fcntl", 29: "ioctl", 32: "flock", 63: "read", 64: "write", 65: "readv", 66: "writev",
-        67: "pread64", 68: "pwrite64", 82: "fsync", 83: "fdatasync", 202: "accept", 203: "connect",
-        206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 242: "accept4", 243: "recvmmsg",
-    },
-}  # fmt: skip
+    "x86_64": _calls(
+        """
+        0=read 1=write 16=ioctl 17=pread64 18=pwrite64 19=readv 20=writev 42=connect 43=accept
+        44=sendto 45=recvfrom 46=sendmsg 47=recvmsg 72=fcntl 73=flock 74=fsync 75=fdatasync
+        288=accept4 299=recvmmsg
+        """
+    ),
+    "aarch64": _calls(
+        """
+        25=fcntl 29=ioctl 32=flock 63=read 64=write 65=readv 66=writev 67=pread64 68=pwrite64
+        82=fsync 83=fdatasync 202=accept 203=connect 206=sendto 207=recvfrom 211=sendmsg
+        212=recvmsg 242=accept4 243=recvmmsg
+        """
+    ),
+}
 """System calls that may block, with a descriptor as the first argument, by machine and number."""
 OTHER_CALLS = {
-    "x86_64": {
-        2: "open", 7: "poll", 23: "select", 34: "pause", 35: "nanosleep", 61: "wait4", 65: "semop",
-        71: "msgrcv", 128: "rt_sigtimedwait", 130: "rt_sigsuspend", 202: "futex", 230: "clock_nanosleep",
-        232: "epoll_wait", 247: "waitid", 257: "openat", 270: "pselect6", 271: "ppoll", 281: "epoll_pwait",
-        426: "io_uring_enter", 441: "epoll_pwait2", 449: "futex_waitv",
-    },
-    "aarch64": {
-        22: "epoll_pwait", 56: "openat", 72: "pselect6", 73: "ppoll", 95: "waitid", 98: "futex",
-        101: "nanosleep", 115: "clock_nanosleep", 133: "rt_sigsuspend", 137: "rt_sigtimedwait",
-        188: "msgrcv", 193: "semop", 260: "wait4", 426: "io_uring_enter", 441: "epoll_pwait2",
-        449: "futex_waitv",
-    },
-}  # fmt: skip
+    "x86_64": _calls(
+        """
+        2=open 7=poll 23=select 34=pause 35=nanosleep 61=wait4 65=semop 71=msgrcv
+        128=rt_sigtimedwait 130=rt_sigsuspend 202=futex 230=clock_nanosleep 232=epoll_wait
+        247=waitid 257=openat 270=pselect6 271=ppoll 281=epoll_pwait 426=io_uring_enter
+        441=epoll_pwait2 449=futex_waitv
+        """
+    ),
+    "aarch64": _calls(
+        """
+        22=epoll_pwait 56=openat 72=pselect6 73=ppoll 95=waitid 98=futex 101=nanosleep
+        115=clock_nanosleep 133=rt_sigsuspend 137=rt_sigtimedwait 188=msgrcv 193=semop 260=wait4
+        426=io_uring_enter 441=epoll_pwait2 449=futex_waitv
+        """
+    ),
+}
 """Other system calls that may block."""
 STATES = {"R": "running", "S": "sleeping", "D": "blocked in the kernel", "T": "stopped", "t": "traced"}
 

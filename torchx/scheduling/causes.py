@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from torchx.end_causes import cause_in
 from torchx.exit_codes import KILLED
-from torchx.printable import shortened
+from torchx.printable import shortened, table
 from torchx.scheduling.failure_causes import printed_cause
 from torchx.specs.status import AppState, EndCause, FirstFailure
 
@@ -40,45 +40,47 @@ class Cause(NamedTuple):
 
 UNKNOWN = Cause("unknown", "engine", "")
 
-ADVICE = {
-    "succeeded": "",
-    "running": "",
-    "waiting": "it starts when the engine has free resources; torchx doctor checks the engine",
-    "queued": "torchx queue shows the order and the users of GPUs; torchx list --state running the jobs",
-    "held": "it does not start until it is released",
-    "after": "it starts as soon as this has happened",
-    "unknown": "torchx doctor checks the engine",
-    "cancelled": "",
-    "out_of_memory": "request more memory, or reduce the memory that the program needs",
-    "time_limit": "request more time, or save checkpoints and continue from them",
-    "preempted": "submit it again, or allow retries; save checkpoints and continue from them",
-    "node_lost": "submit it again, or allow retries: the program did not cause this",
-    "supervisor_lost": "another process ended the supervisor of the application: submit it again",
-    "stalled": "compare the last lines of all replicas; while it runs, torchx stacks shows its processes",
-    "removed": "another command removed its container or pod, and its result with it: submit it again",
-    "dependency_failed": "check the job that it depends on, then submit it again",
-    "service_ended": "a service runs until the other roles have ended: check why its program ends",
-    "not_ready": "check the service and its probe, or allow it more time with `within`",
-    "image": "check the name of the image, and the access to its registry",
-    "preflight": "check the host, or exclude it; torchx doctor --gpus checks the GPUs of this machine",
-    "missing_program": "check the program, its interpreter, and PATH in the image or on the node",
-    "not_started": "check the request",
-    "signal": "",
-    "cuda_out_of_memory": "reduce the batch size, or use GPUs with more memory",
-    "cuda_error": "check GPUs and driver with nvidia-smi; CUDA_LAUNCH_BLOCKING=1 shows the failing call",
-    "nccl_timeout": "find the replica that did not join: compare the last lines of all replicas",
-    "nccl_error": "NCCL_DEBUG=INFO shows the cause; check the network between the nodes",
-    "import_error": "install the module where the program runs, or check PYTHONPATH and the workspace",
-    "syntax_error": "correct the program, or run it with the Python that it is written for",
-    "disk_full": "free space, or write elsewhere",
-    "permission_denied": "check the owner and the mode of the file, and whether it is mounted read-only",
-    "port_in_use": "end the process that uses the port, or choose another port",
-    "usage_error": "check the arguments of the program",
-    "allocation_failed": "the program could not allocate memory: request more, or reduce its use",
-    "assertion": "the program checked a condition that does not hold",
-    "exception": "",
-    "exit_code": "",
-}
+_ADVICE = """
+succeeded:
+running:
+waiting: it starts when the engine has free resources; torchx doctor checks the engine
+queued: torchx queue shows the order and the users of GPUs; torchx list --state running the jobs
+held: it does not start until it is released
+after: it starts as soon as this has happened
+unknown: torchx doctor checks the engine
+cancelled:
+out_of_memory: request more memory, or reduce the memory that the program needs
+time_limit: request more time, or save checkpoints and continue from them
+preempted: submit it again, or allow retries; save checkpoints and continue from them
+node_lost: submit it again, or allow retries: the program did not cause this
+supervisor_lost: another process ended the supervisor of the application: submit it again
+stalled: compare the last lines of all replicas; while it runs, torchx stacks shows its processes
+removed: another command removed its container or pod, and its result with it: submit it again
+dependency_failed: check the job that it depends on, then submit it again
+service_ended: a service runs until the other roles have ended: check why its program ends
+not_ready: check the service and its probe, or allow it more time with `within`
+image: check the name of the image, and the access to its registry
+preflight: check the host, or exclude it; torchx doctor --gpus checks the GPUs of this machine
+missing_program: check the program, its interpreter, and PATH in the image or on the node
+not_started: check the request
+signal:
+cuda_out_of_memory: reduce the batch size, or use GPUs with more memory
+cuda_error: check GPUs and driver with nvidia-smi; CUDA_LAUNCH_BLOCKING=1 shows the failing call
+nccl_timeout: find the replica that did not join: compare the last lines of all replicas
+nccl_error: NCCL_DEBUG=INFO shows the cause; check the network between the nodes
+import_error: install the module where the program runs, or check PYTHONPATH and the workspace
+syntax_error: correct the program, or run it with the Python that it is written for
+disk_full: free space, or write elsewhere
+permission_denied: check the owner and the mode of the file, and whether it is mounted read-only
+port_in_use: end the process that uses the port, or choose another port
+usage_error: check the arguments of the program
+allocation_failed: the program could not allocate memory: request more, or reduce its use
+assertion: the program checked a condition that does not hold
+exception:
+exit_code:
+"""
+
+ADVICE = table(_ADVICE)
 """Each cause with its usual remedy."""
 
 SIGNALS = {

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from torchx.errors import UsageError
 from torchx.json_limits import Data, Object
 from torchx.json_shape import Shape, check
+from torchx.printable import table
 from torchx.suggestions import did_you_mean
 from torchx_cli.app import load
 from torchx_cli.terminal.output import value_text
@@ -31,7 +32,7 @@ class Tool(NamedTuple):
 
     command: str
     description: str
-    flags: tuple[str, ...]
+    flags: str
     fixed: tuple[str, ...] = ("-o", "json")
     defaults: Mapping[str, str] = {}
     group: str = ""
@@ -39,107 +40,104 @@ class Tool(NamedTuple):
 
 
 _SUBMITTED = "Returns its handle without waiting: call `wait` next."
-_RECORD = ("name", "once", "tag", "note", "notify", "notify_on")
-_SUBMISSION = (
-    "scheduler", "scheduler_args", "env", "env_file", "secret", "workspace", "each", "zip", "at_once",
-    "after", "retry_on", "no_retry_on", "stall", "on_stall", "preflight", "time_limit", "warn_before",
-    "requeue", "checkpoint_dir", *_RECORD,
-)  # fmt: skip
+_RECORD = "name once tag note notify notify_on"
+_SUBMISSION = f"""
+scheduler scheduler_args env env_file secret workspace each zip at_once after retry_on no_retry_on
+stall on_stall preflight time_limit warn_before requeue checkpoint_dir {_RECORD}
+"""
 
 TOOLS: dict[str, Tool] = {
     "why": Tool(
         "why",
         "Explain why an application failed, waits or runs: cause and evidence, last lines, memory used "
         "against requested, changes since the last success, what to try next. Use it first after a failure.",
-        ("handle!",),
+        "handle!",
     ),
     "list": Tool(
         "list",
         "List applications, newest first. `columns` limits the answer to these keys and the handle.",
-        ("scheduler", "state", "name", "since", "lines", "tag", "columns"),
+        "scheduler state name since lines tag columns",
         defaults={"lines": "200"},
     ),
     "status": Tool(
         "status",
         "Show state, replicas, attempts and measurements; with `ranks`, the last line of each rank.",
-        ("handle!", "roles", "ranks"),
+        "handle! roles ranks",
     ),
     "top": Tool(
         "top",
         "Show the running applications: state, CPU, memory, GPU, output and last line of each replica.",
-        ("handles", "scheduler"),
+        "handles scheduler",
     ),
-    "queue": Tool("queue", "Show the GPUs of this machine, their users, and the jobs that wait.", ()),
+    "queue": Tool("queue", "Show the GPUs of this machine, their users, and the jobs that wait.", ""),
     "describe": Tool(
         "describe",
         "Show an application as submitted: command line, roles with arguments and resources, run options.",
-        ("handle!",),
+        "handle!",
     ),
     "log": Tool(
         "log",
         "Read the output of an application, a role or replicas (HANDLE/ROLE/0,2-4). `regex` "
         "keeps matching lines; `lines` reads only the last ones.",
-        ("handle!", "lines", "since", "until", "regex", "streams"),
+        "handle! lines since until regex streams",
         kind="lines",
         fixed=("-o", "json", "--mask"),
     ),
     "events": Tool(
         "events",
         "Show the events of an application: started, failed, retried, stalled, ended.",
-        ("handle!", "lines", "since"),
+        "handle! lines since",
         kind="lines",
     ),
     "wait": Tool(
         "wait",
         "Wait until applications end or meet a condition (`for`); do not poll. After "
         "`timeout` seconds it returns the present state: call it again to continue.",
-        ("handles!", "for", "any", "timeout"),
+        "handles! for any timeout",
         defaults={"timeout": "600"},
     ),
     "diff": Tool(
         "diff",
         "Compare two applications: arguments, options, environment, source, results.",
-        ("first!", "second!"),
+        "first! second!",
     ),
     "results": Tool(
         "results",
         "Compare the runs of a sweep: parameters, state, measurements and metrics.",
-        ("handle!", "metric", "sort", "best", "lines"),
+        "handle! metric sort best lines",
     ),
     "stacks": Tool(
         "stacks",
         "Find a hang: show the Python stacks of all processes, identical ones grouped.",
-        ("handle!", "rank"),
+        "handle! rank",
     ),
     "report": Tool(
         "report",
         "Read the data of a report: tracked metrics and measurements over time, first failure, source.",
-        ("handle!",),
+        "handle!",
         ("--json",),
     ),
     "report_page": Tool(
         "report",
         "Write the report as an HTML page for people, and return its path, relative to the server's folder.",
-        ("handle!", "output"),
+        "handle! output",
         (),
         group="run",
         kind="text",
     ),
-    "components": Tool("builtins", "List the components that you can run.", ()),
+    "components": Tool("builtins", "List the components that you can run.", ""),
     "component": Tool(
         "run",
         "Show the arguments of a component: flags, types, defaults, meaning.",
-        ("arguments!",),
+        "arguments!",
         ("--json", "--help"),
     ),
-    "run_options": Tool(
-        "runopts", "Show a scheduler's run options (`scheduler_args` of run).", ("scheduler!",)
-    ),
-    "doctor": Tool("doctor", "Check the configured engines and suggest fixes.", ("scheduler",)),
+    "run_options": Tool("runopts", "Show a scheduler's run options (`scheduler_args` of run).", "scheduler!"),
+    "doctor": Tool("doctor", "Check the configured engines and suggest fixes.", "scheduler"),
     "dryrun": Tool(
         "run",
         "Show the request that `run` would submit, and submit nothing; same arguments as `run`.",
-        ("arguments!", *_SUBMISSION),
+        f"arguments! {_SUBMISSION}",
         ("--dryrun", "-o", "json"),
     ),
     "run": Tool(
@@ -147,14 +145,14 @@ TOOLS: dict[str, Tool] = {
         "Submit an application: a component, then its flags, as in ['utils.echo', '--msg', 'hi']. "
         f"{_SUBMITTED} With `once`, a repeated call submits nothing. With `each`, it is a sweep: call "
         "`results` for its runs.",
-        ("arguments!", *_SUBMISSION),
+        f"arguments! {_SUBMISSION}",
         ("--detach", "--json"),
         group="run",
     ),
     "rerun": Tool(
         "rerun",
         f'Submit an application again, as it was submitted, or with `set`: {{"lr": 0.1}}. {_SUBMITTED}',
-        ("handle!", "set", "failed", "scheduler", "scheduler_args", "env", "secret", *_RECORD),
+        f"handle! set failed scheduler scheduler_args env secret {_RECORD}",
         ("--detach", "--json"),
         group="run",
     ),
@@ -162,31 +160,33 @@ TOOLS: dict[str, Tool] = {
         "queue",
         "Change waiting applications: `first` moves them ahead of your others, `hold` keeps them from "
         "starting, `release` ends that. `queue` shows their places.",
-        ("action!", "handles!"),
+        "action! handles!",
         group="run",
     ),
     "cancel": Tool(
-        "cancel", "Cancel applications, and wait until they have ended.", ("handles!",), group="cancel"
+        "cancel", "Cancel applications, and wait until they have ended.", "handles!", group="cancel"
     ),
-    "delete": Tool("delete", "Delete ended applications with their logs.", ("handles!",), group="delete"),
+    "delete": Tool("delete", "Delete ended applications with their logs.", "handles!", group="delete"),
 }
 """The tools by name."""
 
 _NAMES = {"cfg": "scheduler_args", "target": "handle"}
 """Arguments of tools that are not named after their flag, as in the JSON of `run --stdin`."""
 
-_OTHER_NAMES = {
-    "lines": "n limit tail last head max",
-    "regex": "grep filter pattern search",
-    "scheduler_args": "cfg run_options options",
-    "scheduler": "s engine backend",
-    "arguments": "args argv command component_args",
-    "handle": "app app_id id job",
-    "handles": "app app_id id job",
-    "env": "environment envs",
-    "for": "condition until",
-    "once": "idempotency_key",
-}
+_OTHER_NAMES = table(
+    """
+lines: n limit tail last head max
+regex: grep filter pattern search
+scheduler_args: cfg run_options options
+scheduler: s engine backend
+arguments: args argv command component_args
+handle: app app_id id job
+handles: app app_id id job
+env: environment envs
+for: condition until
+once: idempotency_key
+"""
+)
 """Arguments of tools, and the names that other tools have for them."""
 
 _KINDS = {
@@ -292,8 +292,8 @@ class Parameter(NamedTuple):
 def parameters(tool: Tool) -> dict[str, Parameter]:
     """Returns the arguments of a tool by name, from the declaration of its command."""
     known = {found.name: found for found in map(_parameter, load(tool.command).params)}
-    required = {name.removesuffix("!") for name in tool.flags if name.endswith("!")}
-    names = [name.removesuffix("!") for name in tool.flags]
+    required = {name.removesuffix("!") for name in tool.flags.split() if name.endswith("!")}
+    names = [name.removesuffix("!") for name in tool.flags.split()]
     return {name: known[name]._replace(required=name in required) for name in names}
 
 

@@ -4,36 +4,26 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchx.discovery.source.component_source import SourceFile, dotted
+from torchx.masking.names import name_set
 
-CONTAINERS = frozenset(
-    {"list", "dict", "tuple", "set", "frozenset"}
-    | {f"typing.{n}" for n in ("List", "Dict", "Tuple", "Set", "FrozenSet")}
-    | {
-        f"{m}.{n}"
-        for m in ("typing", "collections.abc")
-        for n in ("Sequence", "Iterable", "Collection", "MutableSequence", "Set", "Mapping", "MutableMapping")
-    }
+_MODULES = ("typing", "collections.abc")
+
+
+def _in_modules(names: str, modules: Sequence[str] = _MODULES) -> frozenset[str]:
+    return frozenset(f"{module}.{name}" for module in modules for name in names.split())
+
+
+CONTAINERS = (
+    name_set("list dict tuple set frozenset")
+    | _in_modules("List Dict Tuple Set FrozenSet", ["typing"])
+    | _in_modules("Sequence Iterable Collection MutableSequence Set Mapping MutableMapping")
 )
-_PLAIN = frozenset({"int", "float", "str", "bool", "None", "complex"})
-_UNWRITABLE = frozenset(
-    {"bytes", "bytearray", "memoryview", "type", "range", "slice"}
-    | {
-        f"{m}.{n}"
-        for m in ("typing", "collections.abc")
-        for n in (
-            "Callable",
-            "Iterator",
-            "Generator",
-            "Awaitable",
-            "Coroutine",
-            "AsyncIterator",
-            "Type",
-            "NoReturn",
-        )
-    }
+_PLAIN = name_set("int float str bool None complex")
+_UNWRITABLE = name_set("bytes bytearray memoryview type range slice") | _in_modules(
+    "Callable Iterator Generator Awaitable Coroutine AsyncIterator Type NoReturn"
 )
 
 
