@@ -120,6 +120,18 @@ def _spelled(found: re.Match[str]) -> str:
     return f"\\u{code:04x}"
 
 
+def brief(seconds: float) -> str:
+    """Returns a duration with one unit.
+
+    >>> brief(2.4), brief(719), brief(7300)
+    ('2 s', '11 min', '2 h')
+    """
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"
+
+
 def memory_size(count: int) -> str:
     """Formats bytes of memory, with units of 1024 as in ``memMB``.
 

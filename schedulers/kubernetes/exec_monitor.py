@@ -19,7 +19,7 @@ from torchx.schedulers.kubernetes.api.objects import conditions_of, short, time_
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.names import CONTAINER
 from torchx.schedulers.kubernetes.state.attempts import container_of
-from torchx.schedulers.kubernetes.state.taken import node_of, span
+from torchx.schedulers.kubernetes.state.taken import age, node_of
 
 FIRST = 5.0
 """Seconds without a first byte after which the node is probed."""
@@ -155,12 +155,8 @@ def node_trouble(cluster: Cluster, node: str) -> str:
     ready = conditions_of(found).get("Ready")
     if ready is None or ready.get("status") == "True":
         return ""
-    since = time_of(ready.get("lastTransitionTime"))
-    if since is None:
-        age = ""
-    else:
-        age = f" since {span(since, cluster.clock.now())}"
-    return f"it is not ready{age} ({short(ready.get('message')).rstrip('.')})"
+    lasts = age(time_of(ready.get("lastTransitionTime")), cluster.clock.now())
+    return f"it is not ready{lasts} ({short(ready.get('message')).rstrip('.')})"
 
 
 def readable(connection: Any, seconds: float) -> bool:

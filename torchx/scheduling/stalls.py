@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torchx.errors import RunOptionError, UsageError
+from torchx.printable import brief
 
 ACTIONS = ("report", "restart", "cancel")
 """Reactions to a stall; all of them begin with a report."""
@@ -126,18 +127,6 @@ def seconds(name: str, given: float | str) -> float:
             facts={"flag": name, "given": str(given)},
         )
     return length
-
-
-def brief(seconds: float) -> str:
-    """Returns a duration with one unit.
-
-    >>> brief(2.4), brief(719), brief(7300)
-    ('2 s', '11 min', '2 h')
-    """
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{int(seconds)} s"
 
 
 class StallReport(NamedTuple):

@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, TextIO
 
 from torchx.lazy import lazy_imports
+from torchx.printable import ranges
 from torchx_cli.terminal import streaming
 from torchx_cli.terminal.output import fit, say_json
 from torchx_cli.terminal.streaming import LogPrinter, stamp
-from torchx_cli.terminal.units import names_of, spans
+from torchx_cli.terminal.units import names_of
 
 with lazy_imports:
     from torchx_cli.fold import fold as folds
@@ -37,7 +38,7 @@ _AHEAD = 64
 
 def labels_of(roles: Iterable[tuple[str, int]]) -> list[str]:
     """Returns the usual names of a role's replicas, given as name and number of replicas, for alignment."""
-    return [fit(f"{name}/{spans(range(max(1, count)))}", LONGEST_LABEL) for name, count in roles]
+    return [fit(f"{name}/{ranges(range(max(1, count)))}", LONGEST_LABEL) for name, count in roles]
 
 
 def runs_of(chunks: Iterable[LogChunk], fold: Fold, *, live: bool) -> Iterator[Run | None]:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from torchx.printable import ranges
 from torchx.scheduling.logs import LogChunk, Stream
-from torchx_cli.terminal.units import spans
 
 MOST_SOURCES = 1 << 16
 """Maximum number of sources; further ranks are left in the text of their lines."""
@@ -118,5 +118,5 @@ def rank_prefix(names: Iterable[bytes], ranks: Iterable[set[int]]) -> bytes:
     b'[default0-1]:[rank4-5,7]:'
     """
     return b"".join(
-        b"[%b%b]:" % (name, spans(set_).encode()) for name, set_ in zip(names, ranks, strict=True)
+        b"[%b%b]:" % (name, ranges(set_).encode()) for name, set_ in zip(names, ranks, strict=True)
     )

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 from torchx.command_line import ArgumentError
 from torchx.lazy import lazy_imports
+from torchx.printable import brief
 
 with lazy_imports:
     from torchx.scheduling import stalls
@@ -25,15 +26,11 @@ def duration(seconds: float) -> str:
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
-    for size, unit, small, small_unit in (
-        (86400, "d", 3600, "h"),
-        (3600, "h", 60, "min"),
-        (60, "min", 1, "s"),
-    ):
+    for size, small in ((86400, 3600), (3600, 60), (60, 1)):
         if whole >= size:
-            rest = whole % size // small
-            return f"{whole // size} {unit}" + (f" {rest} {small_unit}" if rest else "")
-    return f"{whole} s"
+            rest = whole % size // small * small
+            return brief(whole) + (f" {brief(rest)}" if rest else "")
+    return brief(whole)
 
 
 def whole(seconds: float) -> str:
@@ -55,12 +52,9 @@ def ago(when: datetime, now: datetime | None = None) -> str:
     seconds = ((now or datetime.now(timezone.utc)) - when).total_seconds()
     if seconds >= 31 * 86400:
         return when.astimezone().strftime("%Y-%m-%d")
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit} ago"
-    if seconds >= 1:
-        return f"{int(seconds)} s ago"
-    return "just now"
+    if seconds < 1:
+        return "just now"
+    return f"{brief(seconds)} ago"
 
 
 def span(started: datetime | None, ended: datetime | None, *, over: bool = False) -> float | None:

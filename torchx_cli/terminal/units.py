@@ -1,11 +1,11 @@
-"""Format amounts: bytes, CPU cores, shares, ranges of replicas."""
+"""Format amounts: bytes, CPU cores, shares, names of replicas."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from torchx.printable import one_line
+from torchx.printable import one_line, ranges
 
 Value = TypeVar("Value")
 
@@ -66,21 +66,6 @@ def written(value: Value | None, form: Callable[[Value], str]) -> str:
     return form(value)
 
 
-def spans(numbers: Iterable[int]) -> str:
-    """Returns numbers as ranges.
-
-    >>> spans({0, 1, 2, 5, 7, 8})
-    '0-2,5,7-8'
-    """
-    parts: list[tuple[int, int]] = []
-    for number in sorted(numbers):
-        if parts and parts[-1][1] == number - 1:
-            parts[-1] = parts[-1][0], number
-        else:
-            parts.append((number, number))
-    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in parts)
-
-
 def names_of(replicas: Iterable[tuple[str, int]]) -> str:
     """Returns the names of replicas, given as role and id, with ranges of ids.
 
@@ -90,4 +75,4 @@ def names_of(replicas: Iterable[tuple[str, int]]) -> str:
     ids: dict[str, set[int]] = {}
     for role, replica in replicas:
         ids.setdefault(role, set()).add(replica)
-    return ",".join(f"{one_line(role)}/{spans(numbers)}" for role, numbers in ids.items())
+    return ",".join(f"{one_line(role)}/{ranges(numbers)}" for role, numbers in ids.items())

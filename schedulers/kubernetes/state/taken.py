@@ -7,6 +7,7 @@ from datetime import datetime
 from operator import itemgetter
 
 from torchx.end_causes import cause_in
+from torchx.printable import brief
 from torchx.schedulers.kubernetes.api.objects import (
     Object,
     annotation,
@@ -145,23 +146,18 @@ def lost_node(pod: Object, nodes: Mapping[str, Object], events: Iterable[Object]
         if not any(event.get("reason") == "NodeNotReady" for event in events):
             return ""
         since = time_of(conditions_of(pod)["Ready"].get("lastTransitionTime"))
-    return f"node {name} is not ready" + (f" since {span(since, now)}" if since is not None else "")
+    return f"node {name} is not ready{age(since, now)}"
 
 
-def span(since: datetime, now: float) -> str:
-    """Returns the time elapsed since another, as text.
+def age(since: datetime | None, now: float) -> str:
+    """Returns the time since a change of a node, as the end of a phrase; empty if it is not known.
 
-    >>> begin = datetime.fromtimestamp(1000)
-    >>> span(begin, 1040.4), span(begin, 8300)
-    ('40 s', '2 h 1 min')
+    >>> age(datetime.fromtimestamp(1000), 8300.0), age(None, 8300.0)
+    (' for 2 h', '')
     """
-    seconds = max(0, int(now - since.timestamp()))
-    if seconds < 120:
-        return f"{seconds} s"
-    minutes = seconds // 60
-    if minutes < 120:
-        return f"{minutes} min"
-    return f"{minutes // 60} h {minutes % 60} min"
+    if since is None:
+        return ""
+    return f" for {brief(max(now - since.timestamp(), 0.0))}"
 
 
 def note_key(pod: Object) -> str:

@@ -69,11 +69,11 @@ def replicas(answer: DescribeAppResponse) -> list[ReplicaStatus]:
             "containers 10Mi.",
         ),
         ("preempted", 0, "preempted on node node-1 by a pod of higher priority; it is being ended"),
-        ("node-not-ready", 0, "node node-1 is not ready since 40 s"),
+        ("node-not-ready", 0, "node node-1 is not ready for 40 s"),
         (
             "node-lost",
             1,
-            "node node-1 is not ready since 50 s; evicted from node node-1: a taint of the node, such as "
+            "node node-1 is not ready for 50 s; evicted from node node-1: a taint of the node, such as "
             "that of a lost one; it is being ended",
         ),
         ("deleted-by-hand", 1, "its pod was deleted by hand; it is being ended"),
@@ -96,9 +96,7 @@ def test_caller_without_nodes_hears_of_lost_one_by_events() -> None:
     assert at(facts, 40).msg == ""
     event = {"reason": "NodeNotReady", "type": "Warning", "message": "Node is not ready"}
     facts.events.append({**event, "involvedObject": {"name": facts.pods[0]["metadata"]["name"]}})
-    assert (
-        at(facts, 40).msg == "trainer/0: node node-1 is not ready since 40 s" or "since" in at(facts, 40).msg
-    )
+    assert at(facts, 40).msg == "trainer/0: node node-1 is not ready for 40 s" or "for" in at(facts, 40).msg
 
 
 @pytest.mark.parametrize("name", ["evicted-replaced", "evicted-done"])
@@ -287,7 +285,7 @@ def test_a_lost_node_is_named_while_it_is_lost(cluster: FakeCluster, scheduler: 
     cluster.node.lose()
     answer = until(scheduler, app_id, lambda answer: answer.msg, "the node is named")
     assert answer.state is AppState.RUNNING
-    assert answer.msg.startswith("worker/0: node node-1 is not ready since ")
+    assert answer.msg.startswith("worker/0: node node-1 is not ready for ")
     wait_until(lambda: "is not ready" in next(iter(scheduler.list())).msg, "in a listing, too")
     cluster.node.find()
     until(scheduler, app_id, lambda answer: not answer.msg, "all is well")

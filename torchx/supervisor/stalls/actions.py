@@ -13,7 +13,8 @@ from torchx.end_causes import EndCause, Reason
 from torchx.json_limits import Data, Object
 from torchx.machine import files, processes
 from torchx.machine.processes import Process
-from torchx.scheduling.stalls import StallRule, brief
+from torchx.printable import brief
+from torchx.scheduling.stalls import StallRule
 from torchx.supervisor.policies import Cancel, Fail, Interest, Order, Policy, R
 from torchx.supervisor.stalls.detection import Stall, StallWatch, describe
 

@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from torchx import settings
 from torchx.machine import files
+from torchx.printable import brief
 from torchx.scheduling.patterns import SearchTooLongError, any_matches
-from torchx.scheduling.stalls import LONGEST_LINE, SLOT_SIZE, StallRule, brief
+from torchx.scheduling.stalls import LONGEST_LINE, SLOT_SIZE, StallRule
 
 SLOT = struct.Struct("=qq")
 """A heartbeat: its time by ``time.monotonic_ns()``, and the step; see ``torchx.distributed.beat``."""
