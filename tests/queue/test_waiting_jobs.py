@@ -286,6 +286,15 @@ def test_a_gpu_that_another_program_uses_is_not_free(machine: fakegpus.FakeGpus)
     assert text(second) == "0,2,3\n"
 
 
+def test_a_job_names_the_use_of_its_gpus(machine: fakegpus.FakeGpus) -> None:
+    machine.compute(*((number, os.getpid(), "python3") for number in range(4)))
+    app_id = submit(job(1))
+    until_message(app_id, "waiting in the queue: another program may use its GPUs; to see it: torchx queue")
+    machine.compute()
+    until_running(app_id)
+    cancel(app_id)
+
+
 def test_gpu_of_killed_job_is_no_other_users(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its supervisor and its guard are dead, but its program computes on."""
     with shared_folder() as folder:

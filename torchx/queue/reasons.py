@@ -18,6 +18,12 @@ from torchx.queue.order import Verdict
 UNKNOWN = "waiting in the queue"
 """The reason if the keeper does not report one, for instance as it just starts the job."""
 
+IN_USE = "waiting in the queue: another program may use its GPUs; to see it: torchx queue"
+"""The reason if a job is not started although no lease keeps it from its GPUs."""
+
+STARTED_WITHIN = 5.0
+"""Seconds after which a job that could start would be running."""
+
 FRESH_FOR = 0.5
 """Seconds for which the decisions are used again: a listing may show a thousand waiting jobs."""
 
@@ -80,4 +86,6 @@ def reason(view: JobView, paths: JobPaths) -> str:
     verdict = verdicts().get((os.geteuid(), ticket.app_id))
     if verdict is None or verdict.waiter.held:  # a decision of before its release
         return UNKNOWN
+    if verdict.starts and ticket.gpus and time.time() - ticket.at > STARTED_WITHIN:
+        return IN_USE
     return verdict.reason or UNKNOWN
