@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -15,10 +18,12 @@ from fakecluster.store import Object
 from local import kill_supervision
 from slurms import role, slurm
 
+from torchx.machine import processes
 from torchx.runner import get_runner
 from torchx.runner.api import Runner
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.lookup import containers_of
+from torchx.schedulers.slurm.record import Records
 from torchx.specs.app import AppDef
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -33,6 +38,16 @@ def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
 
 def id_of(handle: str) -> str:
     return handle.rpartition("/")[2]
+
+
+def stop_agents(handle: str) -> None:
+    """Stops the agents of a job, which run on this machine."""
+    (folder,) = (record.folder for record in Records().all() if str(record.job_id) == id_of(handle))
+    for entry in processes.table():
+        with suppress(OSError):
+            command = processes.read_proc(f"/proc/{entry.process.pid}/cmdline")
+            if f"{folder}/.node/agent.py".encode() in command.split(b"\0"):
+                os.kill(entry.process.pid, signal.SIGSTOP)
 
 
 def test_the_zoo_has_forty_failures() -> None:
@@ -80,14 +95,17 @@ def test_why_names_the_causes_on_a_cluster(runner: Runner) -> None:
         zoo.until_up(runner, handle, 2)
         slurm("scancel", "--signal=KILL", "--batch", id_of(handle))
 
-    def signal_step(signal: str, runner: Runner, handle: str) -> None:
+    def signal_step(name: str, runner: Runner, handle: str) -> None:
         zoo.until_up(runner, handle, 2)  # a signal to a step that is being created is lost
-        slurm("scancel", f"--signal={signal}", f"{id_of(handle)}.0")
+        if name == "KILL":
+            stop_agents(handle)  # else one may note the end of its program before it is killed
+        slurm("scancel", f"--signal={name}", f"{id_of(handle)}.0")
 
     def depend(runner: Runner, handle: str) -> None:
-        failing = runner.run(AppDef("fails", [role("sleep 3; exit 1")]), zoo.SLURM)
-        slurm("scontrol", "update", f"JobId={id_of(handle)}", f"Dependency=afterok:{id_of(failing)}")
-        slurm("scontrol", "release", id_of(handle))
+        failing = id_of(runner.run(AppDef("fails", [role("exit 1")]), zoo.SLURM, {"hold": True}))
+        slurm("scontrol", "update", f"JobId={id_of(handle)}", f"Dependency=afterok:{failing}")
+        for job in (id_of(handle), failing):
+            slurm("scontrol", "release", job)
 
     acts = {"cancel": zoo.cancel, "scancel": scancel, "depend on a failure": depend}
     acts |= {"kill the batch script": kill_the_script, "kill the step": partial(signal_step, "KILL")}
