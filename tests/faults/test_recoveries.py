@@ -267,7 +267,7 @@ def watch_of_a_cluster(faults: Faults, patch: Patch, folder: Path) -> bool:
 
     pauses = SimpleNamespace(is_set=ended.is_set, wait=faults.sleep, set=ended.set)
     values = {"_version": "1", "_last_response": faults.now, "_changed": lambda: None, "error": None}
-    values["_polls"] = False
+    values |= {"_polls": False, "_pause": 0.1}
     for name, value in {**values, "_stop": pauses, "_follow": follow}.items():
         patch(mirror, name, value)
     patch(kubernetes_watch, "time", faults)
@@ -441,7 +441,10 @@ def rounds_of_top(faults: Faults, patch: Patch, folder: Path) -> bool:
 
     class Runner:
         def scheduler(self, name: str) -> object:
-            return SimpleNamespace(on_this_machine=False)
+            return SimpleNamespace(on_this_machine=False, has_runs=False)
+
+        def scheduler_of(self, handle: str) -> object:
+            return self.scheduler(handle)
 
         def description(self, handle: str, *, brief: bool) -> DescribeAppResponse:
             is_over = faults.step(UnavailableError("no answer"))

@@ -573,7 +573,7 @@ FORMATS = [
     Format("record of Slurm", None, read_slurm_record, (ValueError,)),
     Format(
         "outcome of Slurm",
-        {**asdict(slurm_outcome.Outcome(AppState.FAILED, "m", "", AT, AT, AT, 1)), "state": "FAILED"},
+        {**slurm_outcome.Outcome(AppState.FAILED, "m", "", AT, AT, AT, 1)._asdict(), "state": "FAILED"},
         read_slurm_outcome,
     ),
     Format("attempt of Slurm", FACTS, read_attempt),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from torchx.errors import StateError
 from torchx.lazy import lazy_imports
 from torchx.specs.handles import make_app_handle
 from torchx.specs.status import AppState, ReplicaStatus, RoleStatus
@@ -80,6 +81,10 @@ class DelayedScheduler(SweepScheduler):
         run_id = delayed.started(found, self._engine_of)
         if run_id:
             yield from logs.chunks_of(self._engine_of(found.header.scheduler), run_id, query)
+
+    def _error_about(self, app_id: str, part: str) -> StateError:
+        found = view.require(paths_of(app_id), app_id)
+        return StateError(f"{app_id} has not started: {reason(found)}", code="not_running")
 
 
 def scheduler_of(app: delayed.Delayed, engine_of: EngineOf) -> tuple[AnyScheduler, str]:
