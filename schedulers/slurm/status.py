@@ -15,7 +15,7 @@ from torchx.lazy import lazy_imports
 from torchx.machine.files import names_in
 from torchx.schedulers.shared.listing import row_of
 from torchx.schedulers.slurm.commands import NoAnswerError
-from torchx.schedulers.slurm.folders.batch_log import last_error_line
+from torchx.schedulers.slurm.folders.batch_log import last_error_line, log_tail, unshared_folder
 from torchx.schedulers.slurm.folders.progress import attempts_of, run_of
 from torchx.schedulers.slurm.outcome import (
     Outcome,
@@ -164,8 +164,10 @@ def describe(
 
 def _why_step_was_killed(record: SlurmRecord) -> str:
     """Returns the message of a job that failed first by a step of which no program has failed; else empty."""
-    roles = record.app.get("roles", ())
-    killed = re.fullmatch(rb"(137|143) ([0-9]{1,6})\s*", read_own(record.paths.folder / "first") or b"")
+    roles, paths = record.app.get("roles", ()), record.paths
+    if full_disk(paths.folder) or unshared_folder(paths, log_tail(paths)):
+        return ""  # srun ends the replicas on other nodes
+    killed = re.fullmatch(rb"(137|143) ([0-9]{1,6})\s*", read_own(paths.folder / "first") or b"")
     if killed and int(killed[2]) < len(roles):
         return f"the step of {roles[int(killed[2])]['name']} was killed by {_STEP_SIGNALS[killed[1]]}"
     return ""

@@ -21,14 +21,22 @@ def log_tail(paths: SlurmPaths, size: int = 1 << 14) -> str:
         return ""
 
 
-def last_error_line(paths: SlurmPaths) -> str:
-    """Returns the last error line of ``batch.log``, or the message about a node without the job's folder."""
-    text = log_tail(paths)
+def unshared_folder(paths: SlurmPaths, text: str) -> str:
+    """Returns the message about a node without the job's folder, from the end of the log; else empty."""
     node = None
     if re.search(_NO_SCRIPT, text):
         node = re.search(_EXITED, text)
     if node is not None:  # srun ends the replicas on other nodes, and reports them later
         return why_no_folder([paths.folder], node[1])
+    return ""
+
+
+def last_error_line(paths: SlurmPaths) -> str:
+    """Returns the last error line of ``batch.log``, or the message about a node without the job's folder."""
+    text = log_tail(paths)
+    unshared = unshared_folder(paths, text)
+    if unshared:
+        return unshared
     lines = [line for line in text.splitlines() if re.search(r"error|cannot|fatal", line)]
     if lines:
         return re.sub(r"^(?:\S+:|\[\S+\]) (?:error|fatal): ", "", lines[-1])[:300]

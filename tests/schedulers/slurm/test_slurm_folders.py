@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torchx.errors import StateError
 from torchx.schedulers.slurm.cancel import mark_cancelled, remove_folders
 from torchx.schedulers.slurm.folders.batch_log import last_error_line
 from torchx.schedulers.slurm.folders.marks import Mark, mark_of
-from torchx.schedulers.slurm.outcome import outcome_of
+from torchx.schedulers.slurm.outcome import Outcome, outcome_of
 from torchx.schedulers.slurm.parse import JobFacts
 from torchx.schedulers.slurm.paths import SlurmPaths
 from torchx.schedulers.slurm.record import Records, SlurmRecord
@@ -280,6 +281,10 @@ def test_node_without_folder_is_named_after_end_of_others(tmp_path: Path, messag
     ]
     paths.batch_log.write_text("\n".join(lines) + "\n")
     assert last_error_line(paths).startswith(f"{tmp_path / 'slurm'} is not shared with node2; ")
+    (paths.folder / "first").write_text("143 0\n")  # srun has ended the step, no other command
+    own = replace(record(paths.folder), app={"roles": [{"name": "r"}]})
+    ended = describe(own, "7", Outcome(AppState.FAILED, exit_code=143), ())
+    assert ended.msg.startswith(f"{tmp_path / 'slurm'} is not shared with node2; ")
     # dash writes its message and the end of its line apart: srun may write a line between
     between = f"{lines[2]}{lines[1]}\n"
     paths.batch_log.write_text("\n".join([lines[0], between, *lines[3:]]) + "\n")
