@@ -76,7 +76,7 @@ def blocks(page: Path) -> list[Block]:
 SLOW = [
     re.compile(pattern, re.MULTILINE)
     for pattern in (
-        r"^\S+ (?:is being cancelled: |SUCCEEDED after ).*\n",
+        r"^\S+ (?:is being cancelled[:,] |SUCCEEDED after ).*\n",
         r"^(?:usage  |  note: .* used).*\n",
     )
 ]

@@ -410,7 +410,7 @@ def _only(runner: Host, text: str, ranked: Sequence[tuple[_Rank, ListAppResponse
     """
     kind, matching = _best(text, ranked, acts=acts)
     if len(matching) == 1 and not (acts and kind == _SHORT):
-        if kind >= _BEGUN:
+        if kind == _SHORT:
             runner.report_completed(text, matching[0].app_handle)
         return matching[0].app_handle
     listed = ", ".join(f"{app.app_id} ({app.state.name})" for app in matching[:_LISTED])
