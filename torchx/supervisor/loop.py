@@ -129,6 +129,7 @@ class Supervisor:
         self._unendable: set[Process] = set()
         self._start_error: Reason | None = None
         self._cancelled = Reason("cancelled")
+        self._decided: End | None = None  # the end as recorded
         self._end: End | None = None
         self._killing = False
         self._reader = wake_on_signals()
@@ -191,7 +192,8 @@ class Supervisor:
         If it decides the end of the job, the same line has that end: a kill between two lines would lose it.
         """
         end = self._gang.decided
-        if end is not None:
+        if end is not None and end != self._decided:
+            self._decided = end
             facts["over"] = {**self._facts_of(end), **self._reason_for(end).record}
         self.note(event, **facts)
 
