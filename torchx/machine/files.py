@@ -216,12 +216,11 @@ def make_folder(folder: Path, *, exist_ok: bool = True) -> None:
     try:
         if folder.name == DEFAULT_HOME and not os.environ.get(TORCHX_HOME):
             _check_owner(folder)
-        folder.mkdir(mode=PRIVATE_FOLDER)
-    except FileNotFoundError:
-        if folder.parent.is_dir():  # a file system without new folders, such as /proc
-            raise
-        make_folder(folder.parent)
-        make_folder(folder, exist_ok=exist_ok)
+        try:
+            folder.mkdir(mode=PRIVATE_FOLDER)
+        except FileNotFoundError:
+            make_folder(folder.parent)
+            folder.mkdir(mode=PRIVATE_FOLDER)  # fails again where no folder can be made, as in /proc
     except FileExistsError:
         if not exist_ok or not folder.is_dir():
             raise

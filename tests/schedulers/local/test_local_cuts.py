@@ -172,7 +172,7 @@ def test_first_interrupted_replica_is_the_first_failure(tmp_path: Path) -> None:
 
 def test_supervisor_stopped_between_both_lines_is_killed(tmp_path: Path) -> None:
     """The replica has ended, and a process that it has left keeps the supervisor from its end."""
-    app_id = submit(sh("(trap '' TERM; sleep 602) & exit 0"), grace_period=60.0)
+    app_id = submit(sh("trap '' TERM; sleep 602 & exit 0"), grace_period=60.0)
     wait_until(lambda: '"over":' in paths(app_id).events.read_text(), "the result is on record")
     for process in supervision_of(app_id):
         processes.send(process, signal.SIGSTOP)

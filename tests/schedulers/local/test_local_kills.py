@@ -174,7 +174,7 @@ def test_older_process_that_claims_the_job_is_spared() -> None:
 
 
 def test_a_success_outlives_the_supervisor() -> None:
-    app_id = submit(sh("(trap '' TERM; sleep 602) & echo done"), grace_period=5.0)
+    app_id = submit(sh("trap '' TERM; sleep 602 & echo done"), grace_period=5.0)
     wait_until(lambda: '"over":' in paths(app_id).events.read_text(), "the result is on record")
     processes.send(supervision_of(app_id)[0], signal.SIGKILL)
     done = ended(app_id)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from torchx.machine.files import move_folder
+from torchx.machine.files import make_folder, move_folder
 from torchx.schedulers.slurm.workspaces import copy
 from torchx.specs.app import Role
 from torchx.specs.workspace import Workspace
@@ -39,3 +40,11 @@ def test_workspace_on_shared_disk_is_private_with_its_parents(tmp_path: Path) ->
     for folder in ("jobs", "jobs/workspaces"):
         assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700, folder
     assert [path.name for path in (tmp_path / "jobs" / "workspaces").iterdir()] == ["digest"]
+
+
+def test_threads_that_make_one_parent_do_not_collide(tmp_path: Path) -> None:
+    """The parent that a thread did not find may exist a moment later."""
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(200):
+            folders = [tmp_path / str(number) / "logs" / str(each) for each in range(4)]
+            assert list(pool.map(make_folder, folders)) == [None] * 4
