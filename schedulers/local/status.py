@@ -119,12 +119,15 @@ class LocalJobs:
         return view
 
     def _view(self, app_id: str, read_view: Callable[[JobPaths], JobView]) -> JobView | None:
+        paths = paths_of(self.home, app_id)
         try:
-            view = read_view(paths_of(self.home, app_id))
+            view = read_view(paths)
         except (FileNotFoundError, NotADirectoryError):
             return None
         if view.record.scheduler == self.scheduler:
             return view
+        if self.claims(paths):
+            raise StateError(_not_installed(view))
         return None
 
     def select(self, query: AppQuery = EVERY) -> Iterator[ListAppResponse]:
@@ -208,8 +211,7 @@ class LocalJobs:
             return self._unreadable(app_id, paths, error.message)
         if view.record.scheduler != self.scheduler:
             if self.claims(paths):
-                why = f"its scheduler `{view.record.scheduler}` is not installed"
-                return self._unreadable(app_id, paths, why)
+                return self._unreadable(app_id, paths, _not_installed(view))
             return None
         line = _line(EndedJob.of(view), view.clock_step)
         line.msg = line.msg or job_status.waiting(view, paths)
@@ -240,6 +242,10 @@ class LocalJobs:
         match = re.search(_SCHEDULER, head)
         name = match[1].decode() if match else DEFAULT_OWNER
         return self.scheduler == (name if name in get_scheduler_factories() else DEFAULT_OWNER)
+
+
+def _not_installed(view: JobView) -> str:
+    return f"its scheduler `{view.record.scheduler}` is not installed"
 
 
 def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:

@@ -179,6 +179,11 @@ def test_a_record_of_which_one_value_is_anything(home: Home, data: st.DataObject
     check(home)
 
 
+def test_a_record_of_an_unknown_scheduler(home: Home) -> None:
+    home.job(APP_ID).record.write_text(json.dumps(spoiled(record()._plain(), ("scheduler",), "0")))
+    check(home)
+
+
 @fuzzed
 @given(raw=st.binary(max_size=64) | VALUES.map(lambda value: json.dumps(value).encode()))
 @example(raw=b"[" * 100_000)

@@ -233,7 +233,7 @@ class Quick(threading.Event):
         return super().wait(0.001)
 
 
-@pytest.mark.parametrize("how", ["expires", "ends"])
+@pytest.mark.parametrize("how", [pytest.param("expires", marks=pytest.mark.long), "ends"])
 def test_a_watch_without_events_is_restarted_rarely(
     mirrored: Mirrored, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
