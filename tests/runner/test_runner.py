@@ -6,6 +6,7 @@ import copy
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from memory_scheduler import MemoryScheduler
@@ -14,6 +15,7 @@ from torchx.errors import StateError, UnreachableError, UsageError
 from torchx.runner import Runner, get_runner
 from torchx.scheduling.logs import LogQuery
 from torchx.specs.app import AppDef, AppDryRunInfo, Role
+from torchx.specs.app_metadata import after
 from torchx.specs.handles import (
     MalformedAppHandleException,
     UnknownAppException,
@@ -122,6 +124,27 @@ def test_what_is_no_application_is_refused(runner: Runner) -> None:
         runner.dryrun(None, "memory")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="application `x` is made of roles, got 'r'"):
         runner.run(AppDef("x", ["r"]), "memory")  # type: ignore[list-item]
+
+
+def test_one_value_in_place_of_a_list(runner: Runner) -> None:
+    role = Role("server", image="", entrypoint="true")
+    with pytest.raises(UsageError, match="application `x` has one Role, expected a list of roles"):
+        runner.run(AppDef("x", role), "memory")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"arguments of utils\.sh are the string 'ls /tmp'") as error:
+        runner.run_component("utils.sh", "ls /tmp", "memory")  # type: ignore[arg-type]
+    assert error.value.hint == "e.g. ['ls /tmp']"
+    others: list[Any] = ["server", role]
+    for other in others:
+        with pytest.raises(UsageError, match="role `client` starts after 'server', expected a list") as error:
+            after(Role("client", image=""), other)
+        assert error.value.hint == "e.g. after(role, ['server'])"
+    assert engine(runner).jobs == {}
+
+
+def test_a_short_name_in_place_of_a_handle(runner: Runner) -> None:
+    with pytest.raises(UsageError, match="`@last` is not an application handle") as error:
+        runner.status("@last")
+    assert error.value.hint == "for an id, a name or @last: runner.resolve_handle(NAME) returns its handle"
 
 
 def test_an_error_about_a_run_option_names_the_scheduler(runner: Runner) -> None:

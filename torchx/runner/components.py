@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torchx.discovery.call.arguments import parse_arguments
 from torchx.discovery.call.build import build_app
@@ -12,7 +12,7 @@ from torchx.json_limits import Data
 from torchx.specs.app import AppDef
 
 
-def build(name: str, args: list[str] | Data, defaults: Mapping[str, str] | None) -> AppDef:
+def build(name: str, args: Sequence[str] | Data, defaults: Mapping[str, str] | None) -> AppDef:
     """Finds a component and calls it.
 
     Args:
@@ -24,11 +24,18 @@ def build(name: str, args: list[str] | Data, defaults: Mapping[str, str] | None)
     Raises:
         UsageError: the component is unknown, or the arguments are invalid.
     """
+    if isinstance(args, str):  # a sequence of characters
+        raise UsageError(
+            f"the arguments of {name} are the string {args!r}, expected a list of strings",
+            hint=f"e.g. {[args]!r}",
+        )
     component = find_component(name)
+    argv: Sequence[str] = []
+    named: Data | None = None
     if isinstance(args, Mapping):
-        argv, named = ([], args)
+        named = args
     else:
-        argv, named = (args, None)
+        argv = args
     arguments = parse_arguments(
         component,
         argv,

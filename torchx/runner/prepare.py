@@ -69,6 +69,10 @@ def check_kinds(app: object) -> None:
         if isinstance(app, str):
             hint = "run a component by its name with run_component"
         raise UsageError(f"an application is an AppDef, got {app!r}", hint=hint)
+    if not isinstance(app.roles, (list, tuple)):
+        raise UsageError(
+            f"application `{app.name}` has one {type(app.roles).__name__}, expected a list of roles"
+        )
     roles: list[object] = [*app.roles]
     for role in roles:
         if not isinstance(role, Role):

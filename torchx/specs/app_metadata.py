@@ -233,9 +233,18 @@ def after(role: Role, roles: Sequence[str]) -> Role:
     Returns:
         The role.
 
+    Raises:
+        UsageError: the roles are no list.
+
     >>> from torchx.specs import Role
     >>> after(Role("trainer", image=""), ["server"]).metadata
     {'torchx/after': ['server']}
     """
+    if isinstance(roles, str) or not isinstance(roles, Iterable):
+        given = getattr(roles, "name", roles)
+        raise UsageError(
+            f"role `{role.name}` starts after {given!r}, expected a list of role names",
+            hint=f"e.g. after(role, [{given!r}])",
+        )
     role.metadata[AFTER] = list(roles)
     return role

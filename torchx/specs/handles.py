@@ -28,9 +28,12 @@ class MalformedAppHandleException(UsageError):
     code = "invalid_handle"
 
     def __init__(self, app_handle: str) -> None:
+        hint = "a handle reads SCHEDULER://SESSION/APP_ID, e.g. local_cwd://torchx/train-x7k2m9cd"
+        if "/" not in app_handle:  # commands resolve it themselves
+            hint = "for an id, a name or @last: runner.resolve_handle(NAME) returns its handle"
         super().__init__(
             f"`{app_handle}` is not an application handle",
-            hint="a handle reads SCHEDULER://SESSION/APP_ID, e.g. local_cwd://torchx/train-x7k2m9cd",
+            hint=hint,
             facts={"given": app_handle},
         )
         self.app_handle = app_handle
