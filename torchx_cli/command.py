@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 from torchx.command_line import UNKNOWN, ArgumentError, Flag, FlagTable, Hit, Split
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx.printable import table
 from torchx_cli.flags import OLDER_SPELLINGS, OMITTED, OUTPUT
 from torchx_cli.terminal.output import note_all
 
@@ -73,18 +74,30 @@ def skip_type_conversion(params: list[Any]) -> list[Any]:
     return params
 
 
+_EXAMPLES = table(
+    """
+HANDLE: the newest application: {} @last
+A: with the one before: {} @last~1 @last
+B: with the one before: {} @last~1 @last
+COMMAND: a shell: {} APP sh
+PORT: a port by its number: {} APP 8000
+"""
+)
+"""Missing argument -> a command line with it."""
+
+
 def _skip_conversion(param: Any) -> None:
     def process_value(ctx: Any, value: Any) -> Any:
         # versions of click mark a missing value differently
         if not isinstance(value, (str, bool, list, tuple)) or value == ():
             if param.required:
                 name = param.metavar or param.human_readable_name
-                last = ""
-                if "HANDLE" in name:
-                    last = f"the newest application: {ctx.command_path} @last   "
+                example = _EXAMPLES.get(name.partition("[")[0].strip(), "")
+                if example:
+                    example = f"{example.format(ctx.command_path)}   "
                 raise UsageError(
                     f"missing {param.param_type_name} `{name}`",
-                    hint=f"{last}see: {ctx.command_path} --help",
+                    hint=f"{example}see: {ctx.command_path} --help",
                     code="missing_argument",
                 )
             value = None

@@ -132,7 +132,8 @@ def _notes_of_shell(args: Sequence[str]) -> list[str]:
     if len(args) > 1 and any(map(str.isspace, args[0])):
         notes.append(
             f"several arguments are one command, whose program is `{args[0]}`; "
-            "give a command line as one argument, and flags of torchx run before utils.sh"
+            "give a command line as one argument, flags of utils.sh before it, "
+            "and flags of torchx run before utils.sh"
         )
     if any(map(_PROCESS_ID.search, args)):
         notes.append("the shell gets `$$` as `$`; for the process id: `$$$$`")

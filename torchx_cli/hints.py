@@ -89,7 +89,9 @@ list | yours are listed, also ended ones; those of all users: --all-users | a al
 list | to watch running applications: torchx top | w watch f follow
 exec | leave it out, the program has a terminal if stdin is one: torchx exec APP sh | t it ti tty interactive
 prune | all ended applications: torchx prune --older-than 0 | all a
-cancel delete | without --yes it lists them first, and changes nothing without a confirmation | dryrun dry-run
+cancel delete | a named one is changed immediately; --all and --state list first, and confirm | dryrun dry-run
+wait | --for 'log:VALUE' | log grep regex pattern
+wait | --for VALUE | until condition event
 delete | by their age: torchx prune --older-than AGE | older-than age
 log | the lines of all replicas are merged, in the order of their times | merged merge interleave
 log | to ignore case: --regex '(?i)PATTERN' | i ignore-case
@@ -98,6 +100,7 @@ list | it is sorted: the newest are first | sort order sort-by
 list | to choose columns: --columns | l long wide
 results | all rows and columns as data: -o csv or -o json | columns fields filter where
 queue | to repeat it: watch torchx queue | watch w f follow
+top | to print them once: torchx list, or torchx status APP | once batch b
 top | only some applications: torchx top APP | n limit max
 cancel | KILL follows after the grace period: torchx cancel APP | f force signal
 """

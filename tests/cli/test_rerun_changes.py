@@ -75,7 +75,11 @@ def test_invalid_changes_are_the_errors_of_run() -> None:
     for change, message, hint in (
         ("lrr=1", "unknown flag `--lrr` for comp.py:trainer", "did you mean `--lr`?"),
         ("lr=high", '--lr takes a float, got "high"', ""),
-        ("gamma=1", "unknown flag `--gamma`", "to replace the arguments of its program: -- ARGUMENTS"),
+        (
+            "gamma=1",
+            "unknown flag `--gamma`",
+            "its program has no such argument to change; to give it others: -- ARGUMENTS",
+        ),
         ("lr", "--set lr needs a value", "e.g. --set lr=VALUE"),
         ("beta=1", "the program has --beta more than once", "torchx rerun ... -- ARGUMENTS"),
     ):

@@ -495,7 +495,8 @@ def test_a_time_limit_without_a_unit_is_noted(limit: str, note: str, each: tuple
 
 COMMAND_LINE = (
     "note: several arguments are one command, whose program is `echo hi`; "
-    "give a command line as one argument, and flags of torchx run before utils.sh"
+    "give a command line as one argument, flags of utils.sh before it, "
+    "and flags of torchx run before utils.sh"
 )
 PROCESS_ID = "note: the shell gets `$$` as `$`; for the process id: `$$$$`"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -41,6 +42,12 @@ def port_(
     number = 0 if local == "0" else port_number(local)
     if number is None:
         raise UsageError(f"the local port `{local}` is not a number")
+    if ":" in port:
+        own, _, remote = port.rpartition(":")
+        raise UsageError(
+            f"`{port}` is not a port of a replica",
+            hint=f"the local port follows: {shlex.join(['torchx', 'port', target, remote, own])}",
+        )
     port_number(port)
     with session_of(ctx).runner() as runner:
         parsed = target_of(runner, target, acts=True)

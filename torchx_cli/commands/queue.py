@@ -111,7 +111,9 @@ def _change(ctx: typer.Context, action: str, handles: Sequence[str], form: str) 
     if action not in queue.ACTIONS:
         raise UsageError(
             f"unknown action `{action}` of torchx queue",
-            hint=OTHERS.get(action) or did_you_mean(action, queue.ACTIONS) or "known: first, hold, release",
+            hint=OTHERS.get(action)
+            or did_you_mean(action, queue.ACTIONS)
+            or "known: first, hold, release, as in: torchx queue first APP",
         )
     if not handles:
         raise UsageError(f"torchx queue {action} needs an application", hint="list them: torchx queue")

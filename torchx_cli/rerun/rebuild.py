@@ -107,7 +107,9 @@ def changed_arguments(
     Raises:
         UsageError: a flag is unknown, or the program has it more than once.
     """
-    table = flag_table(component, extra="to replace the arguments of its program: -- ARGUMENTS")
+    table = flag_table(
+        component, extra="its program has no such argument to change; to give it others: -- ARGUMENTS"
+    )
     split = table.split(argv)
     separated = list(argv[-len(split.rest) - 1 : -len(split.rest)]) == ["--"]
     rest = list(program) or split.rest
