@@ -24,6 +24,7 @@ from torchx_cli.terminal.times import optional_time
 
 with lazy_imports:
     import heapq
+    import shlex
 
     from torchx.runner import origins
     from torchx_cli import run_request
@@ -115,6 +116,22 @@ def selected(
     return [app.app_handle for app in applications]
 
 
+def _reject_patterns(handles: Sequence[str]) -> None:
+    """Rejects patterns in place of handles, which would be searched on all engines.
+
+    Raises:
+        UsageError: one is a pattern.
+    """
+    for handle in handles:
+        if "*" in handle:
+            raise UsageError(
+                f"`{handle}` is a pattern, not an application",
+                hint=f"by a pattern of names: --name {shlex.quote(handle)}",
+                code="invalid_handle",
+                facts={"given": handle},
+            )
+
+
 def _selects_by_flags(selection: Selection) -> bool:
     """Returns True if flags select applications, False if handles name them.
 
@@ -130,6 +147,7 @@ def _selects_by_flags(selection: Selection) -> bool:
                 hint="a handle, an app id, a name or @last; --all, --state, --name or --since",
                 code="missing_argument",
             )
+        _reject_patterns(handles)
         return False
     if handles:
         raise UsageError(

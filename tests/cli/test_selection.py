@@ -486,6 +486,10 @@ def test_the_list_of_submissions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     ("line", "message"),
     [
         ("cancel", "error: no application given\n  a handle, an app id, a name or @last; --all, "),
+        (
+            "cancel tr*",
+            "error: `tr*` is a pattern, not an application\n  by a pattern of names: --name 'tr*'",
+        ),
         ("cancel -s memory", "error: -s memory selects nothing alone\n  with it: --all, "),
         ("wait --all x", "error: handles cannot be combined with --all"),
         ("cancel --al", "error: unknown flag `--al`\n  did you mean `--all`?"),

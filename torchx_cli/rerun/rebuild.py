@@ -161,7 +161,7 @@ def _with_value(arguments: Sequence[str], flag: str, value: str | None) -> list[
     ['train.py', '--lr', '0.1', '--epochs=5']
     """
     if value is None:
-        hint = f"the program already has {flag}"
+        hint = f"the program already has {flag}; to leave it out, give all its arguments: -- ARGUMENTS"
         text = f"--set {flag.lstrip('-')} needs a value"
         raise ArgumentError(text, flag="--set", hint=hint, code="missing_value")
     if _count(arguments, flag) > 1:
