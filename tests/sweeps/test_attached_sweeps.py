@@ -115,9 +115,10 @@ def test_an_attached_sweep_ends_as_it_was_run() -> None:
     done = torchx("run", "--each", "lr=1,2,3", "train.py:train", "--script", script)
     app_id = done.stdout.strip().rpartition("/")[2]
     lines = done.stderr.splitlines()
-    attached = torchx("attach", "@last")
+    attached, waited = torchx("attach", "@last"), torchx("wait", "@last")
     end = lines[lines.index("  3 runs: 2 succeeded, 1 failed") :]
-    assert (done.returncode, attached.returncode) == (3, 3)
+    assert (done.returncode, attached.returncode, waited.returncode) == (3, 3, 3)
+    assert waited.stderr.splitlines()[-len(end) :] == end
     assert attached.stderr.splitlines()[-len(end) :] == end
     assert end[-3:] == [
         f"  again:    torchx rerun --failed {app_id}",

@@ -63,10 +63,7 @@ def attach_(
         if status is None:
             note(f"{attach.app_id_of(handle)} is no longer known to its scheduler")
             return 1
-        if runner.scheduler_of(handle).has_runs:
-            sweep_attach.print_result(runner, handle, status)
-        else:
-            attach.print_result(runner, handle, status, seen=not query.replicas)
+        sweep_attach.print_any_result(runner, handle, status, seen=not query.replicas)
         return attach.exit_code(status)
 
 

@@ -19,7 +19,7 @@ from torchx_cli.conditions import DONE, LOG, STALLED, Outcome
 from torchx_cli.flags import Json, Name, Output, States, option
 from torchx_cli.selection import All, Everywhere, Handles, OfScheduler, Selection, Since, selected
 from torchx_cli.session import session_of
-from torchx_cli.terminal.attach import app_id_of, as_data, exit_code, print_result
+from torchx_cli.terminal.attach import app_id_of, as_data, exit_code
 from torchx_cli.terminal.error_output import Failures
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import emit, note, output_format, say
@@ -28,6 +28,7 @@ with lazy_imports:
     import queue
 
     from torchx.scheduling import stalls
+    from torchx_cli.sweep import attach as sweep_attach
 
 if TYPE_CHECKING:
     from torchx.json_limits import Object
@@ -247,7 +248,7 @@ def _print(runner: Runner, outcome: Outcome, condition: str, *, text: bool) -> N
         still = "" if status.is_terminal() else "still "
         note(f"{app_id} is {still}{status.state.name}: timed out")
     elif condition == DONE or (outcome.met and status.is_terminal()):
-        print_result(runner, outcome.handle, status, seen=False)
+        sweep_attach.print_any_result(runner, outcome.handle, status, seen=False)
     elif outcome.met:
         note(f"{app_id} is {condition if condition in ('ready', 'stalled') else status.state.name}")
     else:

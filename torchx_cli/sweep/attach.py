@@ -176,6 +176,21 @@ def part_of(status: AppStatus, sweep: Sweep, numbers: Sequence[int]) -> tuple[Ap
     return status, replace(sweep, runs=runs, failed=failed)
 
 
+def print_any_result(runner: Runner, handle: str, status: AppStatus, *, seen: bool) -> None:
+    """Prints the result of an application, which may be a sweep, on stderr.
+
+    Args:
+        runner: used to read the logs.
+        handle: the application.
+        status: the final status.
+        seen: whether its logs were shown.
+    """
+    if runner.scheduler_of(handle).has_runs:
+        print_result(runner, handle, status)
+    else:
+        attach.print_result(runner, handle, status, seen=seen)
+
+
 def print_result(runner: Runner, handle: str, status: AppStatus, sweep: Sweep | None = None) -> None:
     """Prints the result of a sweep on stderr: the commands that follow, and the best run.
 
