@@ -135,9 +135,10 @@ def test_one_value_in_place_of_a_list(runner: Runner) -> None:
     assert error.value.hint == "e.g. ['ls /tmp']"
     others: list[Any] = ["server", role]
     for other in others:
-        with pytest.raises(UsageError, match="role `client` starts after 'server', expected a list") as error:
+        with pytest.raises(
+            UsageError, match=r"role `client` starts after .*server.*, expected a list of role"
+        ):
             after(Role("client", image=""), other)
-        assert error.value.hint == "e.g. after(role, ['server'])"
     assert engine(runner).jobs == {}
 
 

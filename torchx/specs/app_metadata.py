@@ -241,10 +241,6 @@ def after(role: Role, roles: Sequence[str]) -> Role:
     {'torchx/after': ['server']}
     """
     if isinstance(roles, str) or not isinstance(roles, Iterable):
-        given = getattr(roles, "name", roles)
-        raise UsageError(
-            f"role `{role.name}` starts after {given!r}, expected a list of role names",
-            hint=f"e.g. after(role, [{given!r}])",
-        )
+        raise UsageError(f"role `{role.name}` starts after {roles!r}, expected a list of role names")
     role.metadata[AFTER] = list(roles)
     return role

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated
 
 import typer
@@ -43,10 +42,9 @@ def port_(
     if number is None:
         raise UsageError(f"the local port `{local}` is not a number")
     if ":" in port:
-        own, _, remote = port.rpartition(":")
         raise UsageError(
             f"`{port}` is not a port of a replica",
-            hint=f"the local port follows: {shlex.join(['torchx', 'port', target, remote, own])}",
+            hint="the local port follows it: torchx port APP PORT LOCAL",
         )
     port_number(port)
     with session_of(ctx).runner() as runner:
