@@ -91,22 +91,24 @@ runopts: options opts schedulers scheduler
 results: metrics
 results --best: best
 run --each: sweep array
+run --workspace: cp copy scp rsync
 status --watch: watch
 --help: help
 --version: version
 cancel: kill stop scancel terminate abort down
 delete: rm remove del
 diff: compare cmp
-describe: inspect info show get
+describe: inspect info show
 exec: ssh shell
-list: ls ps jobs history sacct
+list: ls ps job jobs get history sacct squeue
 log: logs tail output
 port: port-forward forward proxy tunnel
 prune: gc clean cleanup
-queue: squeue gpus
+queue: gpus gpu show-gpus nvidia-smi
 queue hold: pause suspend
 rerun: retry restart resubmit resume again
 run: start submit launch sbatch srun torchrun apply create up
+top: stats monitor htop
 stacks: py-spy pystack stack gdb traceback
 status: state stat
 why: explain diagnose reason debug

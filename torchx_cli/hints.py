@@ -57,13 +57,14 @@ run rerun | --note | comment message description
 run rerun | --notify | mail-user mail-type email
 run | --each | array sweep matrix grid
 run | a shell command: torchx run utils.sh 'COMMAND' | wrap
-run | --after | dependency depends-on depends_on
+run | --after | dependency depends-on depends_on wait-for needs
 run rerun | -s | infra executor engine
 run rerun | --secret | secrets
 torchx | --version | v V
 log | --streams stderr | stderr err errors error
 log | --streams stdout | stdout out
-log | -n | limit last max head
+log | -n | limit last max
+log | for the first lines, pipe it into head | head
 log | --regex | grep filter pattern search
 log | --no-prefix | raw no-log-prefix
 results | --best=-VALUE | max maximize maximum
@@ -83,9 +84,13 @@ attach | -n | tail last max limit
 attach | the result as JSON: torchx wait -o json; the lines: torchx log -f -o json | o output json format
 run | jobs that need GPUs wait for them by themselves; to fail instead: --no-queue | queue wait-for-gpu
 run | leave it out: ended applications stay until you delete them | rm
+run | a run option of slurm: -s slurm -cfg partition=VALUE | p
 run | to reach a port of a running replica: torchx port APP PORT | p publish ports expose
+run | a component defines the application, not YAML: torchx builtins | f filename
+run | leave it out: torchx sets torchrun's rendezvous and ranks | standalone node_rank node-rank master_addr master-addr master_port master-port rdzv_endpoint rdzv-endpoint rdzv_id rdzv-id
 run | a run shows its output; for a shell in a replica: torchx exec APP sh | it i tty interactive
-list | yours are listed, also ended ones; those of all users: --all-users | a all u user users
+list | yours are listed, also ended ones; those of all users: --all-users | a all u user users A all-namespaces
+list | --tag | selector label labels
 list | to watch running applications: torchx top | w watch f follow
 exec | leave it out, the program has a terminal if stdin is one: torchx exec APP sh | t it ti tty interactive
 prune | all ended applications: torchx prune --older-than 0 | all a
@@ -95,7 +100,9 @@ wait | --for VALUE | until condition event
 delete | by their age: torchx prune --older-than AGE | older-than age
 log | the lines of all replicas are merged, in the order of their times | merged merge interleave
 log | to ignore case: --regex '(?i)PATTERN' | i ignore-case
-log | a log has the lines of all attempts | attempt attempts retry
+log | a log has the lines of all attempts | attempt attempts retry previous p
+log | name the replica: torchx log APP/ROLE/0 | c container
+log | a log has the lines of all replicas | all-containers all-pods
 list | it is sorted: the newest are first | sort order sort-by
 list | to choose columns: --columns | l long wide
 results | all rows and columns as data: -o csv or -o json | columns fields filter where
@@ -235,7 +242,7 @@ def _of_scheduler(flag: str, value: str, given: str, other: str | None) -> str |
     if other or given:
         return other
     for name in BUILT_IN:
-        if option := _run_option(name, flag, value):
+        if option := _run_option(name, flag, value, undeclared=len(flag) > 2):
             return f"a run option of {name}: -s {name} -cfg {option}"
     return None
 
@@ -285,8 +292,10 @@ def of_component_flag(
     if same(error.flag) in run_flags.exact:
         return f"`{error.flag}` is a flag of torchx run: put it before {component}"
     meant = _elsewhere("run", error.flag, value)
-    if meant and meant.startswith("-"):
-        return f"`{meant} {value}` is a flag of torchx run: put it before {component}   {error.hint}"
+    if meant and (meant.startswith("-") or error.flag.startswith("--")):
+        if meant.startswith("-"):
+            meant = f"`{meant} {value}` is a flag of torchx run: put it before {component}"
+        return f"{meant}   {error.hint}"
     if field := _of_field(component, error.flag):
         return f"{field}   {error.hint}"
     return None
@@ -380,7 +389,7 @@ def _component_flags(flag: str) -> list[str]:
 def _elsewhere(command: str, flag: str, value: str) -> str | None:
     """Returns the flag that other tools call so, or a sentence; None without either."""
     for commands, template, names in _rows(_FLAGS):
-        fits = "VALUE" not in template or not value.isdigit()
+        fits = "VALUE" not in template or not value.replace(":", "").isdigit()
         if fits and command in commands.split() and flag.lstrip("-") in names.split():
             return template.replace("VALUE", value or "NAME")
     return None
