@@ -68,7 +68,9 @@ def check(condition: str) -> str:
     states = [state.name.lower() for state in AppState if state is not AppState.UNSUBMITTED]
     if condition.lower() not in (*NAMES[:-1], *states):
         known = list(dict.fromkeys((*NAMES, *states)))
-        hint = did_you_mean(condition.lower(), known, f"conditions: {', '.join(known)}")
+        hint = did_you_mean(
+            condition.lower().removeprefix("condition="), known, f"conditions: {', '.join(known)}"
+        )
         raise ArgumentError(
             f"--for takes a condition, got `{condition}`", flag="--for", given=condition, hint=hint
         )

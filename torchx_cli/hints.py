@@ -87,9 +87,11 @@ run | leave it out: ended applications stay until you delete them | rm
 run | a run option of slurm: -s slurm -cfg partition=VALUE | p
 run | to reach a port of a running replica: torchx port APP PORT | p publish ports expose
 run | a component defines the application, not YAML: torchx builtins | f filename
-run | leave it out: torchx sets torchrun's rendezvous and ranks | standalone node_rank node-rank master_addr master-addr master_port master-port rdzv_endpoint rdzv-endpoint rdzv_id rdzv-id
+run | leave it out: torchx sets torchrun's rendezvous and ranks | standalone node_rank master_addr master_port
+run | leave it out: torchx sets torchrun's rendezvous and ranks | node-rank master-addr master-port
+run | leave it out: torchx sets torchrun's rendezvous and ranks | rdzv_endpoint rdzv-endpoint rdzv_id rdzv-id
 run | a run shows its output; for a shell in a replica: torchx exec APP sh | it i tty interactive
-list | yours are listed, also ended ones; those of all users: --all-users | a all u user users A all-namespaces
+list | yours are listed, also ended ones; those of all users: --all-users | a all u user users A
 list | --tag | selector label labels
 list | to watch running applications: torchx top | w watch f follow
 exec | leave it out, the program has a terminal if stdin is one: torchx exec APP sh | t it ti tty interactive
@@ -176,6 +178,17 @@ def _of_field(component: str, flag: str) -> str | None:
     return field and f"{component} has no flag for it; its function sets {field}"
 
 
+def of_retries(component: str) -> str:
+    """Returns how to set the retries of a component, which may have no flag for them.
+
+    >>> of_retries("utils.sh"), of_retries("utils.echo")
+    ('--max_retries N after the component', 'set Role(max_retries=...) in its function')
+    """
+    if "--max_retries" in _component_in([component])[1].exact:
+        return "--max_retries N after the component"
+    return "set Role(max_retries=...) in its function"
+
+
 def _example(typed: str, flag: str, args: Sequence[str]) -> str:
     """Returns arguments of `torchx run` with a flag of a component that was given without its component.
 
@@ -241,9 +254,19 @@ def _of_scheduler(flag: str, value: str, given: str, other: str | None) -> str |
         return f"did you mean `-cfg {option}`?"
     if other or given:
         return other
-    for name in BUILT_IN:
-        if option := _run_option(name, flag, value, undeclared=len(flag) > 2):
-            return f"a run option of {name}: -s {name} -cfg {option}"
+    return of_option(flag, value)
+
+
+def of_option(name: str, value: str = "") -> str | None:
+    """Returns the hint for a run option of another scheduler, or for a flag with its name.
+
+    Args:
+        name: the name of the option, or the flag.
+        value: its value; may be empty.
+    """
+    for scheduler in BUILT_IN:
+        if option := _run_option(scheduler, name, value, undeclared=len(name) > 2):
+            return f"a run option of {scheduler}: -s {scheduler} -cfg {option}"
     return None
 
 

@@ -7,8 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import RunOptionError, UsageError
+from torchx.lazy import lazy_imports
 from torchx.machine.files import expanded
 from torchx_cli.flags import OLDER_SPELLINGS
+
+with lazy_imports:
+    from torchx_cli import hints
 
 if TYPE_CHECKING:
     from torchx.specs.app import AppDef
@@ -73,11 +77,17 @@ def flag_options(rules: RunOptions, scheduler: str, opts: runopts) -> dict[str, 
     return dict(rules)
 
 
-def rule_notes(rules: RunOptions, app: AppDef) -> list[str]:
-    """Returns notes about flags that have no effect on an application, and a time limit without a unit."""
+def rule_notes(rules: RunOptions, app: AppDef, component: str) -> list[str]:
+    """Returns notes about flags that have no effect on an application, and a time limit without a unit.
+
+    Args:
+        rules: the run options of the flags.
+        app: the application.
+        component: the name of its component; may be empty.
+    """
     notes = []
     if "retry_on" in rules and not any(role.max_retries for role in app.roles):
-        notes = ["--retry-on has no effect: max_retries is 0; to retry: --max_retries N after the component"]
+        notes = [f"--retry-on has no effect: max_retries is 0; to retry: {hints.of_retries(component)}"]
     limit = str(rules.get("time_limit", ""))
     if re.fullmatch(r"\d+(\.\d+)?", limit, re.ASCII):
         notes.append(f"--time-limit {limit} is {limit} s")

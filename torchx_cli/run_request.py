@@ -34,6 +34,7 @@ with lazy_imports:
     from torchx.discovery.find import finder
     from torchx.runner import once as runner_once
     from torchx.specs import notify
+    from torchx_cli import hints
     from torchx_cli.terminal import component_help
 
 if TYPE_CHECKING:
@@ -456,11 +457,10 @@ def _origin(origin: str, scheduler: str) -> Iterator[None]:
     except UsageError as error:
         more = f"all options: torchx runopts {scheduler}"
         first = (error.hint or "").split("   ")[0]
-        if first.startswith("did you mean"):
-            hint = f"{first}   {more}"
-        else:
-            hint = more
         unknown = error.code == "unknown_run_option"
+        if unknown and not first.startswith("did you mean"):
+            first = hints.of_option(getattr(error, "cfg_key", "")) or ""
+        hint = f"{first}   {more}".lstrip()
         if unknown and " " in getattr(error, "cfg_key", ""):  # a part of a value
             hint = "quote a value with `=` after `,` or `;`: -cfg 'NAME=\"VALUE\"'"
         if unknown:

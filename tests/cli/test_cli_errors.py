@@ -18,7 +18,14 @@ USAGE = [
      "  did you mean `log_dir`?   all options: torchx runopts local_cwd"),
     ("run -cfg prepend_cwd=perhaps utils.echo",
      'error: run option `prepend_cwd` takes bool, got "perhaps" (from -cfg)\n'
-     "  all options: torchx runopts local_cwd"),
+     "  true or false   all options: torchx runopts local_cwd"),
+    ("run -cfg partition=gpu utils.echo",
+     "error: unknown run option `partition` for local_cwd (from -cfg)\n"
+     "  a run option of slurm: -s slurm -cfg partition=VALUE   all options: torchx runopts local_cwd"),
+    ("run -cfg log_dir:/tmp utils.echo",
+     "error: -cfg takes KEY=VALUE, got `log_dir:/tmp`\n  did you mean `-cfg log_dir=/tmp`?"),
+    ("wait --for condition=Ready x",
+     "error: --for takes a condition, got `condition=Ready`\n  did you mean `ready`?"),
     ("run --warn-before 5x utils.echo", "error: --warn-before is `5x`, expected a duration"),
     ("run --notice=5x utils.echo", "error: --notice is `5x`, expected a duration"),
     ("run --stall 1m --progress ( utils.echo", "error: --progress is `(`, not a valid pattern"),

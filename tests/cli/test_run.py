@@ -220,6 +220,12 @@ def test_retries_by_cause_need_retries(sweep: list[str]) -> None:
     line = "echo {a}"
     assert torchx(*flags, line).stderr.count("note: --retry-on has no effect: max_retries is 0") == 1
     assert "--retry-on" not in torchx(*flags, "--max_retries", "1", line).stderr
+    assert "to retry: --max_retries N after the component" in torchx(*flags, line).stderr
+
+
+def test_retries_of_a_component_without_their_flag() -> None:
+    shown = torchx("run", "--dryrun", "--retry-on", "3", "utils.echo").stderr
+    assert "to retry: set Role(max_retries=...) in its function" in shown
 
 
 def test_what_a_component_prints_comes_on_stderr() -> None:

@@ -236,6 +236,12 @@ def test_what_is_not_there(name: str, message: str, hint: str, tmp_path: Path) -
     assert (caught.value.hint or "").startswith(hint)
 
 
+def test_a_file_that_is_not_valid_python(tmp_path: Path) -> None:
+    write(tmp_path / "broken.py", "def trainer(:\n")
+    with pytest.raises(ComponentValidationException, match=r"^broken\.py:1:13 is not valid Python"):
+        find_component("broken.py")
+
+
 def test_a_failing_import_keeps_its_cause_and_place(tmp_path: Path) -> None:
     write(tmp_path / "job.py", HEAD + "1 / 0\nWHO = 1" + BODY)
     with pytest.raises(ComponentError) as caught:

@@ -251,6 +251,9 @@ def _check_pairs(texts: list[str], following: str) -> None:
     for text in texts:
         if text and "=" not in text:
             error = ArgumentError(f"-cfg takes KEY=VALUE, got `{text}`", flag="-cfg", given=text)
+            key, colon, rest = text.partition(":")
+            if colon and key.isidentifier():
+                error.hint = f"did you mean `-cfg {key}={rest}`?"
             if text.isidentifier():
                 value = "VALUE" if "." in following else following  # with a dot it is the component
                 error.hint = f"did you mean `-cfg {text}={value}`?"
@@ -403,5 +406,5 @@ def make_request(request: RunRequest, app: AppDef, runner: Runner, config: Confi
     scheduler, cfg, workspace = placement.placement(request, runner, config)
     with redirect_stdout(sys.stderr):  # may call functions of the component
         info = runner.dryrun(app, scheduler, cfg, workspace or None, request.parent_run_id or None)
-    info.notes += rule_notes(request.rules, app)
+    info.notes += rule_notes(request.rules, app, request.component)
     return info

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from torchx.discovery.errors import ComponentNotFoundException
+from torchx.discovery.errors import ComponentNotFoundException, ComponentValidationException
 from torchx.discovery.find.catalogue import ComponentSource, Listed, component_sources, listed
 from torchx.discovery.model import LinterMessage
 from torchx.discovery.source.component_source import open_source, read_source
@@ -157,21 +157,24 @@ def _last(rest: str, below: str) -> str | None:
     return None
 
 
-def _no_function(name: str, cwd: Path) -> ComponentNotFoundException:
+def _no_function(name: str, cwd: Path) -> ComponentNotFoundException | ComponentValidationException:
     path = cwd / expanded(name)
     if not path.is_file():
         return _no_file(name, path)
+    instead = ("utils.python", "--script")
+    if not name.endswith(".py"):
+        instead = ("utils.sh",)
     source = open_source(path)
-    if isinstance(source, LinterMessage):
-        known = []
-    else:
+    known: list[str] = []
+    if not isinstance(source, LinterMessage):
         known = [each.name for each in components(source)]
+    elif instead != ("utils.sh",):
+        return ComponentValidationException(name, [source])
     if known:
         hint = "   ".join(f"{name}:{each}" for each in known)
         return ComponentNotFoundException(
             f"which component of {shown(path)}? name it as FILE:FUNCTION", hint=hint
         )
-    instead = ("utils.python", "--script") if name.endswith(".py") else ("utils.sh",)
     return _program(f"{shown(path)} has no components", *instead, name)
 
 
