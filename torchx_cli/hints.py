@@ -115,14 +115,16 @@ cancel | KILL follows after the grace period: torchx cancel APP | f force signal
 """
 """Commands | the flag, or a sentence | the names of other tools."""
 
-_SHORT = {
-    "slurm p": "partition",
-    "slurm t": "time",
-    "slurm A": "account",
-    "slurm q": "qos",
-    "slurm C": "constraint",
-    "kubernetes n": "namespace",
-}
+_SHORT = table(
+    """
+slurm p: partition
+slurm t: time
+slurm A: account
+slurm q: qos
+slurm C: constraint
+kubernetes n: namespace
+"""
+)
 """Scheduler and letter -> the run option that its own tools call so."""
 
 

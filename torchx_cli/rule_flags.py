@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torchx.errors import RunOptionError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine.files import expanded
+from torchx.printable import table
 from torchx_cli.flags import OLDER_SPELLINGS
 
 with lazy_imports:
@@ -18,26 +19,24 @@ if TYPE_CHECKING:
     from torchx.specs.app import AppDef
     from torchx.specs.run_options import CfgVal, RunOptions, runopts
 
-FLAGS = {
-    "requeue_on": "--requeue",
-    "notice": "--warn-before",
-    "no_wait": "--no-queue",
-    "progress": "--progress-regex",
-}
+FLAGS = table(
+    """
+requeue_on: --requeue
+notice: --warn-before
+no_wait: --no-queue
+progress: --progress-regex
+"""
+)
 """The flags whose names differ from those of their run options."""
 
-LOCAL = "local jobs do: -s local_cwd"
-THIS_MACHINE = "these do: -s local_cwd, -s local_docker"
-LACKS = (
-    (("stall", "on_stall", "progress"), "does not detect stalls", THIS_MACHINE),
-    (
-        ("time_limit", "notice", "requeue_on", "checkpoint_dir"),
-        "does not end applications by a time limit",
-        LOCAL,
-    ),
-    (("retry_on", "no_retry_on"), "does not retry by cause", LOCAL),
-    (("preflight",), "runs no checks before the program", LOCAL),
-    (("priority", "no_wait"), "has no queue of this machine", THIS_MACHINE),
+LACKS = table(
+    """
+stall on_stall progress: does not detect stalls | these do: -s local_cwd, -s local_docker
+time_limit notice requeue_on checkpoint_dir: ends no application by a time limit | local jobs do: -s local_cwd
+retry_on no_retry_on: does not retry by cause | local jobs do: -s local_cwd
+preflight: runs no checks before the program | local jobs do: -s local_cwd
+priority no_wait: has no queue of this machine | these do: -s local_cwd, -s local_docker
+"""
 )
 """Run options, and the message and the hint about a scheduler that does not have them."""
 
@@ -72,7 +71,8 @@ def flag_options(rules: RunOptions, scheduler: str, opts: runopts) -> dict[str, 
     """
     for name in rules:
         if name not in opts:
-            lacks, hint = next(row[1:] for row in LACKS if name in row[0])
+            row = next(text for names, text in LACKS.items() if name in names.split())
+            lacks, _, hint = row.partition(" | ")
             raise RunOptionError(name, f"does not work with {scheduler}, which {lacks}", hint)
     return dict(rules)
 

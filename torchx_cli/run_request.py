@@ -458,10 +458,11 @@ def _origin(origin: str, scheduler: str) -> Iterator[None]:
         more = f"all options: torchx runopts {scheduler}"
         first = (error.hint or "").split("   ")[0]
         unknown = error.code == "unknown_run_option"
+        name = getattr(error, "cfg_key", "")
         if unknown and not first.startswith("did you mean"):
-            first = hints.of_option(getattr(error, "cfg_key", "")) or ""
+            first = hints.of_option(name) or ""
         hint = f"{first}   {more}".lstrip()
-        if unknown and " " in getattr(error, "cfg_key", ""):  # a part of a value
+        if unknown and " " in name:  # a part of a value
             hint = "quote a value with `=` after `,` or `;`: -cfg 'NAME=\"VALUE\"'"
         if unknown:
             where = f"for {scheduler} (from {origin})"

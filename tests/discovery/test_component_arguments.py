@@ -223,6 +223,15 @@ def test_the_error_of_a_bad_value_has_its_origin() -> None:
     )
 
 
+def tuned(setting: Setting) -> AppDef:
+    return AppDef("t")
+
+
+def test_fields_are_also_flags_of_their_own() -> None:
+    hint = "or a flag for each field: --setting.value VALUE"
+    assert refusal(tuned, "--setting", "value=1").hint == hint
+
+
 def test_unknown_argument_names_are_rejected_or_ignored() -> None:
     section = {"lrr": Setting("1", ".torchxconfig line 4")}
     error = refusal(trainer, section=section)

@@ -276,6 +276,9 @@ def _bad(component: Component, parameter: Parameter, given: RawValue, error: Bad
     expected = parameter.converter.takes
     text = f"{given.key}{origin} takes {expected}, got {got}{detail}{_place(component, parameter)}"
     hint = None
+    group = group_of(parameter.converter)
+    if group is not None and group.fields and given.key.startswith("-"):
+        hint = f"or a flag for each field: {given.key}.{group.fields[0].name} VALUE"
     if error.near:
         hint = f"did you mean `{error.near}`?"
     return ArgumentError(text, flag=same(given.key), hint=hint)
