@@ -90,6 +90,9 @@ run | a component defines the application, not YAML: torchx builtins | f filenam
 run | leave it out: torchx sets torchrun's rendezvous and ranks | standalone node_rank master_addr master_port
 run | leave it out: torchx sets torchrun's rendezvous and ranks | node-rank master-addr master-port
 run | leave it out: torchx sets torchrun's rendezvous and ranks | rdzv_endpoint rdzv-endpoint rdzv_id rdzv-id
+run | leave it out: /dev/shm has the size of the memory, Resource(memMB=...) | shm-size shm_size ipc
+run | leave it out: the containers of local_docker share a network, local_cwd has the machine's | network net
+run | leave it out: local_docker pulls the image before each run | pull
 run | a run shows its output; for a shell in a replica: torchx exec APP sh | it i tty interactive
 list | yours are listed, also ended ones; those of all users: --all-users | a all u user users A
 list | --tag | selector label labels
