@@ -200,7 +200,7 @@ def test_what_may_be_where_no_engine_answers(line: str, capsys: pytest.CaptureFi
         ),
         (
             "[local_cwd]\nprepend_cwd = x\n",
-            'error: .torchxconfig line 2 [local_cwd]: `prepend_cwd` takes a bool, got "x"',
+            'error: .torchxconfig line 2 [local_cwd]: `prepend_cwd` takes bool, got "x"\n  true or false',
         ),
         ("[local]]\n[cli\n", "error: .torchxconfig line 2: expected a section `[name]`, got `[cli`"),
         ("[cli:run]\nschedule = x\n", "error: .torchxconfig line 2 [cli:run]: unknown key `schedule`"),

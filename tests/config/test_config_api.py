@@ -41,8 +41,8 @@ def test_the_word_none_is_no_value(folder: Path) -> None:
     ("line", "message"),
     [
         ("log_dri = x", "unknown run option `log_dri` for local_cwd"),
-        ("prepend_cwd = perhaps", '`prepend_cwd` takes a bool, got "perhaps"'),
-        ("grace_period = long", '`grace_period` takes a float, got "long"'),
+        ("prepend_cwd = perhaps", '`prepend_cwd` takes bool, got "perhaps"'),
+        ("grace_period = long", '`grace_period` takes float, got "long"'),
         ("log_dir = #FIXME:(str) where", "`log_dir` is not filled in"),
     ],
 )

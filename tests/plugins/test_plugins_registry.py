@@ -152,7 +152,7 @@ def test_a_resource_is_not_written_to(install: Install) -> None:
 def test_a_function_that_makes_no_resource(install: Install) -> None:
     text = "from torchx.plugins import register\n@register.named_resource()\ndef one(): return 1\n"
     install(f"{RESOURCES}/mine.py", text)
-    with pytest.raises(UsageError, match="`one` is a int, not a Resource"):
+    with pytest.raises(UsageError, match="`one` has type int, not Resource"):
         PluginRegistry().get(PluginType.NAMED_RESOURCE)["one"]()
 
 

@@ -144,7 +144,7 @@ def test_resources_of_the_user_s_own_module(site: Path, monkeypatch: pytest.Monk
     assert resource(h="big").get_resource_name() == "big", "the module's own resource is not written to"
     assert "wrong" in named_resources
     assert "wrong" not in dict(named_resources.items())
-    with pytest.raises(UsageError, match="`wrong` is a dict, not a Resource"):
+    with pytest.raises(UsageError, match="`wrong` has type dict, not Resource"):
         resource(h="wrong")
 
 

@@ -62,9 +62,9 @@ def test_laid_over(base: dict[str, Any], overlay: dict[str, Any], result: dict[s
 @pytest.mark.parametrize(
     ("base", "overlay", "problem"),
     [
-        ({"a": 1}, {"a": [1]}, "the overlay of `a` is a list, but a int is there"),
-        ({"a": [1]}, {"a": 1}, "the overlay of `a` is a int, but a list is there"),
-        ({"a": {"b": 1}}, {"a": [1]}, "the overlay of `a` is a list, but a dict is there"),
+        ({"a": 1}, {"a": [1]}, "the overlay of `a` has type list, but type int is there"),
+        ({"a": [1]}, {"a": 1}, "the overlay of `a` has type int, but type list is there"),
+        ({"a": {"b": 1}}, {"a": [1]}, "the overlay of `a` has type list, but type dict is there"),
         ({"a": ["x"]}, {JOIN("a", on="n"): [{"n": 1}]}, "JOIN of `a` needs a list of mappings; the request"),
         ({"a": {}}, {JOIN("a", on="n"): [{"n": 1}]}, "JOIN of `a` needs a list of mappings; the request"),
         ({"a": []}, {JOIN("a", on="n"): {"n": 1}}, "JOIN of `a` needs a list of mappings; the overlay"),

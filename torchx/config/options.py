@@ -94,18 +94,8 @@ def cast_setting(key: str, setting: Setting, opt: runopt) -> CfgVal:
         value: CfgVal = opt.cast_to_type(setting.value)
     except ValueError:
         kind = run_options.get_type_name(opt.opt_type)
+        hint = {"bool": "true or false"}.get(kind)
         raise ConfigError(
-            f'{setting.origin}: `{key}` takes {article(kind)} {kind}, got "{setting.value}"'
+            f'{setting.origin}: `{key}` takes {kind}, got "{setting.value}"', hint=hint
         ) from None
     return value
-
-
-def article(noun: str) -> str:
-    """Returns the indefinite article for a type name.
-
-    >>> article("int"), article("str")
-    ('an', 'a')
-    """
-    if noun[:1].lower() in "aeiou":
-        return "an"
-    return "a"

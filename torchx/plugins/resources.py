@@ -41,7 +41,7 @@ def _factory(fn: Callable[..., Any], name: str, fraction: float) -> Factory:
     def make() -> Any:
         resource = _make(fn, fraction)
         if not dataclasses.is_dataclass(resource) or not hasattr(resource, "tags"):
-            raise UsageError(f"named resource `{name}` is a {type(resource).__name__}, not a Resource")
+            raise UsageError(f"named resource `{name}` has type {type(resource).__name__}, not Resource")
         tags = {resource_tags.RESOURCE_NAME: name, resource_tags.IS_FRACTIONAL: fraction != WHOLE}
         return dataclasses.replace(resource, tags={**resource.tags, **tags})  # type: ignore[type-var]
 

@@ -143,7 +143,7 @@ def _merged(key: str, old: Any, new: Any, resolve: bool) -> Any:
     containers = (dict, list, tuple)
     if new is not None and (isinstance(old, containers) or isinstance(new, containers)):
         raise OverlayTypeError(
-            f"the overlay of `{key}` is a {type(new).__name__}, but a {type(old).__name__} is there"
+            f"the overlay of `{key}` has type {type(new).__name__}, but type {type(old).__name__} is there"
         )
     return copy.deepcopy(new)
 

@@ -158,7 +158,7 @@ def _factory(made: Any) -> Callable[[], Any]:
 def _tagged(made: Any, name: str) -> Resource:
     """Returns a copy with the name as a tag, unless it has one: an alias keeps its target's name."""
     if not isinstance(made, Resource):
-        raise UsageError(f"named resource `{name}` is a {type(made).__name__}, not a Resource")
+        raise UsageError(f"named resource `{name}` has type {type(made).__name__}, not Resource")
     tagged = Resource.copy(made)
     if made != NULL_RESOURCE:
         tagged.tags.setdefault(resource_tags.RESOURCE_NAME, name)

@@ -142,7 +142,7 @@ def _checked(
     """Checks an imported object and makes a component of it."""
     if not callable(target):
         raise ComponentValidationException(
-            f"`{name}` is a {type(target).__name__}, and a component is a function"
+            f"`{name}` has type {type(target).__name__}, and a component is a function"
         )
     if inspect.isclass(target) and not callable(getattr(target, BUILD, None)):
         raise ComponentValidationException(

@@ -161,7 +161,7 @@ def _no_function(name: str, cwd: Path) -> ComponentNotFoundException | Component
     path = cwd / expanded(name)
     if not path.is_file():
         return _no_file(name, path)
-    instead = ("utils.python", "--script")
+    instead: tuple[str, ...] = ("utils.python", "--script")
     if not name.endswith(".py"):
         instead = ("utils.sh",)
     source = open_source(path)
