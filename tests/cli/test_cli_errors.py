@@ -24,6 +24,8 @@ USAGE = [
      "  a run option of slurm: -s slurm -cfg partition=VALUE   all options: torchx runopts local_cwd"),
     ("run -cfg log_dir:/tmp utils.echo",
      "error: -cfg takes KEY=VALUE, got `log_dir:/tmp`\n  did you mean `-cfg log_dir=/tmp`?"),
+    ("port x/web 8080:80",
+     "error: PORT is one port, got `8080:80`\n  the local port comes last: torchx port x/web 80 8080"),
     ("wait --for condition=Ready x",
      "error: --for takes a condition, got `condition=Ready`\n  did you mean `ready`?"),
     ("run --warn-before 5x utils.echo", "error: --warn-before is `5x`, expected a duration"),

@@ -41,11 +41,10 @@ def port_(
     number = 0 if local == "0" else port_number(local)
     if number is None:
         raise UsageError(f"the local port `{local}` is not a number")
-    if ":" in port:
-        raise UsageError(
-            f"`{port}` is not a port of a replica",
-            hint="the local port follows it: torchx port APP PORT LOCAL",
-        )
+    first, colon, last = port.partition(":")
+    if colon:
+        hint = f"the local port comes last: torchx port {target} {last} {first}"
+        raise UsageError(f"PORT is one port, got `{port}`", hint=hint)
     port_number(port)
     with session_of(ctx).runner() as runner:
         parsed = target_of(runner, target, acts=True)
