@@ -26,7 +26,7 @@ from torchx.scheduling.streams import Streams
 
 STDERR = 2
 LAST_PATIENCE = 2.0
-"""Seconds for a program to end after its input."""
+"""Seconds for a program to end after its input, or after its connection was reset."""
 
 
 def execute(
@@ -183,12 +183,23 @@ class _Exchange:
         try:
             data, ended = self._connection.receive()
         except OSError as error:
+            if isinstance(error, ConnectionResetError) and self._has_ended():
+                return True
             raise StateError(
                 f"the connection to the program was lost: {error.strerror or error}",
                 hint="it may still run in the container",
             ) from error
         self._show(data)
         return ended
+
+    def _has_ended(self) -> bool:
+        """Returns True if the program has ended: the engine resets a connection whose input was not read."""
+        end = time.monotonic() + LAST_PATIENCE
+        while time.monotonic() < end:
+            if not self._engine.call("GET", f"/exec/{self._made}/json").get("Running"):
+                return True
+            time.sleep(POLL_INTERVAL)
+        return False
 
     def _feed(self) -> None:
         """Sends the available input, or closes the program's input at its end."""

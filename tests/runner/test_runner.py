@@ -145,7 +145,8 @@ def test_one_value_in_place_of_a_list(runner: Runner) -> None:
 def test_a_short_name_in_place_of_a_handle(runner: Runner) -> None:
     with pytest.raises(UsageError, match="`@last` is not an application handle") as error:
         runner.status("@last")
-    assert error.value.hint == "for an id, a name or @last: runner.resolve_handle(NAME) returns its handle"
+    hint = "expected SCHEDULER://SESSION/APP_ID; for an id, a name or @last: runner.resolve_handle(NAME)"
+    assert error.value.hint == hint
 
 
 def test_an_error_about_a_run_option_names_the_scheduler(runner: Runner) -> None:

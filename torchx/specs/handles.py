@@ -30,7 +30,9 @@ class MalformedAppHandleException(UsageError):
     def __init__(self, app_handle: str) -> None:
         hint = "a handle reads SCHEDULER://SESSION/APP_ID, e.g. local_cwd://torchx/train-x7k2m9cd"
         if "/" not in app_handle:  # commands resolve it themselves
-            hint = "for an id, a name or @last: runner.resolve_handle(NAME) returns its handle"
+            hint = (
+                "expected SCHEDULER://SESSION/APP_ID; for an id, a name or @last: runner.resolve_handle(NAME)"
+            )
         super().__init__(
             f"`{app_handle}` is not an application handle",
             hint=hint,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -21,6 +22,7 @@ from tunnels import make_certificate, tunnel
 from torchx.errors import StateError
 from torchx.machine import enter
 from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.engine.duplex import Duplex
 from torchx.scheduling.streams import Streams
 
 pytestmark = pytest.mark.docker
@@ -111,6 +113,20 @@ def test_megabytes_in_both_directions_and_the_end_of_each(sleeping: str, tmp_pat
     assert fed("false") == (1, b"", b"")
     assert run(sleeping, "cat", stdin=b"") == (0, b"", b"")
     assert run(sleeping, "sh", "-c", "head -c 3000000 /dev/zero; exit 5") == (5, bytes(3_000_000), b"")
+
+
+def test_a_reset_at_the_end_loses_nothing(sleeping: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine resets a connection if the program has not read all of its input."""
+    receive = Duplex.receive
+
+    def until_reset(connection: Duplex) -> tuple[bytes, bool]:
+        data, over = receive(connection)
+        if over and not data:
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        return data, False
+
+    monkeypatch.setattr(Duplex, "receive", until_reset)
+    assert run(sleeping, "sh", "-c", "echo out; exit 6") == (6, b"out\n", b"")
 
 
 @pytest.mark.usefixtures("_way")
