@@ -19,14 +19,12 @@ if TYPE_CHECKING:
     from torchx.specs.app import AppDef
     from torchx.specs.run_options import CfgVal, RunOptions, runopts
 
-FLAGS = table(
-    """
-requeue_on: --requeue
-notice: --warn-before
-no_wait: --no-queue
-progress: --progress-regex
-"""
-)
+FLAGS = {
+    "requeue_on": "--requeue",
+    "notice": "--warn-before",
+    "no_wait": "--no-queue",
+    "progress": "--progress-regex",
+}
 """The flags whose names differ from those of their run options."""
 
 LACKS = table(

@@ -15,7 +15,6 @@ from torchx.config import scheduler_options
 from torchx.config.paths import component_settings, located_component
 from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
-from torchx.printable import table
 from torchx.specs.run_options import runopt
 from torchx.suggestions import did_you_mean
 from torchx_cli.environment import Environment
@@ -291,17 +290,15 @@ def _split_arguments(value: str | list[Any]) -> list[str]:
         raise UsageError(f"`component_args_str` cannot be split: {reason} (from --stdin)") from None
 
 
-IN_STDIN = table(
-    """
-argv: a component
-scheduler: -s
-scheduler_args: -cfg
-workspace: --workspace
-parent_run_id: --parent_run_id
-rules: flags of run options, such as --time-limit
-sweep: --each and --after
-"""
-)
+IN_STDIN = {
+    "argv": "a component",
+    "scheduler": "-s",
+    "scheduler_args": "-cfg",
+    "workspace": "--workspace",
+    "parent_run_id": "--parent_run_id",
+    "rules": "flags of run options, such as --time-limit",
+    "sweep": "--each and --after",
+}
 """Field -> what may not be combined with `--stdin`."""
 
 WITH_STDIN = (

@@ -165,12 +165,12 @@ def describe(
 def _why_step_was_killed(record: SlurmRecord) -> str:
     """Returns the message of a job that failed first by a step of which no program has failed; else empty."""
     roles, paths = record.app.get("roles", ()), record.paths
+    killed = re.fullmatch(rb"(137|143) ([0-9]{1,6})\s*", read_own(paths.folder / "first") or b"")
+    if killed is None or int(killed[2]) >= len(roles):
+        return ""
     if full_disk(paths.folder) or unshared_folder(paths, log_tail(paths)):
         return ""  # srun ends the replicas on other nodes
-    killed = re.fullmatch(rb"(137|143) ([0-9]{1,6})\s*", read_own(paths.folder / "first") or b"")
-    if killed and int(killed[2]) < len(roles):
-        return f"the step of {roles[int(killed[2])]['name']} was killed by {_STEP_SIGNALS[killed[1]]}"
-    return ""
+    return f"the step of {roles[int(killed[2])]['name']} was killed by {_STEP_SIGNALS[killed[1]]}"
 
 
 _STEP_SIGNALS = {b"137": f"SIGKILL: {KILLED}", b"143": "SIGTERM: by scancel or another process"}

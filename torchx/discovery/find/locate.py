@@ -161,21 +161,22 @@ def _no_function(name: str, cwd: Path) -> ComponentNotFoundException | Component
     path = cwd / expanded(name)
     if not path.is_file():
         return _no_file(name, path)
-    instead: tuple[str, ...] = ("utils.python", "--script")
-    if not name.endswith(".py"):
-        instead = ("utils.sh",)
+    is_python = name.endswith(".py")
     source = open_source(path)
     known: list[str] = []
     if not isinstance(source, LinterMessage):
         known = [each.name for each in components(source)]
-    elif instead != ("utils.sh",):
+    elif is_python:
         return ComponentValidationException(name, [source])
     if known:
         hint = "   ".join(f"{name}:{each}" for each in known)
         return ComponentNotFoundException(
             f"which component of {shown(path)}? name it as FILE:FUNCTION", hint=hint
         )
-    return _program(f"{shown(path)} has no components", *instead, name)
+    message = f"{shown(path)} has no components"
+    if is_python:
+        return _program(message, "utils.python", "--script", name)
+    return _program(message, "utils.sh", name)
 
 
 def _program(message: str, *instead: str) -> ComponentNotFoundException:
