@@ -93,6 +93,8 @@ run | leave it out: torchx sets torchrun's rendezvous and ranks | rdzv_endpoint 
 run | leave it out: /dev/shm has the size of the memory, Resource(memMB=...) | shm-size shm_size ipc
 run | leave it out: the containers of local_docker share a network, local_cwd has the machine's | network net
 run | leave it out: local_docker pulls the image before each run | pull
+run | leave it out: the programs run as you, and in a container as the user of its image | user u
+run | leave it out: torchx starts no machines; it runs on those of the scheduler | spot use-spot
 run | a run shows its output; for a shell in a replica: torchx exec APP sh | it i tty interactive
 list | yours are listed, also ended ones; those of all users: --all-users | a all u user users A
 list | --tag | selector label labels
@@ -117,6 +119,9 @@ top | only some applications: torchx top APP | n limit max
 cancel | KILL follows after the grace period: torchx cancel APP | f force signal
 """
 """Commands | the flag, or a sentence | the names of other tools."""
+
+_OWN_FLAGS = ("env", "name", "workspace", "tag", "note", "notify", "secret")
+"""Flags of `torchx run` that a user may take for run options."""
 
 _SHORT = table(
     """
@@ -269,6 +274,8 @@ def of_option(name: str, value: str = "") -> str | None:
         name: the name of the option, or the flag.
         value: its value; may be empty.
     """
+    if name in _OWN_FLAGS:
+        return f"a flag of torchx run: --{name} VALUE"
     for scheduler in BUILT_IN:
         if option := _run_option(scheduler, name, value, undeclared=len(name) > 2):
             return f"a run option of {scheduler}: -s {scheduler} -cfg {option}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 from pathlib import Path
@@ -191,6 +192,14 @@ def test_what_is_not_there(line: str, message: str, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize("line", UNREACHED)
 def test_what_may_be_where_no_engine_answers(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     check(line, "error: local_docker did not answer: no Docker engine answers at unix://", 69, capsys)
+
+
+def test_an_outage_is_reported_once_for_several_names(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"local_docker://torchx/none-{number}" for number in range(3)]
+    assert main(["cancel", *names]) == 69
+    assert capsys.readouterr().err.count("error: no Docker engine answers at ") == 1
+    assert main(["cancel", "-o", "json", *names]) == 69
+    assert [row["error"]["exit_code"] for row in json.loads(capsys.readouterr().out)] == [69] * 3
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,13 @@ def test_duplicate_runs_are_noted(given: str, folder: Path) -> None:
     assert notes[1].startswith("2 runs; the request of the first one (a=1")
 
 
+def test_a_misspelled_name_in_braces_is_noted(folder: Path) -> None:
+    run = ["run", "--dryrun", "--each", "epochs=1,2", "utils.sh"]
+    note = "note: `{epoch}` is not a parameter of the sweep; did you mean `{epochs}`?"
+    assert torchx(*run, ": {epoch} {epochs}").stderr.splitlines()[0] == note
+    assert "note" not in torchx(*run, ": {epochs} {run} ${epoch} {other}").stderr
+
+
 def test_a_changed_script_is_reported_with_existing_runs(folder: Path) -> None:
     script = folder / "a.py"
     script.write_text("")

@@ -15,6 +15,7 @@ from typing import Any
 from torchx.errors import UsageError
 from torchx.json_limits import Data, load_json
 from torchx.machine import files
+from torchx.suggestions import nearest
 
 MOST_RUNS = 100_000
 """Maximum number of runs of a sweep."""
@@ -26,6 +27,7 @@ Row = dict[str, str]
 """The parameters of one run: values by name."""
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_.-]{0,99}"
+_IN_BRACES = rf"(?<!\$)\{{({_NAME})\}}"
 _RUN = r"(?<!\$)\{run\}"
 _FRACTIONS = r"(?ai)[-.]?\d[-+.\de]*\.\.[-+.\de]*\d"
 _RANGE = r"(?a)(-?\d{1,12})\.\.(-?\d{1,12})(?:\.\.(-?\d{1,12}))?"
@@ -134,6 +136,20 @@ def filled(argv: Sequence[str], row: Row) -> tuple[list[str], Row]:
             del others[name]
             texts = [text.replace(f"{{{name}}}", value) for text in texts]
     return texts, others
+
+
+def similar_names(argv: Sequence[str], row: Row) -> list[str]:
+    """Returns notes about names in braces that are no parameter, but nearly one.
+
+    >>> similar_names(["--x={lrr}", "{lr}", "${lrr}"], {"lr": "0.1"})
+    ['`{lrr}` is not a parameter of the sweep; did you mean `{lr}`?']
+    """
+    known, notes = [*row, "run"], []
+    for name in dict.fromkeys(re.findall(_IN_BRACES, " ".join(argv))):
+        meant = nearest(name, known)
+        if meant is not None and name not in known:
+            notes.append(f"`{{{name}}}` is not a parameter of the sweep; did you mean `{{{meant}}}`?")
+    return notes
 
 
 def arguments_of(argv: Sequence[str], row: Row, number: int) -> list[str]:

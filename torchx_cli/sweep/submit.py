@@ -75,6 +75,7 @@ def submit_sweep(request: RunRequest, form: str, config: Config, opened: Any) ->
     with opened as runner:
         placed = placement(request, runner, config)
         note_all(rule_notes(request.rules, runs[0][1], request.component))
+        note_all(parameters.similar_names(request.argv, rows[0]))
         if request.dryrun:
             return _dryrun(request, form, runs, runner, placed)
         return submit_runs(request, form, runner, runs, placed, _others(request, runner), record)

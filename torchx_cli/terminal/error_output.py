@@ -156,6 +156,7 @@ class Failures:
     def __init__(self, names: Collection[str], form: str) -> None:
         self._alone, self._form = len({*names}) == 1, form
         self._errors: dict[str, Failure] = {}
+        self._printed: set[str] = set()
 
     @contextlib.contextmanager
     def of(self, handle: str) -> Iterator[None]:
@@ -170,8 +171,10 @@ class Failures:
         if self._alone:
             raise error
         failure = self._errors[handle] = failure_of(error)
-        if self._form == "text":
-            print_stderr(error_line(failure.message, failure.hint, sys.stderr))
+        line = error_line(failure.message, failure.hint, sys.stderr)
+        if self._form == "text" and line not in self._printed:  # an outage, for example, is reported once
+            print_stderr(line)
+        self._printed.add(line)
 
     def find_each(
         self, texts: Iterable[str], find: Callable[[str], tuple[str, DescribeAppResponse] | None]
