@@ -34,6 +34,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "attach": "Attach to a running application: logs and result.",
         "wait": "Wait until applications end or meet another condition.",
         "exec": "Run a program in a replica.",
+        "cp": "Copy files from or to a replica.",
         "port": "Forward a local port to a port of a replica.",
         "cancel": "Cancel applications.",
     },
@@ -78,6 +79,9 @@ GROUPS: dict[str, dict[str, str]] = {
 TOOLS = GROUPS["Set up"]
 """The commands that concern no application, in `torchx_cli.commands.tools`."""
 
+FOLDERS = {"cp": "torchx_cli.contexts"}
+"""The commands that are part of a feature, with its folder."""
+
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 """All commands, in the order of `torchx --help`."""
 
@@ -91,7 +95,8 @@ runopts: options opts schedulers scheduler
 results: metrics
 results --best: best
 run --each: sweep array
-run --workspace: cp copy scp rsync
+run --workspace: sync
+cp: copy scp rsync download upload
 status --watch: watch
 --help: help
 --version: version
@@ -122,7 +127,7 @@ TYPER: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": Fa
 
 def load(name: str) -> TyperCommand | TyperGroup:
     """Imports a command by its name and returns it."""
-    folder = "torchx_cli.commands"
+    folder = FOLDERS.get(name, "torchx_cli.commands")
     if name in TOOLS:
         folder = "torchx_cli.commands.tools"
     module = importlib.import_module(f"{folder}.{name}")

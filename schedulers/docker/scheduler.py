@@ -16,6 +16,7 @@ with lazy_imports:
     from torchx.schedulers.docker import (
         checks,
         doctor,
+        files,
         logs,
         options,
         request,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.measurement import AppUsage
     from torchx.scheduling.query import Pruned
-    from torchx.scheduling.streams import Streams
+    from torchx.scheduling.streams import Input, Streams
     from torchx.specs.app import AppDef, AppDryRunInfo
     from torchx.specs.run_options import RunOptions, runopts
 
@@ -224,6 +225,25 @@ class DockerScheduler(Scheduler["DockerJob"]):
             StateError: the replica does not run, or its container has no such program.
         """
         return docker_exec.execute(self._engine, app_id, role_name, k, command, streams)
+
+    def file_kind(self, app_id: str, role_name: str, k: int, path: str) -> str:
+        """Returns the kind of a path in the container of a replica."""
+        return files.ContainerFiles(self._engine, app_id, role_name, k).kind(path)
+
+    def read_files(self, app_id: str, role_name: str, k: int, path: str) -> Input:
+        """Returns an archive with files of a container, running or ended."""
+        return files.ContainerFiles(self._engine, app_id, role_name, k).read(path)
+
+    def write_files(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int,
+        folder: str,
+        send: Callable[[Callable[[bytes], None]], None],
+    ) -> None:
+        """Unpacks an archive in a folder of a container."""
+        files.ContainerFiles(self._engine, app_id, role_name, k).write(folder, send)
 
     def port_connector(self, app_id: str, role_name: str, k: int, port: str) -> Callable[[], socket]:
         """Returns a function that connects to a port of a replica."""

@@ -10,17 +10,9 @@ from typing import IO, Any
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine.files import expanded, make_folder, move_folder
-from torchx.schedulers.local.archive_members import (
-    MB,
-    BadArchiveError,
-    Target,
-    TarStream,
-    TooLargeError,
-    decompressed,
-    unpack_tar,
-    unpack_zip,
-)
+from torchx.schedulers.local.archive_members import TarStream, decompressed, unpack_tar, unpack_zip
 from torchx.workspace.projects import set_id_notes
+from torchx.workspace.unpacking import MB, BadArchiveError, Target, TooLargeError
 
 with lazy_imports:
     import gzip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchx import settings
@@ -75,17 +76,34 @@ def port_connector(
     return connected
 
 
+def folder_of(view: JobView, role: str, replica: int) -> Path | None:
+    """Returns the working directory of a replica, running or ended.
+
+    Raises:
+        StateError: the replica does not exist.
+    """
+    _require(view, role, replica)
+    folder = next(each.cwd for each in view.record.roles if each.name == role)
+    if not folder:
+        return None
+    return Path(folder)
+
+
+def _require(view: JobView, role: str, replica: int) -> None:
+    known: dict[str, list[int]] = {}
+    for each in view.replicas:
+        known.setdefault(each.role, []).append(each.id)
+    require_replicas(view.record.app_id, known, role, [replica])
+
+
 def process_of(view: JobView, role: str, replica: int) -> tuple[Process, Mapping[bytes, bytes]]:
     """Returns the process of a running replica and the environment that it was started with.
 
     Raises:
         StateError: the replica does not exist or is not running.
     """
-    known: dict[str, list[int]] = {}
-    for each in view.replicas:
-        known.setdefault(each.role, []).append(each.id)
+    _require(view, role, replica)
     app_id, handle = view.record.app_id, view.record.handle
-    require_replicas(app_id, known, role, [replica])
     attempts = next(each.attempts for each in view.replicas if (each.role, each.id) == (role, replica))
     process = None
     if attempts and attempts[-1].ended_at is None:

@@ -276,6 +276,10 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         """Runs a program with the environment and in the working directory of a replica."""
         return local_exec.execute(self._jobs, app_id, role_name, k, command, streams)
 
+    def replica_folder(self, app_id: str, role_name: str, k: int) -> Path | None:
+        """Returns the working directory of a replica, running or ended."""
+        return local_exec.folder_of(self._jobs.require(app_id), role_name, k)
+
     def port_connector(self, app_id: str, role_name: str, k: int, port: str) -> Callable[[], socket]:
         """Returns a function that connects to a port of a replica."""
         return local_exec.port_connector(self._jobs, app_id, role_name, k, port)

@@ -187,6 +187,10 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
         """Runs a program on the node of a replica, with its environment and in its working directory."""
         return slurm_exec.execute(app_id, role_name, k, command, streams)
 
+    def replica_folder(self, app_id: str, role_name: str, k: int) -> Path | None:
+        """Returns the working directory of a replica, running or ended; None if it is not known."""
+        return status.folder_of(app_id, role_name, k)
+
     def port_connector(self, app_id: str, role_name: str, k: int, port: str) -> Callable[[], socket]:
         """Returns a function that connects to a port of a replica."""
         return slurm_exec.port_connector(app_id, role_name, k, port)

@@ -28,6 +28,7 @@ from torchx.schedulers.slurm.reasons import CAUSES, SCRIPT_KILLED, full_disk
 from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.scheduling import observation
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.scheduling.checks import require_replicas, unknown_application
 from torchx.scheduling.observation import Observation, Replica
 from torchx.scheduling.responses import local_time
 from torchx.specs.handles import make_app_handle
@@ -289,6 +290,24 @@ def running_host(record: SlurmRecord, role: str, replica: int) -> str:
         return ""
     start = node_attempts.read_facts(latest / "start.json") or {}
     return str(start.get("host", ""))
+
+
+def folder_of(app_id: str, role: str, replica: int) -> Path | None:
+    """Returns the working directory of the newest attempt of a replica; None if it is not known.
+
+    Raises:
+        StateError: the job is unknown, or the replica does not exist.
+    """
+    record = find_record(app_id)
+    if record is None:
+        raise unknown_application("slurm", app_id)
+    known = {each["name"]: list(range(each.get("num_replicas", 1))) for each in record.app.get("roles", ())}
+    require_replicas(app_id, known, role, [replica])
+    for _, attempt in reversed(record.paths.attempts(role, replica)):
+        facts = node_attempts.read_facts(attempt / "start.json") or {}
+        if facts.get("cwd"):
+            return Path(facts["cwd"])
+    return None
 
 
 def _reason(record: SlurmRecord, outcome: Outcome) -> Reason:

@@ -40,6 +40,10 @@ KNOTS = {
 MOST_NODES = 439_200
 """The size of the source in syntax nodes, which formatting does not change, without contexts of names."""
 
+FEATURE = ROOT / "torchx_cli/contexts"
+"""The folder of a feature that the rest does not need; its size is limited apart."""
+MOST_FEATURE_LINES, MOST_FEATURE_NODES = 1500, 12_000
+
 DECISIONS = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -147,12 +151,20 @@ def test_a_knot_does_not_grow(part: str) -> None:
     assert len(knot) <= KNOTS[part], sorted(knot)
 
 
-def size() -> int:
-    return sum(not isinstance(node, ast.expr_context) for _, node in nodes())
+def size(*, feature: bool = False) -> int:
+    """Returns the number of nodes of the feature, or of all other files."""
+    counted = (node for path, node in nodes() if path.is_relative_to(FEATURE) == feature)
+    return sum(not isinstance(node, ast.expr_context) for node in counted)
 
 
 def test_the_source_does_not_grow() -> None:
     assert size() <= MOST_NODES
+
+
+def test_the_feature_does_not_grow() -> None:
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in FEATURE.rglob("*.py"))
+    assert lines <= MOST_FEATURE_LINES
+    assert size(feature=True) <= MOST_FEATURE_NODES
 
 
 def test_the_packages_are_the_source() -> None:

@@ -21,10 +21,12 @@ from torchx.lazy import lazy_imports
 from torchx.scheduling.checks import check_names, has_services, hosts_in, require_hosts
 from torchx.scheduling.protocols import BuildsImages as BuildsImages
 from torchx.scheduling.protocols import BuildsWorkspaces as BuildsWorkspaces
+from torchx.scheduling.protocols import CopiesFiles as CopiesFiles
 from torchx.scheduling.protocols import Diagnoses as Diagnoses
 from torchx.scheduling.protocols import Executes as Executes
 from torchx.scheduling.protocols import ForwardsPorts as ForwardsPorts
 from torchx.scheduling.protocols import Glances as Glances
+from torchx.scheduling.protocols import KeepsFiles as KeepsFiles
 from torchx.scheduling.protocols import KeepsProvenance as KeepsProvenance
 from torchx.scheduling.protocols import Kills as Kills
 from torchx.scheduling.protocols import LogChunks as LogChunks

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.query import AppQuery, Pruned
     from torchx.scheduling.responses import DescribeAppResponse, ListAppResponse
     from torchx.scheduling.stacks import AppStacks
-    from torchx.scheduling.streams import Streams
+    from torchx.scheduling.streams import Input, Streams
     from torchx.specs.app import AnyDryRunInfo, AppDef, Role
     from torchx.specs.run_options import RunOptions, runopts
 
@@ -128,6 +128,52 @@ class Executes(Protocol):
 
         Raises:
             StateError: the replica is not running, or has no such program.
+        """
+
+
+@runtime_checkable
+class KeepsFiles(Protocol):
+    """A scheduler whose replicas have files that this machine sees too, also after their end."""
+
+    def replica_folder(self, app_id: str, role_name: str, k: int) -> Path | None:
+        """Returns the working directory of a replica, running or ended; None if it is not known.
+
+        Raises:
+            StateError: the replica does not exist.
+        """
+
+
+@runtime_checkable
+class CopiesFiles(Protocol):
+    """A scheduler whose engine copies files of replicas, running or ended, as tar archives."""
+
+    def file_kind(self, app_id: str, role_name: str, k: int, path: str) -> str:
+        """Returns the kind of a path: ``folder``, ``file``, or empty if it does not exist."""
+
+    def read_files(self, app_id: str, role_name: str, k: int, path: str) -> Input:
+        """Returns an archive with a file or folder; a relative path begins at the working directory.
+
+        Raises:
+            StateError: the path does not exist, or the engine has removed the replica.
+        """
+
+    def write_files(
+        self,
+        app_id: str,
+        role_name: str,
+        k: int,
+        folder: str,
+        send: Callable[[Callable[[bytes], None]], None],
+    ) -> None:
+        """Unpacks an archive in a folder.
+
+        Args:
+            app_id, role_name, k: the replica.
+            folder: the folder, which exists.
+            send: writes the archive with the function passed to it.
+
+        Raises:
+            StateError: the folder does not exist, or the engine has removed the replica.
         """
 
 

@@ -17,6 +17,16 @@ class Output(Protocol):
         """Flushes them."""
 
 
+class Input(Protocol):
+    """A source of bytes, such as an archive."""
+
+    def read(self, size: int, /) -> bytes:
+        """Returns up to so many bytes; none at the end."""
+
+    def close(self) -> None:
+        """Ends it, also before its end."""
+
+
 def _no_size() -> tuple[int, int]:
     return 24, 80
 

@@ -151,7 +151,7 @@ def of_argument(command: str, before: list[str], current: str) -> Iterator[Offer
     """
     if _takes_handle(command, is_first=not before):
         replicas: list[Offer] = []
-        if command in ("log", "attach", "exec", "port") and "/" in current.rpartition("://")[2]:
+        if command in ("log", "attach", "exec", "port", "cp") and "/" in current.rpartition("://")[2]:
             replicas = list(of_replicas(current))
         offers = replicas or handles(command, current)
         yield from (offer for offer in offers if offer.text not in before)
@@ -175,7 +175,10 @@ def _of_outputs(before: list[str]) -> Iterator[Offer]:
     yield from (Offer(words[0]) for words in below if words)
 
 
-_SINGLE = ("rerun", "status", "log", "results", "describe", "report", "attach", "exec", "port", "events")
+_SINGLE = (
+    *("rerun", "status", "log", "results", "describe", "report"),
+    *("attach", "exec", "port", "events", "cp"),
+)
 """The commands with one handle."""
 
 _FIRST: dict[str, Callable[[str], Iterable[Offer]]] = {

@@ -284,9 +284,9 @@ class Engine:
 
     @contextmanager
     def upload(
-        self, path: str, query: Data, send: Callable[[Callable[[bytes], None]], None]
+        self, path: str, query: Data, send: Callable[[Callable[[bytes], None]], None], method: str = "POST"
     ) -> Iterator[Iterable[bytes]]:
-        """Posts a tar archive while it is created, and streams the lines of the response.
+        """Sends a tar archive while it is created, and streams the lines of the response.
 
         The iteration of the lines can be continued after a KeyboardInterrupt, unless the context was left.
 
@@ -294,6 +294,7 @@ class Engine:
             path: the path without the version.
             query: the query; mappings and lists are sent as JSON.
             send: writes the archive with the function passed to it.
+            method: POST or PUT.
 
         Raises:
             EngineError: the engine rejects the request; raised by the iteration.
@@ -302,7 +303,7 @@ class Engine:
         try:
             with closing(http.client.HTTPConnection("docker")) as connection:
                 connection.sock = self._connect(PATIENCE)
-                connection.putrequest("POST", self._url(path, query))
+                connection.putrequest(method, self._url(path, query))
                 connection.putheader("Content-Type", "application/x-tar")
                 connection.putheader("Transfer-Encoding", "chunked")
                 connection.endheaders()

@@ -186,6 +186,7 @@ def main(folder: str, least: int, logs: str, mark: str, grace: int, variables: "
     host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
     facts = {"host": host, "started_at": begun}  # type: dict[str, Any]
     facts["run"] = int(os.environ.get("TORCHX_RUN") or 1)
+    facts["cwd"] = os.environ.get("PWD", "")
     env = dict(unnamed_variables(), **os.environ)
     env.update(variable.split("=", 1) for variable in variables)
     env["TORCHX_ATTEMPT"] = str(attempt)

@@ -207,7 +207,7 @@ def read_facts(path: Path) -> dict[str, Any] | None:
 _TIMES = ("started_at", "ended_at", "ready_at", "noticed_at")
 _FACTS = {
     **dict.fromkeys(_TIMES, TIME),
-    **dict.fromkeys(("host", "signal", "stop_signal", "msg", "cause", "refused"), str),
+    **dict.fromkeys(("host", "cwd", "signal", "stop_signal", "msg", "cause", "refused"), str),
     "needed": Limited(bool, bool),
     "run": Limited(int, lambda number: 0 < number < LARGEST_RUN),
     "exit_code": Limited(int, lambda code: 0 <= code < 256),

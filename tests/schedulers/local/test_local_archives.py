@@ -18,10 +18,10 @@ import pytest
 from project.sources import ROOT
 
 from torchx.errors import TorchxError, UsageError
-from torchx.schedulers.local import archive_members
 from torchx.schedulers.local.archives import unpack
 from torchx.schedulers.local.scheduler import create_dir_scheduler
 from torchx.specs.app import AppDef, Role
+from torchx.workspace import unpacking
 
 Member = tuple[str, dict[str, Any]]
 
@@ -293,7 +293,7 @@ def test_a_header_that_is_larger_than_memory_is_refused(tmp_path: Path) -> None:
 
 
 def test_too_many_members_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive_members, "MOST", 3)
+    monkeypatch.setattr(unpacking, "MOST", 3)
     with pytest.raises(UsageError, match="more than 3 files"):
         unpacked(pack(tmp_path / "many.tar", *((str(n), {}) for n in range(4))))
 

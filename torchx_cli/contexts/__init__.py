@@ -1,0 +1,1 @@
+"""Files of replicas, and machines behind ssh: `torchx cp`, `torchx context`, `--context`."""
