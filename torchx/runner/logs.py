@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import re
 import threading
 from collections import deque
@@ -12,6 +11,7 @@ from dataclasses import replace
 
 from torchx.errors import TorchxError, UsageError
 from torchx.machine import threads
+from torchx.machine.readers import Readers
 from torchx.scheduling.base import AnyScheduler, Scheduler
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx.specs.app import Role
@@ -100,38 +100,9 @@ def _together(
     scheduler: AnyScheduler, app_id: str, replicas: list[Member], query: LogQuery
 ) -> Iterator[LogChunk]:
     """Reads all replicas concurrently, one thread each, until all have ended."""
-    found: queue.Queue[LogChunk | BaseException | None] = queue.Queue(_CROWD)
-    stop = threading.Event()
-
-    def give(item: LogChunk | BaseException | None) -> None:
-        while not stop.is_set():
-            try:
-                found.put(item, timeout=0.5)
-                return
-            except queue.Full:
-                continue
-
-    def read(role: str, k: int) -> None:
-        try:
-            for chunk in _one(scheduler, app_id, role, k, query):
-                give(chunk)
-                if stop.is_set():
-                    return
-        except Exception as error:  # raised in the reading thread
-            give(error)
-        give(None)
-
-    for role, k in replicas:
-        threading.Thread(target=read, args=(role, k), daemon=True, name=f"log {role}/{k}").start()
-    try:
-        reading = len(replicas)
-        while reading:
-            item = found.get()
-            if item is None:
-                reading -= 1
-            elif isinstance(item, LogChunk):
-                yield item
-            else:
-                raise item
-    finally:
-        stop.set()
+    with Readers[LogChunk](_CROWD) as readers:
+        for role, k in replicas:
+            readers.add(_one(scheduler, app_id, role, k, query), f"log {role}/{k}")
+        while readers.reading:
+            if (chunk := readers.get()) is not None:
+                yield chunk

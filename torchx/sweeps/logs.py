@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
+from torchx.machine.readers import Readers
 from torchx.runner.logs import merged
 from torchx.scheduling.base import AnyScheduler, EngineOf, LogChunks
 from torchx.scheduling.logs import LogChunk, LogQuery
@@ -114,51 +113,39 @@ def _follow(engine_of: EngineOf, app_id: str, query: LogQuery, sweep: Sweep) -> 
     """Yields the logs of runs as they are written, until all selected ones have ended."""
     engine = engine_of(sweep.header.scheduler)
     observed = begun = time.monotonic()
-    found: queue.Queue[LogChunk | UsageError | None] = queue.Queue(MOST_CHUNKS)
+    readers = Readers[LogChunk](MOST_CHUNKS)
     followed: set[str] = set()
-    reading = 0
+    due, ended = 0.0, False
 
-    def read(run: Run) -> None:
+    def read(run: Run) -> Iterator[LogChunk]:
         try:
             with sharing():
                 described = engine.describe(run.app_id)
             if described is None and run.ended is None:
                 followed.discard(run.app_id)  # it is just being submitted
             elif described is not None:
-                for chunk in _log_of(engine, run, replace(query, replicas={})):
-                    found.put(chunk)
-        except UsageError as error:  # of the query: the search for its pattern takes too long
-            found.put(error)
+                yield from _log_of(engine, run, replace(query, replicas={}))
+        except UsageError:  # of the query: the search for its pattern takes too long
+            raise
         except (TorchxError, OSError):
-            pass  # the other runs are shown
-        finally:
-            found.put(None)
+            return  # the other runs are shown
 
-    while True:
-        ended = sweep.has_ended or all(map(_is_over, _chosen(sweep, query)))
-        for run in _started(sweep, query):
-            if run.app_id not in followed:
-                followed.add(run.app_id)
-                reading += 1
-                threading.Thread(target=read, args=(run,), daemon=True).start()
-        if ended and not reading:
-            return
-        until = time.monotonic() + PAUSE
-        while reading and (ended or time.monotonic() < until):
-            try:
-                chunk = found.get(timeout=None if ended else max(until - time.monotonic(), 0.001))
-            except queue.Empty:
-                break
-            if chunk is None:
-                reading -= 1
-            elif isinstance(chunk, UsageError):
-                raise chunk
-            else:
+    with readers:
+        while True:
+            now = time.monotonic()
+            if now >= due:
+                if sweep.header.native and now - observed > pause_after(observed - begun, first=PAUSE):
+                    with suppress(UnavailableError), sharing():
+                        native.reconcile(paths_of(app_id), engine_of)
+                    observed = time.monotonic()
+                sweep = view.require(paths_of(app_id), app_id)
+                ended = sweep.has_ended or all(map(_is_over, _chosen(sweep, query)))
+                for run in _started(sweep, query):
+                    if run.app_id not in followed:
+                        followed.add(run.app_id)
+                        readers.add(read(run), f"log {run.app_id}")
+                due = time.monotonic() + PAUSE
+            if ended and not readers.reading:
+                return
+            if (chunk := readers.get(max(due - time.monotonic(), 0.001))) is not None:
                 yield chunk
-        if not reading and not ended:
-            time.sleep(max(until - time.monotonic(), 0.0))
-        if sweep.header.native and time.monotonic() - observed > pause_after(observed - begun, first=PAUSE):
-            with suppress(UnavailableError), sharing():
-                native.reconcile(paths_of(app_id), engine_of)
-            observed = time.monotonic()
-        sweep = view.require(paths_of(app_id), app_id)

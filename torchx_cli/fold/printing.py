@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import queue
 import sys
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from torchx.lazy import lazy_imports
+from torchx.machine.readers import Readers
 from torchx.printable import ranges
 from torchx_cli.terminal import streaming
 from torchx_cli.terminal.output import fit, say_json
@@ -53,8 +52,10 @@ def runs_of(chunks: Iterable[LogChunk], fold: Fold, *, live: bool) -> Iterator[R
         for read in chunks:
             yield from fold.add(read, 0.0)
     else:
-        with _Ahead(chunks) as ahead:
-            while not ahead.ended:
+        ahead: Readers[LogChunk] = Readers(_AHEAD)
+        with ahead:
+            ahead.add(chunks)
+            while ahead.reading:
                 due = fold.next_due()
                 chunk = ahead.get(None if due is None else max(0.0, due - time.monotonic()))
                 now = time.monotonic()
@@ -63,52 +64,6 @@ def runs_of(chunks: Iterable[LogChunk], fold: Fold, *, live: bool) -> Iterator[R
                 yield from fold.due(now)
                 yield None
     yield from fold.rest()
-
-
-class _Ahead:
-    """Reads chunks in a thread, so that a line is printed in time without a further one."""
-
-    def __init__(self, chunks: Iterable[LogChunk]) -> None:
-        self._chunks = chunks
-        self._queue: queue.Queue[LogChunk | BaseException | None] = queue.Queue(_AHEAD)
-        self._stop = threading.Event()
-        self.ended = False
-
-    def __enter__(self) -> _Ahead:
-        threading.Thread(target=self._read, name="log", daemon=True).start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stop.set()
-
-    def get(self, timeout: float | None) -> LogChunk | None:
-        """Returns the next chunk; None at the end, or after the time."""
-        try:
-            item = self._queue.get(timeout=timeout)
-        except queue.Empty:
-            return None
-        if isinstance(item, BaseException):
-            raise item
-        self.ended = item is None
-        return item
-
-    def _read(self) -> None:
-        try:
-            for chunk in self._chunks:
-                if not self._put(chunk):
-                    return
-            self._put(None)
-        except Exception as error:  # raised by get
-            self._put(error)
-
-    def _put(self, item: LogChunk | BaseException | None) -> bool:
-        while not self._stop.is_set():
-            try:
-                self._queue.put(item, timeout=0.2)
-            except queue.Full:
-                continue
-            return True
-        return False
 
 
 class FoldPrinter:
