@@ -524,15 +524,13 @@ def submitter_of_a_sweep(faults: Faults, patch: Patch, folder: Path) -> bool:
         def nothing(self) -> None:
             pass
 
-        recover = act = observe = close = nothing
+        recover = act = observe = nothing
 
     def readable(descriptors: object, seconds: float) -> list[int]:
         faults.sleep(seconds)
         return []
 
-    header = SimpleNamespace(session="s")
     paths = SimpleNamespace(observing=folder / "observing", edit=folder / "edit")
-    patch(submitter, "read_header", lambda paths: header)
     patch(submitter, "environment", SimpleNamespace(enter=lambda paths: None))
     patch(submitter, "open_wake", lambda paths: 0)
     patch(submitter, "NativeRuns", Runs)
@@ -540,7 +538,7 @@ def submitter_of_a_sweep(faults: Faults, patch: Patch, folder: Path) -> bool:
     patch(submitter, "time", faults)
     patch(submitter, "has_unread_requests", lambda paths, progress: False)
     patch(submitter, "os", SimpleNamespace(close=lambda descriptor: None))
-    submitter.run(paths, 0)  # type: ignore[arg-type]
+    submitter.run(paths, 0, "s")  # type: ignore[arg-type]
     return submitted == [True]
 
 

@@ -196,17 +196,15 @@ def event(kind: str, **facts: Any) -> Format:
 def read_plan(data: Any, folder: Path) -> Any:
     paths = SweepPaths(folder)
     placed(paths.plan, data)
-    return plan.read_header(paths)
+    return plan.Plan(paths).header
 
 
 def read_run(data: Any, folder: Path) -> Any:
     paths = SweepPaths(folder)
     placed(paths.plan, HEADER)
     opened = plan.Plan(paths)
-    try:
-        return opened.parsed(text(data))
-    finally:
-        opened.close()
+    opened.lines[1] = text(data)
+    return opened.run(1)
 
 
 HEADER = {

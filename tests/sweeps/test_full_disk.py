@@ -14,7 +14,7 @@ import pytest
 from torchx.errors import StateError
 from torchx.machine import files
 from torchx.runner import Runner
-from torchx.sweeps import plan, requests, submission
+from torchx.sweeps import requests, submission
 from torchx_cli.main import main
 
 
@@ -28,7 +28,7 @@ def full_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Pa
         if len(written) > writes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    real_write, real_append = files.write_file, plan.append_lines
+    real_write, real_append = files.write_file, files.append_lines
 
     def write(path: Path, data: bytes, *, sync: bool = False) -> None:
         counted(path)
@@ -40,7 +40,7 @@ def full_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Pa
 
     with monkeypatch.context() as patched:
         patched.setattr(files, "write_file", write)
-        for module in (plan, requests):
+        for module in (submission, requests):
             patched.setattr(module, "append_lines", append)
         yield written
 
@@ -107,9 +107,9 @@ def test_appended_lines_are_whole_or_absent(tmp_path: Path) -> None:
         pytest.skip("no file system can be mounted")
     try:
         path = tmp_path / "lines"
-        plan.append_lines(path, [b"one\n"])
+        files.append_lines(path, [b"one\n"])
         with pytest.raises(OSError, match="No space left"):
-            plan.append_lines(path, [b"x" * 1023 + b"\n"] * 100)
+            files.append_lines(path, [b"x" * 1023 + b"\n"] * 100)
         assert path.read_bytes() == b"one\n"
     finally:
         subprocess.run(["umount", "-l", str(tmp_path)], check=True)

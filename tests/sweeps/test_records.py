@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection
-from contextlib import closing
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -32,7 +31,7 @@ def record(count: int, entries: list[dict[str, object]]) -> SweepPaths:
     paths = paths_of("a-1")
     paths.folder.mkdir(parents=True, mode=0o700)
     header = Header("a-1", "a", "torchx", "local_cwd", {}, "c", 1.0, "i", 1, APP)
-    lines = [run_line(number, {"x": str(number)}, APP, APP) for number in range(1, count + 1)]
+    lines = [run_line(number, {"x": str(number)}, []) for number in range(1, count + 1)]
     paths.plan.write_bytes(header_line(header) + b"".join(lines))
     paths.journal.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     return paths
@@ -129,8 +128,7 @@ def test_duration_of_native_sweep_needs_no_clock_of_cluster(
     paths, cluster = record(1, [sent, {**sent, "e": "queue", "ids": [[1, "7_1"]]}]), Cluster(ahead)
 
     def observe() -> Sweep:
-        with closing(NativeRuns(paths, lambda _: cluster)) as native:  # type: ignore[arg-type,return-value]
-            native.observe()
+        NativeRuns(paths, lambda _: cluster).observe()  # type: ignore[arg-type,return-value]
         return view.load(paths)
 
     monkeypatch.setattr(native_runs, "SubmitsMany", Cluster)

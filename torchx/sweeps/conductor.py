@@ -7,7 +7,6 @@ the next command that reads the sweep starts another one, which adopts them.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
 import sys
@@ -21,14 +20,13 @@ from torchx.errors import StateError, TorchxError
 from torchx.jobs.events import Clock
 from torchx.lazy import lazy_imports
 from torchx.machine import locks, processes
-from torchx.machine.files import append_lines
 from torchx.scheduling.base import AnyScheduler, Kills
 from torchx.specs.handles import parse_app_handle
 from torchx.supervisor.process import report_ready, separate
 from torchx.sweeps import after, environment, requests, runs
 from torchx.sweeps.paths import BACKEND, SweepPaths, open_wake, run_id
-from torchx.sweeps.plan import Plan, read_header
-from torchx.sweeps.progress import PENDING, RUNNING, Entry, load
+from torchx.sweeps.plan import Plan
+from torchx.sweeps.progress import PENDING, Entry, load, record
 from torchx.sweeps.scheduler import SweepScheduler
 
 with lazy_imports:
@@ -52,8 +50,9 @@ def main(argv: list[str]) -> None:
     report_ready(ready)
     threading.stack_size(LARGEST_STACK)
     try:
-        if read_header(paths).native:
-            submitter.run(paths, held)
+        header = Plan(paths).header
+        if header.native:
+            submitter.run(paths, held, header.session)
         else:
             Conductor(paths, held).run()
     except FileNotFoundError:
@@ -127,11 +126,7 @@ class Conductor:
 
     def _note(self, kind: str, **facts: Any) -> None:
         """Appends an entry to the journal, and applies it."""
-        self._append({"e": kind, **facts})
-
-    def _append(self, entry: Entry) -> None:
-        append_lines(self._paths.journal, [json.dumps(entry, separators=(",", ":")).encode() + b"\n"])
-        self._progress.apply(entry)
+        record(self._paths, self._progress, {"e": kind, **facts})
 
     # --- other applications -----------------------------------------------------------------------------
 
@@ -181,8 +176,7 @@ class Conductor:
             for app_id in self._progress.ids.values():
                 _begin(self._end, app_id, kind == "kill")
         elif kind == "again":
-            ended = self._progress.states
-            chosen = [n for n in request.runs if 0 < n <= count and ended[n - 1] not in (PENDING, RUNNING)]
+            chosen = [number for number in request.runs if self._progress.has_ended(number)]
             self._note("again", runs=chosen, upto=position)
         elif kind == requests.DROP:
             for number in request.runs:
@@ -297,7 +291,7 @@ class Conductor:
             elif found is not None and number < 0:
                 self._has_ended(-1 - number, found)
             elif found is not None:
-                self._append(runs.end_entry(number, found))
+                record(self._paths, self._progress, runs.end_entry(number, found))
 
     def _finish(self) -> bool:
         """Records the end of the sweep, unless something was added; returns True if it has ended."""

@@ -60,17 +60,12 @@ def apply(template: Any, found: list[Change]) -> Any:
     return data
 
 
-def is_alike(changes: Sequence[Change]) -> bool:
-    """Returns True if a run differs from the first one only in arguments, environment and metadata.
+def is_free(path: Sequence[Any]) -> bool:
+    """Returns True if the runs of one object of an engine may differ in a part of their applications.
 
-    >>> is_alike([[["roles", 0, "args", 1], "x"]]), is_alike([[["roles", 0, "image"], "x"]])
+    >>> is_free(["roles", 0, "args", 1]), is_free(["roles", 0, "image"])
     (True, False)
     """
-    return all(is_free(path) for path, _ in changes)
-
-
-def is_free(path: Sequence[Any]) -> bool:
-    """Returns True if the runs of one object of an engine may differ in a part of their applications."""
     if path[:1] in (["metadata"], ["secrets"]):
         return True
     return len(path) > 2 and path[0] == "roles" and path[2] in _FREE

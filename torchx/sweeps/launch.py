@@ -16,11 +16,6 @@ with lazy_imports:
 MODULE = "torchx.sweeps.conductor"
 
 
-def _is_isolated(scheduler: str) -> bool:
-    """Returns True if a scheduler needs no installed packages, as the local ones."""
-    return scheduler in BUILT_IN and create_scheduler(scheduler, "").cheap_to_list
-
-
 def start(paths: SweepPaths, scheduler: str) -> None:
     """Starts the conductor of a sweep, unless it has one.
 
@@ -37,10 +32,10 @@ def start(paths: SweepPaths, scheduler: str) -> None:
             if locks.is_held(paths.lock):
                 return
             held = locks.acquire(paths.lock)
+        # the local schedulers need no installed packages
+        isolated = scheduler in BUILT_IN and create_scheduler(scheduler, "").cheap_to_list
         try:
-            process.start(
-                MODULE, [str(paths.folder), str(held)], paths.log, [held], isolated=_is_isolated(scheduler)
-            )
+            process.start(MODULE, [str(paths.folder), str(held)], paths.log, [held], isolated=isolated)
         finally:
             os.close(held)
     except OSError as error:

@@ -56,8 +56,8 @@ def begin(paths: SweepPaths, engine_of: EngineOf) -> None:
         TorchxError: the engine rejects the runs; none of them was submitted.
         OSError: the journal cannot be written.
     """
-    with locks.exclusive(paths.observing), contextlib.closing(NativeRuns(paths, engine_of)) as native:
-        native.submit(first=True)
+    with locks.exclusive(paths.observing):
+        NativeRuns(paths, engine_of).submit(first=True)
 
 
 def reconcile(paths: SweepPaths, engine_of: EngineOf) -> None:
@@ -79,8 +79,8 @@ def reconcile(paths: SweepPaths, engine_of: EngineOf) -> None:
                 break
             time.sleep(0.02)
     try:
-        with locks.exclusive(paths.observing), contextlib.closing(NativeRuns(paths, engine_of)) as native:
-            native.observe()
+        with locks.exclusive(paths.observing):
+            NativeRuns(paths, engine_of).observe()
     except FileNotFoundError:
         pass  # deleted meanwhile
 

@@ -11,7 +11,6 @@ from torchx import settings
 from torchx.errors import StateError, TorchxError
 from torchx.jobs import hidden
 from torchx.machine import locks
-from torchx.machine.files import append_lines
 from torchx.scheduling.base import DescribeAppResponse, EngineOf, ManyRuns, SubmitsMany
 from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.app import AppDef
@@ -21,7 +20,7 @@ from torchx.sweeps import after, requests, runs, view
 from torchx.sweeps.differences import is_free
 from torchx.sweeps.paths import BACKEND, SweepPaths, paths_of, run_id
 from torchx.sweeps.plan import Header, Plan
-from torchx.sweeps.progress import PENDING, Entry, Progress, load
+from torchx.sweeps.progress import PENDING, Entry, Progress, load, record
 
 CLOCK_STEP = 2.0
 """Seconds by which the clocks of two machines may differ unnoticed; Slurm's times are whole seconds."""
@@ -90,17 +89,8 @@ class NativeRuns:
         assert isinstance(engine, SubmitsMany)
         self._engine: SubmitsMany = engine
 
-    def close(self) -> None:
-        """Closes the files."""
-        self._plan.close()
-
     def _note(self, *entries: Entry) -> None:
-        """Appends entries to the journal, and applies them."""
-        lines = [json.dumps(entry, separators=(",", ":")).encode() + b"\n" for entry in entries]
-        if lines:
-            append_lines(self._paths.journal, lines)
-        for entry in entries:
-            self.progress.apply(entry)
+        record(self._paths, self.progress, *entries)
 
     # --- submissions ------------------------------------------------------------------------------------
 
@@ -204,16 +194,13 @@ class NativeRuns:
             self._engine.cancel_many([*self.progress.ids.values()], now=kind == "kill")
             self._note({"e": "cancel", "runs": count, "upto": position})
         elif kind == "again":
-            chosen = [n for n in request.runs if 0 < n <= count and self._has_ended(n)]
+            chosen = [number for number in request.runs if self.progress.has_ended(number)]
             self._note({"e": "again", "runs": chosen, "upto": position})
         elif kind == "at_once" and request.to is not None:
             self._engine.limit_many([*self.progress.ids.values()], request.to)
             self._note({"e": "at_once", "to": request.to, "upto": position})
         else:
             self._note({"e": "seen", "upto": position})
-
-    def _has_ended(self, number: int) -> bool:
-        return number not in self.progress.ids and self.progress.states[number - 1] != PENDING
 
     # --- states -----------------------------------------------------------------------------------------
 

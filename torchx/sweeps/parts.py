@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 from torchx.errors import StateError, TorchxError
-from torchx.machine import locks
 from torchx.specs.handles import PartOfJobException
 from torchx.sweeps import requests, view
 from torchx.sweeps.paths import paths_of
-from torchx.sweeps.progress import PENDING, RUNNING, STATES
+from torchx.sweeps.progress import PENDING, STATES
 
 
 class NotStartedError(StateError):
@@ -29,13 +26,11 @@ class NotStartedError(StateError):
         Raises:
             StateError: the request cannot be written, or the conductor cannot be started.
         """
-        paths, state = paths_of(self.app_id), PENDING
+        paths = paths_of(self.app_id)
         scheduler = view.require(paths, self.app_id).header.scheduler
         requests.send(paths, scheduler, {"r": requests.DROP, "runs": [self.number]})
-        while state in (PENDING, RUNNING) and locks.is_held(paths.lock):
-            time.sleep(0.02)
-            state = view.require(paths, self.app_id).progress.states[self.number - 1]
-        return STATES[state]
+        progress = requests.await_effect(paths, lambda progress: progress.has_ended(self.number))
+        return STATES[progress.states[self.number - 1]]
 
 
 def drop(app_id: str, run: str) -> None:

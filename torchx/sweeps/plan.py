@@ -7,10 +7,9 @@ appended, and read one by one when they start.
 from __future__ import annotations
 
 import json
-from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, BinaryIO, NamedTuple
 
 from torchx import json_shape, settings
 from torchx.errors import UsageError
@@ -19,22 +18,19 @@ from torchx.json_limits import LARGEST, Data, Object, load_json
 from torchx.json_shape import HandleText
 from torchx.lazy import lazy_imports
 from torchx.machine import files
-from torchx.machine.files import append_lines
 from torchx.masking import SecretValue
 from torchx.specs.app import AppDef
 from torchx.specs.handles import parse_app_handle
-from torchx.sweeps.differences import Change, apply, changes
+from torchx.sweeps.differences import Change, apply
 from torchx.sweeps.parameters import with_number
 from torchx.sweeps.paths import SweepPaths
-from torchx.sweeps.progress import parse_lines
+from torchx.sweeps.progress import json_line
 
 with lazy_imports:
     from torchx.specs import serialize
 
 VERSION = 1
 _RUN = b'{"n":'
-_MISSING = (1 << 64) - 1
-
 
 _Condition = Annotated[Sequence[str], json_shape.check_of(tuple[HandleText, str])]
 
@@ -130,12 +126,7 @@ def numbered(app: AppDef, number: int) -> AppDef:
     return app
 
 
-def run_line(number: int, parameters: Mapping[str, str], template: Any, data: Any) -> bytes:
-    """Returns the line of a run, whose application is compared with a template."""
-    return line_of(number, parameters, changes(template, data))
-
-
-def line_of(number: int, parameters: Mapping[str, str], differences: list[Change]) -> bytes:
+def run_line(number: int, parameters: Mapping[str, str], differences: list[Change]) -> bytes:
     """Returns the line of a run.
 
     Args:
@@ -143,13 +134,12 @@ def line_of(number: int, parameters: Mapping[str, str], differences: list[Change
         parameters: its parameters.
         differences: the parts of its application that differ from the template.
     """
-    line = {"n": number, "p": dict(parameters), "d": differences}
-    return json.dumps(line, separators=(",", ":")).encode() + b"\n"
+    return json_line({"n": number, "p": dict(parameters), "d": differences})
 
 
 def header_line(header: Header) -> bytes:
     """Returns the first line of a plan."""
-    return json.dumps(header._asdict(), separators=(",", ":")).encode() + b"\n"
+    return json_line(header._asdict())
 
 
 class Plan:
@@ -164,84 +154,58 @@ class Plan:
 
     Attributes:
         header: its first line.
+        lines: the line of each run by its number, as far as it was read; of several lines of a run, the last
+            one counts.
     """
 
     def __init__(self, paths: SweepPaths) -> None:
         self._path = paths.plan
+        self.lines: dict[int, bytes] = {}
+        self._count = self._end = 0
+        with self._open() as file:
+            first = file.readline(LARGEST)
+        self._end = len(first)
+        self.header = self._header(first)
+
+    def _open(self) -> BinaryIO:
         try:
-            self._file = open(files.open_file(self._path), "rb")  # noqa: SIM115  # closed by `close`
+            return open(files.open_file(self._path), "rb")
         except FileNotFoundError:
             raise
         except OSError as error:
             raise damaged(self._path, error.strerror) from error
-        first = self._file.readline(LARGEST)
-        try:
-            self.header = self._header(first)
-        except BaseException:
-            self._file.close()
-            raise
-        self._offsets = array("Q")
-        self._end = len(first)
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
-
-    def __len__(self) -> int:
-        return len(self._offsets)
 
     def extend(self) -> int:
-        """Reads the positions of runs that were appended; returns the number of runs."""
-        self._file.seek(self._end)
-        position = self._end
-        for line in self._file:
-            if not line.endswith(b"\n"):
-                break  # being written
-            number = _number(line)
-            if number:
-                while len(self._offsets) < number:
-                    self._offsets.append(_MISSING)
-                self._offsets[number - 1] = position
-            position += len(line)
-        self._end = position
-        return len(self._offsets)
+        """Reads the runs that were appended; returns the number of runs.
+
+        Raises:
+            FileNotFoundError: the sweep was deleted.
+            StateError: the plan cannot be read.
+        """
+        with self._open() as file:
+            file.seek(self._end)
+            *whole, _ = file.read().split(b"\n")  # the last line is being written, or empty
+        for line in whole:
+            self._end += len(line) + 1
+            if number := _number(line):
+                self.lines[number] = line
+                self._count = max(self._count, number)
+        return self._count
 
     def run(self, number: int) -> PlannedRun:
-        """Returns a run; :meth:`extend` must have read its position.
+        """Returns a run that :meth:`extend` has read.
 
         Raises:
-            StateError: its line is damaged.
+            StateError: its line is missing or damaged.
         """
-        if not 0 < number <= len(self._offsets) or self._offsets[number - 1] == _MISSING:
+        if number not in self.lines:
             raise damaged(self._path, f"it has no run {number}")
-        self._file.seek(self._offsets[number - 1])
-        return self.parsed(self._file.readline(LARGEST))
-
-    def runs(self) -> Iterator[PlannedRun]:
-        """Yields all runs in order.
-
-        Raises:
-            StateError: a line is damaged.
-        """
-        self._file.seek(0)
-        self._file.readline(LARGEST)
-        data = self._file.read()
-        lines = parse_lines(data[: data.rfind(b"\n") + 1])
-        found = {run.number: run for run in map(self._run, lines)}
-        return iter([found[number] for number in sorted(found)])
-
-    def lines(self) -> dict[int, bytes]:
-        """Returns the line of each run by its number; of several lines of a run, the last one counts.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
-        self._file.seek(0)
-        self._file.readline(LARGEST)
-        *whole, _ = self._file.read().split(b"\n")
-        found = {_number(line): line for line in whole}
-        found.pop(0, None)
-        return found
+        try:
+            line: _Line = json_shape.read(_Line, json.loads(self.lines[number]), "run")
+            parameters = {str(name): str(value) for name, value in line.p.items()}
+        except (ValueError, TypeError, RecursionError) as error:
+            raise damaged(self._path, f"a line is not a run: {error}") from error
+        return PlannedRun(line.n, parameters, line.d)
 
     def app(self, run: PlannedRun) -> AppDef:
         """Returns the application of a run, with its number in the place of ``{run}``.
@@ -276,38 +240,6 @@ class Plan:
             raise damaged(self._path, error) from error
         return header
 
-    def parsed(self, line: bytes) -> PlannedRun:
-        """Returns the run of a line.
-
-        Raises:
-            StateError: the line is damaged.
-        """
-        try:
-            data = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise damaged(self._path, f"a line is not a run: {error}") from error
-        return self._run(data)
-
-    def _run(self, data: Any) -> PlannedRun:
-        try:
-            line: _Line = json_shape.read(_Line, data, "run")
-            parameters = {str(name): str(value) for name, value in line.p.items()}
-            return PlannedRun(line.n, parameters, line.d)
-        except (ValueError, TypeError) as error:
-            raise damaged(self._path, f"a line is not a run: {error}") from error
-
-
-def read_header(paths: SweepPaths) -> Header:
-    """Returns the first line of a plan.
-
-    Raises:
-        FileNotFoundError: the sweep does not exist.
-        StateError: the plan is damaged, or cannot be read.
-    """
-    plan = Plan(paths)
-    plan.close()
-    return plan.header
-
 
 def _number(line: bytes) -> int:
     """Returns the number of a run without parsing its line; 0 for other lines."""
@@ -317,12 +249,3 @@ def _number(line: bytes) -> int:
         return int(line[len(_RUN) : line.index(b",")])
     except ValueError:
         return 0
-
-
-def append(paths: SweepPaths, lines: Iterable[bytes]) -> None:
-    """Appends runs to a plan; the caller holds the lock ``edit``.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    append_lines(paths.plan, lines)

@@ -89,6 +89,10 @@ class Progress:
         found = {name: states.count(number) for number, name in enumerate(STATES)}
         return {name: count for name, count in found.items() if count}
 
+    def has_ended(self, number: int) -> bool:
+        """Returns True if a run exists and has ended."""
+        return 0 < number <= len(self.states) and self.states[number - 1] not in (PENDING, RUNNING)
+
     @property
     def started(self) -> float | None:
         """The start of the first run since all had ended last, seconds since the epoch; None before."""
@@ -109,12 +113,13 @@ class Progress:
             KeyError, TypeError, ValueError, IndexError: it is damaged.
         """
         kind = entry["e"]
-        if kind in ("begin", "end"):
-            number = entry["n"]
-            self._add(number)
-            (self._begin if kind == "begin" else self._end)(number, entry)
-        elif kind == "queue":
-            self._queue(entry)
+        if kind == "end":
+            self._end(self._number_of(entry), entry)
+        elif kind in ("begin", "queue"):
+            for begin in begins_of(entry):
+                self._begin(self._number_of(begin), begin)
+            self.sending.pop(str(entry.get("key")), None)
+            self._reopen()
         elif kind == "send":
             self.sending[str(entry["key"])] = [int(number) for number in entry["runs"]]
             self.sent += 1
@@ -135,8 +140,10 @@ class Progress:
         if "upto" in entry:
             self.handled = int(entry["upto"])
 
-    def _add(self, number: Any) -> None:
-        self.grow(json_shape.integer(number, "n", 1, MOST_RUNS))
+    def _number_of(self, entry: Entry) -> int:
+        number: int = json_shape.integer(entry["n"], "n", 1, MOST_RUNS)
+        self.grow(number)
+        return number
 
     def _begin(self, number: int, entry: Entry) -> None:
         self.states[number - 1] = RUNNING
@@ -145,7 +152,6 @@ class Progress:
         self.ids[number], self.begun[number] = str(entry["id"]), json_shape.timestamp(entry["t"], "t")
         if entry.get("try", 1) > 1:
             self.tries[number] = int(entry["try"])
-        self._reopen()
 
     def _reopen(self) -> None:
         if self.done is not None:
@@ -167,15 +173,6 @@ class Progress:
             if state == PENDING and at + 1 not in self.ids:
                 self.states[at] = CANCELLED
 
-    def _queue(self, entry: Entry) -> None:
-        """Records the ids of runs that an engine has and starts."""
-        for number, app_id in entry["ids"]:
-            self._add(number)
-            self.states[number - 1] = PENDING
-            self.ids[number], self.begun[number] = str(app_id), json_shape.timestamp(entry["t"], "t")
-        self.sending.pop(str(entry["key"]), None)
-        self._reopen()
-
     @property
     def clock_step(self) -> float:
         """Seconds by which the system clock was set forward since the conductor started; 0 if unknown."""
@@ -195,6 +192,33 @@ class Progress:
         self.ids.pop(number, None)
         if state == FAILED and not self.first_failed:
             self.first_failed = number
+
+
+def begins_of(entry: Entry) -> list[Entry]:
+    """Returns the starts that an entry records: of one run, or of all that an engine has and starts."""
+    if entry["e"] == "begin":
+        return [entry]
+    if entry["e"] == "queue":
+        found = {"e": "begin", "t": entry["t"], "waits": 1}
+        return [{**found, "n": number, "id": app_id} for number, app_id in entry["ids"]]
+    return []
+
+
+def json_line(data: object) -> bytes:
+    """Returns data as a line of a file."""
+    return json.dumps(data, separators=(",", ":")).encode() + b"\n"
+
+
+def record(paths: SweepPaths, progress: Progress, *entries: Entry) -> None:
+    """Appends entries to a journal, and applies them.
+
+    Raises:
+        OSError: they cannot be written; then none is.
+    """
+    if entries:
+        files.append_lines(paths.journal, map(json_line, entries))
+    for entry in entries:
+        progress.apply(entry)
 
 
 def read(paths: SweepPaths, each: Callable[[Entry], None]) -> None:

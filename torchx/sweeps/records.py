@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple, overload
 from torchx import json_shape
 from torchx.json_shape import ExitCode
 from torchx.sweeps.plan import Plan
-from torchx.sweeps.progress import STATES, Entry
+from torchx.sweeps.progress import STATES, Entry, begins_of
 
 _Mean = Annotated[float, partial(json_shape.number, maximum=1e9)]
 
@@ -62,12 +62,9 @@ class Run:
         Raises:
             KeyError, TypeError, ValueError: it is damaged.
         """
-        if entry["e"] in ("begin", "queue"):
+        if entry["e"] == "begin":
             self.app_id = str(entry["id"])
-            self.started = self.ended = self.code = self.memory = self.cpu = self.gpu = None
-            if entry["e"] == "begin":
-                self.started = json_shape.timestamp(entry["t"], "t")
-            self.message = ""
+            self.started = json_shape.timestamp(entry["t"], "t")
         else:
             end = json_shape.read(_End, entry, "end")
             self.started, self.ended, self.code, self.message = end.b, end.t, end.c, end.m
@@ -78,32 +75,27 @@ class Runs(Sequence[Run]):
     """The runs of a sweep, in order; each is read when it is used, as most commands show few of them.
 
     Args:
-        plan: the plan, which may be closed.
-        lines: the line of each run in the plan, by its number.
+        plan: the plan, whose runs were read.
         states: the states by number, from run 1 at index 0.
 
     Attributes:
         clock_step: seconds by which the system clock was set forward since the conductor started.
     """
 
-    def __init__(self, plan: Plan, lines: dict[int, bytes], states: bytearray) -> None:
-        self._plan, self._lines, self._states = plan, lines, states
-        self._numbers = sorted(lines)
+    def __init__(self, plan: Plan, states: bytearray) -> None:
+        self._plan, self._states = plan, states
+        self._numbers = sorted(plan.lines)
         self._begins: dict[int, Entry] = {}
         self._ends: dict[int, Entry] = {}
         self.clock_step = 0.0
 
     def note(self, entry: Entry) -> None:
         """Notes an entry of the journal, of which the last start and the last end of each run count."""
-        if entry["e"] == "begin":
-            self._begins[entry["n"]] = entry
-            self._ends.pop(entry["n"], None)
-        elif entry["e"] == "end":
+        if entry["e"] == "end":
             self._ends[entry["n"]] = entry
-        elif entry["e"] == "queue":
-            for number, app_id in entry["ids"]:
-                self._begins[number] = {"e": "queue", "n": number, "id": app_id}
-                self._ends.pop(number, None)
+        for begin in begins_of(entry):
+            self._begins[begin["n"]] = begin
+            self._ends.pop(begin["n"], None)
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -128,7 +120,7 @@ class Runs(Sequence[Run]):
         Raises:
             StateError: its line in the plan is damaged.
         """
-        if number in self._lines:
+        if number in self._plan.lines:
             return self._read(number)
         return None
 
@@ -143,12 +135,12 @@ class Runs(Sequence[Run]):
         """
         wanted, at = STATES.index(state), 0
         while number := self._states.find(wanted, at) + 1:
-            if number in self._lines:
+            if number in self._plan.lines:
                 yield self._read(number)
             at = number
 
     def _read(self, number: int) -> Run:
-        run = Run(number, self._plan.parsed(self._lines[number]).parameters)
+        run = Run(number, self._plan.run(number).parameters)
         for entries in (self._begins, self._ends):
             if number in entries:
                 with contextlib.suppress(ValueError, KeyError, TypeError):

@@ -61,10 +61,7 @@ def _begun(paths: SweepPaths) -> list[str]:
     app_ids: list[str] = []
 
     def add(entry: Entry) -> None:
-        if entry["e"] == "begin":
-            app_ids.append(entry["id"])
-        elif entry["e"] == "queue":
-            app_ids.extend(app_id for _, app_id in entry["ids"])
+        app_ids.extend(begin["id"] for begin in progress.begins_of(entry))
 
     progress.read(paths, add)
     return [app_id for app_id in dict.fromkeys(app_ids) if isinstance(app_id, str)]

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torchx import json_shape
@@ -14,8 +14,10 @@ from torchx.errors import StateError
 from torchx.json_limits import Object
 from torchx.machine import files, locks
 from torchx.machine.files import append_lines
+from torchx.scheduling.pace import deadline
 from torchx.sweeps import environment, launch, view
 from torchx.sweeps.paths import SweepPaths, wake
+from torchx.sweeps.progress import Progress, json_line
 
 DROP = "drop"
 """The kind of a request that cancels some runs."""
@@ -47,7 +49,7 @@ def send(paths: SweepPaths, scheduler: str, *requests: Object, runs: Sequence[by
                 environment.write(paths)
                 append_lines(paths.plan, runs)
             try:
-                append_lines(paths.requests, [json.dumps(request).encode() + b"\n" for request in requests])
+                append_lines(paths.requests, map(json_line, requests))
             except OSError:
                 os.truncate(paths.plan, size)
                 raise
@@ -83,11 +85,29 @@ def set_held(paths: SweepPaths, kind: str) -> None:
         StateError: the request cannot be written, or the conductor cannot be started.
     """
     found = view.require(paths, paths.folder.name)
-    held = kind == HOLD
     send(paths, found.header.scheduler, {"r": kind})
-    while found.progress.held != held and locks.is_held(paths.lock):
+    await_effect(paths, lambda progress: progress.held == (kind == HOLD))
+
+
+def await_effect(
+    paths: SweepPaths, is_seen: Callable[[Progress], bool], timeout: float | None = None
+) -> Progress:
+    """Waits until a request has an effect, or the conductor has ended; returns the progress of the sweep.
+
+    Args:
+        paths: the files of the sweep.
+        is_seen: returns True if the progress shows the effect.
+        timeout: maximum seconds (default: no limit).
+
+    Raises:
+        StateError: the sweep does not exist any more.
+    """
+    end = deadline(timeout)
+    while True:
+        progress = view.require(paths, paths.folder.name).progress
+        if is_seen(progress) or not locks.is_held(paths.lock) or time.monotonic() > end:
+            return progress
         time.sleep(0.02)
-        found = view.require(paths, paths.folder.name)
 
 
 class Request(NamedTuple):

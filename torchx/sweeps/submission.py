@@ -6,8 +6,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from torchx.json_limits import Data, Object
 from torchx.json_shape import handle_text
 from torchx.lazy import lazy_imports
 from torchx.machine import files, locks
+from torchx.machine.files import append_lines
 from torchx.schedulers import create_scheduler
 from torchx.schedulers.ids import make_unique
 from torchx.scheduling.base import AnyScheduler, EngineOf, SubmitsMany
@@ -27,10 +27,10 @@ from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.app import AppDef
 from torchx.sweeps import environment, launch, requests, view
 from torchx.sweeps.after import After
-from torchx.sweeps.differences import changes, is_alike
+from torchx.sweeps.differences import changes, is_free
 from torchx.sweeps.parameters import Row, key_of
 from torchx.sweeps.paths import BACKEND, INDEX, SweepPaths, paths_of, sweeps_folder
-from torchx.sweeps.plan import Header, Plan, app_data, app_of, append, header_line, line_of, run_line
+from torchx.sweeps.plan import Header, Plan, app_data, app_of, header_line, run_line
 from torchx.sweeps.view import Sweep
 
 with lazy_imports:
@@ -127,8 +127,9 @@ def submit(request: Request) -> Submitted:
     digest = hashlib.sha256(json.dumps(request.identity, sort_keys=True, default=str).encode()).hexdigest()
     request.runs = [*{key_of(row): (row, app) for row, app in request.runs}.values()]
     state_home()
+    index = sweeps_folder() / INDEX / digest
     try:
-        with _index(digest) as index:
+        with locks.exclusive(index.with_name("lock")):
             earlier = None
             if not request.fresh:
                 earlier = _find(index, digest)
@@ -164,14 +165,6 @@ def submit(request: Request) -> Submitted:
         notes=tuple(notes),
         numbers=range(1, count + 1),
     )
-
-
-@contextmanager
-def _index(digest: str) -> Iterator[Path]:
-    """Holds the lock of the identities, and returns the file of one."""
-    folder = sweeps_folder() / INDEX
-    with locks.exclusive(folder / "lock"):
-        yield folder / digest
 
 
 def _find(index: Path, digest: str) -> Sweep | None:
@@ -221,10 +214,10 @@ def _create(request: Request, header: Header, index: Path) -> Header:
         lines, alike = [], True
         for number, (row, app) in enumerate(request.runs, 1):
             differences = changes(header.template, app_data(app))
-            alike = alike and is_alike(differences)
-            lines.append(line_of(number, row, differences))
+            alike = alike and all(is_free(path) for path, _ in differences)
+            lines.append(run_line(number, row, differences))
         header = header._replace(native=alike and _is_native(request, header))
-        append(making, [header_line(header), *lines])
+        append_lines(making.plan, [header_line(header), *lines])
         files.write_file(index, header.sweep.encode())
         making.folder.rename(paths.folder)
         return header
@@ -271,10 +264,8 @@ def _extend(request: Request, earlier: Sweep) -> Submitted:
                 continue
             again.append(run.number)
         added += 1
-        lines.append(run_line(numbers[-1], row, header.template, app_data(app)))
-    position = 0
-    if paths.journal.exists():
-        position = paths.journal.stat().st_size
+        lines.append(run_line(numbers[-1], row, changes(header.template, app_data(app))))
+    position = _position(paths)
     messages: list[Object] = []
     if again:
         messages = [{"r": "again", "runs": again}]
@@ -300,6 +291,13 @@ def _extend(request: Request, earlier: Sweep) -> Submitted:
     )
 
 
+def _position(paths: SweepPaths) -> int:
+    """Returns the bytes of a journal."""
+    if paths.journal.exists():
+        return paths.journal.stat().st_size
+    return 0
+
+
 def again(sweep: Sweep, numbers: Sequence[int]) -> int:
     """Starts runs of a sweep again that have ended; returns the bytes of its journal before.
 
@@ -307,9 +305,7 @@ def again(sweep: Sweep, numbers: Sequence[int]) -> int:
         StateError: the request cannot be written, or the conductor cannot be started.
     """
     paths = paths_of(sweep.header.sweep)
-    position = 0
-    if paths.journal.exists():
-        position = paths.journal.stat().st_size
+    position = _position(paths)
     requests.send(paths, sweep.header.scheduler, {"r": "again", "runs": [*numbers]})
     _await_begin(sweep)
     return position
@@ -317,9 +313,11 @@ def again(sweep: Sweep, numbers: Sequence[int]) -> int:
 
 def _await_begin(sweep: Sweep) -> None:
     """Waits until a sweep that had ended runs again: until then, it has the state of its last end."""
-    name, done, end = sweep.header.sweep, sweep.progress.done, time.monotonic() + BEGINS_WITHIN
-    while done and done == view.require(paths_of(name), name).progress.done and time.monotonic() < end:
-        time.sleep(0.02)
+    done = sweep.progress.done
+    if done:
+        requests.await_effect(
+            paths_of(sweep.header.sweep), lambda progress: progress.done != done, BEGINS_WITHIN
+        )
 
 
 def repeat(sweep: Sweep, others: list[After]) -> Submitted:
@@ -334,10 +332,8 @@ def repeat(sweep: Sweep, others: list[After]) -> Submitted:
     """
     header, paths = sweep.header, paths_of(sweep.header.sweep)
     plan = Plan(paths)
-    try:
-        runs = [(run.parameters, app_of(plan.data(run))) for run in plan.runs()]
-    finally:
-        plan.close()
+    plan.extend()
+    runs = [(run.parameters, app_of(plan.data(run))) for run in map(plan.run, sorted(plan.lines))]
     request = Request(
         runs=runs,
         scheduler=header.scheduler,

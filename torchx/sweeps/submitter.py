@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 
@@ -17,24 +16,23 @@ from torchx.scheduling.protocols import UnavailableError
 from torchx.sweeps import environment
 from torchx.sweeps.native_runs import NativeRuns, has_unread_requests
 from torchx.sweeps.paths import BACKEND, SweepPaths, open_wake
-from torchx.sweeps.plan import read_header
 from torchx.sweeps.scheduler import SweepScheduler
 
 GIVE_UP_AFTER = 24 * 3600.0
 """Seconds without an answer of the engine; a later command starts this process again."""
 
 
-def run(paths: SweepPaths, held: int) -> None:
+def run(paths: SweepPaths, held: int, session: str) -> None:
     """Acts on the requests of commands, and submits the runs that wait.
 
     Args:
         paths: the files of the sweep.
         held: the descriptor of its lock, which is closed at the end.
+        session: the session part of its handle.
 
     Raises:
         TorchxError: the engine has not answered for a long time, or rejects a query.
     """
-    session = read_header(paths).session
 
     def engine_of(name: str) -> AnyScheduler:
         if name == BACKEND:
@@ -53,11 +51,8 @@ def run(paths: SweepPaths, held: int) -> None:
     while True:
         complete = False
         try:
-            with (
-                sharing(woken),
-                locks.exclusive(paths.observing),
-                contextlib.closing(NativeRuns(paths, engine_of)) as native,
-            ):
+            with sharing(woken), locks.exclusive(paths.observing):
+                native = NativeRuns(paths, engine_of)
                 native.recover()
                 native.act()
                 complete = native.submit(trouble=trouble)

@@ -192,12 +192,11 @@ def _size(path: Path) -> tuple[int, int]:
 
 
 def _load(paths: SweepPaths) -> Sweep:
-    plan = Plan(paths)
+    plan, state = Plan(paths), Progress()
+    state.grow(plan.extend())
+    runs = Runs(plan, state.states)
     try:
         supervised = locks.is_held(paths.lock)  # first: it ends after its last entry
-        lines, state = plan.lines(), Progress()
-        state.grow(max(lines, default=0))
-        runs = Runs(plan, lines, state.states)
 
         def apply(entry: Entry) -> None:
             state.apply(entry)
@@ -207,8 +206,6 @@ def _load(paths: SweepPaths) -> Sweep:
         runs.clock_step = state.clock_step
     except OSError as error:
         raise damaged(paths.journal, error.strerror) from error
-    finally:
-        plan.close()
     return Sweep(plan.header, state, runs, supervised, runs.numbered(state.first_failed))
 
 

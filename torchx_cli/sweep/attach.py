@@ -253,7 +253,6 @@ class _Ends(Follower):
                 self._draw(plan)
                 self.stop.wait(PAUSE)
         finally:
-            plan.close()
             if self._screen is not None:
                 self._screen.clear()
 

@@ -11,7 +11,7 @@ from torchx.specs.handles import parse_app_handle
 from torchx.sweeps.paths import paths_of
 from torchx.sweeps.view import require
 from torchx_cli.sweep.best import shown
-from torchx_cli.terminal.output import STATE_MEANING, paint
+from torchx_cli.terminal.output import paint
 from torchx_cli.terminal.status_text import aligned, status_lines
 from torchx_cli.terminal.times import duration, span
 from torchx_cli.terminal.units import written
@@ -56,15 +56,8 @@ def sweep_lines(handle: str, status: AppStatus, stream: TextIO) -> list[str]:
 
 def run_lines(runs: list[Run], stream: TextIO) -> list[str]:
     """Returns an aligned line for each run."""
-    rows = [(str(run.number), state_of(run), _time(run), _end(run), shown(run.parameters)) for run in runs]
+    rows = [(str(run.number), run.state, _time(run), _end(run), shown(run.parameters)) for run in runs]
     return aligned(rows, stream)
-
-
-def state_of(run: Run) -> str:
-    """Returns the name of the state of a run."""
-    if run.state in STATE_MEANING:
-        return run.state
-    return "UNKNOWN"
 
 
 def _time(run: Run) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torchx.printable import memory_size
@@ -16,43 +16,38 @@ from torchx_cli.terminal.units import cores, percent, written
 if TYPE_CHECKING:
     from torchx.sweeps.results import Result
 
-HEADS = {"run": "RUN", "state": "STATE", "duration": "TIME", "memory": "MEMORY", "cpu": "CPU", "gpu": "GPU"}
-"""The heads of the columns besides parameters and metrics."""
+OPTIONAL = 5
+"""The number of columns at the end that are left out if no run has a value."""
 
 
 def rows_of(found: Sequence[Result]) -> tuple[list[list[tuple[str, str]]], list[str]]:
-    """Returns the rows of the table and the heads; columns without any value are left out."""
+    """Returns the rows of the table and the heads; measurements without any value are left out."""
     parameters, metrics = names_of(found)
-    columns: list[tuple[str, list[tuple[str, str]]]] = [
-        (HEADS["run"], [(str(result.run.number), "") for result in found])
+    heads = ["RUN", *parameters, "STATE", *metrics, "TIME", "MEMORY", "CPU", "GPU", ""]
+    rows = [_row(result, parameters, metrics) for result in found]
+    shown = [
+        at for at, _ in enumerate(heads) if at < len(heads) - OPTIONAL or any(row[at][0] for row in rows)
     ]
-    masked = [masking.mask({"parameters": r.run.parameters, "metrics": r.metrics}) for r in found]
-    for name in parameters:
-        columns.append((name, [(str(each["parameters"].get(name, "")), "") for each in masked]))
-    states = [state_cell(result.run.state) for result in found]
-    columns.append((HEADS["state"], states))
-    for name in metrics:
-        columns.append((name, [(metric_text(each["metrics"].get(name)), "") for each in masked]))
-    columns += [(head, cells) for head, cells in _optional(found) if any(text for text, _ in cells)]
-    return [list(row) for row in zip(*(cells for _, cells in columns), strict=True)], [h for h, _ in columns]
+    return [[row[at] for at in shown] for row in rows], [heads[at] for at in shown]
 
 
-def _optional(found: Sequence[Result]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yields the columns that may be empty."""
-    amounts = [_amounts(result) for result in found]
-    for name in ("duration", "memory", "cpu", "gpu"):
-        yield HEADS[name], [(each[name], "") for each in amounts]
-    yield "", [(_end(result), "dim") for result in found]
-
-
-def _amounts(result: Result) -> dict[str, str]:
+def _row(result: Result, parameters: Sequence[str], metrics: Sequence[str]) -> list[tuple[str, str]]:
     run = result.run
-    return {
-        "duration": written(result.duration, duration),
-        "memory": written(run.memory, memory_size),
-        "cpu": written(run.cpu, cores),
-        "gpu": written(run.gpu, percent),
-    }
+    masked = masking.mask({"parameters": run.parameters, "metrics": result.metrics})
+    amounts = (
+        written(result.duration, duration),
+        written(run.memory, memory_size),
+        written(run.cpu, cores),
+        written(run.gpu, percent),
+    )
+    return [
+        (str(run.number), ""),
+        *((str(masked["parameters"].get(name, "")), "") for name in parameters),
+        state_cell(run.state),
+        *((metric_text(masked["metrics"].get(name)), "") for name in metrics),
+        *((amount, "") for amount in amounts),
+        (_end(result), "dim"),
+    ]
 
 
 def _end(result: Result) -> str:
