@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from supervisor.test_policy import gang, run
 
 from torchx.scheduling.limits import LimitRule
-from torchx.supervisor.limits import RunClock
+from torchx.supervisor import limits
 from torchx.supervisor.policy import End, Gang, Requeue, RoleRules, Start, Stop
 
 TWO = RoleRules("w", range(2), max_retries=3)
@@ -99,17 +101,36 @@ def test_without_fail_fast_failed_replica_stays_failed_next_run() -> None:
     assert g.exited(1, True) == [End("FAILED", 0)]
 
 
-def test_the_clock_begins_again_with_each_run() -> None:
-    clock = RunClock(LimitRule(10.0, notice=4.0))
-    assert (clock.pause(0.0), clock.due(99.0)) == (None, "")
-    clock.begin(0.0)
-    clock.begin(5.0)
-    assert (clock.ends_at, clock.pause(1.0)) == (10.0, 5.0)
-    assert [clock.due(12.0) for _ in range(3)] == ["notice", "limit", ""]
-    assert clock.pause(12.0) is None
-    clock.end()
-    clock.begin(20.0)
-    assert (clock.due(25.0), clock.due(26.0), clock.pause(26.0)) == ("", "notice", 4.0)
+def test_the_clock_begins_again_with_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, notes = [0.0], []
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0])
+    monkeypatch.setattr(limits, "time", clock)
+    rules = Gang([RoleRules("w", range(1))])
+    rules.begin()
+    rules.started(0)
+    record: Any = SimpleNamespace(cfg={"time_limit": "10s", "notice": "4s", "requeue_on": "time-limit:1"})
+    paths: Any = SimpleNamespace(checkpoints=tmp_path / "checkpoints")
+    replicas: Any = SimpleNamespace(by_pid={})
+    policy = limits.Limits(record, paths, replicas, rules, lambda event, **_: notes.append(event))
+    assert (policy.pause(), policy.due()) == (None, [])
+    policy.begin()
+    now[0] = 5.0
+    policy.begin()
+    assert (policy.pause(), policy.due()) == (1.0, [])
+    now[0] = 12.0
+    assert [policy.due() for _ in range(3)] == [[], [Stop((0,), "time limit")], []]
+    assert policy.pause() is None
+    requeue, start = rules.exited(0, False, stopped=True)
+    assert (requeue, start) == (Requeue(1, 1), Start((0,)))
+    policy.requeued(Requeue(1, 1))
+    rules.started(0)
+    now[0] = 20.0
+    policy.begin()
+    now[0] = 25.0
+    assert (policy.pause(), policy.due()) == (1.0, [])
+    now[0] = 26.0
+    assert (policy.due(), policy.pause()) == ([], 4.0)
+    assert notes == ["notice", "requeue", "notice"]
 
 
 @pytest.mark.parametrize(

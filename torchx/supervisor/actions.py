@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+REPLICA, ROLE, APPLICATION = "REPLICA", "ROLE", "APPLICATION"
+"""The scopes of a restart."""
+
 
 class Start(NamedTuple):
     """Start these replicas, each as its next attempt, ``delay`` seconds from now."""

@@ -27,6 +27,8 @@ OF_A_RUN = (
 """The variables of a run."""
 
 
+NOTICE, LIMIT = "notice", "limit"
+
 AGAIN_AFTER = 2.0
 """Seconds until the next notice to processes that do not handle its signal yet."""
 LONGEST_PAUSE = 16.0
@@ -64,8 +66,8 @@ class Limits(Policy[Replica]):
     ) -> None:
         self._rule = rule_of(record)
         self._gang, self._note, self._replicas = gang, note, replicas
-        self._clock = RunClock(self._rule)
-        self._ends_at: float | None = None
+        self._coming: list[tuple[float, str]] = []  # when the notice and the limit of the run are due
+        self._ends_at: float | None = None  # the end of the run, seconds since the epoch
         self._unreached: set[Process] = set()  # the replicas of which not all processes have got the notice
         self._complete: set[Process] = set()  # those of which all have got it when it was sent last
         self._notified: set[Process] = set()
@@ -86,24 +88,27 @@ class Limits(Policy[Replica]):
 
     def begin(self) -> None:
         """Begins the run with the start of its first replica."""
-        if self._clock.ends_at is None and self._rule.limit is not None:
-            self._clock.begin(time.monotonic())
+        if self._ends_at is None and self._rule.limit is not None:
             self._ends_at = time.time() + self._rule.limit
+            end = time.monotonic() + self._rule.limit
+            self._coming = [(end - self._rule.notice, NOTICE), (end, LIMIT)]
+            if not self._rule.notice:
+                del self._coming[0]
 
     def pause(self) -> float | None:
         """Returns the seconds until the notice or the limit, None without one."""
-        wait = self._clock.pause(time.monotonic())
-        if wait is None or not self._unreached:
-            return wait
-        return min(wait, self._pause)
+        if not self._coming or self._gang.cancelled or self._gang.decided:
+            return None
+        wait = max(self._coming[0][0] - time.monotonic(), 0.0)
+        if self._unreached:
+            return min(wait, self._pause)
+        return wait
 
     def due(self) -> list[Action]:
         """Sends the notice if it is due; returns the actions that the limit requires if that is due."""
-        now = time.monotonic()
-        if self._gang.cancelled or self._gang.decided:
-            due = ""
-        else:
-            due = self._clock.due(now)
+        now, due = time.monotonic(), ""
+        if self._coming and now >= self._coming[0][0] and not (self._gang.cancelled or self._gang.decided):
+            due = self._coming.pop(0)[1]
         if due == NOTICE:
             self._gang.notice()
             self._unreached = {running.process for running in self._replicas.by_pid.values()}
@@ -147,7 +152,7 @@ class Limits(Policy[Replica]):
 
     def requeued(self, requeue: Requeue) -> None:
         """Records a requeue; the next start begins the next run."""
-        self._clock.end()
+        self._ends_at, self._coming = None, []
         self._note("requeue", n=requeue.number, of=requeue.allowed, why="time limit")
 
     @property
@@ -209,71 +214,3 @@ def _handles(pid: int, number: int) -> bool:
         if name == b"SigCgt":
             return bool(int(value, 16) >> (number - 1) & 1)
     return False
-
-
-NOTICE, LIMIT = "notice", "limit"
-
-
-class RunClock:
-    """Reports when the notice and the limit of a run are due, each once.
-
-    Args:
-        rule: the rule.
-    """
-
-    def __init__(self, rule: LimitRule) -> None:
-        self._rule = rule
-        self._began: float | None = None
-        self._done: set[str] = set()
-
-    def begin(self, at: float) -> None:
-        """Begins a run, unless one has begun.
-
-        Args:
-            at: the current time of any clock that the calls share, in seconds.
-        """
-        if self._began is None:
-            self._began = at
-            self._done.clear()
-
-    def end(self) -> None:
-        """Ends the run: the next :meth:`begin` begins another one."""
-        self._began = None
-
-    @property
-    def ends_at(self) -> float | None:
-        """The time at which the run ends; None without a limit, or if none has begun."""
-        if self._began is None or self._rule.limit is None:
-            return None
-        return self._began + self._rule.limit
-
-    def _next(self) -> tuple[str, float] | None:
-        ends_at = self.ends_at
-        if ends_at is None:
-            return None
-        if self._rule.notice and not self._done:
-            return NOTICE, ends_at - self._rule.notice
-        if LIMIT in self._done:
-            return None
-        return (LIMIT, ends_at)
-
-    def pause(self, now: float) -> float | None:
-        """Returns the seconds until something is due; None if nothing will be."""
-        following = self._next()
-        if following is None:
-            return None
-        return max(following[1] - now, 0.0)
-
-    def due(self, now: float) -> str:
-        """Returns :data:`NOTICE` or :data:`LIMIT` if it is due, or an empty string.
-
-        >>> clock = RunClock(LimitRule(10.0, notice=4.0))
-        >>> clock.begin(0.0)
-        >>> [clock.due(at) for at in (5.9, 6.0, 6.0, 10.0, 11.0)]
-        ['', 'notice', '', 'limit', '']
-        """
-        following = self._next()
-        if following is None or now < following[1]:
-            return ""
-        self._done.add(following[0])
-        return following[0]

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.services import NO_LONGER_NEEDED
+from torchx.supervisor.actions import APPLICATION as APPLICATION
+from torchx.supervisor.actions import REPLICA as REPLICA
+from torchx.supervisor.actions import ROLE as ROLE
 from torchx.supervisor.actions import Action as Action
 from torchx.supervisor.actions import End as End
 from torchx.supervisor.actions import Requeue as Requeue
@@ -18,38 +21,16 @@ from torchx.supervisor.actions import Retry as Retry
 from torchx.supervisor.actions import Start as Start
 from torchx.supervisor.actions import Stop as Stop
 from torchx.supervisor.services.order import Order
+from torchx.supervisor.services.order import RoleRules as RoleRules
 
 if TYPE_CHECKING:
     from torchx.jobs.record import JobRecord
 
-REPLICA, ROLE, APPLICATION = "REPLICA", "ROLE", "APPLICATION"
 REQUEUED = "time-limit"
 """The key of the requeues among the used retries."""
 
 COUNTED, FREE, NEVER = "counted", "free", "never"
 """Verdicts on a failure: a counted retry, a retry that uses up none of the allowed ones, or no retry."""
-
-
-class RoleRules(NamedTuple):
-    """The retry rules of one role.
-
-    Attributes:
-        name: the role.
-        replicas: the ordinals of its replicas within the application.
-        max_retries: maximum number of retries.
-        retry_policy: the scope of a restart: REPLICA, ROLE or APPLICATION.
-        service: it is ended when all roles that are not services have ended; an earlier end is a failure.
-        critical: a failure of the service is a failure of the application.
-        after: the roles that must be ready (services) or have succeeded before it starts.
-    """
-
-    name: str
-    replicas: range
-    max_retries: int = 0
-    retry_policy: str = APPLICATION
-    service: bool = False
-    critical: bool = True
-    after: tuple[str, ...] = ()
 
 
 class _Restart(NamedTuple):

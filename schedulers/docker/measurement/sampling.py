@@ -24,7 +24,7 @@ from torchx.schedulers.docker.measurement.statistics import measure
 from torchx.schedulers.docker.policies import ContainerPolicy
 from torchx.schedulers.docker.replay import Progress
 from torchx.supervisor.measurement.file import UsageFile
-from torchx.supervisor.measurement.samples import Meter, Use
+from torchx.supervisor.measurement.samples import Meter
 from torchx.supervisor.policies import Order
 
 with lazy_imports:
@@ -157,9 +157,8 @@ class Sampler(ContainerPolicy):
             container = one.container
             # those of another machine are not ours
             gpu = gpus.of(container.gpus) if gpus is not None and one.cgroup is not None else NO_GPU
-            use = Use(found.cpu, found.memory, found.read, found.write)
             number = container.attempt + container.restarts
-            rows.append(Row(one.ordinal, number, one.sample(now, use, gpu)))
+            rows.append(Row(one.ordinal, number, one.sample(now, found, gpu)))
         if rows and self._file is not None:
             with suppress(OSError):
                 make_folder(self._path.parent)

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
+from torchx.machine.cgroups import Totals
 from torchx.scheduling.measurement import Sample
 
-
-class Use:
-    """Resources that the processes of one replica use; the totals since their start, and their memory now."""
-
-    __slots__ = ("cpu", "memory", "read", "write")
-
-    def __init__(
-        self, cpu: float = 0.0, memory: int = 0, read: int | None = None, write: int | None = None
-    ) -> None:
-        self.cpu = cpu  # seconds
-        self.memory = memory
-        self.read = read
-        self.write = write
+NOTHING = Totals(0.0, 0, None, None)
+"""The totals of processes that have just started."""
 
 
 class Meter:
@@ -35,13 +25,13 @@ class Meter:
 
     def __init__(self, at: float) -> None:
         self.seen_at = at
-        self.before = Use()
+        self.before = NOTHING
         self.received = 0
 
     def sample(
         self,
         now: float,
-        use: Use,
+        use: Totals,
         gpu: tuple[float | None, int | None] = (None, None),
         received: int | None = None,
     ) -> Sample:
@@ -49,29 +39,36 @@ class Meter:
 
         Args:
             now: the time.
-            use: its resources now.
+            use: the totals of its processes since their start, and their memory now.
             gpu: the utilisation of its GPUs now, and their memory in use.
             received: bytes of output since its start; None if unknown.
         """
         before, span = self.before, now - self.seen_at
         # a process that ends between its parent and this pass may take its counts with it
-        use.cpu = max(use.cpu, before.cpu)
-        use.read, use.write = most(use.read, before.read), most(use.write, before.write)
+        cpu = max(use.cpu or 0.0, before.cpu or 0.0)
+        self.before = Totals(cpu, use.memory, most(use.read, before.read), most(use.write, before.write))
         if received is None:
             output = None
         else:
             output = (received - self.received) / span
-        self.before, self.seen_at, self.received = use, now, received or 0
+        self.seen_at, self.received = now, received or 0
         return Sample(
             now,
             span,
-            (use.cpu - before.cpu) / span,
+            (cpu - (before.cpu or 0.0)) / span,
             use.memory or None,  # 0: its processes have just ended
             *gpu,
             output,
-            None if use.read is None else (use.read - (before.read or 0)) / span,
-            None if use.write is None else (use.write - (before.write or 0)) / span,
+            rate(self.before.read, span, before.read),
+            rate(self.before.write, span, before.write),
         )
+
+
+def rate(total: int | None, span: float, before: int | None = None) -> float | None:
+    """Returns the growth of a total per second; None if it is unknown."""
+    if total is None:
+        return None
+    return (total - (before or 0)) / span
 
 
 def most(one: int | None, other: int | None) -> int | None:

@@ -18,11 +18,12 @@ from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
 from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
+from torchx.machine.cgroups import Totals
 from torchx.machine.marks import environment_of
 from torchx.machine.processes import Entry, read_proc, table
 from torchx.scheduling.measurement import Sample
 from torchx.supervisor.measurement.file import UsageFile
-from torchx.supervisor.measurement.samples import Meter, Use, most
+from torchx.supervisor.measurement.samples import NOTHING, Meter, most, rate
 from torchx.supervisor.policies import Order, Policy
 from torchx.supervisor.replicas import Replicas, Running
 
@@ -64,21 +65,28 @@ class Attempt(Meter):
         gpus: its GPUs, by number or id.
     """
 
-    __slots__ = ("_begin", "adopted", "gpus", "known", "running")
+    __slots__ = ("_begin", "_busy", "_busy_span", "_gpu_memory", "_memory", "adopted", "gpus", "running")
 
     def __init__(self, running: Running, at: float, gpus: tuple[str, ...]) -> None:
         super().__init__(at)
         self.running = running
         self.gpus = gpus
         self.adopted = 0.0  # CPU seconds of orphans that the supervisor has reaped
-        self.known = Known()
         self._begin = at
+        # the peaks so far, and the sum of the utilisation of its GPUs
+        self._memory: int | None = None
+        self._gpu_memory: int | None = None
+        self._busy = self._busy_span = 0.0
 
-    def measure(self, now: float, use: Use, gpu: tuple[float | None, int | None]) -> Sample:
+    def measure(self, now: float, use: Totals, gpu: tuple[float | None, int | None]) -> Sample:
         """Returns the sample of the time since the last one; see :meth:`Meter.sample`."""
-        use.cpu += self.adopted
+        use = use._replace(cpu=(use.cpu or 0.0) + self.adopted)
         sample = self.sample(now, use, gpu, self.running.output.received)
-        self.known.add(sample)
+        self._memory = most(sample.memory, self._memory)
+        self._gpu_memory = most(sample.gpu_memory, self._gpu_memory)
+        if sample.gpu is not None:
+            self._busy += sample.gpu * sample.span
+            self._busy_span += sample.span
         return sample
 
     def total(self, now: float, ended: resource.struct_rusage | None) -> dict[str, float]:
@@ -88,44 +96,25 @@ class Attempt(Meter):
             now: its end.
             ended: the resources that its main process used with its children, if known.
         """
-        span, before, known = max(now - self._begin, 1e-3), self.before, self.known
-        cpu, memory, read, write = before.cpu, known.memory, before.read, before.write
+        span, memory = max(now - self._begin, 1e-3), self._memory
+        cpu, _, read, write = self.before
         if ended is not None:
-            cpu = max(cpu, ended.ru_utime + ended.ru_stime + self.adopted)
+            cpu = max(cpu or 0.0, ended.ru_utime + ended.ru_stime + self.adopted)
             read, write = most(ended.ru_inblock * BLOCK, read), most(ended.ru_oublock * BLOCK, write)
             # Linux counts a new process before it begins its program, as large as the supervisor
             if ended.ru_maxrss > OWN_SHARE * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
                 memory = most(ended.ru_maxrss << 10, memory)
         values = {
             "span": span,
-            "cpu": cpu / span,
+            "cpu": (cpu or 0.0) / span,
             "memory": memory,
-            "gpu": known.busy / known.busy_span if known.busy_span else None,
-            "gpu_memory": known.gpu_memory,
+            "gpu": self._busy / self._busy_span if self._busy_span else None,
+            "gpu_memory": self._gpu_memory,
             "output": self.running.output.received / span,
-            "read": None if read is None else read / span,
-            "write": None if write is None else write / span,
+            "read": rate(read, span),
+            "write": rate(write, span),
         }
         return {name: round(value, 3) for name, value in values.items() if value is not None}
-
-
-class Known:
-    """The peaks of an attempt, and the sum of the utilisation of its GPUs."""
-
-    __slots__ = ("busy", "busy_span", "gpu_memory", "memory")
-
-    def __init__(self) -> None:
-        self.busy = self.busy_span = 0.0
-        self.memory: int | None = None
-        self.gpu_memory: int | None = None
-
-    def add(self, sample: Sample) -> None:
-        """Adds a sample."""
-        self.memory = most(sample.memory, self.memory)
-        self.gpu_memory = most(sample.gpu_memory, self.gpu_memory)
-        if sample.gpu is not None:
-            self.busy += sample.gpu * sample.span
-            self.busy_span += sample.span
 
 
 class Sampler(Policy[Running]):
@@ -221,10 +210,11 @@ class Sampler(Policy[Running]):
             gpus = self._monitor.read()
         entries = {entry.process.pid: entry for entry in table(zombies=True)}
         self._owners = self._find_owners(entries)
-        uses: dict[int, Use] = {}
+        uses: dict[int, Totals] = {}
         for pid, owner in self._owners.items():
             if now - owner.seen_at >= SHORTEST_SPAN:
-                _add(uses.setdefault(owner.running.process.pid, Use()), entries[pid])
+                leader = owner.running.process.pid
+                uses[leader] = _plus(uses.get(leader, NOTHING), entries[pid])
         rows = []
         for pid, use in uses.items():
             attempt = self._attempts[pid]
@@ -277,12 +267,11 @@ def _gpus_of(visible: str | None) -> tuple[str, ...]:
     return tuple(device for device in devices if device not in ("", "-1"))
 
 
-def _add(use: Use, entry: Entry) -> None:
+def _plus(use: Totals, entry: Entry) -> Totals:
     """Adds a process to the resources of its replica."""
-    use.cpu += entry.ticks * TICK
-    use.memory += entry.pages * PAGE
+    cpu, memory = (use.cpu or 0.0) + entry.ticks * TICK, use.memory + entry.pages * PAGE
     read, write = _storage(entry.process.pid)
-    use.read, use.write = _sum(use.read, read), _sum(use.write, write)
+    return Totals(cpu, memory, _sum(use.read, read), _sum(use.write, write))
 
 
 def _storage(pid: int) -> tuple[int | None, int | None]:

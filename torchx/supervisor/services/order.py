@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple
 
 from torchx.services import ENDED_WHILE_NEEDED as ENDED_WHILE_NEEDED
+from torchx.supervisor.actions import APPLICATION
 
 
-class Rules(Protocol):
-    """The rules of one role, as far as its order matters."""
+class RoleRules(NamedTuple):
+    """The retry rules of one role.
 
-    @property
-    def name(self) -> str:
-        """The role."""
+    Attributes:
+        name: the role.
+        replicas: the ordinals of its replicas within the application.
+        max_retries: maximum number of retries.
+        retry_policy: the scope of a restart: REPLICA, ROLE or APPLICATION.
+        service: it is ended when all roles that are not services have ended; an earlier end is a failure.
+        critical: a failure of the service is a failure of the application.
+        after: the roles that must be ready (services) or have succeeded before it starts.
+    """
 
-    @property
-    def replicas(self) -> range:
-        """The ordinals of its replicas."""
-
-    @property
-    def after(self) -> tuple[str, ...]:
-        """The roles that must be ready, or have succeeded, before it starts."""
-
-    @property
-    def service(self) -> bool:
-        """It is a service."""
-
-    @property
-    def critical(self) -> bool:
-        """A failure of the service is a failure of the application."""
+    name: str
+    replicas: range
+    max_retries: int = 0
+    retry_policy: str = APPLICATION
+    service: bool = False
+    critical: bool = True
+    after: tuple[str, ...] = ()
 
 
 class Order:
@@ -47,7 +46,7 @@ class Order:
         released: services are no longer needed.
     """
 
-    def __init__(self, roles: Sequence[Rules]) -> None:
+    def __init__(self, roles: Sequence[RoleRules]) -> None:
         self._roles = {role.name: role for role in roles}
         self._role_of = {n: role for role in roles for n in role.replicas}
         self._missing = {role.name: set(role.replicas) for role in roles}  # those that are not done
