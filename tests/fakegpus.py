@@ -57,7 +57,8 @@ class FakeGpus:
 
     def use(self, lines: list[str]) -> None:
         """Sets the use of each GPU: percent, MiB in use, MiB."""
-        self._answer("use", [f"{gpu}, {line}" for gpu, line in zip(self.ids, lines, strict=True)])
+        uses = zip(self.ids, lines, strict=True)
+        self._answer("use", [f"{n}, {gpu}, {line}" for n, (gpu, line) in enumerate(uses)])
 
     def memory(self, *used: int) -> None:
         """Sets the memory in use of each GPU, MiB."""

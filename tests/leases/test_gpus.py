@@ -84,9 +84,9 @@ def test_nvml_is_used_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.
 
     listed = gpus.parse_gpus(ask("-L"))
     assert listed == [gpus.Gpu("GPU-0", "0", "0"), gpus.Gpu("MIG-1.0", "MIG-1.0", parent="GPU-1")]
-    computing = gpus.parse_computing(ask(f"--query-compute-apps={gpus.COMPUTING}"))
+    computing = gpus.parse_computing(ask(gpus.COMPUTING))
     assert computing == {"GPU-0": [(70, "python")], "MIG-1.0": [(71, "[N/A]")]}
-    use = gpus.parse_use(ask(f"--query-gpu={gpus.USE}"))
+    use = gpus.parse_use(ask(gpus.USE))
     assert use["GPU-0"] == (0.5, 3 << 20, 4 << 20)
     assert use["MIG-1.0"] == (None, 3 << 20, 4 << 20)
 

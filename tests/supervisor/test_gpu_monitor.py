@@ -51,10 +51,10 @@ def test_old_values_are_not_the_current_use(tmp_path: Path, monkeypatch: pytest.
     monitor = GpuMonitor()
     monitor._stale = 15.0
     monitor._reader, writer = os.pipe2(os.O_NONBLOCK)
-    os.write(writer, b"0, GPU-aa, 40, 10\n1, GPU-b")
+    os.write(writer, b"0, GPU-aa, 40, 10, 90\n1, GPU-b")
     assert monitor.read().of(["0"]) == Gpu(0.4, 10 * MB)
     now[0] = 110.0
-    os.write(writer, b"b, 50, 20\n")
+    os.write(writer, b"b, 50, 20, 90\n")
     assert set(monitor.read()) == {"0", "GPU-aa", "1", "GPU-bb"}
     now[0] = 120.0
     assert set(monitor.read()) == {"1", "GPU-bb"}
@@ -85,5 +85,5 @@ def test_the_line_of_a_gpu_by_nvml() -> None:
 
             return call
 
-    columns = gpus.QUERY.partition("=")[2].split(",")
-    assert list(gpu_query.use(Nvml(), 3, columns)) == ["3, GPU-1, [N/A], 2048"]
+    columns = gpus.USE.partition("=")[2].split(",")
+    assert list(gpu_query.use(Nvml(), 3, columns)) == ["3, GPU-1, [N/A], 2048, 2048"]

@@ -273,9 +273,9 @@ def test_samples_outlive_a_killed_supervisor(job: Callable[..., JobPaths], tmp_p
 SMI = """#!/bin/sh
 case "$*" in *--loop=*) ;; *) exit 1;; esac
 while :; do
-    echo "0, GPU-aa, 40, 1000"
-    echo "1, GPU-bb, 80, 3000"
-    echo "2, GPU-cc, [N/A], [N/A]"
+    echo "0, GPU-aa, 40, 1000, 9000"
+    echo "1, GPU-bb, 80, 3000, 9000"
+    echo "2, GPU-cc, [N/A], [N/A], [N/A]"
     sleep 0.05
 done
 """

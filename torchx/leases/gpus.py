@@ -35,9 +35,9 @@ QUERY = Path(__file__).with_name("gpu_query.py")
 ANSWERED_WITHIN = 30.0
 """Maximum seconds until the driver answers; it may take several after a time without use."""
 
-USE = "uuid,utilization.gpu,memory.used,memory.total"
-COMPUTING = "gpu_uuid,pid,process_name"
-"""Columns of the queries."""
+USE = "--query-gpu=index,uuid,utilization.gpu,memory.used,memory.total"
+COMPUTING = "--query-compute-apps=gpu_uuid,pid,process_name"
+"""The queries."""
 
 _IGNORED = ("nvidia-cuda-mps-server",)
 """Programs that compute for others: a service that is always there."""
@@ -210,9 +210,8 @@ def survey(gpus: Sequence[Gpu], env: Mapping[str, str]) -> list[GpuUse]:
     """
     if not gpus:
         return []
-    query = [f"--query-compute-apps={COMPUTING}"]
-    answer = _query(env, query)
-    computing = parse_computing(_query(env, query) or "" if answer is None else answer)
+    answer = _query(env, [COMPUTING])
+    computing = parse_computing(_query(env, [COMPUTING]) or "" if answer is None else answer)
     held = holders(gpu.lease for gpu in gpus)
     return [
         GpuUse(gpu, None, tuple(computing.get(gpu.id, ())))
@@ -223,8 +222,8 @@ def survey(gpus: Sequence[Gpu], env: Mapping[str, str]) -> list[GpuUse]:
 
 
 def measure(env: Mapping[str, str]) -> dict[str, Use]:
-    """Returns the utilisation (0 to 1), the memory in use and the whole memory (bytes) of each GPU, by id."""
-    return parse_use(_query(env, [f"--query-gpu={USE}"]) or "")
+    """Returns the use of each GPU by its number and by its id."""
+    return parse_use(_query(env, [USE]) or "")
 
 
 def parse_gpus(listing: str) -> list[Gpu]:
@@ -271,18 +270,21 @@ def parse_computing(table: str) -> dict[str, list[Computing]]:
 
 
 def parse_use(table: str) -> dict[str, Use]:
-    """Returns the use of each GPU by id, from lines: id, percent, MiB in use, MiB.
+    """Returns the use of each GPU by number and by id, from lines: number, id, percent, MiB in use, MiB.
 
-    >>> parse_use("GPU-1a, 35, 1024, 2048\\nGPU-2b, [N/A], [N/A], [N/A]")
-    {'GPU-1a': (0.35, 1073741824, 2147483648), 'GPU-2b': (None, None, None)}
+    >>> parse_use("0, GPU-1a, 35, 1024, 2048")
+    {'0': (0.35, 1073741824, 2147483648), 'GPU-1a': (0.35, 1073741824, 2147483648)}
+    >>> parse_use("[N/A], MIG-2b, [N/A], [N/A], [N/A]\\nNo devices were found")
+    {'MIG-2b': (None, None, None)}
     """
     found: dict[str, Use] = {}
     for line in table.splitlines():
         fields = [field.strip() for field in line.split(",")]
-        if len(fields) == 4:
-            busy, *sizes = (int(field) if field.isdecimal() else None for field in fields[1:])
+        if len(fields) == 5:
+            busy, *sizes = (int(field) if field.isdecimal() else None for field in fields[2:])
             used, total = (None if size is None else size << 20 for size in sizes)
-            found[fields[0]] = None if busy is None else min(busy, 100) / 100, used, total
+            use = None if busy is None else min(busy, 100) / 100, used, total
+            found.update((name, use) for name in fields[:2] if not name.startswith("["))
     return found
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -151,11 +152,11 @@ def settings(repository: Repository, deadline: Deadline) -> dict[str, str]:
 
 
 class Git:
-    """Git with fixed settings, on the index and the objects of a repository. Remove ``folder`` afterwards.
+    """Git with fixed settings, on the index and the objects of a repository; a context manager.
 
     Args:
         repository: the repository.
-        folder: a folder of our own for the settings; created.
+        folder: a folder of our own for the settings; created, and removed at the end.
         deadline: commands are killed then.
         ignored: the file with the user's patterns of ignored files; empty for the default one.
         sha256: the names of its objects are SHA-256.
@@ -173,8 +174,27 @@ class Git:
         *,
         sha256: bool = False,
     ) -> None:
-        self._deadline = deadline
+        self._deadline, self._folder = deadline, folder
         folder.mkdir(files.PRIVATE_FOLDER)
+        try:
+            self._write_settings(repository, sha256=sha256)
+        except BaseException:
+            self.__exit__()
+            raise
+        if ignored:
+            self._options = ["-c", f"core.excludesFile={ignored}"]
+        else:
+            self._options = []
+        self._env = {
+            **_ENVIRONMENT,
+            "GIT_DIR": str(folder),
+            "GIT_WORK_TREE": repository.top,
+            "GIT_INDEX_FILE": f"{repository.git_dir}/index",
+            "GIT_OBJECT_DIRECTORY": repository.objects,
+        }
+
+    def _write_settings(self, repository: Repository, *, sha256: bool) -> None:
+        folder = self._folder
         for name in ("refs", "info"):
             (folder / name).mkdir()
         text = _SETTINGS + ("[extensions]\n\tobjectformat = sha256\n" if sha256 else "")
@@ -188,17 +208,12 @@ class Git:
             (folder / "info" / "exclude").write_bytes(excluded)
         for shared in Path(repository.git_dir).glob("sharedindex.*"):  # the other half of a split index
             (folder / shared.name).symlink_to(shared)
-        if ignored:
-            self._options = ["-c", f"core.excludesFile={ignored}"]
-        else:
-            self._options = []
-        self._env = {
-            **_ENVIRONMENT,
-            "GIT_DIR": str(folder),
-            "GIT_WORK_TREE": repository.top,
-            "GIT_INDEX_FILE": f"{repository.git_dir}/index",
-            "GIT_OBJECT_DIRECTORY": repository.objects,
-        }
+
+    def __enter__(self) -> Git:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(self, *arguments: str | bytes, limit: int = LONGEST_OUTPUT, **env: str) -> bytes:
         """Runs a command that changes neither the repository nor its working tree, and returns its output.

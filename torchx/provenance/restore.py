@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 from torchx.errors import StateError
@@ -115,14 +114,10 @@ def _write_commit(commit: str, objects: str, place: Path, folder: Path, deadline
         git.run("checkout-index", "--all", "--force")
 
 
-@contextlib.contextmanager
-def _git(objects: str, place: Path, folder: Path, commit: str, deadline: Deadline) -> Iterator[Git]:
+def _git(objects: str, place: Path, folder: Path, commit: str, deadline: Deadline) -> Git:
     own = folder.with_name(f".{folder.name}.git")
     repository = Repository(str(place), str(own), objects.removesuffix("/objects"))
-    try:
-        yield Git(repository, own, deadline, sha256=len(commit) == 64)
-    finally:
-        shutil.rmtree(own, ignore_errors=True)
+    return Git(repository, own, deadline, sha256=len(commit) == 64)
 
 
 def _apply(source: Source, store: Store, folder: Path) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -92,9 +91,8 @@ class Reader:
         """Compares a working tree and its submodules; returns the settings of its repository."""
         facts = settings(repository, self._deadline)
         sha256 = facts.get("extensions.objectformat") == "sha256"
-        folder = self._store.folder / "git"
-        git = Git(repository, folder, self._deadline, facts.get("core.excludesfile", ""), sha256=sha256)
-        try:
+        ignored, folder = facts.get("core.excludesfile", ""), self._store.folder / "git"
+        with Git(repository, folder, self._deadline, ignored, sha256=sha256) as git:
             tree = WorkingTree(
                 repository,
                 git,
@@ -107,8 +105,6 @@ class Reader:
             )
             self._files += tree.compare(converts=converts(facts, repository))
             self._ignored += tree.ignored()
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
         self._diff.append(tree.diff)
         self._notes += tree.notes
         self.changed_since += [prefix + path for path, at in tree.latest.items() if at > self._since]
@@ -146,12 +142,9 @@ def is_changed(repository: Repository, folder: Path, deadline: Deadline) -> bool
         OSError: the folder cannot be created.
     """
     sha256 = settings(repository, deadline).get("extensions.objectformat") == "sha256"
-    git = Git(repository, folder, deadline, sha256=sha256)
-    try:
+    with Git(repository, folder, deadline, sha256=sha256) as git:
         commit = repositories.head(repository).commit or ""
         return WorkingTree(repository, git, commit, Budget(deadline), sha256=sha256).is_changed()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def converts(facts: Mapping[str, str], repository: Repository) -> bool:

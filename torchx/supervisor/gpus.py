@@ -13,15 +13,12 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from torchx import leases
+from torchx.leases.gpus import QUERY, USE, parse_use
 from torchx.machine import processes
 from torchx.machine.processes import Process
 
-PROGRAM = Path(leases.__file__).with_name("gpu_query.py")
-QUERY = "--query-gpu=index,uuid,utilization.gpu,memory.used"
 READ_SIZE = 1 << 16
 LONGEST_LINE = 1 << 10
 STALE_AFTER = 3
@@ -73,7 +70,7 @@ class GpuMonitor:
             try:
                 os.set_blocking(self._reader, False)
                 # -I, but with site packages, as NVML is one
-                args = [sys.executable, "-I", str(PROGRAM), QUERY, f"--loop={interval}"]
+                args = [sys.executable, "-I", str(QUERY), USE, f"--loop={interval}"]
                 self._process = processes.spawn(args, stdout=writer)
             finally:
                 os.close(writer)
@@ -89,8 +86,8 @@ class GpuMonitor:
                 *lines, self._rest = (self._rest + data).split(b"\n")
                 self._rest = self._rest[:LONGEST_LINE]
                 for line in lines:
-                    names, gpu = parse(line.decode("ascii", "replace"))
-                    self._seen.update(dict.fromkeys(names, (now, gpu)))
+                    for name, (busy, memory, _) in parse_use(line.decode("ascii", "replace")).items():
+                        self._seen[name] = now, Gpu(busy, memory)
         return Gpus({name: gpu for name, (at, gpu) in self._seen.items() if now - at <= self._stale})
 
     def close(self) -> None:
@@ -103,20 +100,3 @@ class GpuMonitor:
         if self._reader >= 0:
             os.close(self._reader)
             self._reader = -1
-
-
-def parse(line: str) -> tuple[list[str], Gpu]:
-    """Returns the names and the use of a GPU from a line: number, id, percent, MiB.
-
-    >>> parse("0, GPU-1a, 35, 1024")
-    (['0', 'GPU-1a'], Gpu(busy=0.35, memory=1073741824))
-    >>> parse("1, GPU-2b, [N/A], [N/A]"), parse("No devices were found")
-    ((['1', 'GPU-2b'], Gpu(busy=None, memory=None)), ([], Gpu(busy=None, memory=None)))
-    """
-    fields = [field.strip() for field in line.split(",")]
-    if len(fields) != 4 or not fields[0].isdigit():
-        return [], Gpu(None, None)
-    busy, memory = (int(field) if field.isdigit() else None for field in fields[2:])
-    return fields[:2], Gpu(
-        None if busy is None else min(busy, 100) / 100, None if memory is None else memory << 20
-    )
