@@ -123,16 +123,14 @@ cancel | KILL follows after the grace period: torchx cancel APP | f force signal
 _OWN_FLAGS = ("env", "name", "workspace", "tag", "note", "notify", "secret")
 """Flags of `torchx run` that a user may take for run options."""
 
-_SHORT = table(
-    """
-slurm p: partition
-slurm t: time
-slurm A: account
-slurm q: qos
-slurm C: constraint
-kubernetes n: namespace
-"""
-)
+_SHORT = {
+    "slurm p": "partition",
+    "slurm t": "time",
+    "slurm A": "account",
+    "slurm q": "qos",
+    "slurm C": "constraint",
+    "kubernetes n": "namespace",
+}
 """Scheduler and letter -> the run option that its own tools call so."""
 
 

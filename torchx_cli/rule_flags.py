@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import RunOptionError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine.files import expanded
-from torchx.printable import table
 from torchx_cli.flags import OLDER_SPELLINGS
 
 with lazy_imports:
@@ -27,15 +26,19 @@ FLAGS = {
 }
 """The flags whose names differ from those of their run options."""
 
-LACKS = table(
-    """
-stall on_stall progress: does not detect stalls | these do: -s local_cwd, -s local_docker
-time_limit notice requeue_on checkpoint_dir: ends no application by a time limit | local jobs do: -s local_cwd
-retry_on no_retry_on: does not retry by cause | local jobs do: -s local_cwd
-preflight: runs no checks before the program | local jobs do: -s local_cwd
-priority no_wait: has no queue of this machine | these do: -s local_cwd, -s local_docker
-"""
-)
+_BOTH = "these do: -s local_cwd, -s local_docker"
+_LOCAL = "local jobs do: -s local_cwd"
+
+LACKS: Mapping[tuple[str, ...], tuple[str, str]] = {
+    ("stall", "on_stall", "progress"): ("does not detect stalls", _BOTH),
+    ("time_limit", "notice", "requeue_on", "checkpoint_dir"): (
+        "ends no application by a time limit",
+        _LOCAL,
+    ),
+    ("retry_on", "no_retry_on"): ("does not retry by cause", _LOCAL),
+    ("preflight",): ("runs no checks before the program", _LOCAL),
+    ("priority", "no_wait"): ("has no queue of this machine", _BOTH),
+}
 """Run options, and the message and the hint about a scheduler that does not have them."""
 
 
@@ -69,8 +72,7 @@ def flag_options(rules: RunOptions, scheduler: str, opts: runopts) -> dict[str, 
     """
     for name in rules:
         if name not in opts:
-            row = next(text for names, text in LACKS.items() if name in names.split())
-            lacks, _, hint = row.partition(" | ")
+            lacks, hint = next(row for names, row in LACKS.items() if name in names)
             raise RunOptionError(name, f"does not work with {scheduler}, which {lacks}", hint)
     return dict(rules)
 

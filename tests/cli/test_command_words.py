@@ -87,7 +87,7 @@ def test_older_spellings_work_unlisted() -> None:
 def test_a_missing_run_option_is_named_by_its_flag() -> None:
     spellings = sorted(spelling for param in load("run").params for spelling in param.opts)
     for names in LACKS:
-        for name in names.split():
+        for name in names:
             with pytest.raises(RunOptionError, match=name):
                 flag_options({name: "x"}, "slurm", runopts())
             assert flag_of(name, spellings) in spellings

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 from torchx.errors import UsageError
-from torchx.printable import table
 from torchx.suggestions import did_you_mean
 
 
@@ -82,21 +81,19 @@ class TmpfsMount:
 
 Mount = BindMount | VolumeMount | DeviceMount | TmpfsMount
 
-_KEYS = table(
-    """
-type: type
-destination: dst
-dst: dst
-target: dst
-read_only: readonly
-readonly: readonly
-source: src
-src: src
-perm: perm
-size: size
-tmpfs-size: size
-"""
-)
+_KEYS = {
+    "type": "type",
+    "destination": "dst",
+    "dst": "dst",
+    "target": "dst",
+    "read_only": "readonly",
+    "readonly": "readonly",
+    "source": "src",
+    "src": "src",
+    "perm": "perm",
+    "size": "size",
+    "tmpfs-size": "size",
+}
 _DOCKER = r"([^:]+):(/[^:]*)(?::(ro|rw))?"
 _UNITS = {"m": 1, "g": 1024}
 _TRUE = ("", "true", "1", "yes", "on")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from torchx import settings
 from torchx.errors import TorchxError
@@ -31,7 +32,7 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.config import Config
     from torchx.json_limits import Data, Object
-    from torchx.provenance.model import File, Machine, Provenance, Python, Source
+    from torchx.provenance.model import File, Provenance, Python, Source
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
 
@@ -39,6 +40,8 @@ UNIQUE = frozenset({settings.TORCHX_JOB_ID, settings.TORCHX_INTERNAL_SESSION_ID,
 """Variables that differ between any two applications, or any two runs of a sweep."""
 
 NOT_RECORDED = "not on record"
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -89,6 +92,13 @@ class Side:
             return self.provenance.source
         return None
 
+    @property
+    def with_machine(self) -> Provenance | None:
+        """Its provenance, if that has the machine of the submission."""
+        if self.provenance is not None and self.provenance.machine is not None:
+            return self.provenance
+        return None
+
 
 Sides = tuple[Side, Side]
 
@@ -107,7 +117,7 @@ def compare(sides: Sides, runner: Runner, config: Config) -> list[Section]:
 def compare_submissions(sides: Sides) -> list[Section]:
     """Returns the sections of the comparison of two applications except for their results."""
     return [
-        _arguments(sides),
+        _recorded("arguments", [side.command for side in sides], _given),
         compared("program", _of_roles(sides, _program)),
         compared("run options", _options(sides)),
         compared("environment", _of_roles(sides, _environment)),
@@ -115,7 +125,7 @@ def compare_submissions(sides: Sides) -> list[Section]:
         compared("image", _of_roles(sides, _image)),
         _source(sides),
         _packages(sides),
-        _machine(sides),
+        _recorded("machine", [side.with_machine for side in sides], _machine, _why_missing(sides)),
         compared("tags", (_tags(sides[0]), _tags(sides[1]))),
     ]
 
@@ -124,17 +134,23 @@ def _of_roles(sides: Sides, values_of: Callable[[Role], Data]) -> Values:
     return of_roles(sides[0].described.roles, sides[1].described.roles, values_of)
 
 
-def _absent(name: str, known: tuple[object, object], why: str = NOT_RECORDED) -> Section:
-    """Returns a section that one or both applications lack."""
-    lacking = [which for which, each in zip(("the first", "the second"), known, strict=True) if each is None]
-    return Section(name, missing=why if len(lacking) == 2 else f"{why} for {lacking[0]}")
+def _recorded(
+    name: str, facts: Sequence[T | None], values_of: Callable[[T], Data], why: str = NOT_RECORDED
+) -> Section:
+    """Compares facts about two applications that may not be on record.
 
-
-def _arguments(sides: Sides) -> Section:
-    a, b = (side.command for side in sides)
+    Args:
+        name: the name of the section.
+        facts: the facts about each; None if they are not on record.
+        values_of: returns their values by name.
+        why: the reason if they are not on record.
+    """
+    a, b = facts
+    if a is None and b is None:
+        return Section(name, missing=why)
     if a is None or b is None:
-        return _absent("arguments", (a, b))
-    return compared("arguments", (_given(a), _given(b)))
+        return Section(name, missing=f"{why} for {'the first' if a is None else 'the second'}")
+    return compared(name, (values_of(a), values_of(b)))
 
 
 def _given(command: RecordedCommand) -> dict[str, str]:
@@ -182,12 +198,10 @@ def _image(role: Role) -> Object:
 
 
 def _source(sides: Sides) -> Section:
-    a, b = (side.source for side in sides)
-    if a is None or b is None:
-        return _absent("source", (a, b), _why_missing(sides))
-    complete = a.complete and b.complete
-    section = compared("source", (_repository(a, files=complete), _repository(b, files=complete)))
-    if not complete:
+    sources = [side.source for side in sides]
+    complete = all(source.complete for source in sources if source is not None)
+    section = _recorded("source", sources, partial(_repository, files=complete), _why_missing(sides))
+    if not (complete or section.missing):
         why = "of both are not on record"
         if _is_recording(sides):
             why = "are still being recorded"
@@ -224,11 +238,9 @@ def _file_state(file: File) -> str:
 
 
 def _packages(sides: Sides) -> Section:
-    a, b = (side.provenance.python if side.provenance is not None else None for side in sides)
-    if a is None or b is None:
-        return _absent("packages", (a, b), _why_missing(sides))
-    section = compared("packages", (_versions(a), _versions(b)))
-    if a.origin != b.origin:
+    pythons = [side.provenance.python if side.provenance is not None else None for side in sides]
+    section = _recorded("packages", pythons, _versions, _why_missing(sides))
+    if len({python.origin for python in pythons if python is not None}) > 1:
         section.notes.append("one list is from the program's Python, the other from torchx's")
     return section
 
@@ -244,17 +256,10 @@ def _versions(python: Python) -> dict[str, str]:
     return versions
 
 
-def _machine(sides: Sides) -> Section:
-    a, b = (side.provenance.machine if side.provenance is not None else None for side in sides)
-    if a is None or b is None:
-        return _absent("machine", (a, b), _why_missing(sides))
-    return compared("machine", (_facts(sides[0], a), _facts(sides[1], b)))
-
-
-def _facts(side: Side, machine: Machine) -> dict[str, str]:
-    facts: dict[str, str] = {**machine._asdict(), "gpus": ", ".join(machine.gpus)}
-    if side.provenance is not None:
-        facts |= {"torchx": side.provenance.torchx_version, "folder": side.provenance.directory}
+def _machine(provenance: Provenance) -> dict[str, str]:
+    facts = {"torchx": provenance.torchx_version, "folder": provenance.directory}
+    if provenance.machine is not None:
+        facts = {**provenance.machine._asdict(), "gpus": ", ".join(provenance.machine.gpus), **facts}
     return {name: value for name, value in facts.items() if value}
 
 
