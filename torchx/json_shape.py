@@ -35,8 +35,8 @@ LATEST = 250_000_000_000.0
 """Latest valid time in seconds since the epoch; later ones cannot be converted to every time zone."""
 
 # characters that would break a line, a handle or a terminal
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-_SIGNAL = re.compile(r"SIG(?:[A-Z]{2,12}[0-9]{0,2}|[0-9]{1,3})")
+_CONTROL = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
+_SIGNAL = r"SIG(?:[A-Z]{2,12}[0-9]{0,2}|[0-9]{1,3})"
 
 _NAMES: dict[type, str] = {
     str: "a string",
@@ -84,7 +84,8 @@ def handle_text(value: Any, name: str) -> str:
         ValueError: it has line breaks or other control characters.
     """
     string = _typed(value, name, str)
-    if _CONTROL.search(string):
+    plain = string.isascii() and string.isprintable()
+    if not plain and re.search(_CONTROL, string):
         raise ValueError(f"`{name}` has control characters")
     return string
 
@@ -143,6 +144,18 @@ def integer(value: Any, name: str, minimum: int = 0, maximum: int = LARGEST_NUMB
     return value
 
 
+def integer_or_null(value: Any, name: str) -> int | None:
+    """Returns an integer from 0, or None.
+
+    Raises:
+        TypeError: it is not an integer.
+        ValueError: it is out of range.
+    """
+    if value is None:
+        return None
+    return integer(value, name)
+
+
 def exit_code(value: Any, name: str) -> int | None:
     """Returns an exit code or None.
 
@@ -165,7 +178,7 @@ def signal_name(value: Any, name: str) -> str | None:
     if value is None:
         return None
     string = _typed(value, name, str)
-    if not _SIGNAL.fullmatch(string):
+    if not re.fullmatch(_SIGNAL, string):
         raise ValueError(f"`{name}` is not the name of a signal")
     return string
 
@@ -240,23 +253,42 @@ def read(kind: Any, value: Any, name: str, optional: Collection[str] | None = No
     >>> read(Point, {"x": 1}, "point")
     Point(x=1, at=None)
     """
-    data = mapping(value, name)
     if optional is None:
         optional = kind._field_defaults
+    return kind(**fields_of(value, name, _checks_of(kind), optional))
+
+
+def fields_of(value: Any, name: str, checks: Mapping[str, Check], optional: Collection[str] = ()) -> Object:
+    """Returns the checked fields of a JSON object; ignores others.
+
+    Args:
+        value: the object.
+        name: its name.
+        checks: the check of each field.
+        optional: the fields that may be missing; the result lacks them too.
+
+    Raises:
+        TypeError: a field has another type.
+        ValueError: a field is missing or invalid.
+
+    >>> fields_of({"x": 1, "y": "?"}, "point", {"x": integer, "z": integer}, ["z"])
+    {'x': 1}
+    """
+    data = mapping(value, name)
     fields = {}
-    for field, each in _checks_of(kind):
+    for field, each in checks.items():
         if field in data:
             fields[field] = each(data[field], field)
         elif field not in optional:
             raise ValueError(f"{field!r} is missing")
-    return kind(**fields)
+    return fields
 
 
 @cache
-def _checks_of(kind: Any) -> list[tuple[str, Check]]:
+def _checks_of(kind: Any) -> dict[str, Check]:
     """Returns the fields of a record, each with its check."""
     hints = get_type_hints(kind, include_extras=True)
-    return [(field, check_of(hints[field])) for field in kind._fields]
+    return {field: check_of(hints[field]) for field in kind._fields}
 
 
 @cache

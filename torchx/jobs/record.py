@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -26,6 +27,9 @@ SCHEMA = 1
 
 LARGEST = 1 << 26
 """Maximum bytes of a record."""
+
+
+_SCHEMA = {"schema": partial(json_shape.integer, minimum=1)}
 
 
 class ReplicaRecord(NamedTuple):
@@ -154,7 +158,7 @@ class JobRecord(NamedTuple):
                 path, "it is nested too deep" if isinstance(error, RecursionError) else error
             ) from error
         try:
-            schema = json_shape.integer(json_shape.mapping(data, "record").get("schema"), "schema", minimum=1)
+            schema = json_shape.fields_of(data, "record", _SCHEMA)["schema"]
             if schema > SCHEMA:
                 raise StateError(
                     f"the record {path} was written by a newer version (schema {schema}, known: {SCHEMA})",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torchx import json_shape
@@ -15,6 +17,7 @@ from torchx.jobs.events import read_events
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord, damaged
 from torchx.json_limits import Object
+from torchx.json_shape import Check
 from torchx.machine import processes
 from torchx.machine.processes import Process
 from torchx.printable import memory_size
@@ -261,17 +264,21 @@ def load(paths: JobPaths) -> JobView:
 
 def fold(view: JobView, event: Object) -> bool:
     """Applies one event to the state of a job; returns False for damaged, unknown and late events."""
-    apply = _FOLD.get(event["e"])
-    if apply is not None and not view.has_ended:  # unknown: an event of a newer version
+    reader = _FOLD.get(event["e"])
+    if reader is not None and not view.has_ended:  # unknown: an event of a newer version
+        apply, checks, optional = reader
         with contextlib.suppress(KeyError, IndexError, TypeError, ValueError):
-            at = json_shape.timestamp(event["t"], "t")
-            apply(view, event, at)
+            checked = json_shape.fields_of(event, "event", {**_TIME, **checks}, optional)
+            at = checked["t"]
+            apply(view, {**event, **checked}, at)
             view.seen_at = max(view.seen_at, at)
             return True
     return False
 
 
-# each function reads all of its values before it changes anything
+_PID = partial(json_shape.integer, minimum=2, maximum=_LARGEST_PID)
+_PROCESS: dict[str, Check] = {"pid": _PID, "start": json_shape.integer}
+_POSITIVE = partial(json_shape.integer, minimum=1)
 
 
 def process_of(pid: Any, start: Any) -> Process:
@@ -280,11 +287,15 @@ def process_of(pid: Any, start: Any) -> Process:
     Raises:
         TypeError, ValueError: it is damaged.
     """
-    return Process(json_shape.integer(pid, "pid", 2, _LARGEST_PID), json_shape.integer(start, "start"))
+    return Process(**json_shape.fields_of({"pid": pid, "start": start}, "process", _PROCESS))
+
+
+# each function reads all of its values before it changes anything; the fields of its table are checked
 
 
 def _replica(view: JobView, event: Object) -> ReplicaView:
-    return view.replicas[json_shape.integer(event["r"], "r")]
+    replica: ReplicaView = view.replicas[event["r"]]
+    return replica
 
 
 def _current(view: JobView, event: Object) -> AttemptView:
@@ -294,28 +305,29 @@ def _current(view: JobView, event: Object) -> AttemptView:
         ValueError: it is another one.
     """
     attempt = _replica(view, event).attempts[-1]
-    if attempt.number != json_shape.integer(event["a"], "a", minimum=1):
+    if attempt.number != event["a"]:
         raise ValueError(f"attempt {attempt.number} is the current one")
     return attempt
 
 
 def _supervisor(view: JobView, event: Object, at: float) -> None:
-    supervisor, boot = process_of(event["pid"], event["start"]), json_shape.text(event["boot"], "boot")
-    guard, booted_at = event.get("guard"), None
+    guard, booted_at = None, None
+    if event.get("guard"):
+        guard = process_of(*event["guard"])
     if "uptime" in event:
-        booted_at = at - json_shape.timestamp(event["uptime"], "uptime")
-    view.guard = process_of(*guard) if guard else None
-    view.supervisor, view.boot_id, view.booted_at = supervisor, boot, booted_at
+        booted_at = at - event["uptime"]
+    view.guard, view.supervisor = guard, Process(event["pid"], event["start"])
+    view.boot_id, view.booted_at = event["boot"], booted_at
 
 
 def _starting(view: JobView, event: Object, at: float) -> None:
-    _replica(view, event).announced = json_shape.integer(event["a"], "a", minimum=1)
+    _replica(view, event).announced = event["a"]
 
 
 def _start(view: JobView, event: Object, at: float) -> None:
-    replica, number = _replica(view, event), json_shape.integer(event["a"], "a", minimum=1)
-    attempt = AttemptView(number, process_of(event["pid"], event["start"]), started_at=at, run=view.run)
-    replica.attempts.append(attempt)
+    replica = _replica(view, event)
+    process = Process(event["pid"], event["start"])
+    replica.attempts.append(AttemptView(event["a"], process, started_at=at, run=view.run))
     replica.announced = None
     view.state, view.stalled = "RUNNING", None
     if view.started_at is None:
@@ -323,33 +335,34 @@ def _start(view: JobView, event: Object, at: float) -> None:
 
 
 def _not_started(view: JobView, event: Object, at: float) -> None:
-    replica, number = _replica(view, event), json_shape.integer(event["a"], "a", minimum=1)
-    code, msg = json_shape.exit_code(event["code"], "code"), json_shape.text(event["msg"], "msg")
-    replica.attempts.append(
-        AttemptView(number, started_at=at, ended_at=at, exit_code=code, msg=msg, cause=recorded_cause(event))
-    )
+    replica, cause = _replica(view, event), recorded_cause(event)
+    attempt = AttemptView(event["a"], started_at=at, ended_at=at, exit_code=event["code"], msg=event["msg"])
+    attempt.cause = cause
+    replica.attempts.append(attempt)
     replica.announced = None
-    view.over = json_shape.typed_at(event, dict, "over") or view.over
+    view.over = _over(view, event)
 
 
 def _exit(view: JobView, event: Object, at: float) -> None:
-    attempt = _current(view, event)
-    code, signal = (
-        json_shape.exit_code(event.get("code"), "code"),
-        json_shape.signal_name(event.get("signal"), "signal"),
-    )
-    stopped, msg = (
-        json_shape.text(event.get("stopped", ""), "stopped"),
-        json_shape.text(event.get("msg", ""), "msg"),
-    )
+    attempt, cause = _current(view, event), recorded_cause(event)
+    usage = _usage(event.get("usage"), at)
     peak = event.get("peak_kib")
     if peak is not None:
-        attempt.peak_kib = json_shape.integer(peak, "peak_kib")
-    attempt.usage = _usage(event.get("usage"), at)
-    attempt.ended_at, attempt.exit_code, attempt.signal = at, code, signal
-    attempt.stopped, attempt.msg, attempt.needed = stopped, msg, event.get("needed") is True
-    attempt.ready, attempt.cause = False, recorded_cause(event)
-    view.over = json_shape.typed_at(event, dict, "over") or view.over
+        attempt.peak_kib = peak
+    attempt.usage = usage
+    attempt.ended_at, attempt.exit_code, attempt.signal = at, event.get("code"), event.get("signal")
+    attempt.stopped, attempt.msg = event.get("stopped", ""), event.get("msg", "")
+    attempt.needed = event.get("needed") is True
+    attempt.ready, attempt.cause = False, cause
+    view.over = _over(view, event)
+
+
+def _over(view: JobView, event: Object) -> Object:
+    """Returns the end of a job that the end of an attempt decides, or the one decided before."""
+    over = event.get("over")
+    if isinstance(over, dict) and over:
+        return over
+    return view.over
 
 
 def _ready(view: JobView, event: Object, at: float) -> None:
@@ -357,18 +370,19 @@ def _ready(view: JobView, event: Object, at: float) -> None:
     attempt.ready, attempt.ready_at = True, at
 
 
+_USAGE: dict[str, Check] = {
+    **dict.fromkeys(Sample._fields[1:], partial(json_shape.number, maximum=_LARGEST_RATE)),
+    **dict.fromkeys(("memory", "gpu_memory"), json_shape.integer),
+}
+
+
 def _usage(usage: Any, at: float) -> Sample | None:
     """Returns the measurements in an event; None if they are damaged, which must not hide the end."""
     if not isinstance(usage, dict):
         return None
-    known = {name: usage[name] for name in Sample._fields[1:] if usage.get(name) is not None}
+    known = {name: value for name, value in usage.items() if value is not None}
     try:
-        for name, value in known.items():
-            if name in ("memory", "gpu_memory"):
-                json_shape.integer(value, name)
-            else:
-                json_shape.number(value, name, _LARGEST_RATE)
-        return Sample(at, **known)
+        return Sample(at, **json_shape.fields_of(known, "usage", _USAGE, _USAGE))
     except (TypeError, ValueError):
         return None
 
@@ -378,22 +392,18 @@ def _retry(view: JobView, event: Object, at: float) -> None:
 
 
 def _requeue(view: JobView, event: Object, at: float) -> None:
-    view.run = json_shape.integer(event["n"], "n", minimum=1) + 1
+    view.run = event["n"] + 1
     view.restarts += 1
 
 
 def _notice(view: JobView, event: Object, at: float) -> None:
-    json_shape.text(event.get("msg", ""), "msg")
+    """Changes nothing: the event is for the log of events."""
 
 
 def _stalled(view: JobView, event: Object, at: float) -> None:
-    json_shape.text(event.get("msg", ""), "msg")
     if event.get("r") is not None:
         _replica(view, event)
-    step = event.get("step")
-    if step is not None:
-        step = json_shape.integer(step, "step")
-    view.stalled = json_shape.timestamp(event.get("since", at), "since"), step
+    view.stalled = event.get("since", at), event.get("step")
 
 
 def _progress(view: JobView, event: Object, at: float) -> None:
@@ -405,28 +415,62 @@ def _cancel(view: JobView, event: Object, at: float) -> None:
 
 
 def _end(view: JobView, event: Object, at: float) -> None:
-    first, state = event.get("first"), json_shape.handle_text(event["state"], "state")
-    msg = json_shape.text(event.get("msg", ""), "msg")
+    cause, first = recorded_cause(event), event.get("first")
     if first:
         ordinal, number = (json_shape.integer(item, "first") for item in first)
         view.first_failure = (range(len(view.replicas))[ordinal], number)
-    view.state, view.msg, view.ended_at = state if state in ENDS else "FAILED", msg, at
-    view.cause = recorded_cause(event)
+    view.state = "FAILED"
+    if event["state"] in ENDS:
+        view.state = event["state"]
+    view.msg, view.ended_at = event.get("msg", ""), at
+    view.cause = cause
 
 
-_FOLD = {
-    "supervisor": _supervisor,
-    "starting": _starting,
-    "start": _start,
-    "not_started": _not_started,
-    "exit": _exit,
-    "ready": _ready,
-    "retry": _retry,
-    "requeue": _requeue,
-    "notice": _notice,
-    "waiting": _notice,
-    "stalled": _stalled,
-    "progress": _progress,
-    "cancel": _cancel,
-    "end": _end,
+_TIME: dict[str, Check] = {"t": json_shape.timestamp}
+_REPLICA: dict[str, Check] = {"r": json_shape.integer}
+_ATTEMPT: dict[str, Check] = {**_REPLICA, "a": _POSITIVE}
+_MESSAGE: dict[str, Check] = {"msg": json_shape.text}
+
+_Reader = tuple[Callable[[JobView, Object, float], None], dict[str, Check], Collection[str]]
+"""A function that applies an event, the checks of the event's fields, and the fields that may be missing."""
+
+_FOLD: dict[str, _Reader] = {
+    "supervisor": (
+        _supervisor,
+        {**_PROCESS, "boot": json_shape.text, "uptime": json_shape.timestamp},
+        ("uptime",),
+    ),
+    "starting": (_starting, _ATTEMPT, ()),
+    "start": (_start, {**_ATTEMPT, **_PROCESS}, ()),
+    "not_started": (_not_started, {**_ATTEMPT, **_MESSAGE, "code": json_shape.exit_code}, ()),
+    "exit": (
+        _exit,
+        {
+            **_ATTEMPT,
+            **_MESSAGE,
+            "code": json_shape.exit_code,
+            "signal": json_shape.signal_name,
+            "stopped": json_shape.text,
+            "peak_kib": json_shape.integer_or_null,
+        },
+        ("code", "signal", "stopped", "msg", "peak_kib"),
+    ),
+    "ready": (_ready, _ATTEMPT, ()),
+    "retry": (_retry, {}, ()),
+    "requeue": (_requeue, {"n": _POSITIVE}, ()),
+    "notice": (_notice, _MESSAGE, _MESSAGE),
+    "waiting": (_notice, _MESSAGE, _MESSAGE),
+    "stalled": (
+        _stalled,
+        {
+            **_MESSAGE,
+            "r": json_shape.integer_or_null,
+            "step": json_shape.integer_or_null,
+            "since": json_shape.timestamp,
+        },
+        ("msg", "r", "step", "since"),
+    ),
+    "progress": (_progress, {}, ()),
+    "cancel": (_cancel, {}, ()),
+    "end": (_end, {**_MESSAGE, "state": json_shape.handle_text}, _MESSAGE),
 }
