@@ -11,8 +11,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from torchx.json_limits import Data, Object
-from torchx.masking.names import looks_secret
-from torchx.masking.text import MASK, is_reference, mask_text
+from torchx.masking.names import MASK, is_reference, looks_secret
+from torchx.masking.text import mask_text
 from torchx.settings import COMMAND_LINE
 
 RECORD = "torchx.pytorch.org/app"

@@ -1,4 +1,4 @@
-"""Names of secrets: variables, flags, keys, headers and URL parameters."""
+"""Names of secrets (variables, flags, keys, headers, URL parameters), and texts that only name a secret."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
+MASK = "********"
+"""Replaces a secret."""
+
 LONGEST = 256
 """Maximum characters of a name."""
+
+
+HINTS = (
+    *("auth", "bearer", "conn", "cook", "cred", "dsn", "jwt", "key", "pass", "pat", "priv", "pwd", "sas"),
+    *("secr", "sig", "tok", "webhook"),
+)
+"""A part of each is in every secret name; a text without one contains no such name."""
 
 
 def name_set(text: str) -> frozenset[str]:
@@ -72,7 +82,11 @@ _NOT_SECRET = frozenset({"pwd", "oldpwd", "cdpath"})
 
 _SPLIT = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
+_REFERENCE = r"\$+(?:[A-Z_][A-Z0-9_]*\Z|\{[^{}\s]*\}\Z|\()"
+"""A value that refers to a variable, such as `$HF_TOKEN`."""
+
 _patterns: list[re.Pattern[str]] = []
+_references: set[str] = set()
 
 
 def add_patterns(globs: Iterable[str]) -> None:
@@ -84,9 +98,28 @@ def add_patterns(globs: Iterable[str]) -> None:
     looks_secret.cache_clear()
 
 
+def add_references(texts: Iterable[str]) -> None:
+    """Adds texts that name secrets without containing them, such as a variable or a file.
+
+    They are not masked as the value of a secret name, as in `--secret HF_TOKEN`.
+    """
+    _references.update(text for text in texts if text)
+
+
+def is_named(text: str) -> bool:
+    """Returns True for a text of :func:`add_references`."""
+    return text in _references
+
+
+def is_reference(value: str) -> bool:
+    """Returns True if a value only refers to a variable or file, such as `$HF_TOKEN`."""
+    return value in _references or (len(value) <= LONGEST and re.match(_REFERENCE, value) is not None)
+
+
 def forget_patterns() -> None:
-    """Removes the patterns of :func:`add_patterns`."""
+    """Removes the patterns of :func:`add_patterns` and the texts of :func:`add_references`."""
     _patterns.clear()
+    _references.clear()
     looks_secret.cache_clear()
 
 
