@@ -80,6 +80,8 @@ def cause_in(message: str) -> EndCause | None:
     >>> cause_in("its image cannot be pulled: nope:1")
     <EndCause.IMAGE: 'image'>
     """
+    if not message:
+        return None
     return EndCause.of(next((name for name, pattern in _MESSAGES.items() if re.search(pattern, message)), ""))
 
 

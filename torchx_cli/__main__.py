@@ -14,6 +14,9 @@ from torchx_cli import placeholder
 GC_THRESHOLD = 100_000
 """New objects before a garbage collection; most belong to modules and are never garbage."""
 
+UNUSED_BY_MOST = ("ipaddress", "subprocess", "tokenize")
+"""Modules that Typer and the standard library import, and that few commands use."""
+
 
 def program() -> NoReturn:
     """Runs the command line of this process and exits."""
@@ -22,6 +25,9 @@ def program() -> NoReturn:
     if sys.argv[1:2] != ["__complete"]:
         placeholder.warn()  # before the first import of `torchx`, which may be that of another distribution
     try:
+        from torchx.lazy import postpone
+
+        postpone(*UNUSED_BY_MOST)
         from torchx_cli.main import main
     except ImportError as error:
         if not placeholder.foreign_distributions():

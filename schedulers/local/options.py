@@ -11,20 +11,21 @@ from torchx.schedulers.shared.options import (
 )
 from torchx.scheduling.limits import LimitRule
 from torchx.settings import POLICIES
-from torchx.specs.run_options import RunOptions, runopts
+from torchx.specs.run_options import RunOptions, runopt, runopts
+
+OWN = {
+    "log_dir": runopt(None, str, False, "folder for the logs (default: in the state home)"),
+    "prepend_cwd": runopt(False, bool, False, "put the working directory first on PATH, not last"),
+    "auto_set_cuda_visible_devices": runopt(
+        False, bool, False, "fail if the replicas cannot get GPUs of their own; otherwise warn"
+    ),
+}
 
 
 def run_options(scheduler: str) -> runopts:
     """Returns the run options of a scheduler of local processes."""
     opts = runopts()
-    opts.add("log_dir", str, "folder for the logs (default: in the state home)")
-    opts.add("prepend_cwd", bool, "put the working directory first on PATH, not last", False)
-    opts.add(
-        "auto_set_cuda_visible_devices",
-        bool,
-        "fail if the replicas cannot get GPUs of their own; otherwise warn",
-        False,
-    )
+    opts.update(OWN)
     add_shared(
         opts,
         "grace_period",

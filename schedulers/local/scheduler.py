@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ with lazy_imports:
         submit,
     )
     from torchx.schedulers.local import exec as local_exec
+    from torchx.scheduling import query as app_query
     from torchx.scheduling import stack_program
     from torchx.supervisor import process
 
@@ -106,7 +107,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         self._image_provider_class = image_provider_class or (lambda cfg: images.CWDImageProvider(cfg))
         self._extra_paths = tuple(extra_paths or ())
 
-    @property
+    @cached_property
     def _jobs(self) -> LocalJobs:
         return LocalJobs.of_user(self.backend)
 
@@ -162,7 +163,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
     def list(self, cfg: RunOptions | None = None) -> Iterable[ListAppResponse]:
         """Returns all recorded jobs, newest first."""
-        return self._jobs.select()
+        return self._jobs.select(app_query.AppQuery())
 
     def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
         """Yields the recorded jobs that match a query, newest first."""

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchx import json_shape
 from torchx.errors import StateError
-from torchx.jobs import ended
-from torchx.jobs.catalog import Catalog, catalog, paths_of
-from torchx.jobs.ended import EndedJob
+from torchx.jobs.catalog import Catalog, catalog, find, paths_of
 from torchx.jobs.paths import Home, JobPaths, LogPaths, file_name, user_home
 from torchx.jobs.reconcile import is_supervised, read, reconcile
 from torchx.jobs.record import LARGEST, register_secrets
@@ -27,18 +26,20 @@ from torchx.schedulers import get_scheduler_factories
 from torchx.schedulers.shared import job_status
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.observation import describe
-from torchx.scheduling.query import AppQuery, literal_of
 from torchx.scheduling.responses import local_time
 from torchx.specs.status import AppState
 
 with lazy_imports:
+    from torchx.jobs import ended
     from torchx.scheduling import checks
+    from torchx.scheduling import query as app_query
+
+if TYPE_CHECKING:
+    from torchx.jobs.ended import EndedJob
+    from torchx.scheduling.query import AppQuery
 
 DEFAULT_OWNER = "local_cwd"
 """The scheduler that lists jobs whose own scheduler is unknown or not installed."""
-
-EVERY = AppQuery()
-"""Matches each application."""
 
 _SCHEDULER = rb'"scheduler"\s*:\s*"([A-Za-z0-9_.-]{1,100})"'
 _OTHERS = (b'"scheduler":"local_cwd"', b'"scheduler":"local_dir"')
@@ -67,18 +68,19 @@ class LocalJobs:
         Raises:
             StateError: its record has no application.
         """
-        view = self.find(app_id)
-        if view is None:
+        found = self._find(app_id)
+        if found is None:
             return None
-        paths = paths_of(self.home, app_id)
+        paths, view = found
         return job_status.with_application(describe_job(view, paths), view, paths)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of a job without its roles, or None."""
-        view = self.find(app_id)
-        if view is None:
+        found = self._find(app_id)
+        if found is None:
             return None
-        return describe_job(view, paths_of(self.home, app_id))
+        paths, view = found
+        return describe_job(view, paths)
 
     def exists(self, app_id: str) -> bool:
         """Returns True if a job is on record."""
@@ -86,7 +88,10 @@ class LocalJobs:
 
     def find(self, app_id: str) -> JobView | None:
         """Returns a job or None; one whose supervisor is dead counts as ended."""
-        return self._view(app_id, read)
+        found = self._find(app_id)
+        if found is None:
+            return None
+        return found[1]
 
     def require(self, app_id: str) -> JobView:
         """Returns the state of a job.
@@ -111,26 +116,28 @@ class LocalJobs:
 
         Also adds ended jobs to the list of ended jobs if it lacks this one.
         """
-        view = self._view(app_id, reconcile)
-        if view is not None and view.has_ended:
-            name = os.fsencode(paths_of(self.home, app_id).folder.name)
-            if name not in catalog(self.home).lines:
-                ended.complete(self.home)
+        found = self._find(app_id, reconcile)
+        if found is None:
+            return None
+        paths, view = found
+        if view.has_ended and os.fsencode(paths.folder.name) not in catalog(self.home).lines:
+            ended.complete(self.home)
         return view
 
-    def _view(self, app_id: str, read_view: Callable[[JobPaths], JobView]) -> JobView | None:
-        paths = paths_of(self.home, app_id)
-        try:
-            view = read_view(paths)
-        except (FileNotFoundError, NotADirectoryError):
+    def _find(
+        self, app_id: str, read_view: Callable[[JobPaths], JobView] = read
+    ) -> tuple[JobPaths, JobView] | None:
+        found = find(self.home, app_id, read_view)
+        if found is None:
             return None
+        paths, view = found
         if view.record.scheduler == self.scheduler:
-            return view
+            return found
         if self.claims(paths):
             raise StateError(_not_installed(view))
         return None
 
-    def select(self, query: AppQuery = EVERY) -> Iterator[ListAppResponse]:
+    def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
         """Yields the recorded jobs that match a query, newest first; parses ended ones lazily."""
         if query.called and self._is_on_record(query.called):
             # an id: no need to read the others
@@ -178,8 +185,8 @@ class LocalJobs:
             if text and json.dumps(text)[1:-1].encode() not in line:
                 return None
         for name, pattern in query.tags:
-            tag = f"{json.dumps(name)}:{json.dumps(literal_of(pattern or ''))[:-1]}"  # as in the line
-            if tag.encode() not in line:
+            begin = json.dumps(app_query.literal_of(pattern or ""))[:-1]  # as in the line
+            if f"{json.dumps(name)}:{begin}".encode() not in line:
                 return None
         job = ended.parse(line)
         if job is None or os.fsencode(job.app_id) != app_id:
@@ -213,7 +220,7 @@ class LocalJobs:
             if self.claims(paths):
                 return self._unreadable(app_id, paths, _not_installed(view))
             return None
-        line = _line(EndedJob.of(view), view.clock_step)
+        line = _line(ended.EndedJob.of(view), view.clock_step)
         line.msg = line.msg or job_status.waiting(view, paths)
         line.needs_reconcile = view.orphaned or (view.has_ended and not is_listed)
         return line
@@ -267,8 +274,8 @@ def _line(job: EndedJob, step: float = 0.0) -> ListAppResponse:
         state=AppState.__members__.get(job.state, AppState.UNKNOWN),
         app_handle=f"{job.scheduler}://{job.session}/{job.app_id}",
         name=job.name,
-        submitted_at=job_status.time_of(job.submitted_at, step),
-        started_at=job_status.time_of(job.started_at, step),
+        submitted_at=local_time(job.submitted_at, step),
+        started_at=local_time(job.started_at, step),
         ended_at=local_time(job.ended_at),
         exit_code=job.exit_code,
         msg=job.msg,

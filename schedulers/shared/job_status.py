@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from datetime import datetime
 
 from torchx.errors import TorchxError
 from torchx.jobs.paths import JobPaths
@@ -15,11 +14,11 @@ from torchx.printable import joined
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.observation import Observation, Replica
 from torchx.scheduling.responses import local_time
-from torchx.scheduling.stalls import stalled_for
 from torchx.specs.status import AppState, AttemptStatus, Reason
 
 with lazy_imports:
     from torchx.queue import reasons
+    from torchx.scheduling import stalls
     from torchx.specs import serialize
 
 
@@ -47,14 +46,14 @@ def observe(view: JobView, paths: JobPaths, host: str = "") -> Observation:
     return Observation(
         record.app_id,
         record.name,
-        time_of(record.submitted_at, step),
+        local_time(record.submitted_at, step),
         record.cfg,
         record.app.get("metadata"),
         AppState[view.state],
         Reason(view.msg or waiting(view, paths), view.cause),
         replicas,
         view.failure,
-        time_of(view.started_at, step),
+        local_time(view.started_at, step),
         local_time(view.ended_at),
         view.restarts,
         view.run,
@@ -87,14 +86,7 @@ def _stall(view: JobView) -> str:
     if view.stalled is None:
         return ""
     since, last = view.stalled
-    return stalled_for(since + view.clock_step, last, time.time())
-
-
-def time_of(at: float | None, step: float) -> datetime | None:
-    """Returns a time of a job, after a change of the system clock by some seconds."""
-    if at is None:
-        return None
-    return local_time(at + step)
+    return stalls.stalled_for(since + view.clock_step, last, time.time())
 
 
 def _attempt(attempt: AttemptView, step: float) -> AttemptStatus:
@@ -103,11 +95,11 @@ def _attempt(attempt: AttemptView, step: float) -> AttemptStatus:
         state=AppState[attempt.state],
         exit_code=attempt.exit_code,
         signal=attempt.signal,
-        started_at=time_of(attempt.started_at, step),
-        ended_at=time_of(attempt.ended_at, step),
+        started_at=local_time(attempt.started_at, step),
+        ended_at=local_time(attempt.ended_at, step),
         pid=attempt.process.pid if attempt.process else None,
         msg=joined(attempt.msg, attempt.stopped),
-        ready_at=time_of(attempt.ready_at, step),
+        ready_at=local_time(attempt.ready_at, step),
         cause=attempt.cause,
         run=attempt.run,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,9 +94,8 @@ def add_shared(opts: runopts, *names: str, **defaults: CfgVal) -> None:
     >>> opts.resolve({})
     {'fail_fast': True, 'grace_period': 30.0}
     """
-    for name in (*names, *defaults):
-        option = SHARED[name]
-        opts.add(name, option.opt_type, option.help, defaults.get(name, option.default))
+    opts.update({name: SHARED[name] for name in names})
+    opts.update({name: replace(SHARED[name], default=default) for name, default in defaults.items()})
 
 
 PRIORITY, NO_WAIT = "priority", "no_wait"

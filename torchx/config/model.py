@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torchx.config.files import Found, find_files
@@ -59,8 +58,7 @@ class Entry(NamedTuple):
     effective: bool
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(NamedTuple):
     """The configuration files in use.
 
     Attributes:
@@ -72,7 +70,7 @@ class Config:
 
     files: tuple[ConfigFile, ...] = ()
     profile: str | None = None
-    found: Found = field(default_factory=lambda: Found(()))
+    found: Found = Found(())
     ignored: tuple[str, ...] = ()
 
     def section(self, name: str, *, defaults: bool = False) -> Settings:

@@ -6,13 +6,21 @@ import contextlib
 import os
 import threading
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.errors import StateError
-from torchx.jobs import ended, ticket
 from torchx.jobs.paths import Home, JobPaths, file_name
-from torchx.jobs.reconcile import TIME_RESOLUTION, is_supervised, reconcile
+from torchx.jobs.reconcile import TIME_RESOLUTION, is_supervised, read, reconcile
 from torchx.jobs.view import load
+from torchx.lazy import lazy_imports
+
+with lazy_imports:
+    from torchx.jobs import ended, ticket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torchx.jobs.view import JobView
 
 _Signature = tuple[tuple[int, int, int] | None, ...]
 
@@ -60,6 +68,26 @@ def paths_of(home: Home, app_id: str) -> JobPaths:
             if file_name(os.fsdecode(name)) == app_id:
                 return JobPaths(home.jobs / os.fsdecode(name))
     return paths
+
+
+def find(
+    home: Home, app_id: str, read_view: Callable[[JobPaths], JobView] = read
+) -> tuple[JobPaths, JobView] | None:
+    """Returns the paths and the state of a job by its listed id; None if it is not on record.
+
+    Args:
+        home: the state home.
+        app_id: the job.
+        read_view: reads its state.
+
+    Raises:
+        StateError: its record is damaged, or cannot be read.
+    """
+    paths = paths_of(home, app_id)
+    try:
+        return paths, read_view(paths)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def end_orphans(home: Home) -> list[str]:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchx import masking
 from torchx.errors import StateError
@@ -16,7 +17,9 @@ from torchx.jobs.paths import Home, place, user_home
 from torchx.json_limits import Data
 from torchx.json_shape import items_at
 from torchx.machine import files
-from torchx.specs.app import AppDef
+
+if TYPE_CHECKING:
+    from torchx.specs.app import AppDef
 
 LARGEST = 1 << 24
 """Maximum bytes of a file."""

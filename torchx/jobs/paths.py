@@ -61,6 +61,17 @@ class Inside(str):
         return Path(owner.folder, self)
 
 
+@dataclass(frozen=True)
+class Folder:
+    """A folder whose files are attributes of its kind.
+
+    Attributes:
+        folder: its path.
+    """
+
+    folder: Path
+
+
 class Home(NamedTuple):
     """The state home.
 
@@ -144,15 +155,8 @@ class Home(NamedTuple):
         return JobPaths(self.jobs / file_name(app_id))
 
 
-@dataclass(frozen=True)
-class JobPaths:
-    """The files of one job's record.
-
-    Attributes:
-        folder: the folder of the record, private to the user.
-    """
-
-    folder: Path
+class JobPaths(Folder):
+    """The files of one job's record; its folder is private to the user."""
 
     record = Inside("job.json")
     """The submitted job, written once."""
@@ -189,15 +193,8 @@ class JobPaths:
     """The error output of the supervisor, normally empty."""
 
 
-@dataclass(frozen=True)
-class LogPaths:
-    """The log tree of one job.
-
-    Attributes:
-        folder: the job's own folder, ``<log_dir>/<session>/<app_id>``.
-    """
-
-    folder: Path
+class LogPaths(Folder):
+    """The log tree of one job; its folder is ``<log_dir>/<session>/<app_id>``."""
 
     index = Inside("log.index")
     """The index of all logs by time."""

@@ -42,7 +42,6 @@ from torchx.scheduling.base import (
 )
 from torchx.scheduling.notes import as_note
 from torchx.scheduling.pace import LONGEST, deadline, pause_after, seconds_left, sharing
-from torchx.scheduling.query import AppQuery, Pruned
 from torchx.scheduling.responses import AppList
 from torchx.specs.handles import (
     UnknownAppException,
@@ -64,6 +63,7 @@ with lazy_imports:
     from torchx.runner import stacks as runner_stacks
     from torchx.runner import sweeps as runner_sweeps
     from torchx.scheduling import checks, findings, stalls
+    from torchx.scheduling import query as app_query
     from torchx.specs import app as specs_app
     from torchx.specs import workspace as specs_workspace
     from torchx.sweeps import delayed, delayed_scheduler
@@ -85,18 +85,26 @@ if TYPE_CHECKING:
     from torchx.scheduling.events import AppEvent
     from torchx.scheduling.logs import LogChunk, LogQuery, Stream
     from torchx.scheduling.measurement import AppUsage
+    from torchx.scheduling.query import AppQuery, Pruned
     from torchx.scheduling.stacks import AppStacks
     from torchx.scheduling.streams import Streams
     from torchx.specs.app import AnyDryRunInfo, AppDef
     from torchx.specs.run_options import OptionValues, RunOptions, runopts
     from torchx.specs.status import AppStatus
     from torchx.specs.workspace import Workspace
+    from torchx.sweeps.delayed import Delayed
     from torchx.sweeps.results import Results
 
 DEFAULT_NAME = "torchx"
 
 _FIRST_LOOK = 0.05
 """Seconds before the second poll of a scheduler without wake-up."""
+
+_FOUND_FOR = 10.0
+"""Seconds for which the scheduler of a handle is known: a command makes several queries of one application.
+
+Another process may add secrets to an application, so they are read again then.
+"""
 
 # other packages import it from here
 __getattr__ = lazy_names(__name__, {"Stream": "torchx.scheduling.logs"})
@@ -151,6 +159,7 @@ class Runner:
         self._scheduler_params = dict(scheduler_params or {})
         self._schedulers: dict[str, AnyScheduler] = {}
         self._making = threading.Lock()
+        self._targets: dict[str, tuple[float, tuple[AnyScheduler, str]]] = {}
         # submitted by this runner; derived runners of other packages fill it
         self._apps: dict[str, AppDef] = {}
         self.default_scheduler = torchx_schedulers.get_default_scheduler_name()
@@ -168,6 +177,7 @@ class Runner:
         """Closes the schedulers; does not affect running applications."""
         with self._making:
             schedulers, self._schedulers = list(self._schedulers.values()), {}
+            self._targets.clear()
         for scheduler in schedulers:
             scheduler.close()
 
@@ -303,7 +313,7 @@ class Runner:
                     owner, app_id = self._of(app.app_handle)
                     owner.reconcile(app_id)
                     if engine.has_runs and isinstance(engine, Selects):
-                        app = next(engine.select(AppQuery(called=app.app_id)), app)
+                        app = next(engine.select(app_query.AppQuery(called=app.app_id)), app)
             yield app
 
     def has(self, scheduler: str, ability: type) -> bool:
@@ -909,6 +919,7 @@ class Runner:
         with self._event("delete", scheduler.backend, app_id):
             recorder.delete(recorded)  # of a delayed application, its sweep and itself
         self._apps.pop(app_handle, None)
+        self._targets.pop(app_handle, None)
         notifications.forget(self, app_handle)
         provenance.forget(self, app_handle)
         hidden.forget(scheduler.backend, app_id)
@@ -933,7 +944,7 @@ class Runner:
             cfg: its run options, if it needs some to connect.
         """
         with self._event("list", scheduler):
-            return AppList(self.select(scheduler, AppQuery(), cfg))
+            return AppList(self.select(scheduler, app_query.AppQuery(), cfg))
 
     def log_lines(
         self,
@@ -1033,14 +1044,33 @@ class Runner:
     def _sweeps(self) -> sweep_scheduler.SweepScheduler:
         return sweep_scheduler.SweepScheduler(self._name, self.scheduler)
 
+    def find_delayed(self, app_handle: str) -> Delayed | None:
+        """Returns an application that was submitted to wait for others; None for any other one."""
+        if self._found(app_handle) is not None:
+            return None
+        return delayed.find(app_handle, self.scheduler)
+
     def _of(self, app_handle: str) -> tuple[AnyScheduler, str]:
+        """Returns the scheduler that has an application, and its id there; masks its secrets from now on."""
+        target = self._found(app_handle)
+        if target is not None:
+            return target
         backend, _, app_id = parse_app_handle(app_handle)
         hidden.register(backend, app_id)
-        found = delayed.find(app_handle, self.scheduler)
-        if found is not None:
-            hidden.register(SWEEPS, found.sweep.header.sweep)
-            return delayed_scheduler.scheduler_of(found, self.scheduler)
-        return self.scheduler(backend), app_id
+        waiting = delayed.find(app_handle, self.scheduler)
+        if waiting is not None:
+            hidden.register(SWEEPS, waiting.sweep.header.sweep)
+            return delayed_scheduler.scheduler_of(waiting, self.scheduler)
+        target = self.scheduler(backend), app_id
+        self._targets[app_handle] = (time.monotonic() + _FOUND_FOR, target)
+        return target
+
+    def _found(self, app_handle: str) -> tuple[AnyScheduler, str] | None:
+        """Returns the result of :meth:`_of` for a handle that it got a few seconds ago."""
+        until, target = self._targets.get(app_handle, (0.0, None))
+        if time.monotonic() < until:
+            return target
+        return None
 
     def _notifications_folder(self, app_handle: str) -> Path:
         """Returns the folder of an application's notifications, which may not exist."""
@@ -1056,9 +1086,9 @@ class Runner:
 
     def _recorder_of(self, app_handle: str) -> tuple[AnyScheduler, str]:
         """Returns the scheduler with the records of a submission: for a delayed application, its sweep."""
-        found = delayed.find(app_handle, self.scheduler)
-        if found is not None:
-            return self._sweeps(), found.sweep.header.sweep
+        waiting = self.find_delayed(app_handle)
+        if waiting is not None:
+            return self._sweeps(), waiting.sweep.header.sweep
         return self._of(app_handle)
 
     def _provenance_folder(self, app_handle: str) -> Path | None:
@@ -1100,7 +1130,7 @@ def _deleting(engine: AnyScheduler) -> Callable[..., Iterator[Pruned]]:
         for app_id in app_ids:
             if not dryrun:
                 engine.delete(app_id)
-            yield Pruned(make_app_handle(engine.backend, engine.session_name, app_id), 0, app_id)
+            yield app_query.Pruned(make_app_handle(engine.backend, engine.session_name, app_id), 0, app_id)
 
     return prune
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torchx.scheduling.base import AnyScheduler, DescribeAppResponse, ListAppResponse
     from torchx.scheduling.query import AppQuery
     from torchx.specs.status import AppStatus
+    from torchx.sweeps.delayed import Delayed
 
 
 class Host(Protocol):
@@ -28,6 +29,9 @@ class Host(Protocol):
 
     def scheduler_of(self, app_handle: str) -> AnyScheduler:
         """Returns the scheduler of an application."""
+
+    def find_delayed(self, app_handle: str) -> Delayed | None:
+        """Returns an application that was submitted to wait for others; None for any other one."""
 
     def listed_backends(self) -> list[str]:
         """Returns the names of the schedulers that may have applications."""

@@ -220,7 +220,7 @@ def handle_of(name: str) -> str:
     """Returns the handle of the application that was submitted under a name; empty without one."""
     if re.fullmatch(_NAME, name):
         with suppress(OSError, StateError):
-            entry = _read(TORCHX_HOME() / FOLDER / f"{name}.json")
+            entry = _read(files.user_home() / FOLDER / f"{name}.json")
             if entry is not None:
                 return entry.handle
     return ""

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchx.errors import TorchxError
+from torchx.lazy import lazy_imports
 from torchx.machine import files, locks
-from torchx.runner.survey import EXPECTED
 from torchx.scheduling.base import Shared
 from torchx.specs.handles import parse_app_handle
-from torchx.specs.home import TORCHX_HOME
+
+with lazy_imports:
+    from torchx.runner import survey
 
 if TYPE_CHECKING:
     from torchx.runner.host import Host
@@ -34,7 +36,7 @@ LOCKED_WITHIN = 1.0
 def remember(handle: str) -> None:
     """Adds an application to the list; ignores errors, as the submission has succeeded."""
     with suppress(Exception):
-        home = TORCHX_HOME()
+        home = files.state_home()
         with locks.exclusive(home / "submitted.lock", LOCKED_WITHIN):
             kept = [*_read(home / "submitted"), handle][-MOST:]
             files.write_file(home / "submitted", "\n".join(kept).encode())
@@ -65,7 +67,7 @@ def is_shared(runner: Host, backend: str) -> bool:
     """Returns True if an engine is shared with other users, or cannot be loaded."""
     try:
         return runner.has(backend, Shared)
-    except EXPECTED:
+    except survey.EXPECTED:
         return True
 
 

@@ -16,8 +16,6 @@ from torchx.errors import AbsentError, StateError, TorchxError, UnreachableError
 from torchx.lazy import lazy_imports
 from torchx.machine import files, locks
 from torchx.runner import origins
-from torchx.runner.survey import EXPECTED, LateError, survey
-from torchx.scheduling.query import AppQuery, begins
 from torchx.specs.handles import (
     LogTarget,
     MalformedAppHandleException,
@@ -27,16 +25,17 @@ from torchx.specs.handles import (
     parse_app_handle,
     parse_log_target,
 )
-from torchx.specs.home import TORCHX_HOME
 from torchx.sweeps.paths import BACKEND, paths_of
 
 with lazy_imports:
-    from torchx.runner import once
-    from torchx.sweeps import delayed, parts
+    from torchx.runner import once, survey
+    from torchx.scheduling import query as app_query
+    from torchx.sweeps import parts
 
 if TYPE_CHECKING:
     from torchx.runner.host import Host
     from torchx.scheduling.base import ListAppResponse
+    from torchx.scheduling.query import AppQuery
 
 LAST = "@last"
 """The application last submitted from this machine."""
@@ -71,7 +70,7 @@ def remember_last(handle: str) -> None:
     if settings.TORCHX_JOB_ID in os.environ:
         return
     with suppress(Exception):  # the submission succeeded, so this is no error
-        path = TORCHX_HOME() / "last"
+        path = files.state_home() / "last"
         with locks.exclusive(path.with_suffix(".lock"), origins.LOCKED_WITHIN):
             kept = [handle, *(before for before in recall_last() if before != handle)][:_KEPT]
             files.write_file(path, "".join(f"{each}\n" for each in kept).encode())
@@ -80,7 +79,7 @@ def remember_last(handle: str) -> None:
 def recall_last() -> list[str]:
     """Returns the kept handles, newest first."""
     try:
-        return files.read_file(TORCHX_HOME() / "last", _LARGEST).decode().split()
+        return files.read_file(files.user_home() / "last", _LARGEST).decode().split()
     except (OSError, TorchxError, UnicodeDecodeError):
         return []
 
@@ -99,10 +98,10 @@ def resolve(
     An application that waited for others has its own handle after its start.
     """
     handle = _resolve(runner, text, prefer, patience, only, acts)
-    found = delayed.find(handle, runner.scheduler)
-    if found is None:
+    waiting = runner.find_delayed(handle)
+    if waiting is None:
         return handle
-    return found.handle
+    return waiting.handle
 
 
 def _resolve(
@@ -137,9 +136,9 @@ def _resolve(
         return _whole(runner, text, acts=acts)
     if not text.strip():
         raise MalformedAppHandleException(text)
-    older = re.fullmatch(_OLDER, text)
     if text == LAST:
         return _last(runner)
+    older = re.fullmatch(_OLDER, text)
     if older is not None:
         return _older(runner, older[1], int(older[2]), only, acts=acts)
     if text[0] == LAST[0]:
@@ -151,7 +150,7 @@ def _resolve(
     silent: dict[str, Exception] = {}
     ranked: list[tuple[_Rank, ListAppResponse]] = []
     for queried in (first, last):
-        found = _select(runner, queried, AppQuery(called=text), silent, patience)
+        found = _select(runner, queried, app_query.AppQuery(called=text), silent, patience)
         ranked += _ranked(runner, text, found, prefer)
         best = min((rank for rank, _ in ranked), default=None)
         if best is not None and best.suffices(acts=acts):
@@ -188,7 +187,8 @@ def _unlisted(
         PartOfJobException: it is the id of a part of an application.
     """
     # includes those that have answered, since a listing omits applications of other users
-    known = survey(backends, lambda name: runner.exists(make_app_handle(name, SESSION, text)), patience)
+    handles = {name: make_app_handle(name, SESSION, text) for name in backends}
+    known = survey.survey(backends, lambda name: runner.exists(handles[name]), patience)
     for name, answer in known.items():
         if isinstance(answer, PartOfJobException):
             raise answer
@@ -197,7 +197,7 @@ def _unlisted(
         if answer is True:  # recorded here; later calls report why the engine does not answer
             return make_app_handle(name, SESSION, _whole_id(runner, name, text))
     heard = [backend for backend in backends if backend not in silent]
-    seen = _select(runner, heard, AppQuery(), {})
+    seen = _select(runner, heard, app_query.AppQuery(), {})
     if silent:
         raise _unreachable(silent, f"no other scheduler has an application `{text}`")
     raise UnknownAppException(
@@ -228,7 +228,7 @@ def target_of(runner: Host, text: str, *, acts: bool = False) -> LogTarget | Non
     if sweep.scheduler_backend != BACKEND or paths_of(sweep.app_id).delayed.exists():
         return None
     handle = parts.handle_of(sweep.app_id, match[2])
-    with suppress(*EXPECTED):  # its engine does not answer
+    with suppress(*survey.EXPECTED):  # its engine does not answer
         if handle and not runner.exists(handle):
             handle = ""
     if handle:
@@ -263,7 +263,7 @@ def _reject_part(runner: Host, text: str, target: LogTarget | None) -> None:
 def _recorded(runner: Host, backends: Iterable[str], text: str) -> str:
     """Returns the handle of an application whose number is on record, or an empty string."""
     for backend in backends:
-        with suppress(*EXPECTED):  # not available
+        with suppress(*survey.EXPECTED):  # not available
             if handle := runner.scheduler(backend).recorded(text):
                 return handle
     return ""
@@ -286,8 +286,8 @@ def _unreachable(silent: Mapping[str, Exception], known: str) -> UnreachableErro
     if len(silent) > 1:
         others = f"; {', '.join(list(silent)[1:])} did not answer either"
     kind = UnreachableError
-    if any(isinstance(each, LateError) for each in silent.values()):
-        kind = LateError
+    if any(isinstance(each, survey.LateError) for each in silent.values()):
+        kind = survey.LateError
     return kind(
         f"{name} did not answer: {why or type(reason).__name__}{others}; {known}",
         hint=f"to diagnose: torchx doctor {name}   all applications: torchx list",
@@ -298,7 +298,7 @@ def _unreachable(silent: Mapping[str, Exception], known: str) -> UnreachableErro
 def _whole_id(runner: Host, backend: str, app_id: str) -> str:
     """Returns the id that a scheduler reports for an application, or the given one."""
     handle = make_app_handle(backend, SESSION, app_id)
-    status = survey([backend], lambda _: runner.description(handle, brief=True))[backend]
+    status = survey.survey([backend], lambda _: runner.description(handle, brief=True))[backend]
     if status is None or isinstance(status, Exception):
         return app_id
     return status.app_id
@@ -315,7 +315,7 @@ def _select(
 
     An engine that does not exist here is silent too if an application was submitted to it: it is stopped.
     """
-    answers = survey(backends, lambda name: list(runner.select(name, query)), patience)
+    answers = survey.survey(backends, lambda name: list(runner.select(name, query)), patience)
     for name, answer in answers.items():
         if isinstance(answer, AbsentError):
             if any(handle.startswith(f"{name}://") for handle in recall_last()):
@@ -370,7 +370,7 @@ def _ranked(
             kind = _ID
         elif app.name == text:
             kind = _NAME
-        elif not begins(app.app_id, text):
+        elif not app_query.begins(app.app_id, text):
             continue
         elif f"{app.app_id.rpartition('-')[0].rpartition(':')[2]}-" in text[:-_LETTERS]:
             kind = _BEGUN
@@ -456,7 +456,7 @@ def _older(runner: Host, name: str, number: int, only: str, *, acts: bool) -> st
     else:
         apps: list[ListAppResponse] = []
         for queried in _backends(runner, only):
-            found = _select(runner, queried, AppQuery(called=name), silent)
+            found = _select(runner, queried, app_query.AppQuery(called=name), silent)
             if acts:
                 found = origins.from_here(runner, found)
             apps += [app for app in found if app.name == name and app.is_own]
@@ -490,7 +490,8 @@ def _last(runner: Host) -> str:
             return kept
     own = [backend for backend in runner.listed_backends() if not origins.is_shared(runner, backend)]
     silent: dict[str, Exception] = {}
-    dated = [app for app in _select(runner, own, AppQuery(), silent) if app.submitted_at is not None]
+    listed = _select(runner, own, app_query.AppQuery(), silent)
+    dated = [app for app in listed if app.submitted_at is not None]
     if not dated and silent:
         raise _unreachable(silent, f"no other scheduler of this machine has an application for {LAST}")
     if not dated:

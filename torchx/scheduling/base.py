@@ -18,7 +18,6 @@ from torchx import settings
 from torchx.compat.subclasses import NO_OPTIONS, Adapted, method_of_engine
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
-from torchx.scheduling.checks import check_names, has_services, hosts_in, require_hosts
 from torchx.scheduling.protocols import BuildsImages as BuildsImages
 from torchx.scheduling.protocols import BuildsWorkspaces as BuildsWorkspaces
 from torchx.scheduling.protocols import CopiesFiles as CopiesFiles
@@ -46,7 +45,7 @@ from torchx.scheduling.responses import DescribeAppResponse as DescribeAppRespon
 from torchx.scheduling.responses import ListAppResponse as ListAppResponse
 
 with lazy_imports:
-    from torchx.scheduling import logs
+    from torchx.scheduling import checks, logs
     from torchx.services import rules
     from torchx.specs import app as specs_app
     from torchx.specs import macro, resources, run_options, status
@@ -152,11 +151,11 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
             else:
                 error.message += f" (scheduler {self.backend})"
             raise
-        check_names(app)
+        checks.check_names(app)
         self._pre_build_validate(app, self.backend, resolved)
-        if names := hosts_in(app):
-            require_hosts(app, names, self.backend, known=self.knows_hosts)
-        if has_services(app):
+        if names := checks.hosts_in(app):
+            checks.require_hosts(app, names, self.backend, known=self.knows_hosts)
+        if checks.has_services(app):
             rules.check(app) if self.runs_services else rules.reject(app, self.backend)
         if workspace and self.takes_workspaces():
             specs_app.lay_over(workspace, app.roles)

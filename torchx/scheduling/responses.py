@@ -205,8 +205,13 @@ def epoch_seconds(at: datetime | None) -> float | None:
     return at.timestamp()
 
 
-def local_time(seconds: float | None) -> datetime | None:
-    """Returns seconds since the epoch as a time in the zone of this machine."""
+def local_time(seconds: float | None, step: float = 0.0) -> datetime | None:
+    """Returns seconds since the epoch as a time in the zone of this machine.
+
+    Args:
+        seconds: the time; None if it is unknown.
+        step: seconds to add, after a change of the system clock.
+    """
     if seconds is None:
         return None
-    return datetime.fromtimestamp(seconds, timezone.utc).astimezone()
+    return datetime.fromtimestamp(seconds + step, timezone.utc).astimezone()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from torchx.errors import StateError, UsageError
@@ -14,8 +13,8 @@ from torchx.suggestions import did_you_mean
 AppHandle = str
 """``{scheduler}://{session}/{app_id}``; the session may be empty."""
 
-_HANDLE = re.compile(r"(.+)://(.*)/(.+)")
-_TARGET = re.compile(r"(?P<handle>[^/:]+://[^/]*/[^/]+|[^/]+)(?:/(?P<role>[^/]+)(?:/(?P<replicas>[^/]+))?)?")
+_HANDLE = r"(.+)://(.*)/(.+)"
+_TARGET = r"(?P<handle>[^/:]+://[^/]*/[^/]+|[^/]+)(?:/(?P<role>[^/]+)(?:/(?P<replicas>[^/]+))?)?"
 
 
 class MalformedAppHandleException(UsageError):
@@ -130,7 +129,7 @@ def parse_app_handle(app_handle: AppHandle) -> ParsedAppHandle:
     >>> parse_app_handle("slurm:///12")
     ParsedAppHandle(scheduler_backend='slurm', session_name='', app_id='12')
     """
-    match = _HANDLE.fullmatch(app_handle)
+    match = re.fullmatch(_HANDLE, app_handle)
     if match is None:
         raise MalformedAppHandleException(app_handle)
     return ParsedAppHandle(match[1], match[2], match[3])
@@ -145,8 +144,7 @@ def make_app_handle(scheduler_backend: str, session_name: str, app_id: str) -> A
     return f"{scheduler_backend}://{session_name}/{app_id}"
 
 
-@dataclass(frozen=True)
-class LogTarget:
+class LogTarget(NamedTuple):
     """The replicas whose logs are requested.
 
     Attributes:
@@ -171,7 +169,7 @@ def parse_log_target(text: str) -> LogTarget:
     >>> parse_log_target("train-x7k2m9cd/trainer").role
     'trainer'
     """
-    match = _TARGET.fullmatch(text)
+    match = re.fullmatch(_TARGET, text)
     if match is None:
         raise UsageError(
             f"`{text}` names no logs",

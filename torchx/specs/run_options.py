@@ -268,9 +268,11 @@ class runopts:
                 raise self._unknown(name, given)
         return cfg
 
-    def update(self, other: runopts) -> None:
-        """Adds the options of another; they replace options of the same name."""
-        self._opts.update(other._opts)
+    def update(self, other: runopts | Mapping[str, runopt]) -> None:
+        """Adds the options of another, or of a table; they replace options of the same name."""
+        if isinstance(other, runopts):
+            other = other._opts
+        self._opts.update(other)
 
     def __or__(self, other: runopts) -> runopts:
         """Returns the options of both; the right one's replace options of the same name."""

@@ -7,29 +7,21 @@ import errno
 import os
 import re
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from torchx.errors import StateError
-from torchx.jobs.paths import Home, Inside, file_name, user_home
+from torchx.jobs.paths import Folder, Home, Inside, file_name, user_home
 from torchx.machine import files
 from torchx.sweeps import BACKEND as BACKEND
 
 INDEX = ".identities"
 """The folder with the id of the sweep of each identity."""
 
-_RUN = re.compile(r"(.+?)-([0-9]{1,6})(?:\.[0-9]{1,4})?")
+_RUN = r"(.+?)-([0-9]{1,6})(?:\.[0-9]{1,4})?"
 
 
-@dataclass(frozen=True)
-class SweepPaths:
-    """The files of one sweep.
-
-    Attributes:
-        folder: private to the user.
-    """
-
-    folder: Path
+class SweepPaths(Folder):
+    """The files of one sweep; its folder is private to the user."""
 
     plan = Inside("plan.jsonl")
     """The sweep and its runs, a line each; only appended to."""
@@ -96,7 +88,7 @@ def sweep_of_run(app_id: str) -> tuple[str, int]:
     >>> sweep_of_run("train-b4zt1k8s-12.2"), sweep_of_run("train-b4zt1k8s")
     (('train-b4zt1k8s', 12), ('', 0))
     """
-    match = _RUN.fullmatch(app_id)
+    match = re.fullmatch(_RUN, app_id)
     if match:
         return (match[1], int(match[2]))
     return ("", 0)
