@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -138,6 +138,7 @@ def load(name: str) -> TyperCommand | TyperGroup:
         settings = {**SETTINGS, **getattr(module, "SETTINGS", {})}
         cls = getattr(module, "COMMAND", TorchxCommand)
         examples = getattr(module, "EXAMPLES", None)
+        _evaluate_annotations(function)
         app.command(name, cls=cls, context_settings=settings, short_help=COMMANDS[name], epilog=examples)(
             function
         )
@@ -145,6 +146,11 @@ def load(name: str) -> TyperCommand | TyperGroup:
     assert isinstance(command, (TyperCommand, TyperGroup))
     _restore_help(command)
     return command
+
+
+def _evaluate_annotations(function: Callable[..., object]) -> None:
+    """Evaluates the annotations of a function, which are text: Typer would do it four times."""
+    function.__annotations__ = get_type_hints(function, include_extras=True)
 
 
 def _restore_help(command: Any) -> None:
@@ -316,6 +322,7 @@ def torchx(
 
 def build() -> TyperGroup:
     """Returns the program as a command."""
+    _evaluate_annotations(torchx)
     command = typer.main.get_command(app)
     assert isinstance(command, TyperGroup)
     _restore_help(command)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from torchx.compat.subclasses import NO_OPTIONS
 from torchx.errors import StateError
 from torchx.lazy import lazy_imports, lazy_names
-from torchx.schedulers.local.status import LocalJobs
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
 
 with lazy_imports:
@@ -35,6 +34,7 @@ with lazy_imports:
         submit,
     )
     from torchx.schedulers.local import exec as local_exec
+    from torchx.schedulers.local import status as local_status
     from torchx.scheduling import query as app_query
     from torchx.scheduling import stack_program
     from torchx.supervisor import process
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from torchx.schedulers.local.images import LocalDirectoryImageProvider as LocalDirectoryImageProvider
     from torchx.schedulers.local.request import PopenRequest as PopenRequest
     from torchx.schedulers.local.request import ReplicaParam as ReplicaParam
+    from torchx.schedulers.local.status import LocalJobs
     from torchx.scheduling.events import AppEvent
     from torchx.scheduling.findings import Finding
     from torchx.scheduling.logs import LogChunk, LogQuery
@@ -109,7 +110,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
 
     @cached_property
     def _jobs(self) -> LocalJobs:
-        return LocalJobs.of_user(self.backend)
+        return local_status.LocalJobs.of_user(self.backend)
 
     # --- submit ----------------------------------------------------------------------------------
 

@@ -20,9 +20,8 @@ from torchx.scheduling.progress import Ongoing, Part
 from torchx_cli.app import COMMANDS
 from torchx_cli.main import main
 from torchx_cli.terminal.drawing import LONGEST_HIGHLIGHTED, Screen, highlight, print_table
-from torchx_cli.terminal.output import columns
+from torchx_cli.terminal.output import columns, wrap_command, wrap_value
 from torchx_cli.terminal.progress import ProgressReporter
-from torchx_cli.terminal.wrapping import wrap_command, wrap_value
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -53,7 +52,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch, width: int = 80) -> Window:
     window = Window()
     monkeypatch.setattr(sys, "stdout", window)
     monkeypatch.setattr(sys, "stderr", window)
-    for module in ("output", "display", "drawing", "wrapping"):
+    for module in ("output", "display", "drawing"):
         monkeypatch.setattr(
             f"torchx_cli.terminal.{module}.width_of", lambda stream: width if stream.isatty() else None
         )
@@ -112,7 +111,7 @@ def test_help_fits_a_narrow_window(
 @given(st.lists(st.text("ab '\"\\$é日", max_size=60), min_size=1, max_size=6), st.integers(20, 60))
 def test_a_wrapped_command_line_is_the_same_command(args: list[str], width: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("torchx_cli.terminal.wrapping.width_of", lambda stream: width)
+        patch.setattr("torchx_cli.terminal.output.width_of", lambda stream: width)
         wrapped = wrap_command("again: ", shlex.join(args), io.StringIO()).removeprefix("again: ")
     assert shlex.split(wrapped.replace("\\\n", "")) == args
 

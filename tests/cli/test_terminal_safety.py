@@ -31,8 +31,8 @@ from torchx.specs.status import AttemptStatus, FirstFailure, ReplicaStatus, Role
 from torchx_cli.main import main
 from torchx_cli.terminal import output
 from torchx_cli.terminal.interrupts import Interrupts
+from torchx_cli.terminal.output import wrap_command
 from torchx_cli.terminal.watch import changes
-from torchx_cli.terminal.wrapping import wrap_command
 
 EVIL = "A\x1b[2J\x1b]0;title\x07B\x9b31mC\x85D\u202eE\u2066F\x7fG\u2028H\rI\x00"
 SAFE = "A\\x1b[2J\\x1b]0;title\\x07B\\x9b31mC\\x85D\\u202eE\\u2066F\\x7fG\\u2028H\\x0dI\\x00"
@@ -256,7 +256,7 @@ def test_a_terminal_gets_colours_and_no_other_sequence(hostile: Path) -> None:
 
 
 def test_what_changes_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
-    from torchx.runner.status import status_of
+    from torchx.scheduling.responses import status_of
     from torchx_cli.terminal.watch import _print_changes
 
     described = Hostile("s").describe("a")

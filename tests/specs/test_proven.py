@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from torchx.runner.status import status_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
+from torchx.scheduling.responses import status_of
 from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, RoleStatus
 
 

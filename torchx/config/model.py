@@ -309,3 +309,37 @@ def _check_keys(file: ConfigFile, heading: str, keys: tuple[str, ...]) -> None:
 
 def _section_error(file: ConfigFile, heading: str, what: str, hint: str | None = None) -> ConfigError:
     return ConfigError(f"{shown_path(file.path)} line {file.lines[heading]}: {what}", hint=hint)
+
+
+def masked_names(files: Iterable[ConfigFile] | None = None) -> list[str]:
+    """Returns the patterns of all configuration files in use, of all profiles.
+
+    Every command masks its output, even if it reads no configuration. An invalid file is skipped here, and
+    reported by the commands that use it.
+
+    Args:
+        files: the files (default: reads them).
+    """
+    if files is None:
+        try:
+            _, files = read_valid_files(lambda error: None)
+        except ConfigError:
+            return []
+    return [
+        pattern
+        for file in files
+        for heading, settings in file.sections.items()
+        if split_profile(heading)[1] == OWN_SECTION and "mask" in settings
+        for pattern in split_patterns(settings["mask"].value)
+    ]
+
+
+def split_patterns(value: str) -> list[str]:
+    r"""Splits a value into patterns, at commas, semicolons and line ends.
+
+    >>> split_patterns("ACME_*, *_PIN\n*_SALT")
+    ['ACME_*', '*_PIN', '*_SALT']
+    """
+    for separator in ";\n":
+        value = value.replace(separator, ",")
+    return [part.strip() for part in value.split(",") if part.strip()]

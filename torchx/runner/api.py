@@ -18,7 +18,6 @@ from torchx import settings
 from torchx.errors import StateError, TorchxError, UsageError
 from torchx.lazy import lazy_imports, lazy_names
 from torchx.runner import origins, resolve
-from torchx.runner.status import status_of
 from torchx.scheduling.base import (
     AnyScheduler,
     BuildsImages,
@@ -42,7 +41,7 @@ from torchx.scheduling.base import (
 )
 from torchx.scheduling.notes import as_note
 from torchx.scheduling.pace import LONGEST, deadline, pause_after, seconds_left, sharing
-from torchx.scheduling.responses import AppList
+from torchx.scheduling.responses import AppList, status_of
 from torchx.specs.handles import (
     UnknownAppException,
     UnknownSchedulerException,

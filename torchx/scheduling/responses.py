@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
 from torchx.lazy import lazy_imports
 from torchx.printable import printable
-from torchx.specs.status import NONE, AppState, EndCause, FirstFailure, ReplicaStatus, RoleStatus, proven
+from torchx.specs.status import (
+    NONE,
+    AppState,
+    AppStatus,
+    EndCause,
+    FirstFailure,
+    ReplicaStatus,
+    RoleStatus,
+    proven,
+)
 
 with lazy_imports:
     import html
@@ -215,3 +224,24 @@ def local_time(seconds: float | None, step: float = 0.0) -> datetime | None:
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds + step, timezone.utc).astimezone()
+
+
+def status_of(described: DescribeAppResponse) -> AppStatus:
+    """Returns the status in a scheduler's description of an application."""
+    return AppStatus(
+        state=described.state,
+        num_restarts=described.num_restarts,
+        msg=described.msg if isinstance(described.msg, str) else printable(described.msg),
+        structured_error_msg=described.structured_error_msg,
+        ui_url=described.ui_url,
+        roles=described.roles_statuses,
+        submitted_at=described.submitted_at,
+        started_at=described.started_at,
+        ended_at=described.ended_at,
+        first_failure=described.first_failure,
+        log_dir=described.log_dir,
+        workspaces=described.workspaces,
+        run=described.run,
+        report_dir=described.report_dir,
+        cause=described.cause,
+    )

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from torchx.runner.resolve import SESSION
-from torchx.runner.status import status_of
 from torchx.runner.survey import survey
 from torchx.scheduling.pace import sharing, together
 from torchx.scheduling.protocols import Waits
+from torchx.scheduling.responses import status_of
 from torchx.sweeps import BACKEND
 from torchx.sweeps.parts import NotStartedError
 from torchx_cli.applications import ACTIVE, find

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from torchx.errors import StateError
-from torchx.runner.status import status_of
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.pace import together
 from torchx.scheduling.query import AppQuery
+from torchx.scheduling.responses import status_of
 from torchx.specs.handles import UnknownAppException, parse_app_handle
 from torchx.specs.status import AppState
 from torchx_cli.applications import ACTIVE, find, short_name

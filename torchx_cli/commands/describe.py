@@ -12,11 +12,13 @@ from torchx import settings
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.printable import one_line, printable
-from torchx.runner.status import status_of
+from torchx.scheduling.responses import status_of
 from torchx_cli.applications import find
 from torchx_cli.flags import Handle, Json, Output, Watch, tags_text
 from torchx_cli.session import session_of
 from torchx_cli.terminal.app_data import as_data, shown
+from torchx_cli.terminal.ending import failure_of
+from torchx_cli.terminal.measurement_text import usage_of
 from torchx_cli.terminal.output import (
     columns,
     counted,
@@ -26,17 +28,17 @@ from torchx_cli.terminal.output import (
     paint,
     say,
     value_text,
+    wrap_command,
+    wrap_value,
 )
 from torchx_cli.terminal.status_text import replica_lines, title_lines
 from torchx_cli.terminal.times import ago, duration, span
 from torchx_cli.terminal.units import written
-from torchx_cli.terminal.watched import check_watch_format, failure_of, show_changes, usage_of
-from torchx_cli.terminal.wrapping import wrap_command, wrap_value
 
 with lazy_imports:
     from torchx.runner import first_failure
     from torchx.specs import app_metadata, macro
-    from torchx_cli.terminal import measurement_text, source_text
+    from torchx_cli.terminal import measurement_text, source_text, watch
 
 if TYPE_CHECKING:
     from torchx.json_limits import Object
@@ -83,11 +85,11 @@ def describe_(
         elif not watched:
             say("\n".join(lines_of(described)))
         else:
-            check_watch_format(form)
+            watch.check_watch_format(form)
 
             if not is_terminal(sys.stdout):  # there, watch prints only changes
                 say("\n".join(_lines(shown(runner, full, described), described)))
-            show_changes(runner, full, described, lines_of)
+            watch.show_changes(runner, full, described, lines_of)
 
 
 def show_source(runner: Runner, handle: str, form: str) -> None:

@@ -53,7 +53,6 @@ from torchx_cli.flags import (
     scheduler_option,
     switch,
 )
-from torchx_cli.resubmission import from_description, named_after_run, request_again
 from torchx_cli.rule_flags import rule_notes, rule_options
 from torchx_cli.run_request import (
     RunRequest,
@@ -80,7 +79,7 @@ from torchx_cli.terminal.output import (
 
 with lazy_imports:
     from torchx.specs import app_metadata
-    from torchx_cli import component_flags, hints, placement, recording, shown
+    from torchx_cli import component_flags, hints, placement, recording, resubmission, shown
     from torchx_cli.fold import printing
     from torchx_cli.sweep import rerun as sweep_rerun
     from torchx_cli.sweep import submit as sweeping_submit
@@ -263,7 +262,7 @@ def _check_pairs(texts: list[str], following: str) -> None:
 def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     if request.description is not None:
         with opened as runner:
-            submission = from_description(request.description, runner)
+            submission = resubmission.from_description(request.description, runner)
             return submit_again(submission, request, form, runner, config)
     if request.sweep and not {"-h", "--help"}.intersection(request.argv):
         return sweeping_submit.submit_sweep(request, form, config, opened)
@@ -291,7 +290,7 @@ def submit_again(
     others = []
     if submission.handle:
         others = sweep_rerun.others_of(submission, runner, once=bool(request.once))
-    named_after_run(submission.app)
+    resubmission.named_after_run(submission.app)
     app = request.with_name(submission.app)
     submission = submission._replace(app=app)
     request.environment.apply(app)
@@ -299,7 +298,7 @@ def submit_again(
     if not request.dryrun and request.recording is None:
         request.recording = recording.of_rerun(app, submission.handle, runner)
     app_metadata.set_tags(app, request.tags, request.note)
-    info = request_again(submission, request, runner, config)
+    info = resubmission.request_again(submission, request, runner, config)
     if others and not request.dryrun:
         note_all(info.notes)
         placed = placement.Placement(info.scheduler or "", dict(info.cfg), "")

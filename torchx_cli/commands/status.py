@@ -9,16 +9,16 @@ import typer
 
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
-from torchx.runner.status import status_of
+from torchx.scheduling.responses import status_of
 from torchx.specs.status import AppState, EndCause
 from torchx_cli.applications import find, named_identity, short_name
 from torchx_cli.flags import Handle, Json, Output, Watch, option, split_list, tags_text
 from torchx_cli.session import session_of
+from torchx_cli.terminal.ending import failure_of
 from torchx_cli.terminal.masking import mask, mask_text
-from torchx_cli.terminal.output import emit, output_format, say
+from torchx_cli.terminal.measurement_text import usage_of
+from torchx_cli.terminal.output import emit, output_format, say, wrap_value
 from torchx_cli.terminal.status_text import notification_line, stall_lines, status_lines
-from torchx_cli.terminal.watched import check_watch_format, failure_of, show_changes, usage_of
-from torchx_cli.terminal.wrapping import wrap_value
 
 with lazy_imports:
     import dataclasses
@@ -28,7 +28,7 @@ with lazy_imports:
     from torchx.specs import app_metadata
     from torchx_cli.commands import describe
     from torchx_cli.sweep import status as sweeping_status
-    from torchx_cli.terminal import measurement_text, rank_text, times
+    from torchx_cli.terminal import measurement_text, rank_text, times, watch
 
 if TYPE_CHECKING:
     from torchx.json_limits import Object
@@ -74,12 +74,12 @@ def status_(
         if watched and with_ranks:
             raise UsageError("--watch cannot be combined with --ranks", code="conflicting_flags")
         if watched:
-            check_watch_format(form)
+            watch.check_watch_format(form)
 
             def lines_of(current: DescribeAppResponse) -> list[str]:
                 return _lines(runner, full, current, requested, watched=True)
 
-            show_changes(runner, full, described, lines_of)
+            watch.show_changes(runner, full, described, lines_of)
         elif form != "text":
             emit(_data(runner, full, described, requested, deliveries, with_ranks=with_ranks), form)
         else:

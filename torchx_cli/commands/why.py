@@ -26,11 +26,11 @@ from torchx_cli.terminal.output import (
     say,
     width_of,
     wrap,
+    wrap_command,
 )
 from torchx_cli.terminal.status_text import title_lines
 from torchx_cli.terminal.times import ago
 from torchx_cli.terminal.units import written
-from torchx_cli.terminal.wrapping import wrap_command
 
 with lazy_imports:
     from torchx_cli.diff import sections

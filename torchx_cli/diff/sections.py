@@ -11,7 +11,7 @@ from torchx import settings
 from torchx.errors import TorchxError
 from torchx.lazy import lazy_imports
 from torchx.printable import memory_size
-from torchx.runner.status import status_of
+from torchx.scheduling.responses import status_of
 from torchx.specs.app import AppDef, Role
 from torchx.specs.app_metadata import note_of, tags_of
 from torchx.specs.handles import parse_app_handle

@@ -17,9 +17,9 @@ from torchx_cli.terminal.output import (
     supports_unicode,
     width_of,
     wrap,
+    wrap_value,
 )
 from torchx_cli.terminal.times import ago
-from torchx_cli.terminal.wrapping import wrap_value
 
 if TYPE_CHECKING:
     from torchx_cli.diff.trees import TreeDiff

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from torchx.errors import TorchxError
 from torchx.runner import first_failure
 from torchx.runner import sweeps as runner_sweeps
-from torchx.runner.status import status_of
 from torchx.runner.why.explain import rerun_command
+from torchx.scheduling.responses import status_of
 from torchx.sweeps import results
 from torchx_cli.applications import short_name
 from torchx_cli.sweep.table import rows_of

@@ -23,9 +23,17 @@ from torchx_cli.sweep.best import shown
 from torchx_cli.terminal import attach
 from torchx_cli.terminal.interrupts import EXIT_INTERRUPTED, Interrupts, Terminated, Terminations
 from torchx_cli.terminal.notices import Follower
-from torchx_cli.terminal.output import fit, is_terminal, note, paint, paint_state, print_stderr, width_of
+from torchx_cli.terminal.output import (
+    fit,
+    is_terminal,
+    note,
+    paint,
+    paint_state,
+    print_stderr,
+    width_of,
+    wrap_command,
+)
 from torchx_cli.terminal.times import duration, whole
-from torchx_cli.terminal.wrapping import wrap_command
 
 with lazy_imports:
     from torchx.scheduling import logs

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx import settings
 from torchx.lazy import lazy_imports
-from torchx.runner.status import status_of
+from torchx.scheduling.responses import status_of
 from torchx.specs.app import AppDef
 from torchx.specs.serialize import app_to_dict
 from torchx_cli.applications import named_identity

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from typing import TYPE_CHECKING, TextIO
 
 from torchx.lazy import lazy_imports
 from torchx.printable import one_line
+from torchx_cli.applications import short_name
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import (
     LONGEST,
@@ -17,9 +19,9 @@ from torchx_cli.terminal.output import (
     paint_state,
     width_of,
     wrap,
+    wrap_command,
 )
 from torchx_cli.terminal.times import duration, span
-from torchx_cli.terminal.wrapping import wrap_command
 
 with lazy_imports:
     from torchx.runner import first_failure
@@ -50,6 +52,13 @@ def unreported_message(status: AppStatus) -> str:
     if first is not None and (status.msg in first.msg or (first.msg and first.msg in status.msg)):
         return ""
     return fit(status.msg, None)
+
+
+def failure_of(runner: Runner, handle: str, status: AppStatus) -> list[str]:
+    """Returns the lines about the first failure, if any: those of the status have its message."""
+    if status.first_failure is None:
+        return []
+    return failure_lines(runner, handle, status, sys.stdout, name=short_name(runner, handle))
 
 
 def failure_lines(

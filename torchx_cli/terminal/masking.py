@@ -13,7 +13,7 @@ from torchx.lazy import lazy_imports
 from torchx.masking import MASK as MASK
 
 with lazy_imports:
-    from torchx.config import masks
+    from torchx.config import model
 
 if TYPE_CHECKING:
     from torchx.config import Config
@@ -32,7 +32,7 @@ def configure(config: Config | None = None) -> None:
     """
     global _is_configured
     if not _is_configured:
-        masking.add_patterns(masks.masked_names(None if config is None else config.files))
+        masking.add_patterns(model.masked_names(None if config is None else config.files))
         _is_configured = True
 
 

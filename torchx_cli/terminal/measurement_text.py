@@ -36,8 +36,13 @@ IDLE_GPU = 0.05
 """Mean utilisation of GPUs below which they were hardly used."""
 
 
-def usage_of(runner: Runner, handle: str) -> AppUsage | None:
-    """Returns the measurements of an application; None if there are none, or its engine does not answer."""
+def usage_of(runner: Runner, handle: str, *, watched: bool = False) -> AppUsage | None:
+    """Returns the measurements of an application; None if there are none, or its engine does not answer.
+
+    Also None while watching an engine that would be queried for them.
+    """
+    if watched and not runner.scheduler_of(handle).cheap_to_list:
+        return None
     try:
         return runner.usage(handle)
     except (TorchxError, OSError):

@@ -22,10 +22,9 @@ from torchx_cli.terminal.output import (
     paint_state,
     state_cell,
     width_of,
+    wrap_value,
 )
 from torchx_cli.terminal.times import duration, span
-from torchx_cli.terminal.units import written
-from torchx_cli.terminal.wrapping import wrap_value
 
 with lazy_imports:
     from torchx.jobs import paths
@@ -102,8 +101,9 @@ def status_lines(
         ("usage  ", usage),
         *(("runs in  ", one_line(_home(folder))) for folder in folders),
         ("logs  ", one_line(_home(status.log_dir or ""))),
-        ("see   ", one_line(status.ui_url or "")),
     ]
+    if status.ui_url:
+        rows.append(("see   ", one_line(status.ui_url)))
     lines += [label + wrap_value(value, len(label), stream) for label, value in rows if value]
     return lines
 
@@ -197,10 +197,7 @@ def replica_lines(
         shown = sorted(unusual[:MAX_REPLICAS], key=lambda replica: replica.id)
     else:
         notable = NONE
-    rows = [
-        tuple(map(one_line, _replica_cells(replica, nodes, notable.get((role.role, replica.id), ""))))
-        for replica in shown
-    ]
+    rows = [_replica_cells(replica, nodes, notable.get((role.role, replica.id), "")) for replica in shown]
     lines = aligned(rows, stream)
     if len(role.replicas) > len(shown):
         left = len(role.replicas) - len(shown)
@@ -255,9 +252,9 @@ def _replica_cells(replica: ReplicaStatus, nodes: bool, notable: str) -> tuple[s
     return (
         str(replica.id),
         replica.state.name,
-        written(lasted, duration),
+        duration(lasted) if lasted is not None else "",
         f"pid {replica.pid}" if running else "",
-        "   ".join(rest),
+        one_line("   ".join(rest)),
     )
 
 

@@ -10,22 +10,50 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
-from torchx.errors import TorchxError
+from torchx.errors import TorchxError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine import threads
 from torchx.machine.outage import Outage
 from torchx.printable import one_line
+from torchx.scheduling.responses import status_of
+from torchx_cli.terminal.ending import failure_of
 from torchx_cli.terminal.output import fit, is_terminal, note, say
 from torchx_cli.terminal.times import duration, span
 
 with lazy_imports:
-    from torchx.runner import status as runner_status
     from torchx_cli.terminal import drawing, status_text
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.base import DescribeAppResponse
     from torchx.specs.status import AppStatus, ReplicaStatus
+
+
+def show_changes(
+    runner: Runner,
+    handle: str,
+    described: DescribeAppResponse,
+    lines_of: Callable[[DescribeAppResponse], list[str]],
+) -> None:
+    """Shows an application until it has ended; `lines_of` formats it for a terminal, with its failure."""
+    last = watch(runner, handle, described, lines_of)
+    if last is not None and not is_terminal(sys.stdout):
+        for line in failure_of(runner, handle, status_of(last)):
+            say(line)
+
+
+def check_watch_format(form: str) -> None:
+    """Checks that the output format can be used with --watch.
+
+    Raises:
+        UsageError: the format is not text.
+    """
+    if form != "text":
+        raise UsageError(
+            f"--watch cannot be combined with -o {form}",
+            hint="for the final result as JSON: torchx wait -o json",
+            code="conflicting_flags",
+        )
 
 
 def watch(
@@ -57,7 +85,7 @@ def watch(
         screen = drawing.Screen(sys.stdout)
     with screen or nullcontext():
         while current is not None:
-            status = runner_status.status_of(current)
+            status = status_of(current)
             if screen is not None:
                 screen.show(lines_of(current), final=status.is_terminal())
             else:

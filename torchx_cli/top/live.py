@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from torchx import excerpts
 from torchx.errors import TorchxError
 from torchx.printable import one_line
-from torchx.runner.status import status_of
 from torchx.scheduling.logs import LogQuery
+from torchx.scheduling.responses import status_of
 from torchx_cli.fold.printing import printer_of
 from torchx_cli.terminal.drawing import FullScreen
 from torchx_cli.terminal.masking import mask_text

@@ -16,10 +16,10 @@ from torchx.lazy import lazy_imports
 from torchx.masking import MASK, SecretValue, add_references
 from torchx.printable import shortened
 from torchx.runner import first_failure
-from torchx.runner.status import status_of
 from torchx.scheduling import causes, logs
 from torchx.scheduling.causes import Cause
 from torchx.scheduling.query import AppQuery
+from torchx.scheduling.responses import status_of
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import AppState, AppStatus
 from torchx.sweeps import after
