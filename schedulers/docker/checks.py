@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from torchx.json_limits import Data
 from torchx.schedulers.devices import DEVICES
-from torchx.scheduling.checks import is_utf8, require_images, require_roles
+from torchx.scheduling.checks import is_utf8, require_images
 from torchx.specs.app import AppDef
+from torchx.specs.checks import require_roles
 
 
 def check(app: AppDef) -> None:

@@ -13,8 +13,9 @@ from torchx.schedulers.kubernetes.manifests.retries import needs_lines
 from torchx.schedulers.kubernetes.names import ROLE_INDEX
 from torchx.schedulers.kubernetes.options import JOB, JOBSET, VOLCANO
 from torchx.schedulers.kubernetes.record import write_record
-from torchx.scheduling.checks import require_images, require_roles
+from torchx.scheduling.checks import require_images
 from torchx.specs.app import AppDef, RetryPolicy, Role
+from torchx.specs.checks import require_roles
 from torchx.specs.run_options import RunOptions
 
 ONLY_FAILED = "after a failure only the failed replica is restarted, not its peers"

@@ -32,8 +32,8 @@ from torchx.schedulers.kubernetes.manifests.workspace import (
 from torchx.schedulers.kubernetes.names import APP, ATTEMPT, require_name, role_names, unique_name
 from torchx.schedulers.kubernetes.options import AUTO, JOB, JOBSET, VOLCANO
 from torchx.schedulers.kubernetes.record import write_record
-from torchx.scheduling.checks import has_services
 from torchx.specs.app import AppDef, AppDryRunInfo
+from torchx.specs.checks import has_services
 from torchx.specs.run_options import RunOptions
 
 with lazy_imports:

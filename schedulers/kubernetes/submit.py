@@ -23,9 +23,10 @@ from torchx.schedulers.kubernetes.options import AUTO
 from torchx.schedulers.kubernetes.request import KubernetesJob, kind_of, to_request
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.options import progress_of
-from torchx.scheduling.checks import has_services, require_application
+from torchx.scheduling.checks import require_application
 from torchx.scheduling.pace import pause_after
 from torchx.specs.app import AppDef, AppDryRunInfo
+from torchx.specs.checks import has_services
 from torchx.suggestions import did_you_mean
 
 with lazy_imports:

@@ -8,9 +8,9 @@ from torchx.errors import StateError
 from torchx.jobs.paths import check_file_name
 from torchx.lazy import lazy_imports
 from torchx.machine import processes
-from torchx.scheduling.checks import require_roles
 from torchx.settings import SERVICE
 from torchx.specs.app import AppDef, Role
+from torchx.specs.checks import require_roles
 
 with lazy_imports:
     from torchx.leases import machine

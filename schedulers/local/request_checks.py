@@ -13,9 +13,9 @@ from torchx.jobs.record import is_own_log_dir
 from torchx.lazy import lazy_imports
 from torchx.machine.programs import defect_of_script
 from torchx.schedulers.local.request import PopenRequest, ReplicaParam
-from torchx.scheduling.checks import require_passable
 from torchx.scheduling.preflight import without_checks
 from torchx.specs.app import AppDef
+from torchx.specs.checks import require_passable
 from torchx.supervisor.process import files_needed
 
 with lazy_imports:

@@ -13,8 +13,9 @@ from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.directives import first_number, in_containers, role_options
 from torchx.schedulers.slurm.options import sbatch_options, unknown_options
 from torchx.schedulers.slurm.parse import hosts_of
-from torchx.scheduling.checks import require_images, require_roles
+from torchx.scheduling.checks import require_images
 from torchx.specs.app import AppDef
+from torchx.specs.checks import require_roles
 from torchx.specs.mounts import BindMount
 from torchx.specs.run_options import RunOptions
 

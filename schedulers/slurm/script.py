@@ -19,12 +19,12 @@ from torchx.schedulers.slurm.node.job_limits import limits_of
 from torchx.schedulers.slurm.paths import NODE_FOLDER, role_folder, task_file
 from torchx.schedulers.slurm.quoting import APP_ID, IMG_ROOT, REPLICA_ID, packed, quote
 from torchx.scheduling.base import replica_variables
-from torchx.scheduling.checks import require_passable
 from torchx.scheduling.preflight import SHARED_FILE, with_checks
 from torchx.scheduling.retry_rules import Failure, RetryRules
 from torchx.services.rules import hosts_variable, ports_of
 from torchx.settings import SERVICE
 from torchx.specs.app import AppDef, RetryPolicy, Role
+from torchx.specs.checks import require_passable
 from torchx.specs.handles import make_app_handle
 from torchx.specs.macro import macros
 from torchx.specs.run_options import RunOptions

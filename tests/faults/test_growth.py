@@ -25,13 +25,13 @@ from torchx.schedulers.local.scheduler import create_dir_scheduler
 from torchx.schedulers.shared.logs import Position, line_filter, select
 from torchx.scheduling import logs
 from torchx.scheduling import measurement as scheduling_usage
-from torchx.scheduling.checks import require_passable
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 from torchx.scheduling.measurement import AppUsage, ReplicaUsage, Sample
 from torchx.scheduling.responses import DescribeAppResponse
 from torchx.scheduling.stalls import StallRule
 from torchx.services.rules import host_variables
 from torchx.specs import AppDef, Role
+from torchx.specs.checks import require_passable
 from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, RoleStatus
 from torchx.supervisor.policy import APPLICATION, REPLICA, Gang, RoleRules
 from torchx.supervisor.services.probes import LineCheck

@@ -1,9 +1,5 @@
 """Configuration of a project and of a user: `.torchxconfig`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from torchx.config.files import CONFIG_FILE as CONFIG_FILE
 from torchx.config.files import ConfigNotFoundError as ConfigNotFoundError
 from torchx.config.files import find_files as find_files
@@ -14,12 +10,5 @@ from torchx.config.ini import shown_path as shown_path
 from torchx.config.model import Config as Config
 from torchx.config.model import Entry as Entry
 from torchx.config.model import load_config as load_config
-from torchx.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from torchx.config.options import Option as Option
-    from torchx.config.options import scheduler_options as scheduler_options
-
-__getattr__ = lazy_names(
-    __name__, {"Option": "torchx.config.options", "scheduler_options": "torchx.config.options"}
-)
+from torchx.config.options import Option as Option
+from torchx.config.options import scheduler_options as scheduler_options

@@ -64,6 +64,7 @@ with lazy_imports:
     from torchx.scheduling import checks, findings, stalls
     from torchx.scheduling import query as app_query
     from torchx.specs import app as specs_app
+    from torchx.specs import checks as specs_checks
     from torchx.specs import workspace as specs_workspace
     from torchx.sweeps import delayed, delayed_scheduler
     from torchx.sweeps import paths as sweep_paths
@@ -503,7 +504,7 @@ class Runner:
         The request keeps the files of a workspace of up to 256 MB in memory: its folder may be removed before
         :meth:`schedule`.
         """
-        runner_prepare.check_kinds(app)
+        specs_checks.check_kinds(app)
         if workspace is None:
             masked = None
         else:
@@ -517,7 +518,7 @@ class Runner:
             finally:
                 workspace_options.hold.reset(before)
             info.scheduler = scheduler
-            info.notes += runner_prepare.notes(ready)
+            info.notes += specs_checks.notes(ready)
             return info
 
     def sweep(
@@ -636,7 +637,7 @@ class Runner:
             UsageError: the scheduler does not accept this workspace.
             StateError: an image cannot be built or pushed.
         """
-        runner_prepare.check_kinds(app)
+        specs_checks.check_kinds(app)
         ready = specs_app.AppDef(
             app.name, [specs_app.resolve_overrides(role) for role in app.roles], dict(app.metadata)
         )
@@ -1043,9 +1044,9 @@ class Runner:
     def _sweeps(self) -> sweep_scheduler.SweepScheduler:
         return sweep_scheduler.SweepScheduler(self._name, self.scheduler)
 
-    def find_delayed(self, app_handle: str) -> Delayed | None:
+    def _find_delayed(self, app_handle: str) -> Delayed | None:
         """Returns an application that was submitted to wait for others; None for any other one."""
-        if self._found(app_handle) is not None:
+        if self._found(app_handle) is not None or not sweep_paths.is_delayed(parse_app_handle(app_handle)[2]):
             return None
         return delayed.find(app_handle, self.scheduler)
 
@@ -1056,7 +1057,9 @@ class Runner:
             return target
         backend, _, app_id = parse_app_handle(app_handle)
         hidden.register(backend, app_id)
-        waiting = delayed.find(app_handle, self.scheduler)
+        waiting = None
+        if sweep_paths.is_delayed(app_id):
+            waiting = delayed.find(app_handle, self.scheduler)
         if waiting is not None:
             hidden.register(SWEEPS, waiting.sweep.header.sweep)
             return delayed_scheduler.scheduler_of(waiting, self.scheduler)
@@ -1085,7 +1088,7 @@ class Runner:
 
     def _recorder_of(self, app_handle: str) -> tuple[AnyScheduler, str]:
         """Returns the scheduler with the records of a submission: for a delayed application, its sweep."""
-        waiting = self.find_delayed(app_handle)
+        waiting = self._find_delayed(app_handle)
         if waiting is not None:
             return self._sweeps(), waiting.sweep.header.sweep
         return self._of(app_handle)

@@ -30,7 +30,7 @@ class Host(Protocol):
     def scheduler_of(self, app_handle: str) -> AnyScheduler:
         """Returns the scheduler of an application."""
 
-    def find_delayed(self, app_handle: str) -> Delayed | None:
+    def _find_delayed(self, app_handle: str) -> Delayed | None:
         """Returns an application that was submitted to wait for others; None for any other one."""
 
     def listed_backends(self) -> list[str]:

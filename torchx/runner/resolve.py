@@ -25,7 +25,7 @@ from torchx.specs.handles import (
     parse_app_handle,
     parse_log_target,
 )
-from torchx.sweeps.paths import BACKEND, paths_of
+from torchx.sweeps.paths import BACKEND, is_delayed
 
 with lazy_imports:
     from torchx.runner import once, survey
@@ -98,7 +98,7 @@ def resolve(
     An application that waited for others has its own handle after its start.
     """
     handle = _resolve(runner, text, prefer, patience, only, acts)
-    waiting = runner.find_delayed(handle)
+    waiting = runner._find_delayed(handle)
     if waiting is None:
         return handle
     return waiting.handle
@@ -225,7 +225,7 @@ def target_of(runner: Host, text: str, *, acts: bool = False) -> LogTarget | Non
         if error.code == AMBIGUOUS or re.fullmatch(_OLDER, match[1]):
             raise
         return None  # the caller searches for another application
-    if sweep.scheduler_backend != BACKEND or paths_of(sweep.app_id).delayed.exists():
+    if sweep.scheduler_backend != BACKEND or is_delayed(sweep.app_id):
         return None
     handle = parts.handle_of(sweep.app_id, match[2])
     with suppress(*survey.EXPECTED):  # its engine does not answer

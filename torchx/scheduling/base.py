@@ -48,6 +48,7 @@ with lazy_imports:
     from torchx.scheduling import checks, logs
     from torchx.services import rules
     from torchx.specs import app as specs_app
+    from torchx.specs import checks as specs_checks
     from torchx.specs import macro, resources, run_options, status
 
 if TYPE_CHECKING:
@@ -153,9 +154,9 @@ class Scheduler(Adapted, abc.ABC, Generic[T]):
             raise
         checks.check_names(app)
         self._pre_build_validate(app, self.backend, resolved)
-        if names := checks.hosts_in(app):
+        if names := specs_checks.hosts_in(app):
             checks.require_hosts(app, names, self.backend, known=self.knows_hosts)
-        if checks.has_services(app):
+        if specs_checks.has_services(app):
             rules.check(app) if self.runs_services else rules.reject(app, self.backend)
         if workspace and self.takes_workspaces():
             specs_app.lay_over(workspace, app.roles)

@@ -2,69 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from torchx.errors import OwnershipError, StateError, UsageError
-from torchx.json_limits import MOST_REPLICAS
 from torchx.lazy import lazy_imports
-from torchx.settings import AFTER, SERVICE
 from torchx.suggestions import did_you_mean
 
 with lazy_imports:
     from torchx.machine import port_names, ports
     from torchx.services import rules
 
-LONGEST_TEXT = 131_071
-"""Maximum bytes of one argument or variable: the kernel's limit is 128 KiB with a final zero byte."""
-LONGEST_ALL = 1_500_000
-"""Maximum bytes of all arguments and variables of a replica; the usual limit of the kernel is 2 MiB."""
-
 if TYPE_CHECKING:
     from torchx.specs.app import AnyDryRunInfo, AppDef
     from torchx.specs.status import RoleStatus
-
-
-def require_roles(app: AppDef) -> None:
-    """Checks that an application has roles, and that nothing in it exceeds a limit of all engines.
-
-    Raises:
-        UsageError: it has no roles, too many replicas or retries, or too long arguments or variables.
-    """
-    if not app.roles:
-        raise UsageError(f"application `{app.name}` has no roles, so there is nothing to run")
-    replicas = sum(role.num_replicas for role in app.roles)
-    retries = max(role.max_retries for role in app.roles)
-    for count, counted in ((replicas, "replicas"), (retries, "retries of a role")):
-        if count > MOST_REPLICAS:
-            limit = f"the maximum is {MOST_REPLICAS:,}"
-            raise UsageError(f"application `{app.name}` has {count:,} {counted}; {limit}")
-    for role in app.roles:
-        require_passable(role.name, role.args, role.env)
-
-
-def require_passable(role: str, args: Iterable[object], env: Mapping[str, object]) -> None:
-    """Checks that the kernel can start a program with these arguments and variables.
-
-    Raises:
-        UsageError: one of them, or all together, are too long.
-    """
-    sizes = [("an argument", _size(str(text)), LONGEST_TEXT) for text in args]
-    sizes += [
-        (f"a variable {name:.60}", _size(f"{name}={value}"), LONGEST_TEXT) for name, value in env.items()
-    ]
-    sizes.append(("arguments and variables", sum(size for _, size, _ in sizes), LONGEST_ALL))
-    for what, size, most in sizes:
-        if size > most:
-            raise UsageError(
-                f"role `{role}` has {what} of {size:,} bytes; a program can get {most:,}",
-                hint="put long values into a file",
-            )
-
-
-def _size(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def check_names(app: AppDef) -> None:
@@ -94,30 +45,6 @@ def check_names(app: AppDef) -> None:
 def is_utf8(text: str) -> bool:
     """Returns True if a text has no escaped bytes, which JSON and YAML cannot hold."""
     return text.isascii() or text == text.encode("utf-8", "ignore").decode()
-
-
-def has_services(app: AppDef) -> bool:
-    """Returns True if an application has services, or roles that start after others."""
-    return any(SERVICE in role.metadata or role.metadata.get(AFTER) for role in app.roles)
-
-
-_HOSTS = r"(?<!\$)(?:\$\$)*\$\{hosts\.([^{}]+)\}"
-
-
-def hosts_in(app: AppDef) -> list[str]:
-    """Returns the roles whose hosts are requested by macros, in arguments and environment values.
-
-    >>> from torchx.specs import AppDef, Role
-    >>> hosts_in(AppDef("a", [Role("r", "", args=["${hosts.server}:80", "$${hosts.x}", "${x}"])]))
-    ['server']
-    """
-    texts = (text for role in app.roles for text in (*role.args, *role.env.values()))
-    return [
-        name
-        for text in texts
-        if isinstance(text, str) and "{hosts." in text
-        for name in re.findall(_HOSTS, text)
-    ]
 
 
 def require_hosts(app: AppDef, names: Iterable[str], scheduler: str, *, known: bool) -> None:

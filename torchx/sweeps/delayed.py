@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from torchx.errors import StateError, TorchxError
 from torchx.lazy import lazy_imports
 from torchx.specs.handles import make_app_handle, parse_app_handle
-from torchx.sweeps.paths import BACKEND, paths_of
+from torchx.sweeps.paths import BACKEND, is_delayed, paths_of
 
 with lazy_imports:
     from torchx.sweeps import view
@@ -54,10 +54,9 @@ def find(handle: str, engine_of: EngineOf) -> Delayed | None:
     """
     backend, _, app_id = parse_app_handle(handle)
     try:
-        paths = paths_of(app_id)
-        if backend == BACKEND or not paths.delayed.exists():
+        if backend == BACKEND or not is_delayed(app_id):
             return None
-        sweep = view.find(paths)
+        sweep = view.find(paths_of(app_id))
     except (StateError, OSError):  # no state home
         return None
     if sweep is None or sweep.header.scheduler != backend:

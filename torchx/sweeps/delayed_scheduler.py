@@ -12,7 +12,7 @@ from torchx.lazy import lazy_imports
 from torchx.specs.handles import make_app_handle
 from torchx.specs.status import AppState, ReplicaStatus, RoleStatus
 from torchx.sweeps import delayed, view
-from torchx.sweeps.paths import known, paths_of
+from torchx.sweeps.paths import is_delayed, known, paths_of
 from torchx.sweeps.scheduler import SweepScheduler, described_without_runs
 
 with lazy_imports:
@@ -65,7 +65,7 @@ class DelayedScheduler(SweepScheduler):
 
     def waiting(self, query: AppQuery, scheduler: str) -> Iterator[ListAppResponse]:
         """Yields the matching applications of a scheduler that wait for others, newest first."""
-        names = [name for name in known() if paths_of(name).delayed.exists()]
+        names = [name for name in known() if is_delayed(name)]
         for row in self._rows(query, names):
             handle = make_app_handle(scheduler, self.session_name, row.app_id)
             found = delayed.find(handle, self._engine_of)

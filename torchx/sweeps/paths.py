@@ -61,6 +61,14 @@ def paths_of(app_id: str) -> SweepPaths:
     return SweepPaths(sweeps_folder() / file_name(app_id))
 
 
+def is_delayed(app_id: str) -> bool:
+    """Returns True if a sweep of this id is a single application that waits for others, or waited."""
+    try:
+        return paths_of(app_id).delayed.exists()
+    except (StateError, OSError):  # no state home
+        return False
+
+
 def known() -> list[str]:
     """Returns the ids of the sweeps in the state home, in no order."""
     try:
@@ -77,7 +85,7 @@ def run_id(sweep: str, number: int, attempt: int = 1) -> str:
     ('train-b4zt1k8s-12', 'train-b4zt1k8s-12.2')
     """
     found = f"{sweep}-{number}"
-    if paths_of(sweep).delayed.exists():
+    if is_delayed(sweep):
         found = sweep
     return found + (f".{attempt}" if attempt > 1 else "")
 

@@ -22,7 +22,7 @@ from torchx.specs.app_metadata import tags_of
 from torchx.specs.handles import make_app_handle
 from torchx.specs.status import AppState, AttemptStatus, ReplicaStatus, RoleStatus
 from torchx.sweeps import launch, view
-from torchx.sweeps.paths import BACKEND, known, paths_of
+from torchx.sweeps.paths import BACKEND, is_delayed, known, paths_of
 from torchx.sweeps.plan import numbered
 
 with lazy_imports:
@@ -125,7 +125,7 @@ class SweepScheduler(AnyScheduler):
 
     def select(self, query: AppQuery) -> Iterator[ListAppResponse]:
         """Yields the sweeps that match a query, newest first; without delayed applications."""
-        return self._rows(query, [name for name in known() if not paths_of(name).delayed.exists()])
+        return self._rows(query, [name for name in known() if not is_delayed(name)])
 
     def _rows(self, query: AppQuery, names: Sequence[str]) -> Iterator[ListAppResponse]:
         if query.called:

@@ -7,10 +7,10 @@ from typing import Any
 
 from torchx.errors import UsageError
 from torchx.json_limits import Data
-from torchx.scheduling.checks import hosts_in
 from torchx.services import rules
 from torchx.settings import SERVICE
 from torchx.specs.app import AppDef, RetryPolicy, Role
+from torchx.specs.checks import hosts_in
 
 LONGEST = 16_000
 """Maximum length of the hosts of a role in a pod; each pod of a listing has them."""

@@ -10,10 +10,10 @@ from torchx.schedulers.kubernetes.manifests.attempt_number import field_of
 from torchx.schedulers.kubernetes.manifests.hosts import is_stable
 from torchx.schedulers.kubernetes.manifests.pod import AppContext, pod_template
 from torchx.schedulers.kubernetes.names import APP_ID, AWAITS, JOB_COMPLETION_INDEX, ROLE_INDEX
-from torchx.scheduling.checks import has_services
 from torchx.services.rules import after_of
 from torchx.settings import SERVICE
 from torchx.specs.app import AppDef, RetryPolicy, Role
+from torchx.specs.checks import has_services
 from torchx.specs.run_options import RunOptions
 
 with lazy_imports:

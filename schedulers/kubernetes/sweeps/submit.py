@@ -23,9 +23,10 @@ from torchx.schedulers.kubernetes.sweeps import launcher, manifests
 from torchx.schedulers.kubernetes.sweeps.facts import job_with_runs, reachable
 from torchx.schedulers.shared.options import progress_of
 from torchx.scheduling.base import ManyRuns, Scheduler
-from torchx.scheduling.checks import hosts_in, require_application
+from torchx.scheduling.checks import require_application
 from torchx.scheduling.preflight import OPTION as PREFLIGHT
 from torchx.specs.app import AppDef, AppDryRunInfo
+from torchx.specs.checks import hosts_in
 from torchx.specs.run_options import RunOptions
 
 with lazy_imports:

@@ -8,11 +8,11 @@ from typing import Any
 
 from torchx.machine.ports import port_variable
 from torchx.schedulers.slurm.node.files import node_file
-from torchx.scheduling.checks import has_services, hosts_in
 from torchx.services.probe import ServiceRule, rule_of
 from torchx.services.rules import after_of, hosts_variable
 from torchx.settings import AFTER, SERVICE
 from torchx.specs.app import AppDef, RetryPolicy, Role
+from torchx.specs.checks import has_services, hosts_in
 from torchx.specs.run_options import RunOptions
 
 

@@ -27,8 +27,9 @@ from torchx.schedulers.slurm.queue import query_all_jobs
 from torchx.schedulers.slurm.record import Records
 from torchx.schedulers.slurm.request import SlurmRequest, context_of, to_request
 from torchx.schedulers.slurm.script import role_files
-from torchx.scheduling.checks import hosts_in, require_application, require_hosts
+from torchx.scheduling.checks import require_application, require_hosts
 from torchx.specs.app import resolve_overrides
+from torchx.specs.checks import hosts_in
 
 if TYPE_CHECKING:
     from torchx.scheduling.base import ManyRuns, Scheduler
