@@ -12,6 +12,7 @@ from fakecluster.objects import index, owned, phase, pod_of
 
 from torchx.schedulers.kubernetes import cancel
 from torchx.schedulers.kubernetes.api.client import Cluster
+from torchx.schedulers.kubernetes.api.errors import ClusterError
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -26,6 +27,29 @@ KILLED = [
 
 DISTURBANCES = ["killed", pytest.param("second", marks=pytest.mark.long)]
 """The end of the process that carries out a step, and a second process beside it."""
+
+Write = Callable[[], Any]
+
+
+def rejected(write: Write) -> Any:
+    """A write that has no effect."""
+    raise ClusterError("it is overloaded", status=503)
+
+
+def unanswered(write: Write) -> Any:
+    """A write that the cluster carries out, and whose answer is lost."""
+    write()
+    raise ClusterError("the connection was closed")
+
+
+def repeated(write: Write) -> Any:
+    """A write that is sent twice, as by a proxy: the answer is that to the second one."""
+    write()
+    return write()
+
+
+WRITES = [rejected, *(pytest.param(way, marks=pytest.mark.long) for way in (unanswered, repeated))]
+"""Ways to carry out a write, which a step and an end have to bear."""
 
 
 class Killed(BaseException):
@@ -68,43 +92,59 @@ def running(cluster: FakeCluster, app_id: str) -> list[str]:
 
 
 class Disturbed:
-    """Does something before a certain write of a scheduler.
+    """Disturbs a certain write of a scheduler.
 
     Attributes:
         controlled: whether jobs start and end their pods after each write.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster) -> None:
-        self.at, self.action, self.busy, self.count = -1, lambda: None, False, 0
+        self.at, self.busy, self.count = -1, False, 0
+        self.way: Callable[[Write], Any] = lambda write: write()
         self.happened, self.cluster, self.controlled = False, cluster, False
         call = Cluster.call
 
         def disturbed(own: Cluster, method: str, *args: Any, **more: Any) -> Any:
-            if method != "GET" and not self.busy:
-                if self.count == self.at:
-                    self.busy = self.happened = True
-                    try:
-                        self.action()
-                    finally:
-                        self.busy = False
-                self.count += 1
-            answer = call(own, method, *args, **more)
-            if method != "GET":  # only a write makes pods due
+            if method == "GET":
+                return call(own, method, *args, **more)
+
+            def write() -> Any:
+                answer = call(own, method, *args, **more)
                 if self.controlled:
                     control(cluster)
                 end_pods(cluster)
-            return answer
+                return answer
+
+            if self.busy:
+                return write()
+            self.count += 1
+            if self.count - 1 != self.at:
+                return write()
+            self.busy = self.happened = True
+            try:
+                return self.way(write)
+            finally:
+                self.busy = False
 
         monkeypatch.setattr(Cluster, "call", disturbed)
         # pods of this cluster change only with a write: a wait for them ends by its time limit
         monkeypatch.setattr(cancel, "APPEARS_WITHIN", 0.1)
         monkeypatch.setattr(cancel, "BACK_OFF", 0.1)
 
-    def run(self, at: int, action: Callable[[], Any], restart: Callable[[], Any]) -> bool:
-        """Runs a restart that is disturbed before write ``at``; returns False if it has fewer writes."""
-        self.at, self.action, self.count, self.happened = at, action, 0, False
-        with suppress(Killed):
-            restart()
+    def run(self, at: int, action: Callable[[], Any], step: Callable[[], Any]) -> bool:
+        """Runs a step, with an action before write ``at``; returns False if it has fewer writes."""
+
+        def way(write: Write) -> Any:
+            action()
+            return write()
+
+        return self.write(at, way, step)
+
+    def write(self, at: int, way: Callable[[Write], Any], step: Callable[[], Any]) -> bool:
+        """Runs a step with a certain way of write ``at``; returns False if it has fewer writes."""
+        self.at, self.way, self.count, self.happened = at, way, 0, False
+        with suppress(Killed, ClusterError):
+            step()
         self.at = -1
         return self.happened
 
@@ -157,5 +197,6 @@ def check_the_end_wins(
             assert not left, f"disturbed before write {at}, before the next {later}: {left}"
             step(app_id)
         disturbed.controlled = False
+        disturbed.cluster.store.clear()
         at += 1
     return at

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
-from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.errors import ClusterError, if_allowed
 from torchx.schedulers.kubernetes.api.objects import (
     annotation,
     count_of,
@@ -353,7 +353,7 @@ def close(cluster: Cluster, facts: Facts, main: Object, mark: str = "") -> None:
 
 def _take_from_queue(cluster: Cluster, namespace: str, uid: str) -> None:
     """Deactivates the Kueue workload of a job, so that Kueue does not start it again."""
-    with suppress(ClusterError):  # the job is suspended in any case
+    with if_allowed():  # the job is suspended in any case
         kueue = cluster.find("/apis/kueue.x-k8s.io")
         if kueue is None:
             return

@@ -121,6 +121,13 @@ class Store:
             if found is not None:
                 self._note("DELETED", collection, found)
 
+    def clear(self) -> None:
+        """Removes all objects."""
+        with self.changed:
+            for collection, objects in self._objects.items():
+                for name in list(objects):
+                    self.remove(collection, name)
+
     def forget(self) -> None:
         """Drops the events so far: a request for them is answered with "too old"."""
         with self.changed:

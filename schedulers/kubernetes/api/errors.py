@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from torchx.errors import StateError, UnreachableError
 from torchx.json_shape import items_at
@@ -60,6 +61,16 @@ class ClusterError(StateError):
     def passes(self) -> bool:
         """True if a later retry may succeed."""
         return self.status in (0, 408, 429, 500, 502, 503, 504)
+
+
+@contextmanager
+def if_allowed() -> Iterator[None]:
+    """Suppresses the error for an object that does not exist, or that the caller has no right to."""
+    try:
+        yield
+    except ClusterError as error:
+        if error.status not in (403, 404):
+            raise
 
 
 def response_error(

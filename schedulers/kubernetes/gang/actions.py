@@ -9,10 +9,9 @@ jobs again afterwards, so it wins against a restart.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
-from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.errors import ClusterError, if_allowed
 from torchx.schedulers.kubernetes.api.objects import annotation, count_of, deleted, owns, parts_of, value_at
 from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.cancel import close, end_jobs, has_running
@@ -233,7 +232,7 @@ def _take_over(
     owners = [_owner(job) for job in newest]
     for resource in ("services", "configmaps", "secrets"):
         path = path_of("v1", resource, facts.namespace)
-        with suppress(ClusterError):  # not allowed to this account
+        with if_allowed():
             for each in parts_of(jobs, cluster.items(path, selector(facts.name))):
                 change = {"metadata": {"ownerReferences": owners}}
                 cluster.patch(f"{path}/{each['metadata']['name']}", change)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,14 @@ from kubesteps import (
     ENDS,
     KILLED,
     PODS,
+    WRITES,
     Disturbance,
     Disturbed,
     Killed,
+    Write,
     check_the_end_wins,
     of,
+    rejected,
     running,
 )
 
@@ -110,9 +113,114 @@ def test_the_next_attempt_is_created_once(
         for _ in range(2):
             other.reconcile(app_id)
         check_restarted_once(cluster, app_id, at)
-        scheduler.delete(app_id)
+        cluster.store.clear()
         at += 1
     assert at > 8, "a restart of two roles has some steps"
+
+
+@pytest.mark.parametrize("way", WRITES)
+def test_a_disturbed_write_restarts_once(
+    cluster: FakeCluster,
+    scheduler: KubernetesScheduler,
+    other: KubernetesScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    way: Callable[[Write], Any],
+) -> None:
+    disturbed = Disturbed(monkeypatch, cluster)
+    at, more = 0, True
+    while more:
+        app_id = failing(cluster, scheduler)
+        more = disturbed.write(at, way, lambda app_id=app_id: scheduler.reconcile(app_id))
+        for _ in range(2):
+            other.reconcile(app_id)
+        check_restarted_once(cluster, app_id, at)
+        cluster.store.clear()
+        at += 1
+    assert at > 8, "a restart of two roles has some steps"
+
+
+@pytest.mark.parametrize("way", WRITES)
+def test_an_end_follows_a_disturbed_restart(
+    cluster: FakeCluster,
+    scheduler: KubernetesScheduler,
+    other: KubernetesScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    way: Callable[[Write], Any],
+) -> None:
+    disturbed = Disturbed(monkeypatch, cluster)
+    at, more = 0, True
+    while more:
+        app_id = failing(cluster, scheduler)
+        disturbed.controlled = True
+        more = disturbed.write(at, way, lambda app_id=app_id: scheduler.reconcile(app_id))
+        other.cancel(app_id)
+        for later in ("end", "step", "step"):
+            assert not running(cluster, app_id), f"write {at}, before the next {later}"
+            scheduler.reconcile(app_id)
+        disturbed.controlled = False
+        cluster.store.clear()
+        at += 1
+    assert at > 8
+
+
+@pytest.mark.parametrize("way", WRITES)
+@pytest.mark.parametrize("verb", ENDS)
+def test_a_second_end_completes_a_disturbed_one(
+    cluster: FakeCluster,
+    scheduler: KubernetesScheduler,
+    other: KubernetesScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+    way: Callable[[Write], Any],
+) -> None:
+    disturbed = Disturbed(monkeypatch, cluster)
+    at, more = 0, True
+    while more:
+        app_id = failing(cluster, scheduler)
+        disturbed.controlled = True
+        more = disturbed.write(at, way, lambda app_id=app_id: getattr(scheduler, verb)(app_id))
+        getattr(other, verb)(app_id)
+        for later in ("end", "step", "step"):
+            assert not running(cluster, app_id), f"write {at}, before the next {later}"
+            other.reconcile(app_id)
+        disturbed.controlled = False
+        cluster.store.clear()
+        at += 1
+    assert at > 2
+
+
+@pytest.mark.long
+def test_a_repeated_cancellation_ends_an_interrupted_restart(
+    cluster: FakeCluster,
+    scheduler: KubernetesScheduler,
+    other: KubernetesScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cancellation between two writes of a restart fails at a write, and is repeated."""
+    restart, ending = Disturbed(monkeypatch, cluster), Disturbed(monkeypatch, cluster)
+    at, more = 0, True
+    while more:
+        write, again = 0, True
+        while again:
+            app_id = failing(cluster, scheduler)
+            restart.controlled = ending.controlled = True
+
+            def cancel(app_id: str = app_id, write: int = write) -> None:
+                nonlocal again
+                again = ending.write(write, rejected, lambda: other.cancel(app_id))
+
+            again = False
+            more = restart.run(at, cancel, lambda app_id=app_id: scheduler.reconcile(app_id))
+            other.cancel(app_id)
+            for later in ("end", "step", "step"):
+                where = f"write {write} of the end before write {at}, before the next {later}"
+                assert not running(cluster, app_id), where
+                scheduler.reconcile(app_id)
+            restart.controlled = ending.controlled = False
+            cluster.store.clear()
+            write += 1
+        at += 1
+    assert at > 8
 
 
 @pytest.mark.parametrize("ending", [False, True], ids=["by hand", "by its job"])
@@ -178,6 +286,7 @@ def test_a_restart_during_an_end_is_ended_too(
         )
         assert not running(cluster, app_id), f"restarted before write {at}"
         disturbed.controlled = False
+        cluster.store.clear()
         at += 1
     assert at > 2
 
@@ -206,6 +315,7 @@ def test_a_second_cancellation_ends_what_still_runs(
         for job, time in zip(of(cluster, app_id), first, strict=True):
             assert time in (None, job["metadata"]["annotations"][CANCELLED]), "the first mark stays"
         disturbed.controlled = False
+        cluster.store.clear()
         at += 1
     assert at > 4
 
