@@ -45,7 +45,7 @@ from torchx.scheduling import observation
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.failure_causes import NOT_RUN
 from torchx.scheduling.limits import LimitRule
-from torchx.scheduling.observation import Observation, Replica
+from torchx.scheduling.observation import Observation, Phase, Replica, Whole
 from torchx.scheduling.responses import local_time
 from torchx.services import NO_LONGER_NEEDED
 from torchx.specs.serialize import app_from_dict
@@ -138,10 +138,11 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
         job = private.shown(job, containers)
     progress = replay(job, containers)
     replicas = [_replica(progress, ordinal) for ordinal in range(len(job.members))]
-    state, reason = _state(progress, containers, now)
+    whole = _whole(progress, containers, now)
     stalls = history_of(job.app_id, job.cfg)
-    if state is AppState.CANCELLED and stalls.cancelled:
+    if whole.end is AppState.CANCELLED and stalls.cancelled:
         reason = Reason(f"cancelled, as it was {stalls.cancelled}", EndCause.STALLED)
+        whole = replace(whole, reason=reason)
     first = None
     if progress.failed is not None:
         failed = replicas[progress.failed]
@@ -157,8 +158,7 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
         local_time(job.data.get("submitted_at") or min(created)),
         dict(job.cfg),
         app.get("metadata"),
-        state,
-        reason,
+        whole,
         replicas,
         first,
         local_time(min(filter(None, map(_started, containers)), default=None)),
@@ -215,21 +215,19 @@ def _from_containers(job: Job, containers: Sequence[Container]) -> Data:
     return {"name": job.app_id, "roles": roles}
 
 
-def _state(progress: Progress, containers: Sequence[Container], now: float) -> tuple[AppState, Reason]:
+def _whole(progress: Progress, containers: Sequence[Container], now: float) -> Whole:
     if progress.end is not None:
         if progress.end.state == "FAILED" or (progress.gang.first_failure is None and _is_stopped(progress)):
-            return AppState.FAILED, _why_failed(progress)
-        return AppState[progress.end.state], Reason(
-            observation.CANCELLED if progress.end.state == "CANCELLED" else ""
-        )
+            return Whole(end=AppState.FAILED, reason=_why_failed(progress))
+        return Whole(end=AppState[progress.end.state])
     if progress.cancelled:
-        return AppState.RUNNING, Reason(observation.CANCELLING)
+        return Whole(cancelled=True, live=True)
     if any(c.started for c in containers):
-        waiting = not any(c.live for c in containers)
-        return AppState.RUNNING, Reason("waiting for its next attempt" if waiting and progress.starts else "")
+        waiting = progress.starts and not any(c.live for c in containers)
+        return Whole(Phase.RUNNING, reason=Reason("waiting for its next attempt" if waiting else ""))
     if now - max(c.created for c in containers) > STARTED_WITHIN:
-        return AppState.FAILED, Reason(observation.INTERRUPTED, EndCause.NOT_STARTED)
-    return AppState.PENDING, Reason(observation.STARTING)
+        return Whole(end=AppState.FAILED, reason=Reason(observation.INTERRUPTED, EndCause.NOT_STARTED))
+    return Whole(Phase.WAITING, reason=Reason(observation.STARTING))
 
 
 def _is_stopped(progress: Progress) -> bool:

@@ -59,7 +59,7 @@ _NAMESPACE = r"(?a)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 Objects = list[Object]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Facts:
     """The objects of one application.
 

@@ -21,10 +21,10 @@ from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.listing import newest_first, row_of
 from torchx.scheduling import observation
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
-from torchx.scheduling.observation import Observation, Replica
+from torchx.scheduling.observation import Observation, Replica, Whole
 from torchx.scheduling.pace import is_sharing
 from torchx.specs.run_options import RunOptions
-from torchx.specs.status import AppState, Reason, is_terminal
+from torchx.specs.status import AppState, is_terminal
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import application
@@ -64,9 +64,7 @@ def outline(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
     if facts is None or facts.damage:
         return glance(clusters, app_id)
     unread = [Replica(member.role, member.replica, state=AppState.UNKNOWN) for member in members_of(facts)]
-    return observation.describe(
-        Observation(facts.app_id, "", None, {}, None, AppState.UNKNOWN, Reason(), unread)
-    )
+    return observation.describe(Observation(facts.app_id, "", None, {}, None, Whole(), unread))
 
 
 def describe_native(clusters: Clusters, app_id: str) -> list[Object] | None:

@@ -15,9 +15,9 @@ from torchx.schedulers.kubernetes.cancel import (
     spec,
 )
 from torchx.schedulers.kubernetes.contexts import Clusters
-from torchx.schedulers.kubernetes.gang import actions
+from torchx.schedulers.kubernetes.gang import actions, restarts
 from torchx.schedulers.kubernetes.gang.causes import never_retried
-from torchx.schedulers.kubernetes.gang.restarts import Phase, due_restart, is_cancelled, is_gang, phase_of
+from torchx.schedulers.kubernetes.gang.restarts import due_restart, is_cancelled, is_gang
 from torchx.schedulers.kubernetes.lookup import find
 from torchx.schedulers.kubernetes.names import DISRUPTED
 from torchx.schedulers.kubernetes.objects import (
@@ -90,10 +90,9 @@ def _reconcile(cluster: Cluster, facts: Facts) -> bool:
     actions.complete_marks(cluster, facts)
     unfinished = [main for main in facts.mains if is_ended_by_us(main) and _is_unfinished(facts, main)]
     end_jobs(cluster, facts, unfinished, "")
-    phase = phase_of(facts)
-    if phase is Phase.SAVING:
+    if restarts.is_saving(facts):
         return True
-    failed = _fails_fast(facts) and (phase is Phase.FAILED or _has_failure(facts))
+    failed = _fails_fast(facts) and (restarts.has_failed(facts) or _has_failure(facts))
     if failed:
         note_outcome(cluster, facts, failed=True)
     if has_order(facts) and not facts.damage:

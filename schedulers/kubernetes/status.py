@@ -12,7 +12,7 @@ from torchx.schedulers.kubernetes.api.client import Object
 from torchx.schedulers.kubernetes.api.objects import annotation, short, time_of, true_conditions, value_at
 from torchx.schedulers.kubernetes.gang.attempts import attempt_of
 from torchx.schedulers.kubernetes.gang.records import Restart, used_retries
-from torchx.schedulers.kubernetes.gang.restarts import Phase, due_restart, is_gang, phase_of
+from torchx.schedulers.kubernetes.gang.restarts import due_restart, is_gang, is_saving
 from torchx.schedulers.kubernetes.objects import (
     CANCELLED,
     HELD,
@@ -29,7 +29,7 @@ from torchx.schedulers.kubernetes.sweeps import view
 from torchx.schedulers.kubernetes.sweeps.facts import run_facts
 from torchx.scheduling import observation
 from torchx.scheduling.base import DescribeAppResponse
-from torchx.scheduling.observation import CANCELLING, Observation, Replica, or_zero
+from torchx.scheduling.observation import Observation, Phase, Replica, Whole, decide, or_zero
 from torchx.scheduling.retry_rules import RetryRules
 from torchx.specs.app_metadata import own_entries
 from torchx.specs.status import (
@@ -91,28 +91,27 @@ def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppRe
     seen = services.jobs(jobs)
     noted = outcome_of(facts.mains)
     replicas = Replicas(facts, members_of(facts), now, noted, causes.never_retried(facts))
-    state, msg = _current_state(facts, seen, replicas, now)
-    if is_terminal(noted.state):
-        state, msg = noted.state, noted.msg
+    whole = _whole(facts, seen, replicas, now)
+    state, known = decide(whole)
     statuses = [replicas.status(member, _job_of(jobs, member), state) for member in replicas.members]
     statuses = runs.with_runs(facts, replicas.members, services.replicas(statuses))
     submitted = _submitted(facts)
-    ended = noted.ended_at or _ended(facts, jobs, statuses, state, submitted)
+    ended = noted.ended_at or _ended_at(facts, jobs, statuses, state, submitted)
     for at, member in enumerate(replicas.members):  # times end with the job, also if a pod is lost
         statuses[at] = reasons.as_ended(statuses[at], _job_of(jobs, member), state, ended)
     used = used_retries(facts)
     first = None
     if failed or state is AppState.FAILED:
         first = _first_failure(facts, replicas, seen, services.counting(statuses), used)
-    reason = _reason(facts, jobs, services, statuses, state, Reason(msg), first)
-    whole = Observation(
+    reason = _reason(facts, jobs, services, statuses, state, known, first)
+    reason = replace(reason, text=joined(reason.text, replicas.taken_away(is_terminal(state))))
+    observed = Observation(
         facts.app_id,
         str(value_at(facts.record, "app", "name") or facts.name),
         submitted,
         dict(facts.cfg),
         value_at(facts.record, "app", "metadata"),
-        state,
-        replace(reason, text=joined(reason.text, replicas.taken_away(is_terminal(state)))),
+        replace(whole, reason=reason),
         statuses,
         first,
         _started(facts, statuses, state),
@@ -120,7 +119,7 @@ def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppRe
         _restarts(facts),
         runs.run_of(used),
     )
-    return observation.describe(whole)
+    return observation.describe(observed)
 
 
 def _reason(
@@ -193,85 +192,84 @@ def describe_safely(facts: Facts, now: float) -> DescribeAppResponse:
     return replace(response, state=AppState.UNKNOWN, msg=short(why), first_failure=None)
 
 
-def _current_state(
-    facts: Facts, jobs: list[JobFacts], replicas: Replicas, now: float
-) -> tuple[AppState, str]:
-    """Returns the state of the application and a reason; marks the roles that are about to start again."""
-    running = any(live(pod) for pod in facts.pods)
-    if facts.partial:  # the pods that run were not read
-        running = running or any(job.details.get("active") or job.details.get("terminating") for job in jobs)
+def _whole(facts: Facts, jobs: list[JobFacts], replicas: Replicas, now: float) -> Whole:
+    """Returns the facts that decide the state; marks the roles that are about to start again."""
+    noted = replicas.noted
+    if is_terminal(noted.state):
+        return Whole(end=noted.state, reason=Reason(noted.msg))
+    running = _has_running(facts, jobs)
     restart = due_restart(facts)
     if restart is not None:
         replicas.restarting = set(restart.attempts)
         late = now - restart.at > HELD_FOR and not (restart.marked and running)
-        return AppState.RUNNING if running else AppState.PENDING, _restart_text(restart, late=late)
-    state, msg = _state(facts, jobs, replicas, running, now)
-    saving = not is_terminal(state) and phase_of(facts) is Phase.SAVING
-    return state, SAVING if saving else msg
-
-
-def _state(
-    facts: Facts, jobs: list[JobFacts], replicas: Replicas, running: bool, now: float
-) -> tuple[AppState, str]:
-    """Returns the state of the application, and a reason unless its replicas have one."""
-    states = {job.state for job in jobs}
-    unended = _unended(facts, jobs)
+        phase = Phase.RUNNING if running else Phase.WAITING
+        return Whole(phase, reason=Reason(_restart_text(restart, late=late)))
+    unended = [main for main, job in zip(facts.mains, jobs, strict=True) if not is_terminal(job.state)]
     ending = [main for main in unended if is_ended_by_us(main)]
-    is_open = len(ending) < len(unended)
     running = running or not _is_end_observed(facts, ending)
+    whole = _ended(facts, jobs, len(ending) < len(unended), running)
+    whole = whole or _held(facts, now) or _open(facts, jobs, running, replicas.started)
+    if not is_terminal(decide(whole)[0]) and is_saving(facts):
+        return replace(whole, reason=Reason(SAVING))
+    return whole
+
+
+def _has_running(facts: Facts, jobs: list[JobFacts]) -> bool:
+    """Returns True if a pod may still run; of a listing, running pods were not read."""
+    if any(live(pod) for pod in facts.pods):
+        return True
+    counts = (job.details.get(key) for job in jobs for key in ("active", "terminating"))
+    return facts.partial and any(counts)
+
+
+def _ended(facts: Facts, jobs: list[JobFacts], is_open: bool, running: bool) -> Whole | None:
+    """Returns the facts about an application that has ended, or is being ended; None for others."""
+    states = {job.state for job in jobs}
     if AppState.FAILED in states or outcome_of(facts.mains).failure is not None:
-        return _state_of_failed(facts, jobs, is_open, running)
+        text = _why_failed(facts, jobs, is_open, running)
+        return Whole(end=AppState.FAILED, live=is_open or running, reason=Reason(text))
     if states == {AppState.SUCCEEDED}:
-        return AppState.SUCCEEDED, ""
+        return Whole(end=AppState.SUCCEEDED)
     if not is_open and (AppState.CANCELLED in states or _is_marked(facts, CANCELLED)):
-        running = running or any(job.details.get("terminating") for job in jobs)
-        if running:
-            return (AppState.RUNNING, CANCELLING)
-        return (AppState.CANCELLED, observation.CANCELLED)
-    if _is_marked(facts, HELD):
-        return _state_of_held(facts, now)
-    return _state_of_open(facts, jobs, replicas.started, running)
+        return Whole(cancelled=True, live=running or any(job.details.get("terminating") for job in jobs))
+    return None
 
 
-def _unended(facts: Facts, jobs: list[JobFacts]) -> list[Object]:
-    return [main for main, job in zip(facts.mains, jobs, strict=True) if not is_terminal(job.state)]
-
-
-def _state_of_held(facts: Facts, now: float) -> tuple[AppState, str]:
-    """Returns the state of an application whose submission is not complete."""
-    newest = max(or_zero(time_of(m["metadata"].get("creationTimestamp"))) for m in facts.mains)
-    if now - newest.timestamp() > HELD_FOR:
-        return AppState.FAILED, INTERRUPTED
-    return AppState.SUBMITTED, "it is being submitted"
+def _why_failed(facts: Facts, jobs: list[JobFacts], is_open: bool, running: bool) -> str:
+    """Returns the reason of an application with a failed job."""
+    if is_open:
+        return reasons.RUN_ON if facts.fails_fast else reasons.CONTINUES
+    if running:
+        return reasons.BEING_ENDED
+    failed = (job for job in jobs if job.state is AppState.FAILED)
+    return next(filter(None, map(reasons.why, failed)), "")
 
 
 def _is_marked(facts: Facts, mark: str) -> bool:
     return any(annotation(main, mark) for main in facts.mains)
 
 
-def _state_of_failed(
-    facts: Facts, jobs: list[JobFacts], is_open: bool, running: bool
-) -> tuple[AppState, str]:
-    """Returns the state of an application with a failed job."""
-    if is_open:
-        return AppState.RUNNING, reasons.RUN_ON if facts.fails_fast else reasons.CONTINUES
-    if running:
-        return AppState.RUNNING, reasons.BEING_ENDED
-    failed = (job for job in jobs if job.state is AppState.FAILED)
-    return AppState.FAILED, next(filter(None, map(reasons.why, failed)), "")
+def _held(facts: Facts, now: float) -> Whole | None:
+    """Returns the facts about an application whose submission is not complete; None for others."""
+    if not _is_marked(facts, HELD):
+        return None
+    newest = max(or_zero(time_of(m["metadata"].get("creationTimestamp"))) for m in facts.mains)
+    if now - newest.timestamp() > HELD_FOR:
+        return Whole(end=AppState.FAILED, reason=Reason(INTERRUPTED))
+    return Whole(Phase.ACCEPTED, reason=Reason("it is being submitted"))
 
 
-def _state_of_open(facts: Facts, jobs: list[JobFacts], started: bool, running: bool) -> tuple[AppState, str]:
-    """Returns the state of an application that has neither ended nor been cancelled."""
+def _open(facts: Facts, jobs: list[JobFacts], running: bool, started: bool) -> Whole:
+    """Returns the facts about an application that has neither ended nor been cancelled."""
     states = {job.state for job in jobs}
-    if any(job.reason == "Suspended" for job in jobs) and not running:
-        return AppState.SUBMITTED, reasons.suspension_reason(facts)
+    if not running and "Suspended" in {job.reason for job in jobs}:
+        return Whole(Phase.ACCEPTED, reason=Reason(reasons.suspension_reason(facts)))
     if started or not states <= {AppState.PENDING, AppState.SUBMITTED}:
-        msgs = (reasons.ENDING[job.reason] for job in jobs if job.reason in reasons.ENDING)
-        return AppState.RUNNING, next(msgs, "")
+        texts = (reasons.ENDING[job.reason] for job in jobs if job.reason in reasons.ENDING)
+        return Whole(Phase.RUNNING, reason=Reason(next(texts, "")))
     if facts.partial and sum(int(job.details.get("active") or 0) for job in jobs) > len(facts.pods):
-        return AppState.RUNNING, ""
-    return (AppState.PENDING if facts.pods or AppState.PENDING in states else AppState.SUBMITTED), ""
+        return Whole(Phase.RUNNING)
+    return Whole(Phase.WAITING if facts.pods or AppState.PENDING in states else Phase.ACCEPTED)
 
 
 def _is_end_observed(facts: Facts, ending: list[Object]) -> bool:
@@ -333,7 +331,7 @@ def _started(facts: Facts, statuses: Iterable[Replica], state: AppState) -> date
     return min((at for at in times if at is not None), default=None)
 
 
-def _ended(
+def _ended_at(
     facts: Facts,
     jobs: list[JobFacts],
     statuses: list[Replica],

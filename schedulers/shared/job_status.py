@@ -12,7 +12,7 @@ from torchx.jobs.view import AttemptView, JobView
 from torchx.lazy import lazy_imports
 from torchx.printable import joined
 from torchx.scheduling.base import DescribeAppResponse
-from torchx.scheduling.observation import Observation, Replica
+from torchx.scheduling.observation import Observation, Replica, Whole
 from torchx.scheduling.responses import local_time
 from torchx.specs.status import AppState, AttemptStatus, Reason
 
@@ -49,8 +49,7 @@ def observe(view: JobView, paths: JobPaths, host: str = "") -> Observation:
         local_time(record.submitted_at, step),
         record.cfg,
         record.app.get("metadata"),
-        AppState[view.state],
-        Reason(view.msg or waiting(view, paths), view.cause),
+        Whole.of(AppState[view.state], Reason(view.msg or waiting(view, paths), view.cause)),
         replicas,
         view.failure,
         local_time(view.started_at, step),

@@ -29,7 +29,7 @@ from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.scheduling import observation
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.checks import require_replicas, unknown_application
-from torchx.scheduling.observation import Observation, Replica
+from torchx.scheduling.observation import Observation, Replica, Whole
 from torchx.scheduling.responses import local_time
 from torchx.specs.handles import make_app_handle
 from torchx.specs.run_options import RunOptions
@@ -211,8 +211,7 @@ def _observe(
         local_time(record.submitted_at),
         record.cfg,
         record.app.get("metadata"),
-        outcome.state,
-        _reason(record, outcome),
+        Whole.of(outcome.state, _reason(record, outcome)),
         replicas,
         started_at=local_time(_start(outcome, record, begun)),
         ended_at=local_time(_end(outcome, record, last)),

@@ -1,15 +1,16 @@
 """The observation of an application, and the one function that makes its description.
 
 An engine reads its own facts: processes, containers, files, objects. It converts them to an
-:class:`Observation`, which has no type of an engine, and decides the state and its reason. Everything else is
-decided by :func:`describe`, in the same way for all engines.
+:class:`Observation`, which has no type of an engine. :func:`decide` chooses the state of the application, and
+:func:`describe` everything else, in the same way for all engines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,62 @@ class Replica:
     error_file: str = NONE
 
 
+class Phase(Enum):
+    """The phase of an application before its end, with its state.
+
+    Attributes:
+        ACCEPTED: the engine knows it, and has given it no place.
+        WAITING: it waits for resources or for its preparation.
+        RUNNING: it has started.
+        UNKNOWN: the engine reports no known phase.
+    """
+
+    ACCEPTED = AppState.SUBMITTED
+    WAITING = AppState.PENDING
+    RUNNING = AppState.RUNNING
+    UNKNOWN = AppState.UNKNOWN
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The facts that decide the state of an application.
+
+    Attributes:
+        phase: its phase before the end.
+        end: the end that its engine, or the rules of retries, have proved.
+        cancelled: whether it was cancelled before another end.
+        live: whether a part of it may still run, or start, after an end or a cancellation.
+        reason: the reason for the phase or the end.
+    """
+
+    phase: Phase = Phase.UNKNOWN
+    end: AppState | None = None
+    cancelled: bool = False
+    live: bool = False
+    reason: Reason = field(default_factory=Reason)
+
+    @classmethod
+    def of(cls, state: AppState, reason: Reason) -> Whole:
+        """Returns the facts from an engine that reports the state itself."""
+        if is_terminal(state):
+            return cls(end=state, reason=reason)
+        return cls(Phase(state), reason=reason)
+
+
+def decide(whole: Whole) -> tuple[AppState, Reason]:
+    """Returns the state of an application and its reason.
+
+    An end counts once no part runs any more; a proved end counts more than a cancellation.
+    """
+    end = whole.end or (AppState.CANCELLED if whole.cancelled else None)
+    state, text = end or whole.phase.value, ""
+    if end is not None and whole.live:
+        state = AppState.RUNNING
+    if end is AppState.CANCELLED:
+        text = CANCELLING if whole.live else CANCELLED
+    return state, replace(whole.reason, text=whole.reason.text or text)
+
+
 @dataclass(frozen=True)
 class Observation:
     """The observation of an application.
@@ -77,8 +134,7 @@ class Observation:
         submitted_at: the time of its submission.
         cfg: its run options.
         metadata: its metadata.
-        state: its state.
-        reason: the reason for its state.
+        whole: the facts that decide its state.
         replicas: its replicas, in the order of the roles.
         first_failure: the replica that failed first.
         started_at: the start of its first replica.
@@ -93,8 +149,7 @@ class Observation:
     submitted_at: datetime | None
     cfg: OptionValues
     metadata: object
-    state: AppState
-    reason: Reason
+    whole: Whole
     replicas: Sequence[Replica] = ()
     first_failure: FirstFailure | None = None
     started_at: datetime | None = None
@@ -111,7 +166,8 @@ def describe(seen: Observation, folder_of: Callable[[str, int], Path] | None = N
         seen: the application.
         folder_of: returns the folder of a replica for its error file, if it is on this machine.
     """
-    over, first, reason = is_terminal(seen.state), seen.first_failure, seen.reason
+    current, reason = decide(seen.whole)
+    over, first = is_terminal(current), seen.first_failure
     if seen.stall and not over:
         reason = Reason(reason.text or seen.stall, EndCause.STALLED)
     roles: dict[str, RoleStatus] = {}
@@ -139,7 +195,7 @@ def describe(seen: Observation, folder_of: Callable[[str, int], Path] | None = N
             role.ready = (role.ready or 0) + replica.ready
     return DescribeAppResponse(
         app_id=seen.app_id,
-        state=seen.state,
+        state=current,
         num_restarts=seen.restarts,
         run=seen.run,
         msg=reason.text,

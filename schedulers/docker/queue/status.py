@@ -16,7 +16,14 @@ from torchx.schedulers.docker.queue.records import Queued
 from torchx.schedulers.shared.listing import row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.checks import unknown_application
-from torchx.scheduling.observation import CANCELLING, INTERRUPTED, STARTING, describe
+from torchx.scheduling.observation import (
+    CANCELLING,
+    INTERRUPTED,
+    STARTING,
+    Phase,
+    Whole,
+    describe,
+)
 from torchx.specs.status import AppState, Reason
 
 with lazy_imports:
@@ -98,5 +105,5 @@ def status_of(queued: Queued) -> DescribeAppResponse:
     elif view.supervisor is not None and not view.has_ended:
         msg = CANCELLING if queued.paths.cancel.exists() else STARTING
     if msg:
-        seen = replace(seen, state=AppState.PENDING, reason=Reason(msg, view.cause))
+        seen = replace(seen, whole=Whole(Phase.WAITING, reason=Reason(msg, view.cause)))
     return replace(describe(seen), needs_reconcile=view.orphaned)

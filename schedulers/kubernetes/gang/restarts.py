@@ -6,8 +6,8 @@ The ends of the replicas of the newest attempts are replayed through the rules o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from enum import Enum
 from typing import NamedTuple
 
 from torchx.schedulers.kubernetes.api.objects import (
@@ -71,33 +71,27 @@ def due_restart(facts: Facts) -> Restart | None:
         return None
     if any(annotation(main, mark) for main in facts.mains for mark in (STOPPED, RELEASED, OUTCOME)):
         return None
-    return _begun(facts) or Replay(facts).restart()
+    return _begun(facts) or replay_of(facts).restart()
 
 
-class Phase(Enum):
-    """The phase of the current run of a gang.
-
-    Attributes:
-        OPEN: its replicas run, or are restarted; also without a gang.
-        SAVING: replicas have ended after the notice of the time limit, the others may save their state.
-        FAILED: a replica has failed, and no retry follows.
-    """
-
-    OPEN = "open"
-    SAVING = "saving"
-    FAILED = "failed"
+def is_saving(facts: Facts) -> bool:
+    """Returns True if replicas have ended after the notice of the time limit, while others may go on."""
+    replay = _current_run(facts)
+    return replay is not None and replay.noticed and not (has_failed(facts) or replay.gang.decided)
 
 
-def phase_of(facts: Facts) -> Phase:
-    """Returns the phase of the current run of an application."""
+def has_failed(facts: Facts) -> bool:
+    """Returns True if a replica of a gang has failed, and no retry follows."""
+    replay = _current_run(facts)
+    if replay is None:
+        return False
+    return outcome_of(facts.mains).failure is not None or replay.gang.first_failure is not None
+
+
+def _current_run(facts: Facts) -> Replay | None:
     if not is_gang(facts) or facts.damage or facts.partial or is_cancelled(facts):
-        return Phase.OPEN
-    replay = Replay(facts)
-    if outcome_of(facts.mains).failure is not None or replay.gang.first_failure is not None:
-        return Phase.FAILED
-    if replay.noticed and not replay.gang.decided:
-        return Phase.SAVING
-    return Phase.OPEN
+        return None
+    return replay_of(facts)
 
 
 def _begun(facts: Facts) -> Restart | None:
@@ -329,6 +323,9 @@ class Replay:
             else:
                 verdict = COUNTED
             yield End(at, ordinal, verdict=verdict, why=f"failed: {attempt.msg or code}", is_due=is_due)
+
+
+replay_of = functools.lru_cache(maxsize=1)(Replay)
 
 
 def _newest_pods(facts: Facts, main: Object) -> dict[int, Object]:

@@ -13,7 +13,7 @@ from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.schedulers.kubernetes.api.objects import Object, annotation
 from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.cancel import end_jobs, has_failed, is_to_be_ended
-from torchx.schedulers.kubernetes.gang.restarts import Replay, is_cancelled
+from torchx.schedulers.kubernetes.gang.restarts import is_cancelled, replay_of
 from torchx.schedulers.kubernetes.names import AWAITS
 from torchx.schedulers.kubernetes.objects import (
     HELD,
@@ -78,7 +78,7 @@ def plan_of(facts: Facts) -> Plan:
     """Returns the next steps, if no restart is due and the application was not cancelled."""
     if any(annotation(main, HELD) for main in facts.mains) or len(facts.mains) < len(names_of(facts)):
         return Plan([], [], [])  # its submission, or its deletion, is not complete
-    replay = Replay(facts)
+    replay = replay_of(facts)
     gang = replay.gang
     if facts.fails_fast and (gang.first_failure is not None or _has_failed(facts)):
         return Plan([], [], [main for main in facts.mains if is_to_be_ended(facts, main)])

@@ -14,7 +14,7 @@ from torchx.schedulers.kubernetes.api.objects import (
     time_of,
     true_conditions,
 )
-from torchx.schedulers.kubernetes.gang.restarts import Replay
+from torchx.schedulers.kubernetes.gang.restarts import replay_of
 from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, is_ended_by_us, role_index
 from torchx.schedulers.kubernetes.services.readiness import is_ready, ready_since
 from torchx.schedulers.kubernetes.services.roles import (
@@ -54,7 +54,7 @@ class ServiceView:
         if not has_order(facts):
             return
         self._services = services_of(facts)
-        replay = Replay(facts)
+        replay = replay_of(facts)
         self._released = replay.gang.released
         self._early = {
             (number, ordinal - rule.replicas.start)

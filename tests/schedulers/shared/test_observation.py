@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 from torchx.scheduling.observation import (
+    CANCELLED,
+    CANCELLING,
     REMOVED,
     Observation,
+    Phase,
     Replica,
+    Whole,
+    decide,
     describe,
     failure_in,
     first_failure,
@@ -30,7 +35,7 @@ def seen(state: AppState, *replicas: Replica, first: FirstFailure | None = None)
     reason = Reason("because", EndCause.NODE_LOST)
     times = local_time(1.0), local_time(2.0), local_time(3.0)
     return Observation(
-        "a-1", "a", times[0], {"k": 1}, METADATA, state, reason, replicas, first, times[1], times[2]
+        "a-1", "a", times[0], {"k": 1}, METADATA, Whole.of(state, reason), replicas, first, times[1], times[2]
     )
 
 
@@ -43,6 +48,23 @@ def test_a_replica_without_attempts_follows_its_application() -> None:
         assert states(seen(state, Replica("w", 0))) == [expected]
         assert states(seen(state, Replica("w", 0, [RUNNING, FAILED]))) == [AppState.FAILED]
         assert states(seen(state, Replica("w", 0, [FAILED], AppState.UNKNOWN))) == [AppState.UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    ("whole", "state", "text"),
+    [
+        (Whole(), AppState.UNKNOWN, ""),
+        (Whole(Phase.ACCEPTED), AppState.SUBMITTED, ""),
+        (Whole(Phase.RUNNING, end=AppState.FAILED, live=True), AppState.RUNNING, ""),
+        (Whole(Phase.RUNNING, end=AppState.FAILED), AppState.FAILED, ""),
+        (Whole(Phase.RUNNING, cancelled=True, live=True), AppState.RUNNING, CANCELLING),
+        (Whole(Phase.WAITING, cancelled=True), AppState.CANCELLED, CANCELLED),
+        (Whole(Phase.RUNNING, end=AppState.SUCCEEDED, cancelled=True), AppState.SUCCEEDED, ""),
+        (Whole(end=AppState.CANCELLED, reason=Reason("why")), AppState.CANCELLED, "why"),
+    ],
+)
+def test_the_state_follows_from_the_facts(whole: Whole, state: AppState, text: str) -> None:
+    assert decide(whole) == (state, Reason(text))
 
 
 def test_roles_are_in_order_and_services_are_counted() -> None:
@@ -68,10 +90,11 @@ def test_an_end_has_a_time_only_after_it() -> None:
 
 def test_a_stall_is_the_reason_until_the_end() -> None:
     for text, message in (("because", "because"), ("", "no output")):
-        running = dataclasses.replace(seen(AppState.RUNNING), reason=Reason(text), stall="no output")
+        whole = Whole(Phase.RUNNING, reason=Reason(text))
+        running = dataclasses.replace(seen(AppState.RUNNING), whole=whole, stall="no output")
         described = describe(running)
         assert (described.msg, described.cause) == (message, EndCause.STALLED)
-        over = describe(dataclasses.replace(running, state=AppState.CANCELLED))
+        over = describe(dataclasses.replace(running, whole=Whole.of(AppState.FAILED, Reason(text))))
         assert (over.msg, over.cause) == (text, None)
 
 
@@ -141,6 +164,6 @@ def test_success_needs_each_required_replica() -> None:
 def test_an_observation_cannot_be_changed() -> None:
     observation = seen(AppState.RUNNING, Replica("w", 0))
     with pytest.raises(dataclasses.FrozenInstanceError):
-        observation.state = AppState.FAILED  # type: ignore[misc]
+        observation.run = 2  # type: ignore[misc]
     with pytest.raises(dataclasses.FrozenInstanceError):
         observation.replicas[0].host = "n"  # type: ignore[misc]
