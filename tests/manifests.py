@@ -17,9 +17,9 @@ from kubernetes_validate.utils import schema_contents
 from torchx.schedulers.kubernetes import checks as kubernetes_checks
 from torchx.schedulers.kubernetes import request as kubernetes_request
 from torchx.schedulers.kubernetes.api.shape import shaped
+from torchx.schedulers.kubernetes.facts import Facts
 from torchx.schedulers.kubernetes.manifests.workspace import WorkspacePlans
 from torchx.schedulers.kubernetes.names import unique_name
-from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.options import check_options, run_options
 from torchx.specs import AppDef, BindMount, DeviceMount, Resource, Role, VolumeMount
 

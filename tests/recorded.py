@@ -16,7 +16,7 @@ from torchx.schedulers.docker import status as docker_status
 from torchx.schedulers.docker.containers import Container, read
 from torchx.schedulers.docker.lookup import consistent
 from torchx.schedulers.kubernetes import status as kubernetes_status
-from torchx.schedulers.kubernetes.objects import Facts
+from torchx.schedulers.kubernetes.facts import Facts
 from torchx.schedulers.local.status import describe_job
 from torchx.schedulers.slurm import status as slurm_status
 from torchx.schedulers.slurm.outcome import outcome_of, outcome_without_slurm

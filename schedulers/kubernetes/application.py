@@ -10,6 +10,7 @@ from torchx.json_shape import items_at, typed_at
 from torchx.lazy import lazy_imports
 from torchx.masking import MASK
 from torchx.schedulers.kubernetes.api.objects import Object, count_of, label, text_at
+from torchx.schedulers.kubernetes.facts import Facts
 from torchx.schedulers.kubernetes.manifests import attempt_number as attempts
 from torchx.schedulers.kubernetes.manifests.escaping import MacroFiller, restored
 from torchx.schedulers.kubernetes.manifests.hosts import hosts_in_env
@@ -17,7 +18,6 @@ from torchx.schedulers.kubernetes.manifests.pod import FIELD_PATH
 from torchx.schedulers.kubernetes.manifests.workspace import CONTAINER as UNPACKER
 from torchx.schedulers.kubernetes.manifests.workspace import FOLDER
 from torchx.schedulers.kubernetes.names import CONTAINER, ROLE_INDEX, ROLE_NAME, split_run
-from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.record import HIDDEN
 from torchx.schedulers.kubernetes.sweeps import launcher
 from torchx.scheduling.preflight import without_checks

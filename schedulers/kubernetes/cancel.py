@@ -3,56 +3,92 @@
 A pod is ended by a deadline: its node sends TERM, waits for the grace period and sends KILL, and the pod
 keeps its log. Deleting a pod, as a suspended Job does, deletes its log too; this is used only for pods
 without a node, and for kinds of objects that would restart an ended pod.
+
+A Job starts all its indexes. So the indexes of cancelled runs of a sweep are also in a Secret that each pod
+mounts: the pod of a cancelled run ends immediately, with an exit code that the Job does not retry.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import datetime, timezone
 
 from torchx.json_limits import Data
+from torchx.printable import ranges
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError, if_allowed
 from torchx.schedulers.kubernetes.api.objects import (
     annotation,
     count_of,
     deleted,
+    ended_indexes,
+    indexes,
     label,
     owns,
     parts_of,
     true_conditions,
     value_at,
 )
-from torchx.schedulers.kubernetes.api.pod_ends import MAX_PARALLEL, end_pod, now
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.contexts import Clusters, forget
-from torchx.schedulers.kubernetes.gang.restarts import due_restart, is_cancelled, is_gang
-from torchx.schedulers.kubernetes.lookup import find_own
+from torchx.schedulers.kubernetes.facts import Facts, is_ended_by_us, selector
 from torchx.schedulers.kubernetes.manifests.job import MANY, QUEUE
-from torchx.schedulers.kubernetes.names import DEADLINE, split_run
-from torchx.schedulers.kubernetes.objects import (
+from torchx.schedulers.kubernetes.names import (
     CANCELLED,
+    CANCELLED_RUNS,
+    CANCELLED_RUNS_AT,
     CLOSED,
-    Facts,
-    gather,
-    is_ended_by_us,
-    selector,
+    DEADLINE,
+    DELETED_RUNS,
+    ENDED,
+    split_run,
 )
+from torchx.schedulers.kubernetes.objects import find_own, gather, job_with_runs, pods_of
+from torchx.schedulers.kubernetes.state import run_view as view
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import (
     FAILURE_COUNT,
     ended_by_us,
     ended_container,
     is_over,
+    live,
     needs_end,
 )
 from torchx.schedulers.kubernetes.state.jobs import job_facts
-from torchx.schedulers.kubernetes.sweeps import ends
-from torchx.schedulers.kubernetes.sweeps.facts import job_with_runs
-from torchx.schedulers.kubernetes.sweeps.view import index_of
+from torchx.schedulers.kubernetes.state.restarts import due_restart, is_cancelled, is_gang
+from torchx.schedulers.kubernetes.state.run_view import index_of
+from torchx.schedulers.kubernetes.sweeps import launcher
+from torchx.schedulers.kubernetes.sweeps.manifests import cancelled_secret
 from torchx.specs.status import is_terminal
+
+MAX_PARALLEL = 16
+"""Maximum number of pods that are ended in parallel."""
+
+
+def end_pod(cluster: Cluster, namespace: str, pod: Object) -> None:
+    """Ends a pod by a deadline, which keeps pod and log; deletes a pod without a node."""
+    path = path_of("v1", "pods", namespace, pod["metadata"]["name"])
+    if not value_at(pod, "spec", "nodeName"):
+        cluster.delete(path)
+        return
+    change = {"metadata": {"annotations": {ENDED: now(cluster)}}, "spec": {"activeDeadlineSeconds": 1}}
+    try:
+        cluster.patch(path, change)
+    except ClusterError as error:
+        if error.status == 404:
+            return  # already deleted
+        if error.status != 422:
+            raise
+        cluster.patch(path, {"metadata": change["metadata"]})  # the deadline is already one second
+
+
+def now(cluster: Cluster) -> str:
+    """Returns the current time of a cluster for an annotation."""
+    return datetime.fromtimestamp(cluster.clock.now(), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
 
 BACK_OFF = 8.0
 """Seconds for pods to end before a cluster restarts the first of them, after ten seconds."""
@@ -88,10 +124,10 @@ def delete(clusters: Clusters, app_id: str) -> None:
 def cancel_objects(cluster: Cluster, facts: Facts) -> None:
     """Ends the running parts of an application; keeps its objects and logs, so that it can be described."""
     if facts.run is not None:
-        ends.cancel_run(cluster, facts)
+        cancel_run(cluster, facts)
         return
     if facts.has_runs:
-        ends.start_no_more(cluster, facts)
+        start_no_more(cluster, facts)
     for current in _with_restarts(cluster, facts):
         if is_gang(current) and (due_restart(current) is not None or is_cancelled(current)):
             for main in current.mains:  # the end of its jobs is not that of the application
@@ -131,7 +167,7 @@ def _with_restarts(cluster: Cluster, facts: Facts) -> Iterator[Facts]:
 def kill_objects(cluster: Cluster, facts: Facts) -> None:
     """Ends the running parts of an application immediately, without a grace period."""
     if facts.run is not None:
-        ends.cancel_run(cluster, facts, grace=False)
+        cancel_run(cluster, facts, grace=False)
         return
     current = facts
     for current in _with_restarts(cluster, facts):
@@ -153,7 +189,7 @@ def delete_objects(cluster: Cluster, facts: Facts) -> None:
     """Deletes an application with its objects; a run of a sweep with its pods, the last one with its Job."""
     if facts.run is not None:
         job = job_with_runs(cluster, facts.namespace, split_run(facts.name)[0])
-        if job is None or not ends.delete_runs(cluster, job, [facts.run]):
+        if job is None or not delete_runs(cluster, job, [facts.run]):
             return
         facts = job
     jobs: list[Object] = []
@@ -362,3 +398,135 @@ def _take_from_queue(cluster: Cluster, namespace: str, uid: str) -> None:
             owners = workload["metadata"].get("ownerReferences") or []
             if any(owner.get("uid") == uid for owner in owners):
                 cluster.patch(f"{path}/{workload['metadata']['name']}", {"spec": {"active": False}})
+
+
+TRIES = 20
+"""Maximum number of attempts to change an annotation that other processes change, too."""
+
+
+def cancel_run(cluster: Cluster, facts: Facts, *, grace: bool = True) -> None:
+    """Ends a run.
+
+    Args:
+        cluster: the cluster.
+        facts: the run.
+        grace: give its pods the grace period.
+    """
+    name, run = split_run(facts.name)
+    job = job_with_runs(cluster, facts.namespace, name)
+    if job is not None and run is not None:
+        cancel_runs(cluster, job, [run], grace=grace)
+
+
+def complete_cancel(cluster: Cluster, facts: Facts) -> None:
+    """Ends the pods of a run whose cancellation was interrupted."""
+    if annotation(facts.mains[0], CANCELLED):
+        for pod in facts.pods:
+            if needs_end(pod):
+                end_pod(cluster, facts.namespace, pod)
+
+
+def delete_runs(cluster: Cluster, job: Facts, runs: Collection[int]) -> bool:
+    """Deletes runs: ends them, deletes their pods with their logs, and notes it in their Job.
+
+    Args:
+        cluster: the cluster.
+        job: the Job.
+        runs: the indexes of the runs.
+
+    Returns:
+        True if no run of the Job is left.
+    """
+    main = job.mains[0]
+    left = [run for run in range(view.count_of_runs(main)) if view.has_index(main, run) and run not in runs]
+    if not left:
+        return True
+    cancel_runs(cluster, job, runs)
+    _mark_runs(cluster, job, runs, DELETED_RUNS)
+    path = path_of("v1", "pods", job.namespace)
+    for pod in pods_of(cluster, job):
+        if view.index_of(pod) in {str(run) for run in runs}:
+            cluster.delete(f"{path}/{pod['metadata']['name']}")
+    return False
+
+
+def cancel_runs(cluster: Cluster, job: Facts, runs: Collection[int], *, grace: bool = True) -> None:
+    """Ends several runs of a Job; ended ones are left unchanged.
+
+    Args:
+        cluster: the cluster.
+        job: the Job.
+        runs: the indexes of the runs.
+        grace: give their pods the grace period.
+
+    Raises:
+        ClusterError: the cluster rejects it.
+    """
+    due = set(runs).difference(*ended_indexes(job.mains[0]))
+    if due:
+        known = indexes(annotation(job.mains[0], CANCELLED_RUNS)) | due
+        _write_cancelled(cluster, job, known)  # first: without the right, nothing is changed
+        current = _mark_runs(cluster, job, due, CANCELLED_RUNS)
+        if current is None:
+            listed = known
+        else:
+            listed = indexes(annotation(current.mains[0], CANCELLED_RUNS))
+        if listed != known:
+            _write_cancelled(cluster, job, listed)
+        _end_pods_of_runs(cluster, job, {str(run) for run in due}, grace)
+
+
+def start_no_more(cluster: Cluster, job: Facts) -> None:
+    """Lets the runs fail that a Job starts from now on, until it is suspended."""
+    with suppress(ClusterError):  # without the right, the suspension ends them
+        _write_cancelled(cluster, job, ["all"])
+
+
+def _mark_runs(cluster: Cluster, job: Facts, runs: Collection[int], key: str) -> Facts | None:
+    """Adds runs to an annotation of their Job; returns the Job, or None if it was deleted."""
+    path = job.path_of(job.mains[0])
+    current: Facts | None = job
+    for left in reversed(range(TRIES)):
+        if current is None:
+            break
+        main = current.mains[0]
+        known = indexes(annotation(main, key))
+        if known >= set(runs):
+            break
+        metadata = {
+            "annotations": {
+                key: ranges(known | set(runs)),
+                **({CANCELLED_RUNS_AT: now(cluster)} if key == CANCELLED_RUNS else {}),
+            },
+            # rejects the change if another process was faster
+            "resourceVersion": main["metadata"].get("resourceVersion"),
+        }
+        try:
+            cluster.patch(path, {"metadata": metadata})
+        except ClusterError as error:
+            if error.status != 409 or not left:
+                raise
+        current = job_with_runs(cluster, job.namespace, job.name)
+    return current
+
+
+def _write_cancelled(cluster: Cluster, job: Facts, runs: Iterable[int | str]) -> None:
+    text = " ".join(map(str, sorted(runs)))
+    path = path_of("v1", "secrets", job.namespace, cancelled_secret(job.name))
+    cluster.patch(path, {"data": {launcher.CANCELLED: launcher.encoded(text)}})
+
+
+def _end_pods_of_runs(cluster: Cluster, job: Facts, runs: Collection[str], grace: bool) -> None:
+    """Ends the live pods of runs in parallel."""
+    pods = [pod for pod in pods_of(cluster, job) if view.index_of(pod) in runs and live(pod)]
+    path = path_of("v1", "pods", job.namespace)
+
+    def end(pod: Object) -> None:
+        if not grace:
+            cluster.delete(f"{path}/{pod['metadata']['name']}", {"gracePeriodSeconds": 0})
+        elif not deleted(pod) and not ended_by_us(pod):
+            end_pod(cluster, job.namespace, pod)
+
+    if pods:
+        with ThreadPoolExecutor(min(MAX_PARALLEL, len(pods))) as pool:
+            list(pool.map(end, pods))

@@ -1,19 +1,26 @@
-"""Checks of an application and its run options: errors, and notes on unsupported features."""
+"""Checks an application at the dry-run, and finds the features that the cluster does not support."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from torchx.errors import RunOptionError, StateError, UsageError
 from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.manifests import volumes
-from torchx.schedulers.kubernetes.manifests.job import is_gang, restarts_as_a_whole, restarts_by_torchx
+from torchx.schedulers.kubernetes.manifests.job import (
+    is_gang,
+    needs_lines,
+    restarts_as_a_whole,
+    restarts_by_torchx,
+)
 from torchx.schedulers.kubernetes.manifests.overlays import unused
 from torchx.schedulers.kubernetes.manifests.pod import is_shared_by_others
-from torchx.schedulers.kubernetes.manifests.retries import needs_lines
 from torchx.schedulers.kubernetes.names import ROLE_INDEX
-from torchx.schedulers.kubernetes.options import JOB, JOBSET, VOLCANO
+from torchx.schedulers.kubernetes.options import AUTO, JOB, JOBSET, VOLCANO
 from torchx.schedulers.kubernetes.record import write_record
 from torchx.scheduling.checks import require_images
+from torchx.services.rules import after_of
+from torchx.settings import SERVICE
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.checks import require_roles
 from torchx.specs.run_options import RunOptions
@@ -144,3 +151,50 @@ def _volcano_notes(app: AppDef, cfg: RunOptions) -> Iterator[str]:
 
 def _roles(roles: list[Role]) -> str:
     return f"role {', '.join(role.name for role in roles)}"
+
+
+def check_services(app: AppDef, cfg: RunOptions) -> None:
+    """Checks an application with services or an order of starts.
+
+    Raises:
+        UsageError: the run options do not allow them.
+    """
+    if cfg.get("kind") not in (None, AUTO, JOB):
+        raise RunOptionError(
+            "kind",
+            f"is {cfg['kind']}, which runs neither services nor roles that start after others",
+            hint="torchx runs them with plain jobs: -cfg kind=job",
+        )
+    waiting = [role.name for role in app.roles if after_of(role)]
+    if cfg.get("queue") and waiting:
+        raise RunOptionError(
+            "queue",
+            f"does not fit {', '.join(waiting)}, which start after other roles: Kueue starts each job",
+            hint="omit the queue, or start these roles immediately: specs.after(role, [])",
+        )
+    if write_record(app, cfg) is None:
+        raise UsageError("the application is too large to be stored with its job, which services need")
+
+
+def notes_of_services(app: AppDef) -> Iterator[str]:
+    """Yields the differences to other engines."""
+    several = [role for role in app.roles if SERVICE in role.metadata and role.num_replicas > 1]
+    alone = [r.name for r in several if r.max_retries and r.retry_policy is RetryPolicy.REPLICA]
+    if alone:
+        yield f"if a replica of a service fails, all its replicas restart (role {', '.join(alone)})"
+
+
+def reject_without_right(missing: str, namespace: str) -> None:
+    """Rejects an application with services, as the caller lacks a right.
+
+    Args:
+        missing: the right.
+        namespace: the namespace.
+
+    Raises:
+        StateError: always.
+    """
+    raise StateError(
+        f"services and roles that start after others need the right `{missing}` in namespace {namespace}",
+        hint=f"kubectl auth can-i {missing} -n {namespace}",
+    )

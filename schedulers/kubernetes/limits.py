@@ -10,8 +10,7 @@ from torchx import settings
 from torchx.errors import RunOptionError, UsageError
 from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object
-from torchx.schedulers.kubernetes.manifests.attempt_number import LIMIT
-from torchx.schedulers.kubernetes.names import NOTICE
+from torchx.schedulers.kubernetes.names import LIMIT, NOTICE
 from torchx.schedulers.shared.notice import POD_HOOK_SCRIPT
 from torchx.scheduling.limits import NODE, PREEMPTED, LimitRule
 from torchx.specs.app import AppDef, RetryPolicy

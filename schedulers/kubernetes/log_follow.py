@@ -16,13 +16,11 @@ from torchx.schedulers.kubernetes import logs
 from torchx.schedulers.kubernetes.api.client import Cluster, hang_up, lines_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.contexts import Clusters
+from torchx.schedulers.kubernetes.facts import Facts
 from torchx.schedulers.kubernetes.logs import SECOND, Line, Source
-from torchx.schedulers.kubernetes.lookup import require
-from torchx.schedulers.kubernetes.objects import Facts
-from torchx.schedulers.kubernetes.reconcile import reconcile_objects
+from torchx.schedulers.kubernetes.objects import gather_app, require
+from torchx.schedulers.kubernetes.reconcile import note_outcome, reconcile_objects
 from torchx.schedulers.kubernetes.status import describe
-from torchx.schedulers.kubernetes.sweeps.facts import gather_app
-from torchx.schedulers.kubernetes.verdict import note_outcome
 from torchx.schedulers.kubernetes.watch import Watch
 from torchx.schedulers.shared.logs import TIME, Position, line_filter, select
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream

@@ -17,8 +17,8 @@ from torchx.schedulers.kubernetes.api.client import Cluster, Object, lines_of, p
 from torchx.schedulers.kubernetes.api.connection import why
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import short
+from torchx.schedulers.kubernetes.facts import Facts
 from torchx.schedulers.kubernetes.names import CONTAINER
-from torchx.schedulers.kubernetes.objects import Facts
 from torchx.schedulers.kubernetes.state.attempts import container_of
 from torchx.schedulers.kubernetes.state.replicas import Member, members_of, number_of, replica_of, run_of
 from torchx.schedulers.kubernetes.state.taken import node_of

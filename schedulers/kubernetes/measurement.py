@@ -15,12 +15,11 @@ from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import text_at, time_of
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.contexts import Clusters
-from torchx.schedulers.kubernetes.lookup import find
+from torchx.schedulers.kubernetes.facts import selector, split_id
 from torchx.schedulers.kubernetes.names import split_run
-from torchx.schedulers.kubernetes.objects import selector, split_id
+from torchx.schedulers.kubernetes.objects import find, pod_selector
 from torchx.schedulers.kubernetes.state.attempts import live
 from torchx.schedulers.kubernetes.state.replicas import members_of, number_of, replica_of, run_of
-from torchx.schedulers.kubernetes.sweeps.facts import pod_selector
 from torchx.schedulers.shared.measurement import requests_of
 from torchx.scheduling.measurement import AppUsage, ReplicaUsage, Requested, Sample
 from torchx.scheduling.pace import is_sharing

@@ -62,11 +62,22 @@ CANCELLED_RUNS = f"{PREFIX}cancelled-runs"
 """Annotation of a Job with the runs of a sweep: the indexes of cancelled runs, as ``0-2,5``."""
 CANCELLED = f"{PREFIX}cancelled"
 """Annotation of submitted objects: time of cancellation."""
+STOPPED = f"{PREFIX}stopped"
+"""Annotation: time when it was stopped because another role failed."""
+RELEASED = f"{PREFIX}released"
+"""Annotation: time when a service was ended because all ordinary roles had succeeded."""
+HELD = f"{PREFIX}held"
+"""Annotation: the submission is incomplete; the job is suspended until all objects exist."""
+
+CLOSED = 1
+"""Seconds of the deadline by which torchx ends a Job that has started."""
 CANCELLED_CODE = 213
 """The exit code of a run of a sweep that was cancelled before it started."""
 
 JOB_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation and label of pods set by an Indexed Job: the replica's id."""
+LIMIT = "TORCHX_TIME_LIMIT"
+"""The variable with the seconds of a run; set for an application with a time limit."""
 CONTAINER = "main"
 """The name of the role's container; overlays may add others."""
 

@@ -1,204 +1,50 @@
-"""Reads the objects of an application from a cluster: jobs, pods and, if something waits, events."""
+"""Reads the objects of applications from a cluster: jobs, pods and, if something waits, events and nodes."""
 
 from __future__ import annotations
 
 import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import replace
 
-from torchx.errors import UsageError
-from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.client import Cluster, Listing, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import (
-    annotation,
-    count_of,
+    created,
     deleted,
     label,
     owned_pods,
-    short,
+    true_conditions,
     value_at,
 )
 from torchx.schedulers.kubernetes.api.pods import SmallPods
-from torchx.schedulers.kubernetes.api.shape import MALFORMED
-from torchx.schedulers.kubernetes.gang.attempts import newest_attempts, originals
-from torchx.schedulers.kubernetes.names import APP, APP_ID, PREFIX, ROLE_INDEX, RUNS, USER
-from torchx.schedulers.kubernetes.names import CANCELLED as CANCELLED
-from torchx.schedulers.kubernetes.record import RecordError, read_record
-from torchx.schedulers.kubernetes.state.evidence import (
-    MAX_LOOKUPS,
-    about,
-    events_of,
-    has_ended,
-    nodes_of,
-    waits,
+from torchx.schedulers.kubernetes.api.shape import shaped
+from torchx.schedulers.kubernetes.contexts import Clusters
+from torchx.schedulers.kubernetes.facts import (
+    _ID,
+    BATCH,
+    RESOURCES,
+    Facts,
+    main_path,
+    newest_attempts,
+    originals,
+    selector,
+    split_id,
 )
-from torchx.schedulers.kubernetes.state.taken import not_ready
-from torchx.schedulers.kubernetes.sweeps import view
+from torchx.schedulers.kubernetes.names import (
+    APP_ID,
+    JOB_COMPLETION_INDEX,
+    split_run,
+)
+from torchx.schedulers.kubernetes.names import CANCELLED as CANCELLED
+from torchx.schedulers.kubernetes.state import run_view as view
+from torchx.schedulers.kubernetes.state.run_view import run_facts
+from torchx.schedulers.kubernetes.state.taken import node_of, not_ready
+from torchx.schedulers.shared import owner
+from torchx.scheduling.checks import unknown_application
 from torchx.scheduling.pace import is_sharing
-
-BATCH, JOBSET, VOLCANO = "batch/v1", "jobset.x-k8s.io/v1alpha2", "batch.volcano.sh/v1alpha1"
-RESOURCES = {"job": (BATCH, "jobs"), "jobset": (JOBSET, "jobsets"), "volcano": (VOLCANO, "jobs")}
-"""API version and resource of the main objects, by kind."""
-
-STOPPED = f"{PREFIX}stopped"
-"""Annotation: time when it was stopped because another role failed."""
-RELEASED = f"{PREFIX}released"
-"""Annotation: time when a service was ended because all ordinary roles had succeeded."""
-HELD = f"{PREFIX}held"
-"""Annotation: the submission is incomplete; the job is suspended until all objects exist."""
-
-CLOSED = 1
-"""Seconds of the deadline by which torchx ends a Job that has started."""
-
-_ID = r"(?a)[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
-"""Any label value: ids of this project are narrower, but others can be deleted too."""
-_NAMESPACE = r"(?a)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-
-Objects = list[Object]
-
-
-@dataclass(frozen=True, eq=False)
-class Facts:
-    """The objects of one application.
-
-    Attributes:
-        namespace: the namespace.
-        name: the id without the namespace.
-        kind: job, jobset or volcano.
-        mains: the submitted objects: a job for each role, or a single object of another kind.
-        jobs: all jobs, including those created by other objects.
-        pods: its pods.
-        events: warnings about its objects, if requested.
-        nodes: the nodes of running pods that are not ready, by name, if readable.
-        partial: ``pods`` has only waiting and failed ones.
-        earlier: the jobs of earlier attempts of a gang, whose newest ones are in ``mains``.
-        run: the index of a run of a sweep in its Job, which is shown as an application with one replica.
-    """
-
-    namespace: str
-    name: str
-    kind: str
-    mains: Objects
-    jobs: Objects
-    pods: Objects
-    events: Objects = field(default_factory=list)
-    nodes: dict[str, Object] = field(default_factory=dict)
-    partial: bool = False
-    earlier: Objects = field(default_factory=list)
-    run: int | None = None
-
-    @property
-    def app_id(self) -> str:
-        """The id used in handles."""
-        return f"{self.namespace}:{self.name}"
-
-    def path_of(self, main: Object) -> str:
-        """Returns the path of one of its submitted objects."""
-        return main_path(self.kind, self.namespace, main["metadata"]["name"])
-
-    @property
-    def owner(self) -> str:
-        """The name of the submitter, or an empty string if its objects do not have it."""
-        return next((short(user) for main in self.mains if (user := annotation(main, USER))), "")
-
-    @property
-    def fails_fast(self) -> bool:
-        """Whether all replicas are ended when one fails without retries left."""
-        return not self.has_runs and bool(self.cfg.get("fail_fast", True))
-
-    @property
-    def has_runs(self) -> bool:
-        """Whether its Job has the runs of a sweep, which are independent of each other."""
-        return any(annotation(main, RUNS) for main in self.mains)
-
-    @property
-    def record(self) -> Object:
-        """The record made at submission; empty if unreadable."""
-        return self._read[0]
-
-    @property
-    def cfg(self) -> Data:
-        """The recorded run options."""
-        return self.record.get("cfg") or {}
-
-    @property
-    def roles(self) -> list[Data]:
-        """The recorded roles."""
-        return value_at(self.record, "app", "roles") or []
-
-    @property
-    def damage(self) -> str:
-        """The reason why its objects or its record are unreliable, or an empty string."""
-        return self.malformed or self._read[1]
-
-    @functools.cached_property
-    def malformed(self) -> str:
-        """A message about the first submitted object with fields of a wrong type, or an empty string."""
-        for main in self.mains:
-            name = f"its {self.kind} {main['metadata']['name']}"
-            if main.get(MALFORMED):
-                return f"{name} is malformed: {main[MALFORMED]}"
-            if self.kind == "job" and role_index(main) is None:
-                return f"{name} is malformed: its label {ROLE_INDEX} is not a role number"
-        return ""
-
-    @functools.cached_property
-    def _read(self) -> tuple[Object, str]:
-        text = next((text for main in self.mains if (text := annotation(main, APP))), "")
-        if not text:
-            return {}, ""
-        try:
-            return (
-                read_record(text) if self.run is None else view.run_record(text, self.mains[0], self.run)
-            ), ""
-        except RecordError as error:
-            return {}, error.message
-
-
-def split_id(app_id: str, namespace: str) -> tuple[str, str]:
-    """Splits an id into namespace and name; the namespace defaults to the given one.
-
-    Raises:
-        UsageError: the id is invalid; an empty label value would select all applications.
-
-    >>> split_id("research:train-b1", "default"), split_id("train-b1", "default")
-    (('research', 'train-b1'), ('default', 'train-b1'))
-    """
-    place, colon, name = app_id.rpartition(":")
-    place = place if colon else namespace
-    if not re.fullmatch(_ID, name) or not re.fullmatch(_NAMESPACE, place):
-        if app_id.isprintable():
-            shown = app_id
-        else:
-            shown = ascii(app_id)[1:-1]
-        raise UsageError(
-            f"`{shown}` is not a valid application id on Kubernetes",
-            hint="the format is NAMESPACE:NAME, e.g. default:train-x7k2m9cd; all applications: torchx list",
-        )
-    return place, name
-
-
-def is_ended_by_us(main: Object) -> bool:
-    """Returns True if torchx has requested the end of a submitted object."""
-    return any(annotation(main, mark) for mark in (CANCELLED, STOPPED, RELEASED))
-
-
-def role_index(main: Object) -> int | None:
-    """Returns the role number of a Job, or None if its label is not a number."""
-    return count_of(label(main, ROLE_INDEX))
-
-
-def main_path(kind: str, namespace: str, name: str = "") -> str:
-    """Returns the path of a main object, or of its collection."""
-    version, resource = RESOURCES[kind]
-    return path_of(version, resource, namespace, name)
-
-
-def selector(name: str) -> dict[str, str]:
-    """Returns the query for the objects of an application, or of all applications without a name."""
-    return {"labelSelector": f"{APP_ID}={name}" if name else APP_ID}
+from torchx.scheduling.protocols import UnavailableError
 
 
 def gather(
@@ -391,3 +237,219 @@ def _if_allowed(read: Callable[[], Objects]) -> Objects:
 def _not_deleted(objects: Objects) -> Objects:
     """Filters out objects in deletion, which only wait for the end of their pods."""
     return [each for each in objects if not deleted(each)]
+
+
+MAX_LOOKUPS = 20
+"""Maximum number of troubled applications or nodes that are queried one by one."""
+
+Objects = list[Object]
+
+
+def nodes_of(cluster: Cluster, pods: Objects) -> dict[str, Object]:
+    """Returns the nodes of pods by name; empty without the right to read nodes."""
+    nodes: dict[str, Object] = {}
+    for name in sorted({node_of(pod) for pod in pods})[:MAX_LOOKUPS]:
+        try:
+            node = cluster.find(path_of("v1", "nodes", "", name))
+        except ClusterError as error:
+            if error.status != 403:
+                raise
+            return nodes
+        if node is not None and shaped(node) is not None:
+            nodes[name] = node
+    return nodes
+
+
+def waits(jobs: Objects, pods: Objects) -> bool:
+    """Returns True if a pod is missing or pending, so that events may give a reason."""
+    wanted = sum(int(value_at(job, "spec", "parallelism") or 0) for job in jobs if not has_ended(job))
+    return len(pods) < wanted or any(value_at(pod, "status", "phase") == "Pending" for pod in pods)
+
+
+def has_ended(job: Object) -> bool:
+    """Returns True if a Job has ended or is suspended."""
+    true = true_conditions(job)
+    return bool(value_at(job, "spec", "suspend")) or "Complete" in true or "Failed" in true
+
+
+def events_of(cluster: Cluster, namespace: str, name: str) -> Objects:
+    """Returns warnings about the objects of an application; empty without the right to read events."""
+    path = path_of("v1", "events", namespace)
+
+    def query(names: Collection[str]) -> dict[str, Listing]:
+        return dict.fromkeys(names, cluster.list_with_version(path, {"fieldSelector": "type=Warning"}))
+
+    try:
+        found = cluster.answers(path, query).about("")
+    except ClusterError as error:
+        if error.status in (403, 404):
+            return []
+        raise
+    if found is None:
+        return []
+    return about(found.objects, name)
+
+
+def about(events: Objects, name: str) -> Objects:
+    """Returns the events about objects whose names begin with a text."""
+    return [e for e in events if str((e.get("involvedObject") or {}).get("name", "")).startswith(name)]
+
+
+def find(clusters: Clusters, app_id: str, *, whole: bool = False) -> Facts | None:
+    """Returns the objects of an application, or None if it is unknown.
+
+    Args:
+        clusters: the clusters.
+        app_id: the application.
+        whole: keep all fields of its pods.
+    """
+    return _find(clusters, app_id, functools.partial(gather_app, whole=whole))
+
+
+def find_jobs(clusters: Clusters, app_id: str) -> Facts | None:
+    """Returns the objects of an application without its pods, or None if it is unknown."""
+    return _find(clusters, app_id, gather_app_jobs)
+
+
+def _find(
+    clusters: Clusters, app_id: str, gather: Callable[[Cluster, str, str], Facts | None]
+) -> Facts | None:
+    cluster = clusters.of(app_id)
+    namespace, name = split_id(app_id, cluster.namespace)
+    facts = gather(cluster, namespace, name)
+    if facts is None and ":" not in app_id and namespace != "default":
+        return gather(cluster, "default", name)  # the default of submissions, regardless of the context
+    return facts
+
+
+def require(clusters: Clusters, app_id: str) -> Facts:
+    """Returns the objects of an application.
+
+    Raises:
+        StateError: it is unknown.
+    """
+    facts = find(clusters, app_id)
+    if facts is None:
+        raise unknown_application("kubernetes", app_id)
+    return facts
+
+
+def find_own(clusters: Clusters, app_id: str, verb: str) -> Facts | None:
+    """Returns the objects of an application of the current user, or None if it is unknown.
+
+    Args:
+        clusters: the clusters.
+        app_id: the application.
+        verb: the operation in the past, for the error message: "cancelled".
+
+    Raises:
+        OwnershipError: it belongs to another user.
+    """
+    facts = find(clusters, app_id)
+    if facts is not None:
+        version, resource = RESOURCES[facts.kind]
+        names = " ".join(main["metadata"]["name"] for main in (*facts.earlier, *facts.mains))
+        where = f"{resource}.{version.partition('/')[0]} -n {facts.namespace} {names}"
+        owner.require_own(facts.app_id, facts.owner, verb, f"to do it anyway: kubectl delete {where}")
+    return facts
+
+
+@contextmanager
+def reachable() -> Iterator[None]:
+    """Raises UnavailableError for a cluster that does not respond, so that the caller repeats the call."""
+    try:
+        yield
+    except ClusterError as error:
+        if not error.passes:
+            raise
+        raise UnavailableError(error.message, hint=error.hint) from error
+
+
+def gather_app(
+    cluster: Cluster, namespace: str, name: str, *, events: bool = True, whole: bool = False
+) -> Facts | None:
+    """Reads the objects of an application; returns None if there are none.
+
+    Args:
+        cluster: the cluster.
+        namespace: its namespace.
+        name: its id within the namespace; that of a run of a sweep is the id of its Job with its index.
+        events: also read events if something waits.
+        whole: keep all fields of its pods, also those that are not read here.
+    """
+    base, run = split_run(name)
+    if run is not None:
+        job = job_with_runs(cluster, namespace, base)
+        if job is not None and view.has_index(job.mains[0], run):
+            return _gather_run(cluster, job, run, events, whole)
+    return gather(cluster, namespace, name, events=events, whole=whole)
+
+
+def gather_app_jobs(cluster: Cluster, namespace: str, name: str) -> Facts | None:
+    """Reads the objects of an application without its pods; see :func:`gather_app`."""
+    base, run = split_run(name)
+    if run is not None:
+        job = job_with_runs(cluster, namespace, base)
+        if job is not None and view.has_index(job.mains[0], run):
+            return run_facts(job, run)
+    return gather_jobs(cluster, namespace, name)
+
+
+def job_with_runs(cluster: Cluster, namespace: str, name: str) -> Facts | None:
+    """Returns a Job whose indexes are the runs of a sweep, without its pods, or None.
+
+    Args:
+        cluster: the cluster.
+        namespace: its namespace.
+        name: the id of the Job within the namespace.
+    """
+    jobs = of_app(cluster, main_path("job", namespace), name)
+    jobs = originals(job for job in jobs if view.has_runs(job) and not deleted(job))
+    if jobs:
+        return Facts(namespace, name, "job", jobs, jobs, [])
+    return None
+
+
+def _gather_run(cluster: Cluster, job: Facts, run: int, events: bool, whole: bool) -> Facts:
+    """Returns a run of a sweep; reads only its pods."""
+    path = path_of("v1", "pods", job.namespace)
+    if is_sharing():
+        pods = [pod for pod in pods_of(cluster, job) if view.index_of(pod) == str(run)]
+    else:
+        query = pod_selector(f"{job.name}.{run}", run)
+        pods = sorted(cluster.items(path, query, read=None if whole else SmallPods()), key=created)
+    found = run_facts(replace(job, pods=pods), run)
+    lost = [pod for pod in found.pods if events and not_ready(pod)]
+    if not (events and (lost or waits(found.mains, found.pods))):
+        return found
+    name = str(job.mains[0]["metadata"]["name"])
+    warnings = [
+        event
+        for event in events_of(cluster, job.namespace, name)
+        if event["involvedObject"]["name"] == name
+        or event["involvedObject"]["name"].startswith(f"{name}-{run}-")
+    ]
+    return replace(found, events=warnings, nodes=nodes_of(cluster, lost))
+
+
+def pod_selector(name: str, run: int | None) -> dict[str, str]:
+    """Returns the query for the pods of an application.
+
+    Args:
+        name: its id within the namespace.
+        run: its index in a Job with many runs; None for other applications.
+    """
+    if run is None:
+        return selector(name)
+    return {"labelSelector": f"{APP_ID}={split_run(name)[0]},{JOB_COMPLETION_INDEX}={run}"}
+
+
+def main_selector(name: str, run: int | None) -> dict[str, str]:
+    """Returns the query for the submitted objects of an application; see :func:`pod_selector`."""
+    return selector(name if run is None else split_run(name)[0])
+
+
+def pods_of(cluster: Cluster, job: Facts) -> list[Object]:
+    """Returns the pods of all runs, oldest first."""
+    pods = of_app(cluster, path_of("v1", "pods", job.namespace), job.name, small=True)
+    return sorted(owned_pods(job.mains, pods), key=created)

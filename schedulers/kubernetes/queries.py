@@ -8,15 +8,11 @@ from dataclasses import replace
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
 from torchx.schedulers.kubernetes.contexts import Clusters, text_of
-from torchx.schedulers.kubernetes.lookup import find, find_jobs
-from torchx.schedulers.kubernetes.objects import (
-    Facts,
-    gather_namespaces,
-)
+from torchx.schedulers.kubernetes.facts import Facts
+from torchx.schedulers.kubernetes.objects import find, find_jobs, gather_namespaces, pods_of
+from torchx.schedulers.kubernetes.state import run_view as view
 from torchx.schedulers.kubernetes.state.jobs import job_facts
 from torchx.schedulers.kubernetes.state.replicas import members_of
-from torchx.schedulers.kubernetes.sweeps import view
-from torchx.schedulers.kubernetes.sweeps.facts import pods_of
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.listing import newest_first, row_of
 from torchx.scheduling import observation
@@ -28,7 +24,7 @@ from torchx.specs.status import AppState, is_terminal
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import application
-    from torchx.schedulers.kubernetes.sweeps import run_arguments
+    from torchx.schedulers.kubernetes.sweeps import manifests as run_arguments
 from torchx.schedulers.kubernetes.status import describe_runs, describe_safely
 
 

@@ -1,43 +1,95 @@
-"""Ends the replicas of an application that a failed one leaves behind."""
+"""Ends the replicas of an application that a failed one leaves behind, and notes its outcome."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from torchx.printable import ranges
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import annotation, indexes, owned_pods, short
-from torchx.schedulers.kubernetes.api.pod_ends import now
 from torchx.schedulers.kubernetes.cancel import (
     cancel_objects,
+    complete_cancel,
     end_jobs,
     has_failed,
     has_running,
     is_to_be_ended,
+    now,
     spec,
 )
 from torchx.schedulers.kubernetes.contexts import Clusters
-from torchx.schedulers.kubernetes.gang import actions, restarts
-from torchx.schedulers.kubernetes.gang.causes import never_retried
-from torchx.schedulers.kubernetes.gang.restarts import due_restart, is_cancelled, is_gang
-from torchx.schedulers.kubernetes.lookup import find
-from torchx.schedulers.kubernetes.names import DISRUPTED
-from torchx.schedulers.kubernetes.objects import (
-    CANCELLED,
-    STOPPED,
-    Facts,
-    gather,
-    is_ended_by_us,
-)
-from torchx.schedulers.kubernetes.services.actions import coordinate
-from torchx.schedulers.kubernetes.services.roles import has_order
-from torchx.schedulers.kubernetes.state import taken
-from torchx.schedulers.kubernetes.state.attempts import is_over
+from torchx.schedulers.kubernetes.facts import Facts, is_ended_by_us
+from torchx.schedulers.kubernetes.names import CANCELLED, DISRUPTED, OUTCOME, STOPPED
+from torchx.schedulers.kubernetes.objects import find, gather
+from torchx.schedulers.kubernetes.restart import carry_out, complete_marks
+from torchx.schedulers.kubernetes.services import coordinate
+from torchx.schedulers.kubernetes.state import restarts, taken
+from torchx.schedulers.kubernetes.state.attempts import is_over, live
 from torchx.schedulers.kubernetes.state.jobs import job_facts
+from torchx.schedulers.kubernetes.state.outcome import Outcome, outcome_of
 from torchx.schedulers.kubernetes.state.replicas import replica_of
+from torchx.schedulers.kubernetes.state.restarts import due_restart, is_cancelled, is_gang, never_retried
+from torchx.schedulers.kubernetes.state.services import has_order
 from torchx.schedulers.kubernetes.status import describe
-from torchx.schedulers.kubernetes.sweeps import ends
-from torchx.schedulers.kubernetes.verdict import note_outcome
 from torchx.schedulers.shared import owner
-from torchx.specs.status import is_terminal
+from torchx.scheduling.base import DescribeAppResponse
+from torchx.scheduling.pace import alone
+from torchx.specs.status import AppState, is_terminal
+
+MOST_TRIES = 3
+"""Maximum number of attempts to note an outcome while the object changes."""
+
+
+def _is_settled(pod: Object) -> bool:
+    """Returns False if a pod has ended and its node has not reported the reason yet."""
+    return is_over(pod) or live(pod)
+
+
+def _failed_replicas(found: DescribeAppResponse) -> dict[str, str]:
+    """Returns the replicas that have failed, by role."""
+    by_role = {
+        role.role: ranges(replica.id for replica in role.replicas if replica.state is AppState.FAILED)
+        for role in found.roles_statuses
+    }
+    return {role: numbers for role, numbers in by_role.items() if numbers}
+
+
+def note_outcome(cluster: Cluster, facts: Facts, *, failed: bool = False) -> None:
+    """Notes the end of an application and its first failure, unless they are noted.
+
+    A run of a sweep has no object of its own. Without the right to change the objects, nothing is noted.
+
+    Args:
+        cluster: the cluster.
+        facts: the application.
+        failed: note the first failure before the end: no retry follows, and the others are about to be ended.
+    """
+    noted = outcome_of(facts.mains)
+    is_noted = noted.state is not AppState.UNKNOWN or (failed and noted.failure is not None)
+    if is_noted or facts.run is not None or owner.is_foreign(facts.owner):
+        return
+    with suppress(ClusterError), alone():
+        for _ in range(MOST_TRIES):
+            # read again: a copy of the pods may be older than that of the jobs
+            current = gather(cluster, facts.namespace, facts.name, events=False)
+            if current is None or current.damage or outcome_of(current.mains) != noted:
+                return
+            found = describe(current, cluster.clock.now(), failed=failed)
+            outcome = Outcome(
+                found.first_failure, found.state, found.msg, found.ended_at, _failed_replicas(found)
+            )
+            if not is_terminal(found.state):
+                if not (found.first_failure and all(map(_is_settled, current.pods))):
+                    return
+                # before the end, others may still fail
+                outcome = outcome._replace(state=AppState.UNKNOWN, failed={})
+            main = min(current.mains, key=lambda each: str(each["metadata"]["name"]))
+            path = facts.path_of(main)
+            change = {"metadata": {"annotations": {OUTCOME: outcome.text()}}}
+            if cluster.patch_unchanged(path, main, change):
+                return
+
 
 MAX_NOTES = 30
 """Maximum number of disrupted pods that are noted in a job."""
@@ -73,7 +125,7 @@ def reconcile_objects(cluster: Cluster, facts: Facts) -> bool:
         return True
     try:
         if facts.run is not None:
-            ends.complete_cancel(cluster, facts)
+            complete_cancel(cluster, facts)
             return True
         return _reconcile(cluster, facts)
     except ClusterError as error:  # ignored for a caller with read access only
@@ -86,8 +138,8 @@ def _reconcile(cluster: Cluster, facts: Facts) -> bool:
     facts = _cancelled_again(cluster, facts)
     restart = due_restart(facts)
     if restart is not None:
-        return actions.carry_out(cluster, facts, restart)
-    actions.complete_marks(cluster, facts)
+        return carry_out(cluster, facts, restart)
+    complete_marks(cluster, facts)
     unfinished = [main for main in facts.mains if is_ended_by_us(main) and _is_unfinished(facts, main)]
     end_jobs(cluster, facts, unfinished, "")
     if restarts.is_saving(facts):

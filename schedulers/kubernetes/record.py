@@ -8,17 +8,21 @@ positions of macros; :mod:`torchx.schedulers.kubernetes.application` reads the v
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import zlib
+from collections.abc import Sequence
 from types import NoneType
 from typing import Any
 
+from torchx import settings
 from torchx.errors import StateError
 from torchx.json_limits import MOST_REPLICAS, Data, load_json
 from torchx.json_shape import ANY_KEY, check
 from torchx.masking import SecretValue
 from torchx.masking.data import readable_by_others
-from torchx.schedulers.kubernetes.api.objects import Object
+from torchx.schedulers.kubernetes.api.objects import Object, annotation
+from torchx.schedulers.kubernetes.names import RUN_IDS
 from torchx.specs.app import AppDef, Role
 from torchx.specs.macro import macro_pattern
 from torchx.specs.overlay_merge import operator_of
@@ -139,6 +143,53 @@ def read_record(text: str) -> Object:
     # a command line there is not ours, and `rerun --set` would run the component that it names
     data["app"]["metadata"] = readable_by_others(data["app"].get("metadata", {}))
     return data
+
+
+def packed_ids(ids: Sequence[str]) -> str:
+    """Returns the ids of runs in their sweep as text for an annotation; empty if there are none, or too many.
+
+    >>> run_ids(packed_ids(["a-1", "a-2"])), packed_ids(["", ""]), run_ids("x")
+    (['a-1', 'a-2'], '', [])
+    """
+    text = ""
+    if any(ids):
+        text = base64.b64encode(zlib.compress("\n".join(ids).encode())).decode()
+    if len(text) <= MAX_LENGTH:
+        return text
+    return ""
+
+
+@functools.lru_cache(maxsize=4)
+def run_ids(text: str) -> list[str]:
+    """Returns the ids of runs in an annotation; none if it is damaged."""
+    try:
+        return zlib.decompressobj().decompress(base64.b64decode(text), MAX_UNPACKED).decode().split("\n")
+    except (ValueError, zlib.error):
+        return []
+
+
+def run_record(text: str, main: Object, run: int) -> Object:
+    """Returns the record of a run, made from that of its Job.
+
+    Args:
+        text: the record of the Job.
+        main: the Job.
+        run: the index of the run.
+
+    Raises:
+        RecordError: the record is damaged, or was written by a newer version.
+    """
+    record = _known_record(text)
+    roles = [{**role, "num_replicas": 1} for role in record["app"].get("roles", [])]
+    ids = run_ids(annotation(main, RUN_IDS))
+    own = {}
+    if run < len(ids) and ids[run]:
+        own = {settings.RUN: ids[run]}
+    metadata = {**record["app"].get("metadata", {}), **own}
+    return {**record, "app": {**record["app"], "roles": roles, "metadata": metadata}}
+
+
+_known_record = functools.lru_cache(maxsize=4)(read_record)  # of thousands of runs
 
 
 def _check_counts(app: Data) -> None:

@@ -14,7 +14,7 @@ from torchx.lazy import lazy_imports
 from torchx.masking import MASK, SecretValue
 from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.checks import notes_of, process_notes
-from torchx.schedulers.kubernetes.gang.attempts import SPARE
+from torchx.schedulers.kubernetes.facts import SPARE
 from torchx.schedulers.kubernetes.limits import by_torchx, check_roles, notes_of_limits, with_requeues
 from torchx.schedulers.kubernetes.manifests import job as jobs
 from torchx.schedulers.kubernetes.manifests import jobset as jobsets
@@ -41,7 +41,7 @@ with lazy_imports:
 
     import yaml
 
-    from torchx.schedulers.kubernetes.services import checks as service_checks
+    from torchx.schedulers.kubernetes import checks as service_checks
 
 LARGEST = 1_500_000
 """Maximum size of an object in a cluster, in bytes of JSON."""

@@ -24,11 +24,11 @@ with lazy_imports:
         submit,
     )
     from torchx.schedulers.kubernetes import exec as kubernetes_exec
+    from torchx.schedulers.kubernetes import many as sweep_actions
+    from torchx.schedulers.kubernetes import many as sweep_submit
     from torchx.schedulers.kubernetes import measurement as kubernetes_measurement
     from torchx.schedulers.kubernetes import reconcile as kubernetes_reconcile
     from torchx.schedulers.kubernetes import watch as kubernetes_wait
-    from torchx.schedulers.kubernetes.sweeps import actions as sweep_actions
-    from torchx.schedulers.kubernetes.sweeps import submit as sweep_submit
 
 if TYPE_CHECKING:
     from socket import socket

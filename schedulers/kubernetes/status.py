@@ -10,23 +10,16 @@ from torchx.lazy import lazy_imports
 from torchx.printable import joined
 from torchx.schedulers.kubernetes.api.client import Object
 from torchx.schedulers.kubernetes.api.objects import annotation, short, time_of, true_conditions, value_at
-from torchx.schedulers.kubernetes.gang.attempts import attempt_of
-from torchx.schedulers.kubernetes.gang.records import Restart, used_retries
-from torchx.schedulers.kubernetes.gang.restarts import due_restart, is_gang, is_saving
-from torchx.schedulers.kubernetes.objects import (
-    CANCELLED,
-    HELD,
-    Facts,
-    is_ended_by_us,
-)
-from torchx.schedulers.kubernetes.state import reasons
+from torchx.schedulers.kubernetes.facts import Facts, attempt_of, is_ended_by_us
+from torchx.schedulers.kubernetes.names import CANCELLED, HELD
+from torchx.schedulers.kubernetes.state import jobs as reasons
+from torchx.schedulers.kubernetes.state import run_view as view
 from torchx.schedulers.kubernetes.state.attempts import live
-from torchx.schedulers.kubernetes.state.jobs import job_facts
+from torchx.schedulers.kubernetes.state.jobs import JobFacts, job_facts
 from torchx.schedulers.kubernetes.state.outcome import outcome_of
-from torchx.schedulers.kubernetes.state.reasons import JobFacts
 from torchx.schedulers.kubernetes.state.replicas import Member, Replicas, members_of
-from torchx.schedulers.kubernetes.sweeps import view
-from torchx.schedulers.kubernetes.sweeps.facts import run_facts
+from torchx.schedulers.kubernetes.state.restarts import Restart, due_restart, is_gang, is_saving, used_retries
+from torchx.schedulers.kubernetes.state.run_view import run_facts
 from torchx.scheduling import observation
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.observation import Observation, Phase, Replica, Whole, decide, or_zero
@@ -41,8 +34,9 @@ from torchx.specs.status import (
 )
 
 with lazy_imports:
-    from torchx.schedulers.kubernetes.gang import causes, runs
-    from torchx.schedulers.kubernetes.services import view as service_view
+    from torchx.schedulers.kubernetes.state import restarts as causes
+    from torchx.schedulers.kubernetes.state import restarts as runs
+    from torchx.schedulers.kubernetes.state import service_view
 
 
 HELD_FOR = 60.0

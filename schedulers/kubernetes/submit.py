@@ -13,12 +13,12 @@ from torchx.masking import SecretValue
 from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import annotation, deleted, label, short
-from torchx.schedulers.kubernetes.api.pod_ends import now
+from torchx.schedulers.kubernetes.cancel import now
 from torchx.schedulers.kubernetes.checks import ONLY_FAILED
 from torchx.schedulers.kubernetes.contexts import Clusters, remember
+from torchx.schedulers.kubernetes.facts import JOBSET, main_path, selector
 from torchx.schedulers.kubernetes.manifests.job import QUEUE
-from torchx.schedulers.kubernetes.names import USER
-from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, JOBSET, main_path, selector
+from torchx.schedulers.kubernetes.names import CANCELLED, HELD, USER
 from torchx.schedulers.kubernetes.options import AUTO
 from torchx.schedulers.kubernetes.request import KubernetesJob, kind_of, to_request
 from torchx.schedulers.shared import owner
@@ -30,9 +30,9 @@ from torchx.specs.checks import has_services
 from torchx.suggestions import did_you_mean
 
 with lazy_imports:
+    from torchx.schedulers.kubernetes import checks as service_checks
     from torchx.schedulers.kubernetes import images
-    from torchx.schedulers.kubernetes.gang import rights
-    from torchx.schedulers.kubernetes.services import checks as service_checks
+    from torchx.schedulers.kubernetes.api import rights
 
 _PLURALS = {
     "Service": "services",

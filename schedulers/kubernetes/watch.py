@@ -18,14 +18,12 @@ from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import created, deleted, owned_pods
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.contexts import Clusters
-from torchx.schedulers.kubernetes.gang.attempts import newest_attempts, originals
-from torchx.schedulers.kubernetes.lookup import find
+from torchx.schedulers.kubernetes.facts import BATCH, Facts, main_path, newest_attempts, originals
 from torchx.schedulers.kubernetes.names import split_run
-from torchx.schedulers.kubernetes.objects import BATCH, Facts, is_owned, listing_of, main_path
-from torchx.schedulers.kubernetes.reconcile import reconcile_objects
+from torchx.schedulers.kubernetes.objects import find, is_owned, listing_of, main_selector, pod_selector
+from torchx.schedulers.kubernetes.reconcile import note_outcome, reconcile_objects
+from torchx.schedulers.kubernetes.state.run_view import run_facts
 from torchx.schedulers.kubernetes.status import describe
-from torchx.schedulers.kubernetes.sweeps.facts import main_selector, pod_selector, run_facts
-from torchx.schedulers.kubernetes.verdict import note_outcome
 from torchx.scheduling.pace import LONGEST, deadline, pause_after, sharing
 from torchx.specs.status import is_terminal
 

@@ -16,7 +16,7 @@ from test_kubernetes import FIELDS_OF_JOBS, OnKubernetes
 
 from torchx.errors import StateError
 from torchx.schedulers.kubernetes.api.client import Cluster, path_of
-from torchx.schedulers.kubernetes.objects import JOBSET
+from torchx.schedulers.kubernetes.facts import JOBSET
 from torchx.testing import AbilityConformance, SchedulerConformance, ServiceConformance
 from torchx.testing.fields import Meaning
 from torchx.testing.retries import RetryConformance

@@ -12,7 +12,7 @@ import pytest
 
 from torchx.exit_codes import PREFLIGHT_FAILED, PREFLIGHT_MARK
 from torchx.leases.holders import take
-from torchx.schedulers.kubernetes.manifests.retries import job_rules
+from torchx.schedulers.kubernetes.manifests.job import job_rules
 from torchx.scheduling import preflight, preflight_gpus, preflight_program
 from torchx.scheduling.preflight_gpus import CheckFailedError, check_gpus, kernel_errors
 from torchx.specs.app import RetryPolicy, Role

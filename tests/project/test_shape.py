@@ -29,7 +29,7 @@ LIMITS = {
 
 KNOTS = {
     "torchx.schedulers.docker": 0,
-    "torchx.schedulers.kubernetes": 12,
+    "torchx.schedulers.kubernetes": 0,
     "torchx.schedulers.slurm": 2,
     "torchx.schedulers.local": 0,
     "torchx_cli": 0,

@@ -28,12 +28,12 @@ from torchx.schedulers.docker.measurement.statistics import totals_of
 from torchx.schedulers.docker.queue.records import Request
 from torchx.schedulers.kubernetes.api.pods import SmallPods
 from torchx.schedulers.kubernetes.api.shape import shaped
-from torchx.schedulers.kubernetes.gang.records import Restart, restart_from
 from torchx.schedulers.kubernetes.measurement import sample_of
 from torchx.schedulers.kubernetes.names import OUTCOME
 from torchx.schedulers.kubernetes.record import read_record as read_annotation
 from torchx.schedulers.kubernetes.record import write_record
 from torchx.schedulers.kubernetes.state.outcome import Outcome, outcome_of
+from torchx.schedulers.kubernetes.state.restarts import Restart, restart_from
 from torchx.schedulers.shared.stalls import StallFolder
 from torchx.schedulers.slurm import outcome as slurm_outcome
 from torchx.schedulers.slurm.node.attempts import read_facts

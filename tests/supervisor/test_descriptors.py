@@ -19,7 +19,7 @@ import pytest
 from torchx.jobs.events import Clock, EventLog
 from torchx.machine.polling import readable
 from torchx.schedulers.docker.engine import http
-from torchx.schedulers.kubernetes import exec_monitor
+from torchx.schedulers.kubernetes import exec as exec_monitor
 from torchx.supervisor import output
 from torchx.supervisor.output import AttemptOutput, Index
 from torchx_cli.top.keys import Keyboard

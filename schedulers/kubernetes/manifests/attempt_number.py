@@ -15,6 +15,7 @@ from typing import Any
 
 from torchx.json_limits import Data
 from torchx.schedulers.kubernetes.api.objects import Object, count_of
+from torchx.schedulers.kubernetes.names import LIMIT
 from torchx.settings import TORCHX_ATTEMPT, TORCHX_ENDS_AT
 from torchx.specs.app import Role
 
@@ -22,8 +23,6 @@ RETRIES = "TORCHX_RETRIES"
 """The number of previous attempts of the same Job; set for a role with retries."""
 EARLIER = "TORCHX_EARLIER_ATTEMPTS"
 """The number of attempts before those of this Job; set after a restart of all replicas."""
-LIMIT = "TORCHX_TIME_LIMIT"
-"""The seconds of a run; set for an application with a time limit."""
 _SHELL = "(ba|da|a|k|z)?sh"
 _PYTHON = r"python(3(\.\d+)?)?"
 # an older cluster leaves the number of retries empty; doubled: for Kubernetes, `$(` begins a variable

@@ -1,15 +1,17 @@
-"""Manifests of Indexed Jobs: a Job for each role, and services that name the pods."""
+"""Manifests of Indexed Jobs: a Job for each role, its rules of retries, and services that name the pods."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchx.exit_codes import PREFLIGHT_FAILED
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.manifests.attempt_number import field_of
 from torchx.schedulers.kubernetes.manifests.hosts import is_stable
 from torchx.schedulers.kubernetes.manifests.pod import AppContext, pod_template
-from torchx.schedulers.kubernetes.names import APP_ID, AWAITS, JOB_COMPLETION_INDEX, ROLE_INDEX
+from torchx.schedulers.kubernetes.names import APP_ID, AWAITS, CONTAINER, JOB_COMPLETION_INDEX, ROLE_INDEX
+from torchx.scheduling.retry_rules import RetryRules, exit_codes_of
 from torchx.services.rules import after_of
 from torchx.settings import SERVICE
 from torchx.specs.app import AppDef, RetryPolicy, Role
@@ -18,7 +20,30 @@ from torchx.specs.run_options import RunOptions
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import limits
-    from torchx.schedulers.kubernetes.manifests import retries as retry_rules
+    from torchx.schedulers.kubernetes.manifests import job as retry_rules
+
+
+def job_rules(cfg: RunOptions) -> list[Object]:
+    """Returns the rules of a Job that ends a replica without another attempt, from exit codes and signals."""
+    rules = RetryRules.of(cfg)
+    never = [code for rule in rules.never for code in exit_codes_of([rule]) or ()]
+    if cfg.get("preflight") and "preflight" in rules.never:
+        never.append(PREFLIGHT_FAILED)
+    only = exit_codes_of(rules.on)
+    found = []
+    for operator, codes in (("In", never), ("NotIn", only)):
+        if codes:
+            on = {"containerName": CONTAINER, "operator": operator, "values": sorted(set(codes))}
+            found.append({"action": "FailIndex", "onExitCodes": on})
+    return found
+
+
+def needs_lines(cfg: RunOptions) -> bool:
+    """Returns True if run options have rules that a Job cannot apply itself."""
+    rules = RetryRules.of(cfg)
+    never = rules.never if cfg.get("no_retry_on") is not None else ()
+    return exit_codes_of(rules.on) is None or exit_codes_of(never) is None
+
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 """Label with the Kueue queue of an object."""

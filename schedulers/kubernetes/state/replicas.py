@@ -21,15 +21,18 @@ from torchx.schedulers.kubernetes.api.objects import (
     text_at,
     value_at,
 )
+from torchx.schedulers.kubernetes.facts import Facts
 from torchx.schedulers.kubernetes.manifests.attempt_number import earlier_attempts
 from torchx.schedulers.kubernetes.names import (
     ATTEMPT,
+    CANCELLED,
     JOB_COMPLETION_INDEX,
+    RELEASED,
     REPLICA_ID,
     ROLE_INDEX,
     ROLE_NAME,
+    STOPPED,
 )
-from torchx.schedulers.kubernetes.objects import CANCELLED, RELEASED, STOPPED, Facts
 from torchx.schedulers.kubernetes.state import taken
 from torchx.schedulers.kubernetes.state.attempts import (
     FAILURE_COUNT,
@@ -43,7 +46,7 @@ from torchx.scheduling.observation import Replica
 from torchx.specs.status import NONE, AppState, AttemptStatus, EndCause, Reason, is_terminal
 
 if TYPE_CHECKING:
-    from torchx.schedulers.kubernetes.state.reasons import JobFacts
+    from torchx.schedulers.kubernetes.state.jobs import JobFacts
 
 
 class Member(NamedTuple):

@@ -10,7 +10,10 @@ from torchx import settings
 from torchx.errors import UsageError
 from torchx.masking import SecretValue
 from torchx.schedulers.ids import FIRST, REST
+from torchx.schedulers.kubernetes.api.client import Cluster, path_of
+from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import Object
+from torchx.schedulers.kubernetes.facts import Facts
 from torchx.schedulers.kubernetes.manifests import job as jobs
 from torchx.schedulers.kubernetes.manifests.attempt_number import RETRIES, field_of
 from torchx.schedulers.kubernetes.manifests.escaping import INDEX, INDEX_VARIABLE, MacroFiller
@@ -29,12 +32,13 @@ from torchx.schedulers.kubernetes.names import (
     RUN_IDS,
     RUNS,
     role_names,
+    split_run,
     unique_name,
 )
 from torchx.schedulers.kubernetes.options import JOB
-from torchx.schedulers.kubernetes.record import write_record
+from torchx.schedulers.kubernetes.record import packed_ids, write_record
 from torchx.schedulers.kubernetes.request import KubernetesJob
-from torchx.schedulers.kubernetes.sweeps import launcher, view
+from torchx.schedulers.kubernetes.sweeps import launcher
 from torchx.scheduling.base import replica_variables
 from torchx.specs.app import AppDef, Role
 from torchx.specs.run_options import RunOptions
@@ -120,7 +124,7 @@ def to_request(
     apply_overlays(context, [main])
     notes = main["metadata"].setdefault("annotations", {})
     notes[RUNS] = key
-    ids = view.packed_ids([str(app.metadata.get(settings.RUN) or "") for app in apps])
+    ids = packed_ids([str(app.metadata.get(settings.RUN) or "") for app in apps])
     notes.update({RUN_IDS: ids} if ids else {})
     whole = replace(given, roles=[replace(given.roles[0], num_replicas=len(apps))])
     record = write_record(whole, cfg)
@@ -227,3 +231,29 @@ def rejected_variable(roles: Sequence[Role]) -> str:
         if reserved or any(role.env.get(name, "").startswith(FIELD_PATH) for role in roles):
             return name
     return ""
+
+
+def completed(cluster: Cluster, facts: Facts, app: AppDef) -> AppDef:
+    """Returns an application with the fields of a run; without the right to read Secrets, unchanged.
+
+    Args:
+        cluster: the cluster.
+        facts: the run.
+        app: its application, without the fields in which the runs differ.
+    """
+    if facts.run is None or not app.roles:
+        return app
+    role = app.roles[0]
+    base = cancelled_secret(split_run(facts.name)[0])
+    for number in range(MOST_SECRETS):
+        try:
+            secret = cluster.find(path_of("v1", "secrets", facts.namespace, f"{base}-{number}"))
+        except ClusterError:
+            return app
+        if secret is None:
+            return app
+        fields = launcher.fields_in(secret.get("data") or {}, role.entrypoint, facts.run)
+        if fields is not None:
+            env = {**role.env, **fields.env}
+            return replace(app, roles=[replace(role, args=[*fields.args], env=env)])
+    return app

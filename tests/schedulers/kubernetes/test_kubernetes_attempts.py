@@ -11,9 +11,9 @@ import pytest
 from manifests import facts_of, made, role
 
 from torchx.schedulers.kubernetes.application import app_of
-from torchx.schedulers.kubernetes.gang.next_job import next_job
 from torchx.schedulers.kubernetes.manifests.attempt_number import FAILURES, arguments, own_arguments
 from torchx.schedulers.kubernetes.names import APP
+from torchx.schedulers.kubernetes.restart import next_job
 from torchx.schedulers.kubernetes.state.replicas import number_of
 from torchx.specs import AppDef, RetryPolicy
 

@@ -19,8 +19,8 @@ from program import torchx
 from support import wait_until
 
 from torchx.schedulers.kubernetes.api.objects import Object, time_of
-from torchx.schedulers.kubernetes.names import ENDED, NOTICE
-from torchx.schedulers.kubernetes.objects import CANCELLED, Facts
+from torchx.schedulers.kubernetes.facts import Facts
+from torchx.schedulers.kubernetes.names import CANCELLED, ENDED, NOTICE
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.schedulers.kubernetes.status import describe
 from torchx.scheduling.base import DescribeAppResponse

@@ -18,7 +18,7 @@ from support import wait_until
 from torchx.errors import StateError
 from torchx.machine import enter
 from torchx.schedulers.kubernetes import exec as kubernetes_exec
-from torchx.schedulers.kubernetes import exec_monitor as kubernetes_exec_monitor
+from torchx.schedulers.kubernetes import exec as kubernetes_exec_monitor
 from torchx.schedulers.kubernetes.api import client
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler

@@ -16,8 +16,8 @@ from support import wait_until
 
 from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.schedulers.kubernetes.contexts import Clusters
-from torchx.schedulers.kubernetes.lookup import require
 from torchx.schedulers.kubernetes.names import RETRIES
+from torchx.schedulers.kubernetes.objects import require
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.schedulers.kubernetes.status import describe
 from torchx.specs import RetryPolicy

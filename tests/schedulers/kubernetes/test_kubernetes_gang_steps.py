@@ -28,9 +28,8 @@ from kubesteps import (
 )
 
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.gang.attempts import attempt_of
-from torchx.schedulers.kubernetes.names import DISRUPTED, RESTARTED
-from torchx.schedulers.kubernetes.objects import CANCELLED, HELD
+from torchx.schedulers.kubernetes.facts import attempt_of
+from torchx.schedulers.kubernetes.names import CANCELLED, DISRUPTED, HELD, RESTARTED
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"

@@ -13,7 +13,7 @@ from support import wait_until
 from torchx.masking import SecretValue
 from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.schedulers.kubernetes.cancel import kill_objects
-from torchx.schedulers.kubernetes.objects import Facts
+from torchx.schedulers.kubernetes.facts import Facts
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
 from torchx.schedulers.shared.clock import EngineClock
 from torchx.scheduling.base import DescribeAppResponse

@@ -25,9 +25,10 @@ from torchx.schedulers.kubernetes.api.objects import indexes
 from torchx.schedulers.kubernetes.api.shape import MALFORMED, shaped
 from torchx.schedulers.kubernetes.application import app_of
 from torchx.schedulers.kubernetes.cancel import cancel_objects, kill_objects
+from torchx.schedulers.kubernetes.facts import Facts, split_id
 from torchx.schedulers.kubernetes.logs import sources_of
-from torchx.schedulers.kubernetes.names import APP, APP_ID, ROLE_INDEX
-from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, _may_be_disrupted, split_id
+from torchx.schedulers.kubernetes.names import APP, APP_ID, CANCELLED, ROLE_INDEX
+from torchx.schedulers.kubernetes.objects import _may_be_disrupted
 from torchx.schedulers.kubernetes.reconcile import reconcile_objects
 from torchx.schedulers.kubernetes.record import RecordError, read_record, write_record
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler

@@ -22,7 +22,7 @@ from torchx.schedulers.kubernetes.api import client as kubernetes_client
 from torchx.schedulers.kubernetes.api.client import Cluster
 from torchx.schedulers.kubernetes.api.errors import ClusterError, response_error
 from torchx.schedulers.kubernetes.logs import read_log, sources_of
-from torchx.schedulers.kubernetes.lookup import find
+from torchx.schedulers.kubernetes.objects import find
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 from torchx.scheduling.logs import LogQuery
 

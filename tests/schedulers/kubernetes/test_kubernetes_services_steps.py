@@ -24,8 +24,8 @@ from kubesteps import (
 )
 
 from torchx.schedulers.kubernetes.api.client import Cluster
-from torchx.schedulers.kubernetes.names import AWAITS, LATE
-from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, RELEASED, STOPPED, gather
+from torchx.schedulers.kubernetes.names import AWAITS, CANCELLED, HELD, LATE, RELEASED, STOPPED
+from torchx.schedulers.kubernetes.objects import gather
 from torchx.schedulers.kubernetes.reconcile import reconcile_objects
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 from torchx.specs import after, service

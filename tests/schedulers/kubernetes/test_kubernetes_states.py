@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from torchx.schedulers.kubernetes.names import NOTICE, ROLE_INDEX
-from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, STOPPED, Facts
+from torchx.schedulers.kubernetes.facts import Facts
+from torchx.schedulers.kubernetes.names import CANCELLED, HELD, NOTICE, ROLE_INDEX, STOPPED
 from torchx.schedulers.kubernetes.state.attempts import attempts_of
 from torchx.schedulers.kubernetes.status import describe
 from torchx.schedulers.shared.listing import row_of

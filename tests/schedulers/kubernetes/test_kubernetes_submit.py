@@ -15,8 +15,7 @@ from support import wait_until
 from torchx.errors import UsageError
 from torchx.schedulers.kubernetes import submit as kubernetes_submit
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.names import APP_ID
-from torchx.schedulers.kubernetes.objects import HELD
+from torchx.schedulers.kubernetes.names import APP_ID, HELD
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler, create_scheduler
 from torchx.specs.app import RetryPolicy
 from torchx.specs.status import AppState

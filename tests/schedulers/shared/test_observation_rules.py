@@ -33,8 +33,8 @@ from torchx.schedulers.docker.marks import CANCELLED, split_marks
 from torchx.schedulers.docker.replay import replay
 from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.kubernetes.names import OUTCOME
+from torchx.schedulers.kubernetes.reconcile import _failed_replicas
 from torchx.schedulers.kubernetes.state.outcome import Outcome
-from torchx.schedulers.kubernetes.verdict import _failed
 from torchx.schedulers.slurm.outcome import outcome_of, save_outcome
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs.status import AppState, is_terminal
@@ -83,7 +83,7 @@ def test_a_noted_outcome_of_a_cluster_stays(name: str) -> None:
     then = of_objects(found)
     if not is_terminal(then.state):
         return
-    outcome = Outcome(then.first_failure, then.state, then.msg, then.ended_at, _failed(then))
+    outcome = Outcome(then.first_failure, then.state, then.msg, then.ended_at, _failed_replicas(then))
     metadata = found["job"]["metadata"]
     annotations = {**metadata.get("annotations", {}), OUTCOME: outcome.text()}
     noted = changed(found, ("job", "metadata"), {**metadata, "annotations": annotations})

@@ -1,36 +1,150 @@
-"""Submits the runs of a sweep as one Indexed Job."""
+"""The runs of a sweep together, as one Indexed Job: their submission, status, end and removal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from torchx.errors import StateError
 from torchx.json_limits import MOST_REPLICAS
 from torchx.lazy import lazy_imports
+from torchx.schedulers.kubernetes import cancel as ends
 from torchx.schedulers.kubernetes.api.client import Cluster, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
-from torchx.schedulers.kubernetes.api.objects import Object, annotation
-from torchx.schedulers.kubernetes.contexts import Clusters, remember
-from torchx.schedulers.kubernetes.gang.rights import missing_right
+from torchx.schedulers.kubernetes.api.objects import Object, annotation, ended_indexes
+from torchx.schedulers.kubernetes.api.rights import missing_right
+from torchx.schedulers.kubernetes.cancel import cancel_objects, delete_objects, kill_objects
+from torchx.schedulers.kubernetes.contexts import Clusters, forget, remember
+from torchx.schedulers.kubernetes.facts import Facts, selector, split_id
 from torchx.schedulers.kubernetes.manifests.job import restarts_by_torchx
-from torchx.schedulers.kubernetes.names import RUNS
-from torchx.schedulers.kubernetes.objects import selector
+from torchx.schedulers.kubernetes.names import CANCELLED, RUNS, split_run
+from torchx.schedulers.kubernetes.objects import job_with_runs, pods_of, reachable
 from torchx.schedulers.kubernetes.options import AUTO, JOB
 from torchx.schedulers.kubernetes.request import KubernetesJob
+from torchx.schedulers.kubernetes.state import run_view as view
+from torchx.schedulers.kubernetes.state.jobs import job_facts
+from torchx.schedulers.kubernetes.status import describe_runs
 from torchx.schedulers.kubernetes.submit import DEFAULT, namespace_hint, submit
 from torchx.schedulers.kubernetes.sweeps import launcher, manifests
-from torchx.schedulers.kubernetes.sweeps.facts import job_with_runs, reachable
+from torchx.schedulers.kubernetes.sweeps.manifests import parallelism
+from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.options import progress_of
-from torchx.scheduling.base import ManyRuns, Scheduler
+from torchx.scheduling.base import DescribeAppResponse, ManyRuns, Scheduler
 from torchx.scheduling.checks import require_application
 from torchx.scheduling.preflight import OPTION as PREFLIGHT
 from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.checks import hosts_in
 from torchx.specs.run_options import RunOptions
+from torchx.specs.status import is_terminal
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import images
+
+if TYPE_CHECKING:
+    from torchx.scheduling.measurement import AppUsage
+
+
+def glance_many(clusters: Clusters, app_ids: Collection[str]) -> Mapping[str, DescribeAppResponse]:
+    """Returns the status of runs, without their roles; unknown ones are left out.
+
+    Raises:
+        UnavailableError: the cluster does not respond.
+    """
+    found: dict[str, DescribeAppResponse] = {}
+    with reachable():
+        for cluster, job, runs in _jobs(clusters, app_ids):
+            whole = replace(job, pods=pods_of(cluster, job))
+            for each in describe_runs(whole, runs, cluster.clock.now()):
+                found[each.app_id] = cluster.clock.here(each)
+    return found
+
+
+def usage_many(app_ids: Collection[str]) -> Mapping[str, AppUsage]:
+    """Returns no measurements: those of a cluster are of running pods only.
+
+    Args:
+        app_ids: ended runs.
+    """
+    return {}
+
+
+def cancel_many(clusters: Clusters, app_ids: Collection[str], *, now: bool) -> None:
+    """Ends runs; all of a Job together with their Job, which then starts no others.
+
+    Args:
+        clusters: the clusters.
+        app_ids: the runs; ended ones are left unchanged.
+        now: without a grace period.
+
+    Raises:
+        OwnershipError: a run belongs to another user.
+        UnavailableError: the cluster does not respond.
+    """
+    with reachable():
+        for cluster, job, runs in _own_jobs(clusters, app_ids, "cancelled"):
+            if len(runs.union(*ended_indexes(job.mains[0]))) < view.count_of_runs(job.mains[0]):
+                ends.cancel_runs(cluster, job, runs, grace=not now)
+            elif now:
+                kill_objects(cluster, job)
+            else:
+                cancel_objects(cluster, job)
+
+
+def delete_many(clusters: Clusters, app_ids: Collection[str]) -> None:
+    """Deletes runs: the Job with all its objects if no other run is left, else their pods.
+
+    Raises:
+        OwnershipError: a run belongs to another user.
+        UnavailableError: the cluster does not respond.
+    """
+    with reachable():
+        for cluster, job, runs in _own_jobs(clusters, app_ids, "deleted"):
+            if ends.delete_runs(cluster, job, runs):
+                delete_objects(cluster, job)
+                forget(job.app_id)
+
+
+def limit_many(clusters: Clusters, app_ids: Collection[str], at_once: int) -> None:
+    """Changes the maximum number of runs at the same time in the Jobs of runs; 0 for no limit.
+
+    Raises:
+        OwnershipError: a run belongs to another user.
+        UnavailableError: the cluster does not respond.
+    """
+    with reachable():
+        for cluster, job, _ in _own_jobs(clusters, app_ids, "changed"):
+            main = job.mains[0]
+            if not is_terminal(job_facts("job", main).state) and not annotation(main, CANCELLED):
+                change = {"spec": {"parallelism": parallelism(view.count_of_runs(job.mains[0]), at_once)}}
+                cluster.patch(job.path_of(main), change)
+
+
+def _own_jobs(
+    clusters: Clusters, app_ids: Collection[str], verb: str
+) -> Iterator[tuple[Cluster, Facts, set[int]]]:
+    """Yields the Jobs as :func:`_jobs` does.
+
+    Raises:
+        OwnershipError: a Job belongs to another user, and cannot be cancelled, deleted or changed.
+    """
+    for cluster, job, runs in _jobs(clusters, app_ids):
+        owner.require_own(job.app_id, job.owner, verb, None)
+        yield cluster, job, runs
+
+
+def _jobs(clusters: Clusters, app_ids: Collection[str]) -> Iterator[tuple[Cluster, Facts, set[int]]]:
+    """Yields the Jobs of runs, and the indexes of these runs."""
+    groups: dict[str, set[int]] = {}
+    for app_id in app_ids:
+        base, run = split_run(app_id)
+        if run is not None:
+            groups.setdefault(base, set()).add(run)
+    for base, runs in groups.items():
+        cluster = clusters.of(base)
+        job = job_with_runs(cluster, *split_id(base, cluster.namespace))
+        if job is not None:
+            yield cluster, job, {run for run in runs if view.has_index(job.mains[0], run)}
 
 
 NEEDED = (("create", "", "secrets"), ("patch", "", "secrets"))
@@ -96,10 +210,10 @@ def submit_many(clusters: Clusters, scheduler: Scheduler[KubernetesJob], runs: M
     """
     info = scheduler.submit_dryrun(runs.first, runs.cfg)
     with reachable():
-        return _submit(clusters, info, runs)
+        return _submit_runs(clusters, info, runs)
 
 
-def _submit(clusters: Clusters, info: AppDryRunInfo[KubernetesJob], runs: ManyRuns) -> Mapping[int, str]:
+def _submit_runs(clusters: Clusters, info: AppDryRunInfo[KubernetesJob], runs: ManyRuns) -> Mapping[int, str]:
     first, cfg = require_application(info), info.cfg
     apps = _same_images([first, *list(runs.apps.values())[1:]])
     cluster = clusters.select(cfg)
@@ -108,7 +222,7 @@ def _submit(clusters: Clusters, info: AppDryRunInfo[KubernetesJob], runs: ManyRu
     if not _exists(cluster, request, runs.key):
         if request.workspaces.builds:
             request = images.provide_images(request, progress_of(info))[0]
-        _create(cluster, request, cfg)
+        _create_job(cluster, request, cfg)
     ids = {number: f"{request.namespace}:{name}.{index}" for index, number in enumerate(runs.apps)}
     remember(f"{request.namespace}:{name}", cfg)
     return ids
@@ -146,7 +260,7 @@ def _exists(cluster: Cluster, request: KubernetesJob, key: str) -> bool:
     return False
 
 
-def _create(cluster: Cluster, request: KubernetesJob, cfg: RunOptions) -> None:
+def _create_job(cluster: Cluster, request: KubernetesJob, cfg: RunOptions) -> None:
     other = namespace_hint(cluster, request.namespace)
     try:
         submit(cluster, request, validate=bool(cfg.get("validate_spec", True)))

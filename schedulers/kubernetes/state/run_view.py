@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import functools
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from torchx import settings
 from torchx.json_limits import MOST_REPLICAS
 from torchx.schedulers.kubernetes.api.objects import (
     Object,
@@ -16,10 +13,12 @@ from torchx.schedulers.kubernetes.api.objects import (
     ended_indexes,
     indexes,
     label,
+    owned_pods,
     text_at,
     true_conditions,
     value_at,
 )
+from torchx.schedulers.kubernetes.facts import Facts
 from torchx.schedulers.kubernetes.names import (
     CANCELLED,
     CANCELLED_CODE,
@@ -28,10 +27,8 @@ from torchx.schedulers.kubernetes.names import (
     DELETED_RUNS,
     DISRUPTED,
     JOB_COMPLETION_INDEX,
-    RUN_IDS,
     RUNS,
 )
-from torchx.schedulers.kubernetes.record import MAX_LENGTH, MAX_UNPACKED, read_record
 from torchx.schedulers.kubernetes.state.attempts import ended_by_us, ended_container, live
 
 _ENDS = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")
@@ -52,53 +49,6 @@ def has_index(main: Object, index: int) -> bool:
     return index < count_of_runs(main) and index not in indexes(annotation(main, DELETED_RUNS))
 
 
-def packed_ids(ids: Sequence[str]) -> str:
-    """Returns the ids of runs in their sweep as text for an annotation; empty if there are none, or too many.
-
-    >>> run_ids(packed_ids(["a-1", "a-2"])), packed_ids(["", ""]), run_ids("x")
-    (['a-1', 'a-2'], '', [])
-    """
-    text = ""
-    if any(ids):
-        text = base64.b64encode(zlib.compress("\n".join(ids).encode())).decode()
-    if len(text) <= MAX_LENGTH:
-        return text
-    return ""
-
-
-@functools.lru_cache(maxsize=4)
-def run_ids(text: str) -> list[str]:
-    """Returns the ids of runs in an annotation; none if it is damaged."""
-    try:
-        return zlib.decompressobj().decompress(base64.b64decode(text), MAX_UNPACKED).decode().split("\n")
-    except (ValueError, zlib.error):
-        return []
-
-
-def run_record(text: str, main: Object, run: int) -> Object:
-    """Returns the record of a run, made from that of its Job.
-
-    Args:
-        text: the record of the Job.
-        main: the Job.
-        run: the index of the run.
-
-    Raises:
-        RecordError: the record is damaged, or was written by a newer version.
-    """
-    record = _known_record(text)
-    roles = [{**role, "num_replicas": 1} for role in record["app"].get("roles", [])]
-    ids = run_ids(annotation(main, RUN_IDS))
-    own = {}
-    if run < len(ids) and ids[run]:
-        own = {settings.RUN: ids[run]}
-    metadata = {**record["app"].get("metadata", {}), **own}
-    return {**record, "app": {**record["app"], "roles": roles, "metadata": metadata}}
-
-
-_known_record = functools.lru_cache(maxsize=4)(read_record)  # of thousands of runs
-
-
 def index_of(pod: Object) -> str:
     """Returns the index of a pod in its Job."""
     return annotation(pod, JOB_COMPLETION_INDEX) or label(pod, JOB_COMPLETION_INDEX)
@@ -113,6 +63,17 @@ def kind_of(main: Object, index: int) -> tuple[bool, ...]:
     """Returns the facts on which the status of a run without a pod depends."""
     noted = any(key.startswith(f"{DISRUPTED}{index}-") for key in main["metadata"]["annotations"])
     return (*(index in ended for ended in ended_indexes(main)), is_cancelled(main, index), noted)
+
+
+def run_facts(job: Facts, run: int) -> Facts:
+    """Returns a run of a sweep as an application with one replica.
+
+    Args:
+        job: the Job with all runs, and at least the pods of this one, oldest first.
+        run: the index of the run.
+    """
+    main, pods = run_view(job.mains[0], run, owned_pods(job.mains, job.pods))
+    return replace(job, name=f"{job.name}.{run}", mains=[main], jobs=[main], pods=pods, run=run)
 
 
 def run_view(main: Object, index: int, pods: Iterable[Object]) -> tuple[Object, list[Object]]:

@@ -14,20 +14,22 @@ from torchx.schedulers.kubernetes.api.objects import (
     time_of,
     true_conditions,
 )
-from torchx.schedulers.kubernetes.gang.restarts import replay_of
-from torchx.schedulers.kubernetes.objects import CANCELLED, Facts, is_ended_by_us, role_index
-from torchx.schedulers.kubernetes.services.readiness import is_ready, ready_since
-from torchx.schedulers.kubernetes.services.roles import (
+from torchx.schedulers.kubernetes.facts import Facts, is_ended_by_us, role_index
+from torchx.schedulers.kubernetes.names import CANCELLED
+from torchx.schedulers.kubernetes.state.attempts import live
+from torchx.schedulers.kubernetes.state.jobs import REPLICA_FAILURES, JobFacts
+from torchx.schedulers.kubernetes.state.replicas import replica_of
+from torchx.schedulers.kubernetes.state.restarts import replay_of
+from torchx.schedulers.kubernetes.state.services import (
     awaits,
     before_of,
     has_order,
+    is_ready,
     is_released,
     names_of,
+    ready_since,
     services_of,
 )
-from torchx.schedulers.kubernetes.state.attempts import live
-from torchx.schedulers.kubernetes.state.reasons import REPLICA_FAILURES, JobFacts
-from torchx.schedulers.kubernetes.state.replicas import replica_of
 from torchx.scheduling.observation import Replica
 from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
 from torchx.services.probe import ServiceRule

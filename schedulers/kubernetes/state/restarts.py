@@ -7,42 +7,75 @@ The ends of the replicas of the newest attempts are replayed through the rules o
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from torchx.json_limits import Data
+from torchx.json_shape import ANY_KEY, REQUIRED, Limited, check
 from torchx.schedulers.kubernetes.api.objects import (
     Object,
     annotation,
     count_of,
+    deleted,
     ended_indexes,
+    indexes,
     label,
     owns,
+    short,
+    text_at,
     time_of,
     true_conditions,
     value_at,
 )
-from torchx.schedulers.kubernetes.gang.attempts import attempt_of
-from torchx.schedulers.kubernetes.gang.causes import refusal
-from torchx.schedulers.kubernetes.gang.records import Restart, restart_from, used_retries
-from torchx.schedulers.kubernetes.gang.runs import DISRUPTED, RunLimits, started_at
-from torchx.schedulers.kubernetes.names import ATTEMPT, OUTCOME, RESTARTED, RETRIES
-from torchx.schedulers.kubernetes.objects import CANCELLED, HELD, RELEASED, STOPPED, Facts, role_index
-from torchx.schedulers.kubernetes.services.readiness import ready_replicas, succeeded_at
-from torchx.schedulers.kubernetes.services.roles import has_order, is_released, with_order
+from torchx.schedulers.kubernetes.facts import Facts, attempt_of, role_index
+from torchx.schedulers.kubernetes.limits import DISRUPTIONS, rule_of
+from torchx.schedulers.kubernetes.names import (
+    ATTEMPT,
+    CANCELLED,
+    HELD,
+    LATE,
+    OUTCOME,
+    RELEASED,
+    RESTARTED,
+    RETRIES,
+    STOPPED,
+)
 from torchx.schedulers.kubernetes.state import taken
-from torchx.schedulers.kubernetes.state.attempts import FAILURE_COUNT, attempts_of, ended_by_us, is_over
+from torchx.schedulers.kubernetes.state.attempts import (
+    FAILURE_COUNT,
+    attempts_of,
+    ended_by_us,
+    ended_container,
+    finished_after_notice,
+    is_over,
+)
+from torchx.schedulers.kubernetes.state.jobs import JobFacts
 from torchx.schedulers.kubernetes.state.outcome import outcome_of
-from torchx.schedulers.kubernetes.state.replicas import replica_of
+from torchx.schedulers.kubernetes.state.replicas import Member, replica_of
 from torchx.schedulers.kubernetes.state.replicas import run_of as pod_order
-from torchx.scheduling.retry_rules import RetryRules
+from torchx.schedulers.kubernetes.state.services import (
+    has_order,
+    is_released,
+    ready_replicas,
+    succeeded_at,
+    with_order,
+)
+from torchx.schedulers.kubernetes.state.taken import disruption
+from torchx.scheduling.limits import LimitRule
+from torchx.scheduling.observation import Replica
+from torchx.scheduling.retry_rules import Failure, RetryRules, lines_of
 from torchx.services import ENDED_WHILE_NEEDED
-from torchx.specs.status import AppState, Reason
+from torchx.specs.status import AppState, EndCause, FirstFailure, Reason
 from torchx.supervisor.policy import (
     APPLICATION,
     COUNTED,
     FREE,
     NEVER,
     REPLICA,
+    REQUEUED,
     ROLE,
     Action,
     Gang,
@@ -50,6 +83,214 @@ from torchx.supervisor.policy import (
     Retry,
     RoleRules,
 )
+
+_COUNT = Limited(int, lambda number: 0 <= number < 10**6)
+_SHAPE = {
+    REQUIRED: ("roles", "used"),
+    "roles": {ANY_KEY: _COUNT},
+    "used": {ANY_KEY: _COUNT},
+    "why": str,
+    "at": float,
+    "done": bool,
+}
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A restart of one or more roles.
+
+    Attributes:
+        attempts: the attempt that it replaces, by the number of the role.
+        used: the used retries, by ``application`` or ``role NAME``.
+        why: the reason, one line.
+        at: the earliest time of the next start, in seconds since the epoch.
+        marked: whether it has begun: the replaced attempts are being ended.
+    """
+
+    attempts: Mapping[int, int]
+    used: Mapping[str, int] = field(default_factory=dict)
+    why: str = ""
+    at: float = 0.0
+    marked: bool = False
+
+    def text(self, *, done: bool = False) -> str:
+        """Returns the restart as an annotation.
+
+        Args:
+            done: the next attempts exist.
+        """
+        roles = {str(role): attempt for role, attempt in self.attempts.items()}
+        data = {"roles": roles, "used": self.used, "why": self.why, "at": self.at, "done": done}
+        return json.dumps(data, separators=(",", ":"))
+
+
+def restart_from(text: str) -> tuple[Restart, bool] | None:
+    """Returns the restart in an annotation, and whether it is done; None if it is damaged."""
+    try:
+        data = json.loads(text)
+        check(data, _SHAPE, "")
+    except (ValueError, RecursionError):
+        return None
+    if any(count_of(role) is None for role in data["roles"]):
+        return None
+    roles = {int(role): attempt for role, attempt in data["roles"].items()}
+    restart = Restart(roles, data["used"], short(data.get("why")), float(data.get("at") or 0.0), True)
+    return restart, bool(data.get("done"))
+
+
+def used_retries(facts: Facts) -> dict[str, int]:
+    """Returns the retries that an application has used, by their scope."""
+    used: dict[str, int] = {}
+    for main in facts.mains:
+        found = restart_from(annotation(main, RETRIES))
+        for scope, count in found[0].used.items() if found is not None else ():
+            used[scope] = max(count, used.get(scope, 0))
+    return used
+
+
+def refusal(rules: RetryRules, pod: Object) -> str:
+    """Returns why the failure of a pod is not retried, or an empty string.
+
+    Args:
+        rules: the rules.
+        pod: a pod that has failed; its status has its last lines.
+    """
+    attempt = attempts_of(pod, 1)[-1]
+    ended = ended_container(pod)
+    lines = lines_of(text_at(ended, "message").encode("utf-8", "replace"))
+    return rules.refusal(Failure(attempt.exit_code, attempt.signal, lines, attempt.cause))
+
+
+def never_retried(facts: Facts) -> set[tuple[int, int]]:
+    """Returns the replicas that their Job would retry after a failure that is never retried.
+
+    A Job considers exit codes only, and torchx the last lines, too.
+    """
+    if facts.partial or not facts.fails_fast:
+        return set()
+    rules = RetryRules.recorded(facts.cfg)
+    newest = {replica_of(pod): pod for pod in sorted(facts.pods, key=pod_order)}
+    by_jobs = [main for main in facts.mains if value_at(main, "spec", "backoffLimitPerIndex")]
+    return {
+        key
+        for key, pod in newest.items()
+        if value_at(pod, "status", "phase") == "Failed"
+        and any(owns(main, pod) for main in by_jobs)
+        and not (deleted(pod) or ended_by_us(pod) or disruption(pod))
+        and refusal(rules, pod)
+    }
+
+
+DISRUPTED = "disruption"
+"""The key of requeues after a disruption among the used retries."""
+ROUNDING = 1.0
+"""Seconds before the notice at which a program may know of it, as times of pods are whole seconds."""
+
+
+def run_of(used: Mapping[str, int]) -> int:
+    """Returns the number of a run, from 1.
+
+    Args:
+        used: the used retries and requeues by their scope.
+
+    >>> run_of({}), run_of({"application": 3, "time-limit": 1, "disruption": 2})
+    (1, 4)
+    """
+    return 1 + used.get(REQUEUED, 0) + used.get(DISRUPTED, 0)
+
+
+def with_runs(facts: Facts, members: Sequence[Member], statuses: Sequence[Replica]) -> list[Replica]:
+    """Returns the status of replicas with the run of each attempt.
+
+    Args:
+        facts: the objects of the application.
+        members: its replicas.
+        statuses: the status of each.
+    """
+    found = [restart_from(annotation(main, RETRIES)) for main in (*facts.mains, *facts.earlier)]
+    requeues = [(restart.attempts, run_of(restart.used)) for restart, _ in filter(None, found)]
+
+    def run(role: int, number: int) -> int:
+        before = (run for attempts, run in requeues if attempts.get(role, number) < number)
+        return max(before, default=1)
+
+    return [
+        replace(status, attempts=[replace(a, run=run(member.role_index, a.number)) for a in status.attempts])
+        for member, status in zip(members, statuses, strict=True)
+    ]
+
+
+class RunLimits(NamedTuple):
+    """The time limit of the current run.
+
+    Attributes:
+        rule: the time limit of the application.
+        notified_at: the begin of the first notice, or the first deadline without one; infinite without a
+            limit; seconds since the epoch.
+    """
+
+    rule: LimitRule
+    notified_at: float = math.inf
+
+    @classmethod
+    def of(cls, cfg: Data, pods: Iterable[Object]) -> RunLimits:
+        """Returns the limits of the run of some pods."""
+        rule = rule_of(cfg)
+        if rule.limit is None:
+            return cls(rule)
+        starts = [at for at in map(started_at, pods) if at]
+        return cls(rule, min(starts) + rule.limit - rule.notice if starts else math.inf)
+
+    @property
+    def follows_disruptions(self) -> bool:
+        """Whether the next run begins after a disruption of a pod."""
+        return not DISRUPTIONS.isdisjoint(self.rule.requeue)
+
+    def is_due(self, pod: Object, at: float) -> bool:
+        """Returns True if a pod has ended because of the time limit, or after the first notice.
+
+        Args:
+            pod: the pod.
+            at: its end, seconds since the epoch.
+        """
+        if ended_by_us(pod) or annotation(pod, LATE):
+            return False
+        expired = value_at(pod, "status", "reason") == "DeadlineExceeded"
+        return self.rule.limit is not None and (expired or at >= self.notified_at - ROUNDING)
+
+
+def started_at(pod: Object) -> float:
+    """Returns the start of a pod on its node, from which its deadline counts; 0.0 before."""
+    at = time_of(value_at(pod, "status", "startTime"))
+    if at is not None:
+        return at.timestamp()
+    return 0.0
+
+
+def as_finished(facts: Facts, main: Object, job: JobFacts) -> JobFacts:
+    """Returns a job as succeeded if its replicas have finished after the notice: their pods count as failed.
+
+    Args:
+        facts: the application.
+        main: the job.
+        job: its state according to the object itself.
+    """
+    if job.state is not AppState.FAILED or job.reason != "FailedIndexes":
+        return job
+    failed = indexes(job.details.get("failedIndexes"))
+    done = {replica_of(p)[1] for p in facts.pods if owns(main, p) and finished_after_notice(p)}
+    if failed and failed <= done:
+        return replace(job, state=AppState.SUCCEEDED, reason="")
+    return job
+
+
+def with_limit(first: FirstFailure, cfg: Data, used: Mapping[str, int]) -> FirstFailure:
+    """Returns the first failure, with the time limit and its used requeues if they are the reason."""
+    rule = rule_of(cfg)
+    if rule.limit is None or first.cause is not EndCause.TIME_LIMIT:
+        return first
+    return replace(first, msg=rule.reached(used.get(REQUEUED, 0) + 1))
+
 
 _ENDS = {"Complete", "SuccessCriteriaMet", "FailureTarget", "Failed"}
 """Conditions of a job that has ended, or ends its pods: a pod that is removed then is not a cause."""
