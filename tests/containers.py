@@ -11,10 +11,11 @@ from typing import Any
 from engine import IMAGE
 from support import wait_until
 
+from torchx.machine import locks
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.labels import APP_ID
 from torchx.schedulers.docker.scheduler import DockerScheduler, create_scheduler
-from torchx.schedulers.docker.supervisor_launch import docker_home
+from torchx.schedulers.docker.supervisor_launch import supervised_in
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.logs import LogQuery, Stream
 from torchx.specs.app import AppDef, RetryPolicy, Role
@@ -118,7 +119,7 @@ def containers(app_id: str) -> list[dict[str, Any]]:
 
 def supervisor_of(app_id: str) -> int | None:
     """The pid of the supervisor of an application on this machine."""
-    folder = str(docker_home().job(app_id).folder)
+    folder = str(supervised_in(app_id).folder)
     for entry in Path("/proc").iterdir():
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")
@@ -127,6 +128,11 @@ def supervisor_of(app_id: str) -> int | None:
         if folder.encode() in words:
             return int(entry.name)
     return None
+
+
+def until_over(app_id: str) -> None:
+    """Waits until the supervisor of an application has ended."""
+    wait_until(lambda: not locks.is_held(supervised_in(app_id).lock), "its supervisor has ended")
 
 
 def fresh(name: str) -> str:

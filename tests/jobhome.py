@@ -27,7 +27,7 @@ def job(home: Home, app_id: str) -> JobPaths:
     paths.lock.touch()
     end = {"t": now + 1, "e": "end", "state": "SUCCEEDED", "msg": "", "first": None}
     paths.events.write_text(json.dumps(end) + "\n", encoding="utf-8")
-    ended.remember(load(paths), paths)
+    ended.remember(ended.EndedJob.of(load(paths)), paths)
     return paths
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import fakegpus
-from containers import containers, scheduler, sh
+from containers import containers, scheduler, sh, until_over
 from gpu_engine import GPUS
 from program import pids_of
 from support import wait_until
@@ -30,7 +30,7 @@ def job(gpus: int, script: str = "echo started; exec sleep 600", replicas: int =
 
 
 def home() -> Home:
-    return Home(Path(os.environ["TORCHX_HOME"])).containers
+    return Home(Path(os.environ["TORCHX_HOME"]))
 
 
 def state(app_id: str) -> AppState:
@@ -62,8 +62,7 @@ def until_nothing_is_left(machine: fakegpus.FakeGpus, *app_ids: str) -> None:
     assert marked(home()) == []
     wait_until(lambda: not {f"gpu-{gpu}" for gpu in machine.ids} & names_in_use(), "all GPUs are free")
     for app_id in app_ids:
-        folder = home().job(app_id).folder
-        wait_until(lambda folder=folder: not folder.exists(), "its supervisor has ended")
+        until_over(app_id)
         assert not (home().logs / "torchx" / app_id).exists()
 
 

@@ -9,24 +9,29 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from torchx.errors import StateError
+from torchx.jobs.paths import Home, JobPaths
 from torchx.lazy import lazy_imports
 from torchx.schedulers.docker.containers import Container, damage_of, read
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
+from torchx.schedulers.docker.folder import own_folder
 from torchx.schedulers.docker.lookup import containers_of, entries, find_containers, owner_of
 from torchx.schedulers.docker.marks import CANCELLED
 from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.request import checkpoint_volume
 from torchx.schedulers.docker.rules.job import job_of
-from torchx.schedulers.docker.supervisor_launch import remove_folder, start_supervisor
+from torchx.schedulers.docker.supervisor_launch import provide_supervisor, remove_folder
 from torchx.schedulers.shared import owner
 
 with lazy_imports:
+    from torchx.jobs import pruning
+    from torchx.jobs import record as job_record
+    from torchx.machine import locks
     from torchx.schedulers.docker import record
-
 
 GONE, CONFLICT, SAME = 404, 409, 304
 KILLED_WITHIN = 10.0
@@ -238,7 +243,7 @@ def _kill_after(engine: Engine, signalled: Sequence[tuple[Container, float]], ma
     left = [one for one, over in zip(signalled, brief, strict=True) if over is not True]
     if left and mark == CANCELLED and not job_of([container for container, _ in left]).needs_supervisor:
         with suppress(OSError, StateError):  # without a supervisor, only this thread kills them
-            start_supervisor(left[0][0].app_id)
+            provide_supervisor(left[0][0].app_id)
 
     def kill(one: tuple[Container, float]) -> None:
         container, deadline = one
@@ -324,14 +329,32 @@ def remove(engine: Engine, ids: Iterable[str]) -> list[Exception]:
 
 
 def remove_all(engine: Engine, app_id: str) -> None:
-    """Removes all containers of an application, readable or not, and its records on this machine.
+    """Removes all containers of an application, readable or not, and its folder on this machine.
 
     Raises:
-        StateError: a container cannot be removed.
+        StateError: a container or the folder cannot be removed.
     """
     remove_containers(engine, app_id)
     remove_folder(app_id)
-    record.forget(app_id)
+    record.forget_old(app_id)
+    paths = own_folder(app_id)
+    if paths is not None:
+        remove_own_folder(paths)
+
+
+def remove_own_folder(paths: JobPaths) -> None:
+    """Removes the folder of an application that was submitted here, and the reports about its stalls.
+
+    Raises:
+        StateError: it cannot be removed.
+    """
+    try:
+        with suppress(FileNotFoundError):
+            pruning.remove_job(paths, Path(job_record.JobRecord.load(paths.record).log_dir))
+    except StateError as error:
+        if error.code not in job_record.UNREADABLE:
+            raise
+        pruning.remove_unreadable(Home(paths.folder.parent.parent), paths)
 
 
 def remove_containers(engine: Engine, app_id: str) -> None:
@@ -374,6 +397,10 @@ def delete(engine: Engine, app_id: str) -> None:
         else:
             grace = job_of(containers).grace
         _wait_for_end(engine, app_id, time.monotonic() + grace + KILLED_WITHIN)
+    paths = own_folder(app_id)
+    if paths is not None:
+        with suppress(OSError):
+            locks.wait_free(paths.lock, pruning.FREE_WITHIN)  # its supervisor records the end
     remove_all(engine, app_id)
 
 

@@ -18,7 +18,7 @@ from torchx.schedulers.docker import frames
 from torchx.schedulers.docker.containers import Container
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.duplex import Duplex
-from torchx.schedulers.docker.queue.status import readable
+from torchx.schedulers.docker.unstarted import readable
 from torchx.schedulers.shared.exec import POLL_INTERVAL, Caller, not_running
 from torchx.schedulers.shared.exec_guard import Guard, new_mark
 from torchx.scheduling.checks import require_replicas

@@ -10,7 +10,7 @@ from torchx.errors import StateError
 from torchx.json_limits import Data
 from torchx.json_shape import typed_at
 from torchx.schedulers.docker.engine.client import Engine, EngineError
-from torchx.schedulers.docker.queue.status import readable
+from torchx.schedulers.docker.unstarted import readable
 from torchx.scheduling.checks import require_replicas
 
 HEADER = 512

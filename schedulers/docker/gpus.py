@@ -20,6 +20,7 @@ from torchx.leases.reception import answer
 from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.address import require_socket
 from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.journal import has_ended
 from torchx.schedulers.docker.lookup import find_containers
 from torchx.schedulers.docker.replay import is_under_way
 from torchx.schedulers.docker.rules.job import job_of
@@ -42,7 +43,7 @@ def taken(engine: Engine) -> set[str]:
     return {
         gpu
         for containers in find_containers(engine).values()
-        if is_under_way(containers)
+        if is_under_way(containers) and not has_ended(containers[0].app_id)
         for container in containers
         for gpu in container.gpus
     }

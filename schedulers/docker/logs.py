@@ -26,10 +26,10 @@ from torchx.schedulers.docker.frames import (
     time_of,
 )
 from torchx.schedulers.docker.lookup import find_containers
-from torchx.schedulers.docker.queue.status import readable
+from torchx.schedulers.docker.reconcile import reconcile
 from torchx.schedulers.docker.replay import replay
 from torchx.schedulers.docker.rules.job import job_of
-from torchx.schedulers.docker.supervisor_launch import ensure_supervisor
+from torchx.schedulers.docker.unstarted import readable
 from torchx.schedulers.shared.logs import TIME, Position, chunks, line_filter, merged, select
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream
 
@@ -308,7 +308,7 @@ class _Follower:
         present = {c.id for c in containers}
         removed = [self._unended.pop(one) for one in list(self._unended) if one not in present]
         self._over = _is_over(containers)
-        ensure_supervisor(containers)
+        reconcile(self._engine, containers)
         return self._kept([line for lines in removed for line in lines])
 
     def _kept(self, lines: list[Line]) -> list[Line]:

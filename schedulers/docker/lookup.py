@@ -22,9 +22,10 @@ from torchx.schedulers.docker.containers import (
 )
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
+from torchx.schedulers.docker.folder import is_known
+from torchx.schedulers.docker.journal import merged
 from torchx.schedulers.docker.labels import APP_ID, LAST_TIME
 from torchx.schedulers.docker.marks import split_marks
-from torchx.schedulers.docker.rules.removed import with_removed
 from torchx.scheduling.pace import ALL
 
 STEADY = ("running", "paused", "exited")
@@ -57,14 +58,19 @@ def _query(engine: Engine, app_ids: Collection[str]) -> dict[str, list[Data]]:
         raise StateError(f"{engine.address} is not a Docker engine")
     found: dict[str, list[Data]] = defaultdict(list)
     for entry in listed:
-        found[id_for(typed_at(entry, dict, "Labels").get(APP_ID), entry["Id"])].append(entry)
+        found[app_of(entry)].append(entry)
     if not only:
         found[ALL] = listed
     return found
 
 
 def find_containers(
-    engine: Engine, app_id: str | None = None, known: Iterable[Container] = (), *, tolerant: bool = False
+    engine: Engine,
+    app_id: str | None = None,
+    known: Iterable[Container] = (),
+    *,
+    tolerant: bool = False,
+    without: Collection[str] = (),
 ) -> dict[str, list[Container]]:
     """Returns the containers of one application, or of all, by application, in order of creation.
 
@@ -77,6 +83,7 @@ def find_containers(
         app_id: the application (default: all).
         known: containers without an event since they were inspected; those in a steady state are reused.
         tolerant: accept containers that the engine cannot inspect.
+        without: applications to leave out.
     """
     unchanged = {c.id: c for c in known if c.status in STEADY}
 
@@ -96,12 +103,21 @@ def find_containers(
         return _uninspected(entry, "the engine cannot inspect it")
 
     by_app: dict[str, list[Container]] = defaultdict(list)
-    for container in all_of(in_parallel(inspect, entries(engine, app_id))):
+    listed = [entry for entry in entries(engine, app_id) if app_of(entry) not in without]
+    for container in all_of(in_parallel(inspect, listed)):
         if container is not None:
             by_app[container.app_id].append(container)
     for containers in by_app.values():
         containers.sort(key=lambda c: (c.created, c.name))
-    return {app: with_removed(app, consistent(containers)) for app, containers in by_app.items()}
+    if app_id is not None and not by_app and is_known(engine.address, app_id):
+        by_app[app_id] = []  # all were removed
+    merges = {app: merged(app, consistent(containers)) for app, containers in by_app.items()}
+    return {app: containers for app, containers in merges.items() if containers}
+
+
+def app_of(entry: Data) -> str:
+    """Returns the id of the application of a listed container."""
+    return id_for(typed_at(entry, dict, "Labels").get(APP_ID), entry["Id"])
 
 
 def consistent(containers: list[Container]) -> list[Container]:
@@ -143,7 +159,7 @@ def _uninspected(entry: Data, damage: str) -> Container:
         id=entry["Id"],
         name=name,
         mark=mark,
-        app_id=id_for(typed_at(entry, dict, "Labels").get(APP_ID), entry["Id"]),
+        app_id=app_of(entry),
         role="",
         replica=0,
         status=status_in(entry, "State"),

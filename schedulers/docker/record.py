@@ -1,9 +1,9 @@
-"""The record of an application: public data in a label, all data in a private file.
+"""The data of an application: public data in a label, all data in its private folder.
 
 Labels appear in ``docker ps``, in the engine's events and in exported metrics. So the label holds no
 environment values, arguments or metadata of other engines, only names and the positions of macros. Every user
 allowed to inspect a container sees its environment and command anyway; any machine can restore the
-application from these. The submitting user has a private file with all data.
+application from these. The submitting user has a folder with all data, see folder.py.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from typing import TYPE_CHECKING
 
 from torchx import settings
 from torchx.errors import StateError, UsageError
-from torchx.jobs.paths import file_name, user_home
+from torchx.jobs.paths import LONGEST_NAME, Home, file_name, user_home
+from torchx.jobs.record import LARGEST, JobRecord
 from torchx.json_shape import typed_at, value_at
 from torchx.machine import files
 from torchx.masking import MASK
 from torchx.masking.data import readable_by_others
-from torchx.schedulers.docker import stall_files
 from torchx.schedulers.docker.container_options import without_secrets
-from torchx.schedulers.docker.labels import SCHEMA, DamageError, check_job, is_app_id
+from torchx.schedulers.docker.folder import own_folder
+from torchx.schedulers.docker.labels import SCHEMA, DamageError, check_job
 from torchx.schedulers.docker.request import OWN
-from torchx.schedulers.docker.rules.removed import LONGEST_FILE, LONGEST_NAME, ends_path
-from torchx.schedulers.docker.supervisor_launch import usage_path
 from torchx.scheduling.preflight import without_checks
 from torchx.settings import AFTER, POLICIES, SERVICE
 from torchx.specs.serialize import app_from_dict, app_to_dict
@@ -39,14 +38,12 @@ if TYPE_CHECKING:
     from torchx.specs.app import AppDef
     from torchx.specs.run_options import RunOptions
 
-OLD = 24 * 3600.0
-"""Seconds after which the submission that wrote a file has certainly ended."""
 _HIDDEN = ("entrypoint", "args", "env", "metadata", "workspace")
 """Fields of a role that are not in the label, as they may hold secrets."""
 
 
 def job_data(app: AppDef, cfg: RunOptions, session: str) -> Object:
-    """Returns all data of an application, for the private file."""
+    """Returns all data of an application."""
     return {
         "schema": SCHEMA,
         "session": session,
@@ -151,7 +148,7 @@ def restored(text: str, spans: object, values: Mapping[str, str]) -> str:
 
 
 def full_data(app_id: str, data: Data, containers: Sequence[Container]) -> Data:
-    """Returns all data of an application, from its file or else from its containers.
+    """Returns all data of an application, from its folder or else from its containers.
 
     Args:
         app_id: the application.
@@ -160,7 +157,7 @@ def full_data(app_id: str, data: Data, containers: Sequence[Container]) -> Data:
     """
     if data.get("schema") != SCHEMA:
         return data  # the label of an older version holds all data
-    kept = load(app_id)
+    kept = load_data(app_id)
     if kept is not None and kept.get("submitted_at") == data.get("submitted_at"):
         return kept
     roles = [_restored_role(app_id, role, containers) for role in data["app"]["roles"]]
@@ -199,50 +196,39 @@ def _restored_role(app_id: str, role: Data, containers: Sequence[Container]) -> 
     return {**role, "entrypoint": "".join(command[:1]), "args": args, "env": env}
 
 
-# --- the private file ----------------------------------------------------------------------------
+# --- all data ------------------------------------------------------------------------------------
 
 
-def _folder() -> Path:
-    return user_home() / "docker" / "records"
-
-
-def _path(app_id: str) -> Path:
-    return _folder() / f"{file_name(app_id)[-LONGEST_NAME:]}.json"
-
-
-def save(app_id: str, data: Data, engine: str) -> None:
-    """Writes the file of an application atomically, readable only by this user.
-
-    Args:
-        app_id: the application.
-        data: all its data.
-        engine: the address of its engine.
-
-    Raises:
-        StateError: it cannot be written.
-    """
-    path = _path(app_id)
-    text = json.dumps({"app_id": app_id, "engine": engine, **data}, separators=(",", ":"))
+def load_data(app_id: str) -> Object | None:
+    """Returns all data of an application that was submitted here, or None without a valid record."""
+    paths = own_folder(app_id)
     try:
-        files.make_folder(path.parent)
-        files.write_file(path, text.encode())
-    except OSError as error:
-        raise StateError(f"the job cannot be recorded at {path}: {error.strerror}") from error
-
-
-def load(app_id: str) -> Object | None:
-    """Returns the data in the file of an application, or None without a valid file.
-
-    The file must belong to this user and describe this application.
-    """
-    if not is_app_id(app_id):
-        return None
-    try:
-        data = json.loads(files.read_file(_path(app_id), LONGEST_FILE))
+        if paths is None:
+            data = json.loads(files.read_file(_old_path(app_id), LARGEST))
+        else:
+            data = data_of(JobRecord.load(paths.record))
     except (OSError, StateError, ValueError, RecursionError):
         return None
     sound = value_at(data, "app_id") == app_id and value_at(data, "schema") == SCHEMA
     return data if sound and _is_complete(data) else None
+
+
+def data_of(record: JobRecord) -> Object:
+    """Returns all data of an application from its record."""
+    return {
+        "schema": SCHEMA,
+        "app_id": record.app_id,
+        "session": record.session,
+        "submitted_at": record.submitted_at,
+        "app": record.app,
+        "cfg": record.cfg,
+        POLICIES: record.policies,
+    }
+
+
+def _old_path(app_id: str) -> Path:
+    """Returns the file with the data of an application of version 0.1.0, which had no folder."""
+    return Home(user_home()).containers.path / "records" / f"{file_name(app_id)[-LONGEST_NAME:]}.json"
 
 
 def _is_complete(data: Data) -> bool:
@@ -255,30 +241,10 @@ def _is_complete(data: Data) -> bool:
     return True
 
 
-def forget(app_id: str) -> None:
-    """Removes the file of an application, its measurements, ends and stalls, if they exist."""
-    stall_files.forget(app_id)
-    for path_of in (_path, usage_path, ends_path) if is_app_id(app_id) else ():
-        with suppress(OSError, StateError):
-            path_of(app_id).unlink()
-
-
-def forget_absent(engine: str, present: Mapping[str, object]) -> None:
-    """Removes old files of applications that an engine no longer has.
-
-    Args:
-        engine: the address of the engine.
-        present: the applications on the engine, by id.
-    """
+def forget_old(app_id: str) -> None:
+    """Removes the file of an application of version 0.1.0."""
     with suppress(OSError, StateError):
-        for path in _folder().glob("*.json"):
-            app_id = path.stem
-            old = path.lstat().st_mtime < time.time() - OLD
-            data = None
-            if old and app_id not in present:
-                data = load(app_id)
-            if data is not None and data.get("engine") == engine:
-                forget(app_id)
+        _old_path(app_id).unlink()
 
 
 def public_order(metadata: Data) -> Object:

@@ -29,7 +29,7 @@ from torchx.version import __version__
 
 with lazy_imports:
     from torchx import yaml_limits
-    from torchx.schedulers.docker import image_plan, stall_files
+    from torchx.schedulers.docker import heartbeats, image_plan
     from torchx.services import rules
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def to_request(app: AppDef, app_id: str, cfg: RunOptions, builds: Iterable[Image
         }
         apply_options(body, *_own_options(role))
         if detects_stalls:
-            stall_files.mount_heartbeats(body, app_id, len(job.containers))
+            heartbeats.mount(body, app_id, len(job.containers))
         job.containers.append(DockerContainer(name, body))
     return job
 

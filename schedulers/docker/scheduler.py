@@ -17,28 +17,26 @@ with lazy_imports:
         checks,
         doctor,
         files,
+        folder,
         logs,
         options,
         request,
         status,
         submit,
-        supervisor_launch,
+        unstarted,
     )
     from torchx.schedulers.docker import exec as docker_exec
     from torchx.schedulers.docker import prune as docker_prune
+    from torchx.schedulers.docker import reconcile as docker_reconcile
     from torchx.schedulers.docker import wait as docker_wait
     from torchx.schedulers.docker.engine import address, client
     from torchx.schedulers.docker.images import workspace as images_workspace
     from torchx.schedulers.docker.measurement import query as docker_measurement
-    from torchx.schedulers.docker.queue import changes, records
-    from torchx.schedulers.docker.queue import status as queue_status
-    from torchx.schedulers.shared import listing
     from torchx.scheduling import pace
 
 if TYPE_CHECKING:
     from socket import socket
 
-    from torchx.jobs.paths import JobPaths
     from torchx.schedulers.docker.request import DockerContainer as DockerContainer
     from torchx.schedulers.docker.request import DockerJob as DockerJob
     from torchx.scheduling.findings import Finding
@@ -60,7 +58,7 @@ __getattr__ = lazy_names(
 
 
 class DockerScheduler(Scheduler["DockerJob"]):
-    """Runs each replica as a container; the engine holds all state of an application that has started.
+    """Runs each replica as a container; a folder on this machine adds to the state that the engine has.
 
     Args:
         session_name: the session in the handles.
@@ -76,10 +74,6 @@ class DockerScheduler(Scheduler["DockerJob"]):
     @cached_property
     def _engine(self) -> client.Engine:
         return client.Engine()
-
-    def _waiting(self, app_id: str) -> JobPaths | None:
-        """Returns the record of an application that waits for its containers, or None."""
-        return records.paths_of(self._engine.address, app_id)
 
     # --- submit ----------------------------------------------------------------------------------
 
@@ -128,49 +122,40 @@ class DockerScheduler(Scheduler["DockerJob"]):
 
     def describe(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of an application, running or ended, with its roles."""
-        engine = self._engine
-        return queue_status.describe_app(engine.address, app_id) or status.describe_app(engine, app_id)
+        return status.describe_app(self._engine, app_id)
 
     def glance(self, app_id: str) -> DescribeAppResponse | None:
         """Returns the status of an application, without its roles."""
-        engine = self._engine
-        return queue_status.glance(engine.address, app_id) or status.glance(engine, app_id)
+        return status.glance(self._engine, app_id)
 
     def describe_native(self, app_id: str) -> Any:
         """Returns the engine's description of each container of an application, or None."""
         return status.describe_native(self._engine, app_id)
 
     def list(self, cfg: RunOptions | None = None) -> Iterable[ListAppResponse]:
-        """Returns all applications on the engine, newest first."""
+        """Returns all applications of the engine, newest first."""
         address.require_socket()
-        engine = self._engine
-        # before the containers: one that starts meanwhile is in both, not in none
-        waiting = {row.app_id: row for row in queue_status.rows(engine.address)}
-        rows = [row for row in status.list_apps(engine) if row.app_id not in waiting]
-        if waiting:
-            return listing.newest_first([*rows, *waiting.values()])
-        return rows
+        return status.list_apps(self._engine)
 
     def reconcile(self, app_id: str) -> None:
-        """Starts a supervisor or a keeper for an application that has lost its own on this machine."""
-        if not changes.reconcile(self._engine, app_id):
-            supervisor_launch.reconcile(self._engine, app_id)
+        """Continues an application that has lost its process on this machine, or records its end."""
+        docker_reconcile.reconcile_app(self._engine, app_id)
 
     def exists(self, app_id: str) -> bool:
-        """Returns True if an application waits for its containers, or has some."""
-        return self._waiting(app_id) is not None or status.exists(self._engine, app_id)
+        """Returns True if an application was submitted here, or has containers."""
+        return status.exists(self._engine, app_id)
 
     _is_live = exists
 
     def may_wait(self, app_id: str) -> bool:
         """Returns True if an application is in the queue of this machine."""
-        paths = self._waiting(app_id)
-        return paths is not None and paths.is_waiting()
+        submitted = folder.find(self._engine.address, app_id)
+        return submitted is not None and submitted.paths.is_waiting()
 
     def wait(self, app_id: str, timeout: float | None = None) -> bool:
         """Waits for an application to end, or for the timeout; returns True if it has ended."""
         end = pace.deadline(timeout)
-        ended = changes.wait(self._engine, app_id, timeout)
+        ended = unstarted.wait(self._engine, app_id, timeout)
         if ended is not None:
             return ended
         return docker_wait.wait(self._engine, app_id, max(0.0, end - time.monotonic()))
@@ -189,18 +174,16 @@ class DockerScheduler(Scheduler["DockerJob"]):
         self._cancel(app_id, now=True)
 
     def _cancel(self, app_id: str, *, now: bool) -> None:
-        if not changes.cancel(self._engine, app_id, now=now):
+        if not unstarted.cancel(self._engine, app_id, now=now):
             docker_cancel.cancel(self._engine, app_id, now=now)
 
     def _delete_existing(self, app_id: str) -> None:
-        changes.delete(self._engine, app_id)
+        unstarted.end_waiting(self._engine, app_id)
         docker_cancel.delete(self._engine, app_id)
 
     def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
         """Removes ended applications, then images of workspaces that no container uses."""
-        engine, names = self._engine, list(app_ids)
-        yield from changes.prune(engine, names, dryrun=dryrun)
-        yield from docker_prune.prune(engine, names, records.images(engine.address), dryrun=dryrun)
+        return docker_prune.prune(self._engine, app_ids, dryrun=dryrun)
 
     # --- logs, programs, checks ------------------------------------------------------------------
 
@@ -210,12 +193,13 @@ class DockerScheduler(Scheduler["DockerJob"]):
         Raises:
             StateError: the engine does not know the application, or it cannot be read.
         """
-        if self._waiting(app_id) is None:
+        submitted = folder.find(self._engine.address, app_id)
+        if submitted is None or not submitted.is_unstarted:
             return logs.read_logs(self._engine, app_id, query)
         return self._logs_when_started(app_id, query)
 
     def _logs_when_started(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
-        if query.follow and query.until is None and changes.wait(self._engine, app_id, None) is None:
+        if query.follow and query.until is None and unstarted.wait(self._engine, app_id, None) is None:
             yield from logs.read_logs(self._engine, app_id, query)
 
     def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:

@@ -19,6 +19,7 @@ from torchx.errors import TorchxError
 from torchx.jobs import ticket
 from torchx.jobs.events import Clock, EventLog
 from torchx.jobs.paths import Home, JobPaths
+from torchx.jobs.record import JobRecord
 from torchx.jobs.ticket import Ticket
 from torchx.jobs.view import load
 from torchx.lazy import lazy_imports
@@ -28,8 +29,9 @@ from torchx.leases.reception import answer
 from torchx.machine import processes
 from torchx.machine.outage import Outage
 from torchx.schedulers.docker.cancel import join_kills
-from torchx.schedulers.docker.queue import records
-from torchx.schedulers.docker.queue.records import Request
+from torchx.schedulers.docker.folder import REQUEST, load_request
+from torchx.schedulers.docker.record import data_of
+from torchx.schedulers.docker.rules.job import job_from
 from torchx.supervisor.process import continue_under_guard, report_ready, separate
 
 with lazy_imports:  # the keeper waits only for the others
@@ -37,7 +39,6 @@ with lazy_imports:  # the keeper waits only for the others
     from torchx.schedulers.docker import cancel, gpus, lookup, networks, replay, submit
     from torchx.schedulers.docker.engine import address, client
     from torchx.schedulers.docker.images import pull
-    from torchx.schedulers.docker.rules import job as job_rules
 
 if TYPE_CHECKING:
     from torchx.json_limits import Object
@@ -67,7 +68,8 @@ class Start(NamedTuple):
         lock: the descriptor of its lock.
         leases: its leases.
         devices: the ids of its GPUs, in their order.
-        request: its request.
+        job: its rules.
+        containers: the name and the body of each of its containers.
     """
 
     paths: JobPaths
@@ -75,11 +77,12 @@ class Start(NamedTuple):
     lock: int
     leases: Leases
     devices: list[str]
-    request: Request
+    job: Job
+    containers: list[tuple[str, Object]]
 
     def run(self) -> None:
         """Starts the containers, or records why that failed."""
-        if not records.exists(self.paths):  # the process before this one was killed after it had finished
+        if not self._is_unstarted():  # the process before this one was killed after it had finished
             self._cancel_if_requested()
             return
         home, state, reason = Home(self.paths.folder.parent.parent), "", ""
@@ -92,14 +95,16 @@ class Start(NamedTuple):
             state, reason = "FAILED", error.message
         except Exception as error:  # whatever its files contain: it must not be started again and again
             state, reason = "FAILED", f"it could not be started: {type(error).__name__}: {error}"
-        if state and records.exists(self.paths):
+        if state and self._is_unstarted():
             with contextlib.suppress(OSError, TorchxError):  # a full disk: the next command records it
                 ends.finish(home, self.paths, state, reason)
-        self._cancel_if_requested()
+
+    def _is_unstarted(self) -> bool:
+        return (self.paths.folder / REQUEST).exists()
 
     def _latest_end(self) -> float | None:
         """Returns the latest end of the application, seconds since the epoch; None if unknown."""
-        job = job_rules.job_from(self.app_id, self.request.data)
+        job = self.job
         if job.limits.limit is None or job.limits.requeue:
             return None
         return time.time() + job.limits.limit + job.grace
@@ -107,16 +112,15 @@ class Start(NamedTuple):
     def _start(self) -> None:
         engine, outage = client.Engine(), Outage(ENGINE_BACK_WITHIN)
         engine.patience = client.LOADED_PATIENCE
-        job = job_rules.job_from(self.app_id, self.request.data)
-        leases = self.leases.descriptors
-        bodies = [body for _, body in self.request.containers]
+        held = [self.lock, *self.leases.descriptors]
+        bodies = [body for _, body in self.containers]
         gpus.assign(bodies, self.devices)
         while True:
             self._check()
             try:
                 present = lookup.containers_of(engine, self.app_id)
                 outage.over()
-                if present and self._continue(engine, job, present):
+                if present and self._continue(engine, present, held):
                     return
                 self._provide(engine, bodies)
                 break
@@ -125,9 +129,9 @@ class Start(NamedTuple):
                     raise
             time.sleep(1.0)
         self._check()
-        submit.start_containers(engine, job, self.request.containers, self.request.data, [self.lock], leases)
+        submit.start_containers(engine, self.job, self.paths, self.containers, held)
 
-    def _continue(self, engine: Engine, job: Job, present: Sequence[Container]) -> bool:
+    def _continue(self, engine: Engine, present: Sequence[Container], held: Sequence[int]) -> bool:
         """Continues after a process that was killed: supervises its containers if they have begun.
 
         Returns:
@@ -137,7 +141,8 @@ class Start(NamedTuple):
             cancel.remove_containers(engine, self.app_id)
             return False
         if not self._gets_supervisor():
-            submit.supervise(job, [self.lock], self.leases.descriptors)
+            submit.supervise(engine, self.job, self.paths, held)
+        self._cancel_if_requested()
         return True
 
     def _provide(self, engine: Engine, bodies: list[Object]) -> None:
@@ -148,11 +153,11 @@ class Start(NamedTuple):
         networks.provide_for(engine, bodies)
 
     def _gets_supervisor(self) -> bool:
-        """Returns True if the process before this one has started the supervisor: it removes the record."""
+        """Returns True if the process before this one has started the supervisor: it records the start."""
         end = time.monotonic() + SUPERVISED_WITHIN
-        while records.exists(self.paths) and time.monotonic() < end:
+        while self._is_unstarted() and time.monotonic() < end:
             time.sleep(0.05)
-        return not records.exists(self.paths)
+        return not self._is_unstarted()
 
     def _check(self) -> None:
         if self.paths.cancel.exists():
@@ -160,10 +165,8 @@ class Start(NamedTuple):
 
     def _cancel_if_requested(self) -> None:
         """Cancels the containers if that was requested while they were created."""
-        if self.paths.cancel.exists() and not records.exists(self.paths):
-            with contextlib.suppress(TorchxError):
-                now = b"kill" in self.paths.cancel.read_bytes()
-                cancel.cancel(client.Engine(), self.app_id, now=now)
+        with contextlib.suppress(TorchxError):
+            submit.cancel_if_requested(client.Engine(), self.app_id, self.paths)
 
 
 def main(argv: list[str]) -> None:
@@ -188,9 +191,10 @@ def main(argv: list[str]) -> None:
 
 
 def _prepare(paths: JobPaths, lock: int) -> Start:
-    mine, request, leases = Ticket.load(paths), Request.load(paths), inherited()
+    mine, leases = Ticket.load(paths), inherited()
     own = [lease.removeprefix(PREFIX) for lease, _, _ in mine.visible if lease in leases.names]
-    return Start(paths, mine.app_id, lock, leases, own, request)
+    job = job_from(mine.app_id, data_of(JobRecord.load(paths.record)))
+    return Start(paths, mine.app_id, lock, leases, own, job, load_request(paths))
 
 
 def _record(paths: JobPaths) -> None:

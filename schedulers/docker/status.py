@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from torchx.errors import UsageError
+from torchx.errors import StateError, UsageError
+from torchx.jobs import ended
+from torchx.jobs.catalog import catalog
+from torchx.jobs.paths import Home, user_home
 from torchx.json_limits import Data
 from torchx.lazy import lazy_imports
 from torchx.machine.cgroups import cgroup_of
 from torchx.machine.processes import age, look_up
 from torchx.printable import joined
+from torchx.schedulers.docker import folder, unstarted
 from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.folder import Submitted
+from torchx.schedulers.docker.journal import has_ended
 from torchx.schedulers.docker.lookup import (
     containers_of,
     find_containers,
@@ -36,7 +42,6 @@ from torchx.schedulers.docker.record import full_data
 from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.rules.job import Job, RoleFacts, job_of
 from torchx.schedulers.docker.rules.refusals import refusal
-from torchx.schedulers.docker.stall_files import history_of, stall_folder
 from torchx.schedulers.docker.supervisor_launch import lacks_supervisor
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.clock import TIMES
@@ -58,7 +63,8 @@ from torchx.specs.status import (
 from torchx.supervisor.policy import REQUEUED
 
 with lazy_imports:
-    from torchx.schedulers.docker.services import private
+    from torchx.schedulers.docker import probes
+    from torchx.schedulers.shared import job_status
     from torchx.supervisor.services import watch
 
 STARTED_WITHIN = 60.0
@@ -81,23 +87,39 @@ _ENDS = {
 
 
 def describe_app(engine: Engine, app_id: str) -> DescribeAppResponse | None:
-    """Returns the status of an application with its roles, or None if it is unknown."""
-    return _described(engine, app_id, describe_all)
+    """Returns the status of an application with its roles, or None if it is unknown.
+
+    Raises:
+        StateError: its record is damaged.
+    """
+    return _described(engine, app_id, describe_all, unstarted.describe_app)
 
 
 def glance(engine: Engine, app_id: str) -> DescribeAppResponse | None:
-    """Returns the status of an application without its roles, or None if it is unknown."""
-    return _described(engine, app_id, describe)
+    """Returns the status of an application without its roles, or None if it is unknown.
+
+    Raises:
+        StateError: its record is damaged.
+    """
+    return _described(engine, app_id, describe, unstarted.glance)
 
 
 def _described(
-    engine: Engine, app_id: str, status_of: Callable[[Sequence[Container], float], DescribeAppResponse]
+    engine: Engine,
+    app_id: str,
+    status_of: Callable[[Sequence[Container], float], DescribeAppResponse],
+    by_folder: Callable[[Submitted], DescribeAppResponse],
 ) -> DescribeAppResponse | None:
+    submitted = folder.find(engine.address, app_id)
+    if submitted is not None and submitted.is_unstarted:
+        return by_folder(submitted)
     containers = with_late_oom(engine, containers_of(engine, app_id))
-    if not containers:
-        return None
-    status = engine.clock.here(status_of(containers, engine.clock.now()), ENGINE_TIMES)
-    return replace(status, needs_reconcile=lacks_supervisor(containers))
+    if containers:
+        status = engine.clock.here(status_of(containers, engine.clock.now()), ENGINE_TIMES)
+        return replace(status, needs_reconcile=lacks_supervisor(engine, containers))
+    if submitted is not None:
+        return by_folder(submitted)
+    return None
 
 
 def describe_native(engine: Engine, app_id: str) -> list[Any] | None:
@@ -107,16 +129,41 @@ def describe_native(engine: Engine, app_id: str) -> list[Any] | None:
 
 
 def list_apps(engine: Engine) -> list[ListAppResponse]:
-    """Returns all applications on the engine, newest first."""
-    found = find_containers(engine, tolerant=True).values()
+    """Returns all applications of the engine, newest first.
+
+    The containers of those that were submitted here and have ended are not inspected.
+    """
+    rows = {row.app_id: row for row in _ended_rows(engine)}
+    # before the containers: one that starts meanwhile is in both, not in none
+    unlisted = dict(folder.find_unlisted(engine.address))
+    for app_id, submitted in unlisted.items():
+        if isinstance(submitted, StateError) or submitted.is_unstarted:
+            rows[app_id] = unstarted.row(app_id, submitted)
     clock = engine.clock
-    described = [(clock.here(describe(each, clock.now()), ENGINE_TIMES), owner_of(each)) for each in found]
-    return newest_first(row_of(status, is_own=owner.is_own(user)) for status, user in described)
+    for app_id, containers in find_containers(engine, tolerant=True, without=rows.keys()).items():
+        status = clock.here(describe(containers, clock.now()), ENGINE_TIMES)
+        status.needs_reconcile = lacks_supervisor(engine, containers) or has_ended(app_id)
+        rows[app_id] = row_of(status, is_own=owner.is_own(owner_of(containers)))
+    for app_id in unlisted.keys() - rows.keys():  # all its containers were removed
+        rows[app_id] = unstarted.row(app_id, unlisted[app_id])
+    return newest_first(rows.values())
+
+
+def _ended_rows(engine: Engine) -> Iterator[ListAppResponse]:
+    """Yields the applications of an engine that this user has submitted here, and that have ended."""
+    home, identity = Home(user_home()), folder.identity_of(engine.address)
+    listed = catalog(home)
+    for name in listed.app_ids & listed.lines.keys():
+        if folder.SCHEDULER.encode() not in listed.lines[name]:
+            continue
+        entry = ended.parse(listed.lines[name])
+        if entry is not None and (entry.scheduler, entry.engine) == (folder.SCHEDULER, identity):
+            yield job_status.row_of_ended(entry)
 
 
 def exists(engine: Engine, app_id: str) -> bool:
-    """Returns True if the engine has containers of an application."""
-    return bool(containers_of(engine, app_id))
+    """Returns True if an application was submitted here, or the engine has containers of it."""
+    return folder.is_known(engine.address, app_id, unreadable=True) or bool(containers_of(engine, app_id))
 
 
 def describe(containers: Sequence[Container], now: float | None = None) -> DescribeAppResponse:
@@ -135,20 +182,26 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
     containers = [_by_boot(container, now) for container in containers]
     job = job_of(containers)
     if job.has_services:
-        job = private.shown(job, containers)
+        job = probes.shown(job, containers)
     progress = replay(job, containers)
     replicas = [_replica(progress, ordinal) for ordinal in range(len(job.members))]
     whole = _whole(progress, containers, now)
-    stalls = history_of(job.app_id, job.cfg)
+    stalls = folder.stalls_of(job.app_id, job.cfg)
     if whole.end is AppState.CANCELLED and stalls.cancelled:
         reason = Reason(f"cancelled, as it was {stalls.cancelled}", EndCause.STALLED)
         whole = replace(whole, reason=reason)
+    first_failed = progress.failed
+    ended_at = max(filter(None, (c.finished for c in containers)), default=None)
+    end = folder.view_of(job.app_id) if has_ended(job.app_id) or stalls.reports else None
+    if end is not None and end.has_ended:
+        whole, ended_at = Whole.of(AppState[end.state], Reason(end.msg, end.cause)), end.ended_at
+        first_failed = None if end.first_failure is None else end.first_failure[0]
     first = None
-    if progress.failed is not None:
-        failed = replicas[progress.failed]
-        newest = progress.newest(progress.failed)
-        if progress.failed in progress.lost and not (newest and newest.exit_code):
-            failed = replace(failed, attempts=[observation.removed(progress.expected[progress.failed])])
+    if first_failed is not None:
+        failed = replicas[first_failed]
+        newest = progress.newest(first_failed)
+        if first_failed in progress.lost and not (newest and newest.exit_code):
+            failed = replace(failed, attempts=[observation.removed(progress.expected[first_failed])])
         first = observation.failure_in(failed)
     created = [c.created for c in containers]
     app = job.data.get("app", {})
@@ -162,15 +215,15 @@ def describe(containers: Sequence[Container], now: float | None = None) -> Descr
         replicas,
         first,
         local_time(min(filter(None, map(_started, containers)), default=None)),
-        local_time(max(filter(None, (c.finished for c in containers)), default=max(created))),
+        local_time(ended_at or max(created)),
         progress.restarts,
         progress.run,
         stalls.message,
     )
-    folder = None
-    if stalls.reports:
-        folder = str(stall_folder(job.app_id).path)
-    return replace(observation.describe(seen), stalls=stalls.reports, report_dir=folder)
+    report_dir = None
+    if stalls.reports and end is not None:
+        report_dir = end.record.log_dir
+    return replace(observation.describe(seen), stalls=stalls.reports, report_dir=report_dir)
 
 
 def _by_boot(container: Container, now: float) -> Container:

@@ -5,36 +5,38 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from torchx import settings
 from torchx.errors import StateError, UsageError
+from torchx.jobs.end import LARGEST_REQUEST
+from torchx.jobs.paths import Home, JobPaths, state_home
 from torchx.jobs.ticket import Ticket
 from torchx.json_limits import Data, Object
 from torchx.lazy import lazy_imports
-from torchx.machine import locks as lock
-from torchx.machine.files import make_folder
+from torchx.machine import files
 from torchx.schedulers.docker import networks
 from torchx.schedulers.docker.cancel import GONE, cancel, remove, remove_volume
 from torchx.schedulers.docker.container_body import Environment
 from torchx.schedulers.docker.containers import read
 from torchx.schedulers.docker.engine.client import LOADED_PATIENCE, Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
+from torchx.schedulers.docker.folder import begin, own_folder, record_of, save_request
 from torchx.schedulers.docker.gpus import lease
 from torchx.schedulers.docker.images.program import is_missing
 from torchx.schedulers.docker.images.pull import provide
 from torchx.schedulers.docker.labels import ENDS_AT, JOB, USER
 from torchx.schedulers.docker.lookup import containers_of, entries
-from torchx.schedulers.docker.record import forget, job_data, label_data, save
+from torchx.schedulers.docker.record import job_data, label_data
 from torchx.schedulers.docker.replay import first_starts
 from torchx.schedulers.docker.request import CHECKPOINTS, DockerContainer, DockerJob
 from torchx.schedulers.docker.rules.job import Job, job_from
-from torchx.schedulers.docker.supervisor_launch import docker_home, spawn_supervisor
+from torchx.schedulers.docker.supervisor_launch import spawn_supervisor
 from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.options import progress_of, provide_checkpoint_dir
 from torchx.scheduling.checks import require_application
@@ -43,11 +45,11 @@ from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import RunOptions
 
 with lazy_imports:
-    from torchx.schedulers.docker import stall_files
+    from torchx.schedulers.docker import heartbeats
     from torchx.schedulers.docker.images import user as images_user
     from torchx.schedulers.docker.images import workspace
-    from torchx.schedulers.docker.queue import records as queue_records
-    from torchx.supervisor import foreign_policies
+    from torchx.schedulers.shared import queue
+    from torchx.supervisor import foreign_policies, launch
 
 
 def schedule(engine: Engine, info: AppDryRunInfo[DockerJob], session: str) -> str:
@@ -94,8 +96,8 @@ def submit(
         StateError: the containers cannot be created or started; all of them are removed.
         UsageError: the request is invalid, or was submitted before.
     """
-    job = job_from(request.app_id, data)
-    if entries(engine, request.app_id) or queue_records.paths_of(engine.address, request.app_id):
+    home, job = Home(state_home()), job_from(request.app_id, data)
+    if entries(engine, request.app_id) or own_folder(request.app_id) is not None:
         raise UsageError(
             f"application {request.app_id} already exists: a dry-run can be submitted only once",
             hint="make a new dry-run",
@@ -110,44 +112,54 @@ def submit(
     named = list(zip([container.name for container in request.containers], bodies, strict=True))
     reservation, more = lease(engine, request.app_id, bodies, app, cfg, data["submitted_at"])
     notes += more
+    record = record_of(engine.address, request.app_id, app, data, home)
+
+    def fill(folder: Path) -> None:
+        """Adds the heartbeats, the request and the ticket to the folder of the record."""
+        if cfg.get("stall"):
+            heartbeats.create(folder, len(named))
+        save_request(folder, named)
+        if isinstance(reservation, Ticket):
+            # whatever the context of the docker command is by then
+            queue.fill(folder, reservation, {**os.environ, "DOCKER_HOST": f"unix://{engine.address.path}"})
+
     if isinstance(reservation, Ticket):
-        return notes + queue_records.create(engine.address, app, data, named, reservation)
-    with reservation, _lock(engine, job) as lock_descriptors:
+        launch.launch(home, record, fill=fill, supervise=False)
+        return notes + queue.enqueue(home, request.app_id)
+    with reservation, launch.recorded(home, record, fill) as lock:
         networks.provide_for(engine, bodies)
-        start_containers(engine, job, named, data, lock_descriptors, reservation.descriptors)
+        start_containers(engine, job, home.job(request.app_id), named, [lock, *reservation.descriptors])
     return notes
 
 
 def start_containers(
-    engine: Engine,
-    job: Job,
-    containers: list[tuple[str, Object]],
-    data: Data,
-    locks: Sequence[int],
-    leases: Sequence[int],
+    engine: Engine, job: Job, paths: JobPaths, containers: list[tuple[str, Object]], held: Sequence[int]
 ) -> None:
     """Creates and starts containers, and their supervisor; removes all of them if any of this fails.
 
     Args:
         engine: the engine.
         job: the rules of the application.
+        paths: its folder.
         containers: the name and the body of each.
-        data: the data to record, from :func:`job_data`.
-        locks: the descriptor of its lock, if it gets a supervisor.
-        leases: the descriptors of its leases, which the supervisor inherits.
+        held: the descriptors of its lock and of its leases, which the supervisor inherits.
 
     Raises:
         StateError: the containers cannot be created or started.
     """
     _begin_run([body for _, body in containers], job)
-    save(job.app_id, data, engine.address.text)
-    if job.cfg.get("stall"):
-        stall_files.create(job.app_id, len(containers))
-    try:
-        _start(engine, job.app_id, containers, first_starts(job), lambda: supervise(job, locks, leases))
-    except BaseException:
-        forget(job.app_id)
-        raise
+    _start(engine, job.app_id, containers, first_starts(job), lambda: supervise(engine, job, paths, held))
+    cancel_if_requested(engine, job.app_id, paths)
+
+
+def cancel_if_requested(engine: Engine, app_id: str, paths: JobPaths) -> None:
+    """Cancels the containers of an application if that was requested while they were created.
+
+    Raises:
+        StateError: the engine does not answer.
+    """
+    if paths.cancel.exists():
+        cancel(engine, app_id, now=b"kill" in files.read_file(paths.cancel, LARGEST_REQUEST))
 
 
 def _build(engine: Engine, request: DockerJob, report: Callable[[str], None]) -> list[str]:
@@ -337,41 +349,25 @@ def _cause(text: str) -> str:
     return ": ".join(causes) or text
 
 
-@contextmanager
-def _lock(engine: Engine, job: Job) -> Iterator[list[int]]:
-    """Holds the lock of a job that gets a supervisor; removes its folder if the start fails.
+def supervise(engine: Engine, job: Job, paths: JobPaths, held: Sequence[int]) -> None:
+    """Records that the containers of an application have started, and starts its supervisor.
 
-    On this machine each job gets one, as it takes the measurements too.
-    """
-    if not job.needs_supervisor and not engine.address.path:
-        yield []
-        return
-    paths = docker_home().job(job.app_id)
-    try:
-        make_folder(paths.folder)
-        held = lock.acquire(paths.lock)
-    except OSError as error:
-        raise StateError(f"the job cannot be recorded at {paths.folder}: {error.strerror}") from error
-    if held is None:
-        raise UsageError(f"{job.app_id} is being submitted by another process")
-    try:
-        yield [held]
-    except BaseException:
-        shutil.rmtree(paths.folder, ignore_errors=True)
-        raise
-    finally:
-        os.close(held)
+    On this machine each application gets one, as it takes the measurements too.
 
-
-def supervise(job: Job, locks: Sequence[int], leases: Sequence[int]) -> None:
-    """Starts the supervisor of an application, which inherits its lock and its leases.
+    Args:
+        engine: the engine.
+        job: the rules of the application.
+        paths: its folder.
+        held: the descriptors of its lock and of its leases, which the supervisor inherits.
 
     Raises:
         StateError: it does not start, and is needed.
     """
-    for held in locks:
-        urgent = job.needs_supervisor or bool(leases)
+    if job.needs_supervisor or len(held) > 1:
+        spawn_supervisor(paths, job.app_id, held)  # it records the start
+        return
+    begin(paths)
+    if engine.address.path:
         # without measurements the job runs as well, and the next command for it starts a supervisor
-        with nullcontext() if urgent else suppress(OSError):
-            paths = docker_home().job(job.app_id)
-            spawn_supervisor(paths, job.app_id, [held, *leases], urgent=urgent)
+        with suppress(OSError):
+            spawn_supervisor(paths, job.app_id, held, urgent=False)

@@ -1,8 +1,7 @@
 """The supervisor of an application in containers: watches the engine's events and carries out the rules.
 
-Its state follows from the containers, so another supervisor can replace one that died, see
-supervisor_launch. A file records their ends, in case they are removed. Like the supervisor of a local job it
-does not import installed packages.
+Its state follows from the containers and the journal, so another supervisor can replace one that died, see
+reconcile.py. Like the supervisor of a local job it does not import installed packages.
 """
 
 from __future__ import annotations
@@ -18,10 +17,12 @@ from pathlib import Path
 
 from torchx import settings
 from torchx.errors import StateError, TorchxError
-from torchx.jobs.paths import JobPaths
+from torchx.jobs import ticket
+from torchx.jobs.paths import Home, JobPaths
 from torchx.json_limits import Data, Object
 from torchx.lazy import lazy_imports
 from torchx.machine.outage import Outage
+from torchx.schedulers.docker import reconcile
 from torchx.schedulers.docker.attempts import Attempts
 from torchx.schedulers.docker.cancel import KILLED_WITHIN, end_all, join_kills, remove
 from torchx.schedulers.docker.container_body import next_body
@@ -29,7 +30,9 @@ from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.engine.parallel import all_of, in_parallel
 from torchx.schedulers.docker.events import Events
+from torchx.schedulers.docker.folder import begin
 from torchx.schedulers.docker.gpus import keep_leases
+from torchx.schedulers.docker.journal import Journal
 from torchx.schedulers.docker.labels import ATTEMPT, ENDS_AT, RETRY
 from torchx.schedulers.docker.logs import read_log
 from torchx.schedulers.docker.lookup import find_containers
@@ -39,8 +42,6 @@ from torchx.schedulers.docker.policies import RULE, ContainerPolicy, ContainerRe
 from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.rules.job import Job, job_of
 from torchx.schedulers.docker.rules.refusals import slug
-from torchx.schedulers.docker.rules.removed import Ends, ends_path
-from torchx.schedulers.docker.supervisor_launch import usage_path
 from torchx.schedulers.shared.notice import NOTICE_SCRIPT
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.retry_rules import MOST_LINES, Failure, RetryRules, lines_of
@@ -53,7 +54,6 @@ from torchx.supervisor.stalls.actions import rule_of
 
 with lazy_imports:
     from torchx.schedulers.docker import record
-    from torchx.schedulers.docker.queue import records
     from torchx.schedulers.docker.services import readiness
     from torchx.schedulers.docker.stalls import detection
     from torchx.supervisor import foreign_policies
@@ -72,13 +72,23 @@ class Supervisor:
     Args:
         engine: the engine.
         app_id: the application.
+        paths: its folder.
         containers: its containers, as far as they are known; its policies are loaded then.
+
+    Attributes:
+        last: its containers as they were read last; none if all were removed.
+        cancelled: whether it was cancelled.
     """
 
-    def __init__(self, engine: Engine, app_id: str, containers: Sequence[Container] = ()) -> None:
+    def __init__(
+        self, engine: Engine, app_id: str, paths: JobPaths, containers: Sequence[Container] = ()
+    ) -> None:
         self._engine = engine
         self._app_id = app_id
-        self._ends = Ends(ends_path(app_id))
+        self._paths = paths
+        self.last: list[Container] = []
+        self.cancelled = False
+        self._journal: Journal | None = None
         self._stopping: set[str] = set()
         self._overdue: dict[str, float] = {}
         self._due: dict[tuple[tuple[int, int], ...], float] = {}
@@ -88,8 +98,12 @@ class Supervisor:
         if containers and not damage_of(containers):
             self._attempts = self._attempts_of(job_of(containers))
 
-    def run(self) -> None:
-        """Runs until the application has ended or was removed, or the engine is unreachable for too long."""
+    def run(self) -> bool:
+        """Runs until the application has ended or was removed.
+
+        Returns:
+            False if it has given up before, as the engine is unreachable for too long.
+        """
         outage = Outage(ENGINE_BACK_WITHIN)
         while True:
             try:
@@ -98,22 +112,22 @@ class Supervisor:
                     if self._watch(events):
                         if self._attempts is not None:
                             self._attempts.close()
-                        return
+                        return True
             except StateError as error:  # it is being restarted, or does not answer
                 if outage.is_too_long():
                     print_error(f"gave up: {error}")
-                    return
+                    return False
             time.sleep(0.5)
 
     def _watch(self, events: Events) -> bool:
         """Acts on each event; returns True if the application has ended, False if the stream is closed."""
-        containers: list[Container] | None = None
+        containers: list[Container] = []
         refreshed = 0.0
         while True:
-            known = events.unchanged(containers or ())
+            known = events.unchanged(containers)
             if time.monotonic() > refreshed + POLL_INTERVAL:
                 refreshed, known = time.monotonic(), []
-            containers = find_containers(self._engine, self._app_id, known).get(self._app_id)
+            containers = self._find(known)
             if not containers or damage_of(containers):
                 return True
             progress = self._replay(containers)
@@ -122,17 +136,22 @@ class Supervisor:
                 continue
             if known and (self._to_stop(progress) or progress.starts):
                 # actions need the current state of all containers: another process may have marked one
-                containers = find_containers(self._engine, self._app_id).get(self._app_id)
+                containers = self._find()
                 if not containers:
                     return True
                 progress = self._replay(containers)
-            if progress.end is not None:
+            if _is_over(progress):
                 return True
             pause = min(self._act(progress), POLL_INTERVAL)
             # once cancelled, only the end of the containers matters
             live = containers if progress.cancelled else None
             if not self._wait(events, live, pause):
                 return False
+
+    def _find(self, known: Sequence[Container] = ()) -> list[Container]:
+        """Returns the containers, of which some may be known."""
+        self.last = find_containers(self._engine, self._app_id, known).get(self._app_id, [])
+        return self.last
 
     def _wait(self, events: Events, live: Sequence[Container] | None, pause: float) -> bool:
         """Waits for an event or a pause, while the policies work; returns False if the stream is closed.
@@ -160,14 +179,20 @@ class Supervisor:
 
     def _replay(self, containers: Sequence[Container]) -> Progress:
         progress = replay(job_of(containers), containers)
-        self._ends.record(containers)
         if self._attempts is None:
             self._attempts = self._attempts_of(progress.job)
+        if self._journal is not None:
+            self._journal.follow(progress)
         self._attempts.follow(progress)
+        self.cancelled = progress.cancelled
         return progress
 
     def _attempts_of(self, job: Job) -> Attempts:
-        return Attempts(self._engine, self._app_id, policies_of(self._engine, job))
+        if self._paths.record.exists():
+            self._journal = Journal(self._paths, self._engine.clock.ahead)
+        return Attempts(
+            self._engine, self._app_id, policies_of(self._engine, job, self._paths, self._journal)
+        )
 
     def _mark_refused(self, progress: Progress) -> bool:
         """Marks the failed containers whose failure is not retried; returns True if there are any."""
@@ -327,6 +352,15 @@ class Supervisor:
         remove(self._engine, unmarked)
 
 
+def _is_over(progress: Progress) -> bool:
+    """Returns True if an application has ended, and none of its containers is just being removed.
+
+    One that is being removed was killed for that: its removal is the end of its attempt, not the signal.
+    """
+    newest = [mine[-1].status for mine in progress.replicas if mine]
+    return progress.end is not None and "removing" not in newest
+
+
 def _retry_of(progress: Progress, start: Start) -> tuple[tuple[int, int], ...]:
     """Returns the replicas of a retry with their previous attempts: these stay the same until it begins."""
     newest = ((n, progress.newest(n)) for n in start.replicas)
@@ -346,35 +380,51 @@ def main(argv: list[str]) -> None:
         containers = find_containers(Engine(), app_id).get(app_id, ())
     keep_leases(app_id, containers)
     paths = JobPaths(folder)
-    if paths.record.exists():  # its containers were started from the queue
-        records.started(paths)
-    supervisor = Supervisor(Engine(), app_id, containers)
+    if paths.is_waiting():  # the keeper may be killed before it does this
+        ticket.clear(Home(folder.parent.parent), paths)
+    begin(paths)
+    engine = Engine()
+    supervisor = Supervisor(engine, app_id, paths, containers)
     report_ready(ready)
-    supervisor.run()
+    is_over = supervisor.run()
     join_kills()
-    shutil.rmtree(folder, ignore_errors=True)
+    if not paths.record.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+    elif is_over and supervisor.last:
+        reconcile.record_end(engine, paths, supervisor.last)
+    elif is_over:
+        reconcile.record_removal(paths, cancelled=supervisor.cancelled)
 
 
-def policies_of(engine: Engine, job: Job) -> list[Policy[ContainerReplica]]:
-    """Returns the policies of an application, in the order in which its supervisor calls them."""
+def policies_of(
+    engine: Engine, job: Job, paths: JobPaths, journal: Journal | None
+) -> list[Policy[ContainerReplica]]:
+    """Returns the policies of an application, in the order in which its supervisor calls them.
+
+    Args:
+        engine: the engine.
+        job: the application.
+        paths: its folder.
+        journal: its journal; None for an application without a record.
+    """
     policies: list[Policy[ContainerReplica]] = [Notices(engine)]
     if any(role.max_retries for role in job.roles):
         policies.append(RetryCauses(engine, job.cfg))
     rule = rule_of(job.cfg)
-    if rule is not None:
+    if rule is not None and journal is not None:
         with suppress(OSError):  # the application runs without
-            policies.append(detection.ContainerStalls(rule, engine, job))
+            policies.append(detection.ContainerStalls(rule, engine, job, paths, journal.note))
     if job.cfg.get(POLICIES):
         policies += _foreign(job)
     if job.has_services:
         policies.append(readiness.Readiness(engine, print_error))
-    return [*policies, Sampler(engine, usage_path(job.app_id))]
+    return [*policies, Sampler(engine, paths.usage)]
 
 
 def _foreign(job: Job) -> list[Policy[Replica]]:
     """Returns the policies of other packages; those of a job that this user has submitted here."""
     names = [f"{role.name}/{replica}" for role, replica in job.members]
-    kept = record.load(job.app_id) or {}
+    kept = record.load_data(job.app_id) or {}
     try:
         return foreign_policies.create(kept.get(POLICIES, ()), Application(job.app_id, names, job.cfg))
     except (StateError, ValueError, TypeError) as error:  # the application runs without

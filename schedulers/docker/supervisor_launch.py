@@ -1,24 +1,22 @@
-"""Starts the supervisor of an application in containers, and replaces one that has died."""
+"""Starts the supervisor of an application in containers, and finds out whether it has died."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
-from torchx.jobs.paths import Home, JobPaths, file_name, user_home
+from torchx.jobs.paths import Home, JobPaths, user_home
 from torchx.machine import locks as lock
-from torchx.machine.files import make_folder
+from torchx.machine.files import is_own_folder, make_folder
+from torchx.schedulers.docker import folder
 from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.journal import has_ended
 from torchx.schedulers.docker.labels import is_app_id
-from torchx.schedulers.docker.lookup import containers_of
 from torchx.schedulers.docker.replay import replay
 from torchx.schedulers.docker.rules.job import job_of
-from torchx.schedulers.docker.rules.removed import LONGEST_NAME
 from torchx.supervisor import process
 
 MODULE = "torchx.schedulers.docker.supervisor"
@@ -27,14 +25,12 @@ MEASURED_AFTER = 1.0
 """Seconds until a supervisor starts that only measures."""
 
 
-def docker_home() -> Home:
-    """Returns the folder with the locks of supervisors, which may not exist."""
-    return Home(user_home()).containers
+def supervised_in(app_id: str) -> JobPaths:
+    """Returns the folder for the supervisor of an application, which may not exist.
 
-
-def usage_path(app_id: str) -> Path:
-    """Returns the file with the measurements of an application, which may not exist."""
-    return docker_home().path / "usage" / file_name(app_id)[-LONGEST_NAME:]
+    An application without a record of this version has one for the time of its supervisor only.
+    """
+    return folder.own_folder(app_id) or Home(user_home()).containers.job(app_id)
 
 
 def spawn_supervisor(paths: JobPaths, app_id: str, held: Sequence[int], *, urgent: bool = True) -> None:
@@ -54,66 +50,56 @@ def spawn_supervisor(paths: JobPaths, app_id: str, held: Sequence[int], *, urgen
     process.start(MODULE, [str(paths.folder), app_id], paths.supervisor_log, held, delay=delay)
 
 
-def lacks_supervisor(containers: Sequence[Container]) -> bool:
+def lacks_supervisor(engine: Engine, containers: Sequence[Container]) -> bool:
     """Returns True if an application has lost its supervisor, and that ran on this machine.
 
     Args:
+        engine: the engine.
         containers: its containers.
     """
     app_id = containers[0].app_id
-    if damage_of(containers) or not has_folder(app_id):
+    if damage_of(containers) or not _has_folder(app_id) or has_ended(app_id):
         return False
-    if replay(job_of(containers), containers).end is not None:
-        return False
-    return not lock.is_held(docker_home().job(app_id).lock)
+    job = job_of(containers)
+    is_over = replay(job, containers).end is not None
+    if folder.own_folder(app_id) is None:
+        is_due = not is_over
+    else:  # the supervisor also records the end
+        is_due = is_over or job.needs_supervisor or bool(engine.address.path)
+    return is_due and not lock.is_held(supervised_in(app_id).lock)
 
 
-def reconcile(engine: Engine, app_id: str) -> None:
-    """Starts a supervisor for an application that has lost its own on this machine."""
-    if containers := containers_of(engine, app_id):
-        ensure_supervisor(containers)
-
-
-def ensure_supervisor(containers: Sequence[Container]) -> None:
-    """Starts a supervisor for an application that has lost its own, if that ran on this machine."""
-    if lacks_supervisor(containers):
-        app_id = containers[0].app_id
-        _start_unless_held(docker_home().job(app_id), app_id)
-
-
-def has_folder(app_id: str) -> bool:
+def _has_folder(app_id: str) -> bool:
     """Returns True if the supervisor of an application has a folder on this machine, owned by this user."""
-    if not is_app_id(app_id):
-        return False
-    try:
-        status = docker_home().job(app_id).folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    return is_app_id(app_id) and is_own_folder(supervised_in(app_id).folder)
 
 
 def remove_folder(app_id: str) -> None:
-    """Removes the folder of an application's supervisor, if it exists and is owned by this user."""
-    if has_folder(app_id):
-        shutil.rmtree(docker_home().job(app_id).folder, ignore_errors=True)
+    """Removes the folder of the supervisor of an application without a record, if this user owns it."""
+    if folder.own_folder(app_id) is None and _has_folder(app_id):
+        shutil.rmtree(supervised_in(app_id).folder, ignore_errors=True)
 
 
-def start_supervisor(app_id: str) -> None:
-    """Starts a supervisor for an application that is being cancelled, even if its rules need none.
+def provide_supervisor(app_id: str) -> None:
+    """Starts a supervisor for an application unless it has one, even if its rules need none.
 
     Raises:
         OSError: its folder cannot be created.
         StateError: it does not start.
     """
-    if not is_app_id(app_id):
-        return
-    paths = docker_home().job(app_id)
-    make_folder(paths.folder)
-    _start_unless_held(paths, app_id)
+    if is_app_id(app_id):
+        make_folder(supervised_in(app_id).folder)
+        start_supervisor(app_id)
 
 
-def _start_unless_held(paths: JobPaths, app_id: str) -> None:
-    # a supervisor that has finished removes its folder, possibly at the same time
+def start_supervisor(app_id: str) -> None:
+    """Starts a supervisor for an application that has a folder, unless it has one.
+
+    Raises:
+        StateError: it does not start.
+    """
+    paths = supervised_in(app_id)
+    # a supervisor that has finished may remove its folder, possibly at the same time
     with suppress(FileNotFoundError):
         held = lock.acquire(paths.lock)
         if held is None:

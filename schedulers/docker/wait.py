@@ -10,9 +10,9 @@ from torchx.schedulers.docker.containers import damage_of
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.events import Events
 from torchx.schedulers.docker.lookup import containers_of
+from torchx.schedulers.docker.reconcile import reconcile
 from torchx.schedulers.docker.replay import is_under_way
 from torchx.schedulers.docker.status import describe
-from torchx.schedulers.docker.supervisor_launch import ensure_supervisor
 from torchx.scheduling.pace import deadline, sharing
 from torchx.specs.status import is_terminal
 
@@ -35,7 +35,7 @@ def wait(engine: Engine, app_id: str, timeout: float | None) -> bool:
                 return True
             if damage_of(containers) and not is_under_way(containers):
                 return True
-            ensure_supervisor(containers)
+            reconcile(engine, containers)
             left = min(end - time.monotonic(), POLL_INTERVAL)
             if left <= 0:
                 return False

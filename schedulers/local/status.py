@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from operator import itemgetter
@@ -18,10 +16,9 @@ from torchx.errors import StateError
 from torchx.jobs.catalog import Catalog, catalog, find, paths_of
 from torchx.jobs.paths import Home, JobPaths, LogPaths, file_name, user_home
 from torchx.jobs.reconcile import is_supervised, read, reconcile
-from torchx.jobs.record import LARGEST, register_secrets
+from torchx.jobs.record import register_secrets, scheduler_in
 from torchx.jobs.view import JobView
 from torchx.lazy import lazy_imports
-from torchx.machine import files
 from torchx.schedulers import get_scheduler_factories
 from torchx.schedulers.shared import job_status
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
@@ -35,14 +32,12 @@ with lazy_imports:
     from torchx.scheduling import query as app_query
 
 if TYPE_CHECKING:
-    from torchx.jobs.ended import EndedJob
     from torchx.scheduling.query import AppQuery
 
 DEFAULT_OWNER = "local_cwd"
 """The scheduler that lists jobs whose own scheduler is unknown or not installed."""
 
-_SCHEDULER = rb'"scheduler"\s*:\s*"([A-Za-z0-9_.-]{1,100})"'
-_OTHERS = (b'"scheduler":"local_cwd"', b'"scheduler":"local_dir"')
+_OTHERS = (b'"scheduler":"local_cwd"', b'"scheduler":"local_dir"', b'"scheduler":"local_docker"')
 
 
 class LocalJobs:
@@ -191,7 +186,7 @@ class LocalJobs:
         job = ended.parse(line)
         if job is None or os.fsencode(job.app_id) != app_id:
             return self._unlisted(app_id)
-        return _line(job)
+        return job_status.row_of_ended(job)
 
     def _unlisted(self, name: bytes) -> ListAppResponse | None:
         """Returns the entry of a job that is missing from the list of ended jobs."""
@@ -220,7 +215,7 @@ class LocalJobs:
             if self.claims(paths):
                 return self._unreadable(app_id, paths, _not_installed(view))
             return None
-        line = _line(ended.EndedJob.of(view), view.clock_step)
+        line = job_status.row_of_ended(ended.EndedJob.of(view), view.clock_step)
         line.msg = line.msg or job_status.waiting(view, paths)
         line.needs_reconcile = view.orphaned or (view.has_ended and not is_listed)
         return line
@@ -243,11 +238,7 @@ class LocalJobs:
 
     def claims(self, paths: JobPaths) -> bool:
         """Returns True if this scheduler lists an unreadable job; exactly one scheduler does."""
-        head = b""
-        with contextlib.suppress(OSError):
-            head = files.read_file(paths.record, LARGEST)
-        match = re.search(_SCHEDULER, head)
-        name = match[1].decode() if match else DEFAULT_OWNER
+        name = scheduler_in(paths.record) or DEFAULT_OWNER
         return self.scheduler == (name if name in get_scheduler_factories() else DEFAULT_OWNER)
 
 
@@ -265,19 +256,4 @@ def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
         report_dir=record.log_dir,
         workspaces={role.name: role.workspace for role in record.roles if role.workspace},
         needs_reconcile=view.orphaned,
-    )
-
-
-def _line(job: EndedJob, step: float = 0.0) -> ListAppResponse:
-    return ListAppResponse(
-        app_id=job.app_id,
-        state=AppState.__members__.get(job.state, AppState.UNKNOWN),
-        app_handle=f"{job.scheduler}://{job.session}/{job.app_id}",
-        name=job.name,
-        submitted_at=local_time(job.submitted_at, step),
-        started_at=local_time(job.started_at, step),
-        ended_at=local_time(job.ended_at),
-        exit_code=job.exit_code,
-        msg=job.msg,
-        tags=job.tags or {},
     )

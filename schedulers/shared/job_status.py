@@ -6,12 +6,13 @@ import time
 from dataclasses import replace
 
 from torchx.errors import TorchxError
+from torchx.jobs.ended import EndedJob
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import damaged
 from torchx.jobs.view import AttemptView, JobView
 from torchx.lazy import lazy_imports
 from torchx.printable import joined
-from torchx.scheduling.base import DescribeAppResponse
+from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 from torchx.scheduling.observation import Observation, Replica, Whole
 from torchx.scheduling.responses import local_time
 from torchx.specs.status import AppState, AttemptStatus, Reason
@@ -78,6 +79,28 @@ def waiting(view: JobView, paths: JobPaths) -> str:
     if view.supervisor is not None or view.has_ended:
         return ""
     return reasons.reason(view, paths)
+
+
+def row_of_ended(job: EndedJob, step: float = 0.0) -> ListAppResponse:
+    """Returns the row of a job by its entry in the list of ended jobs.
+
+    Args:
+        job: the entry.
+        step: seconds by which the system clock was set forward since the job started.
+    """
+    return ListAppResponse(
+        app_id=job.app_id,
+        state=AppState.__members__.get(job.state, AppState.UNKNOWN),
+        app_handle=f"{job.scheduler}://{job.session}/{job.app_id}",
+        name=job.name,
+        submitted_at=local_time(job.submitted_at, step),
+        started_at=local_time(job.started_at, step),
+        ended_at=local_time(job.ended_at),
+        exit_code=job.exit_code,
+        msg=job.msg,
+        tags=job.tags or {},
+        run=job.run,
+    )
 
 
 def _stall(view: JobView) -> str:

@@ -1,9 +1,10 @@
-"""Stalls of an application, in a folder of their own beside the records of its engine."""
+"""The stalls of an application in containers, by its event log."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from torchx.jobs.events import read_events
 from torchx.scheduling.stalls import StallReport, stalled_for
 
 STALLED, PROGRESS, CANCEL = "stalled", "progress", "cancel"
-"""The events of the journal."""
+"""The events about stalls."""
 
 REPLICAS = 1 << 20
 """Exclusive limit of ordinals."""
@@ -42,7 +43,7 @@ class StallHistory(NamedTuple):
 
 
 class _Stalled(NamedTuple):
-    """A stall in the journal: its time, that of the last progress, the last step."""
+    """A stall in the event log: its time, that of the last progress, the last step."""
 
     t: float
     since: float
@@ -59,46 +60,18 @@ def stall_of(event: Mapping[str, Any]) -> tuple[str, list[int]]:
     return message, [json_shape.integer(ordinal, "rs") for ordinal in event.get("rs", [])]
 
 
-class StallFolder(NamedTuple):
-    """The files about the stalls of an application; the folder need not exist.
-
-    Attributes:
-        path: the folder.
-    """
-
-    path: Path
-
-    @property
-    def journal(self) -> Path:
-        """The events, append-only."""
-        return self.path / "journal.jsonl"
-
-    @property
-    def heartbeats(self) -> Path:
-        """The heartbeats of its replicas."""
-        return self.path / "heartbeats"
-
-    @property
-    def log(self) -> Path:
-        """The error output of the programs that write reports, normally empty."""
-        return self.path / "errors.log"
-
-    def read(self) -> StallHistory:
-        """Returns the recorded stalls; skips damaged events."""
-        reports: list[StallReport] = []
-        since, step, cancelled = None, None, ""
-        try:
-            for event in read_events(self.journal):
-                try:
-                    if event["e"] == STALLED:
-                        at, since, step = json_shape.read(_Stalled, event, "event")
-                        reports.append(StallReport(at, *stall_of(event)))
-                    elif event["e"] == PROGRESS:
-                        since = step = None
-                    elif event["e"] == CANCEL:
-                        cancelled = json_shape.text(event["why"], "why")
-                except (KeyError, TypeError, ValueError):
-                    continue
-        except OSError:
-            pass
-        return StallHistory(tuple(reports), since, step, cancelled)
+def read_stalls(path: Path) -> StallHistory:
+    """Returns the stalls in the event log of an application; skips damaged events."""
+    reports: list[StallReport] = []
+    since, step, cancelled = None, None, ""
+    with suppress(OSError):
+        for event in read_events(path):
+            with suppress(KeyError, TypeError, ValueError):
+                if event["e"] == STALLED:
+                    at, since, step = json_shape.read(_Stalled, event, "event")
+                    reports.append(StallReport(at, *stall_of(event)))
+                elif event["e"] == PROGRESS:
+                    since = step = None
+                elif event["e"] == CANCEL:
+                    cancelled = json_shape.text(event["why"], "why")
+    return StallHistory(tuple(reports), since, step, cancelled)

@@ -156,7 +156,7 @@ def test_a_secret_reaches_containers(job: Job) -> None:
     handle = job.life("local_docker", "--image", IMAGE)
     made = containers(handle.rpartition("/")[2])
     assert made and all(job.value not in json.dumps(each["Config"]["Labels"]) for each in made)
-    for path in Path(os.environ["TORCHX_HOME"]).rglob("docker/records/*.json"):
+    for path in Path(os.environ["TORCHX_HOME"]).rglob("jobs/*/job.json"):
         path.unlink()  # as on another machine
     assert job.value not in job.call("describe", handle)
     job.call("delete", handle)

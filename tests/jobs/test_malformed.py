@@ -134,7 +134,7 @@ def test_a_list_of_ended_jobs_that_is_none(home: Home, make: Callable[[Path], No
     make(home.ended)
     for _ in range(2):
         assert states(home) == {"good-1": AppState.SUCCEEDED}
-    ended.remember(load(paths), paths)  # finds no place, and nothing is written elsewhere
+    ended.finish(load(paths), paths)  # finds no place, and nothing is written elsewhere
     target = home.path / "target"
     assert not target.exists() or target.read_bytes() == b'{"schema": 1}'
     assert list(pruning.prune(home, [])) == []

@@ -129,7 +129,7 @@ def test_fields_that_an_older_version_did_not_write(home: Home) -> None:
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
-        ({"schema": 2}, "was written by a newer version (schema 2, known: 1)"),
+        ({"schema": 3}, "was written by a newer version (schema 3, known: 2)"),
         ({"schema": 0}, "is damaged: `schema` is out of range"),
         ({"scheduler": ""}, "is damaged: `scheduler` is empty"),
         ({"app_id": "job-2"}, "is damaged: it is the record of another job"),

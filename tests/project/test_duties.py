@@ -89,7 +89,6 @@ DUTIES = {
             "schedulers/docker/engine/http.py": "the message of an error, as text",
             "schedulers/docker/images/build.py": "lines of progress, as text",
             "schedulers/docker/images/layers.py": DECODES,
-            "schedulers/docker/rules/removed.py": "the containers are read as those of the engine",
             "schedulers/kubernetes/sweeps/launcher.py": OWN_PROGRAM,
             "schedulers/slurm/node/judge.py": ON_NODES,
             "schedulers/slurm/node/readiness.py": ON_NODES,

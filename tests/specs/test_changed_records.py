@@ -24,8 +24,8 @@ from torchx.queue import keepers
 from torchx.runner import once
 from torchx.schedulers.docker import containers, labels
 from torchx.schedulers.docker import record as docker_record
+from torchx.schedulers.docker.folder import load_request
 from torchx.schedulers.docker.measurement.statistics import totals_of
-from torchx.schedulers.docker.queue.records import Request
 from torchx.schedulers.kubernetes.api.pods import SmallPods
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.measurement import sample_of
@@ -34,7 +34,7 @@ from torchx.schedulers.kubernetes.record import read_record as read_annotation
 from torchx.schedulers.kubernetes.record import write_record
 from torchx.schedulers.kubernetes.state.outcome import Outcome, outcome_of
 from torchx.schedulers.kubernetes.state.restarts import Restart, restart_from
-from torchx.schedulers.shared.stalls import StallFolder
+from torchx.schedulers.shared import stalls
 from torchx.schedulers.slurm import outcome as slurm_outcome
 from torchx.schedulers.slurm.node.attempts import read_facts
 from torchx.schedulers.slurm.paths import SlurmPaths
@@ -248,8 +248,7 @@ def read_steps(data: Any, folder: Path) -> Any:
 
 
 def read_stalls(data: Any, folder: Path) -> Any:
-    placed(folder / "journal.jsonl", data)
-    return StallFolder(folder).read()
+    return stalls.read_stalls(placed(folder / "events.jsonl", data))
 
 
 def read_source(data: Any, folder: Path) -> Any:
@@ -272,14 +271,14 @@ def read_container(data: Any, folder: Path) -> Any:
 
 
 def read_docker_record(data: Any, folder: Path) -> Any:
-    placed(docker_record._path("train-b1"), data)
-    return docker_record.load("train-b1")
+    placed(docker_record._old_path("train-b1"), data)
+    return docker_record.load_data("train-b1")
 
 
 def read_request(data: Any, folder: Path) -> Any:
     paths = JobPaths(folder)
     placed(folder / "request.json", data)
-    return Request.load(paths)
+    return load_request(paths)
 
 
 JOB = docker_record.job_data(APP, {"grace_period": 1.0, "env": {"B": "2"}}, "torchx")
@@ -551,7 +550,7 @@ FORMATS = [
     Format("container", INSPECTED, read_container),
     Format("statistics", STATISTICS, lambda data, _: totals_of(data)),
     Format("file of containers", {"app_id": "train-b1", "engine": "e", **JOB}, read_docker_record),
-    Format("request", {"data": JOB, "containers": [["a", {"Image": "i"}]]}, read_request, (TorchxError,)),
+    Format("request", [["a", {"Image": "i"}]], read_request, (TorchxError,)),
     Format("pod", POD, lambda data, _: shaped(data)),
     Format("pod of a list", POD, lambda data, _: SmallPods()(data)),
     Format("job of a cluster", MAIN, lambda data, _: shaped(data)),

@@ -29,7 +29,7 @@ from support import wait_until
 from torchx.jobs.paths import JobPaths
 from torchx.machine import locks, processes
 from torchx.schedulers import get_scheduler_factories
-from torchx.schedulers.docker.supervisor_launch import docker_home
+from torchx.schedulers.docker.supervisor_launch import supervised_in
 from torchx.scheduling.base import DescribeAppResponse, Scheduler
 from torchx.scheduling.logs import LogQuery
 from torchx.specs.app import RetryPolicy
@@ -131,7 +131,7 @@ class Site:
 
     def paths(self, app_id: str) -> JobPaths:
         """The files of the supervisor of a job."""
-        return docker_home().job(app_id) if self.engine == "local_docker" else JobPaths(self._home(app_id))
+        return supervised_in(app_id) if self.engine == "local_docker" else JobPaths(self._home(app_id))
 
     def _home(self, app_id: str) -> Path:
         return Path(os.environ["TORCHX_HOME"]) / "jobs" / app_id

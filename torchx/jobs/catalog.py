@@ -106,7 +106,7 @@ def end_orphans(home: Home) -> list[str]:
             if is_supervised(paths):
                 continue
             view = load(paths)
-            if view.supervisor is not None and not view.has_ended:
+            if view.supervisor is not None and not view.has_ended and not view.record.engine:
                 reconcile(paths)
                 finalized.append(paths.folder.name)
     return finalized

@@ -16,6 +16,10 @@ with lazy_imports:
     from torchx.queue import launch as waiting
 
 
+LARGEST_REQUEST = 1 << 16
+"""Maximum bytes of all requests to end a job."""
+
+
 def request(paths: JobPaths, *, now: bool = False) -> None:
     """Requests that a job's supervisor end it; returns immediately.
 

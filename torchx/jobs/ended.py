@@ -15,7 +15,7 @@ from torchx.errors import StateError
 from torchx.jobs.paths import Home, JobPaths, LogPaths
 from torchx.jobs.view import ENDS, JobView, load
 from torchx.json_limits import Object
-from torchx.json_shape import ExitCode, HandleText, one_of
+from torchx.json_shape import ExitCode, HandleText, SystemText, one_of
 from torchx.machine import files
 from torchx.specs.app_metadata import tags_of, valid_tags
 
@@ -23,7 +23,10 @@ _Tags = Annotated[dict[str, str] | None, lambda value, _: valid_tags(value) or N
 
 
 class EndedJob(NamedTuple):
-    """The entry of an ended job in a listing; times are seconds since the epoch."""
+    """The entry of an ended job in a listing; times are seconds since the epoch.
+
+    An earlier version reads the record instead of an entry with the last three fields.
+    """
 
     app_id: HandleText
     scheduler: HandleText
@@ -36,6 +39,8 @@ class EndedJob(NamedTuple):
     exit_code: ExitCode = None
     msg: str = ""
     tags: _Tags = None
+    engine: SystemText = ""
+    run: str = ""
 
     @classmethod
     def of(cls, view: JobView) -> EndedJob:
@@ -53,6 +58,7 @@ class EndedJob(NamedTuple):
             view.exit_code,
             view.msg or (failure.msg if failure is not None else ""),
             tags_of(record.app.get("metadata")) or None,
+            record.engine,
         )
 
 
@@ -62,12 +68,27 @@ LARGEST = 1 << 28
 """Maximum bytes of the list; a larger one is ignored, and the records are read."""
 
 
-def remember(view: JobView, paths: JobPaths) -> None:
+def finish(view: JobView, paths: JobPaths, entry: EndedJob | None = None) -> None:
+    """Completes the files of a job whose end is recorded.
+
+    Args:
+        view: the job.
+        paths: its record.
+        entry: its entry in the list of ended jobs (default: by its events).
+    """
+    with contextlib.suppress(OSError):
+        paths.reserve.unlink(missing_ok=True)
+    write_success(view, LogPaths(Path(view.record.log_dir)))
+    remember(entry or EndedJob.of(view), paths)
+
+
+def remember(entry: EndedJob, paths: JobPaths) -> None:
     """Appends a job to the list of ended jobs, which is a cache and may lack jobs."""
-    entry = EndedJob.of(view)._asdict()
-    if not entry["tags"]:
-        del entry["tags"]  # not known to earlier versions, which may read the list
-    line = json.dumps(entry, separators=(",", ":")) + "\n"
+    data = entry._asdict()
+    for name in ("tags", "engine", "run"):
+        if not data[name]:
+            del data[name]  # not known to earlier versions, which may read the list
+    line = json.dumps(data, separators=(",", ":")) + "\n"
     home = Home(paths.folder.parent.parent)
     with contextlib.suppress(OSError):
         descriptor = _open_to_append(home.ended)
@@ -86,7 +107,7 @@ def complete(home: Home) -> None:
             with contextlib.suppress(OSError, StateError):
                 view = load(paths)
                 if view.has_ended and not name.startswith(b"."):
-                    remember(view, paths)
+                    remember(EndedJob.of(view), paths)
 
 
 def _open_to_append(path: Path) -> int:
@@ -203,7 +224,7 @@ def write_success(view: JobView, logs: LogPaths) -> None:
             }
         )
     facts = {"app_id": view.record.app_id, "final_state": view.state, "roles": roles}
-    if not files.is_own_folder(logs.folder):
-        return  # removed in the meantime, or a record with a wrong folder
+    if view.record.engine or not files.is_own_folder(logs.folder):
+        return  # it has no logs here, was removed in the meantime, or a record with a wrong folder
     with contextlib.suppress(OSError):
         files.write_file(logs.success, (json.dumps(facts, indent=1) + "\n").encode())

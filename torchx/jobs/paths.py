@@ -123,13 +123,8 @@ class Home(NamedTuple):
 
     @property
     def containers(self) -> Home:
-        """The home of applications in containers: the folders of their supervisors, and those that wait."""
+        """The home of supervisors of containers that were submitted elsewhere, and of locks for builds."""
         return Home(self.path / "docker")
-
-    @property
-    def queues(self) -> tuple[Home, Home]:
-        """The homes of all applications that may wait for resources of this machine."""
-        return self, self.containers
 
     @property
     def restored(self) -> Path:

@@ -193,7 +193,7 @@ def _is_log_tree(folder: Path) -> bool:
     return any(replica.isdigit() for role in names for replica in _names(folder / role))
 
 
-_OF_LOGS = frozenset(("log.index", "SUCCESS", "torchelastic"))
+_OF_LOGS = frozenset(("log.index", "SUCCESS", "torchelastic", "stacks.txt"))
 
 
 def _names(folder: Path) -> list[str]:

@@ -52,7 +52,7 @@ _last: tuple[tuple[object, ...], JobView] | None = None
 def read(paths: JobPaths) -> JobView:
     """Reads the state of a job, unless its files are those that were read last; changes nothing.
 
-    A job whose supervisor is dead is returned as ended, though no end is recorded.
+    A job of processes whose supervisor is dead is returned as ended, though no end is recorded.
 
     Raises:
         FileNotFoundError: the job has no record.
@@ -65,7 +65,8 @@ def read(paths: JobPaths) -> JobView:
     if _waits(view, paths):
         view.orphaned = True  # it has no keeper; it starts one again, unless the machine was restarted
     elif not view.has_ended:
-        recovery.presume_end(view)
+        if not view.record.engine:
+            recovery.presume_end(view)
         view.orphaned = True
     return view
 
@@ -105,7 +106,7 @@ def _is_held(paths: JobPaths) -> bool:
 
 
 def reconcile(paths: JobPaths) -> JobView:
-    """Reads the state of a job; finalizes it first if its supervisor is dead.
+    """Reads the state of a job; finalizes one of processes first if its supervisor is dead.
 
     Raises:
         FileNotFoundError: the job has no record.
@@ -130,7 +131,7 @@ def reconcile(paths: JobPaths) -> JobView:
             os.close(held)
             held = None
             waiting.revive(Home(paths.folder.parent.parent), paths)
-        elif not view.has_ended:
+        elif not view.has_ended and not view.record.engine:
             recovery.finalize_orphaned_job(view, paths)
             launch.start(paths, reap=True)
     finally:

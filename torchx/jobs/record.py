@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -22,14 +24,22 @@ from torchx.machine import files
 with lazy_imports:
     import shlex
 
-SCHEMA = 1
-"""Version of the record format; all older versions can be read."""
+SCHEMA = 2
+"""Version of the record format; all older versions can be read. Records of processes have version 1. An older
+torchx must not take an application of an engine for one of processes, so it must not read its record."""
 
 LARGEST = 1 << 26
 """Maximum bytes of a record."""
 
 
 _SCHEMA = {"schema": partial(json_shape.integer, minimum=1)}
+
+LONGEST_HEAD = 1 << 14
+"""Bytes at the beginning of a record that have its short fields."""
+
+
+UNREADABLE = ("damaged_record", "newer_record")
+"""The codes of errors about a record that cannot be read, whatever is tried."""
 
 
 class ReplicaRecord(NamedTuple):
@@ -92,6 +102,8 @@ class JobRecord(NamedTuple):
         fail_fast: end all other replicas when one fails permanently.
         backoff: seconds before the first retry.
         policies: the policies of other packages: module, class and folder of each.
+        engine: the engine whose containers are the replicas. Empty for processes: these end with their
+            supervisor, and its death is the end of the job.
     """
 
     app_id: HandleText
@@ -107,6 +119,7 @@ class JobRecord(NamedTuple):
     fail_fast: Truth = True
     backoff: float = 1.0
     policies: Sequence[Sequence[SystemText]] = ()
+    engine: SystemText = ""
 
     @property
     def handle(self) -> str:
@@ -141,7 +154,10 @@ class JobRecord(NamedTuple):
             {**role._asdict(), "replicas": [replica._asdict() for replica in role.replicas]}
             for role in self.roles
         ]
-        return {"schema": SCHEMA, **self._asdict(), "roles": roles}
+        schema = 1
+        if self.engine:
+            schema = SCHEMA
+        return {"schema": schema, **self._asdict(), "roles": roles}
 
     @classmethod
     def load(cls, path: Path) -> JobRecord:
@@ -215,6 +231,21 @@ def damaged(path: Path, why: object) -> StateError:
         hint=f"remove it: torchx delete {shlex.quote(folder.name)}   or: rm -r {shlex.quote(str(folder))}",
         code="damaged_record",
     )
+
+
+def scheduler_in(path: Path) -> str:
+    """Returns the scheduler that a record names, even if it cannot be read as a whole; empty if unknown."""
+    head = b""
+    with contextlib.suppress(OSError, ValueError):
+        descriptor = files.open_file(path)
+        try:
+            head = os.read(descriptor, LONGEST_HEAD)
+        finally:
+            os.close(descriptor)
+    match = re.search(rb'"scheduler"\s*:\s*"([A-Za-z0-9_.-]{1,100})"', head)
+    if match is None:
+        return ""
+    return match[1].decode()
 
 
 def _read(path: Path) -> bytes:

@@ -7,13 +7,12 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from torchx import settings
 from torchx.end_causes import EndCause
 from torchx.jobs import ended
 from torchx.jobs.events import Clock, EventLog, read_events
-from torchx.jobs.paths import JobPaths, LogPaths
+from torchx.jobs.paths import JobPaths
 from torchx.jobs.view import JobView, fold, process_of
 from torchx.json_limits import Object
 from torchx.machine import marks as process_marks
@@ -51,9 +50,7 @@ def finalize_orphaned_job(
         with contextlib.closing(log):
             for event in events:
                 log.add(event.pop("e"), **event)
-        paths.reserve.unlink(missing_ok=True)
-        ended.write_success(view, LogPaths(Path(view.record.log_dir)))
-        ended.remember(view, paths)
+        ended.finish(view, paths)
 
 
 def presume_end(view: JobView) -> None:

@@ -326,7 +326,9 @@ def _starting(view: JobView, event: Object, at: float) -> None:
 
 def _start(view: JobView, event: Object, at: float) -> None:
     replica = _replica(view, event)
-    process = Process(event["pid"], event["start"])
+    process = None
+    if "pid" in event:
+        process = Process(event["pid"], event["start"])
     replica.attempts.append(AttemptView(event["a"], process, started_at=at, run=view.run))
     replica.announced = None
     view.state, view.stalled = "RUNNING", None
@@ -442,6 +444,7 @@ _FOLD: dict[str, _Reader] = {
     ),
     "starting": (_starting, _ATTEMPT, ()),
     "start": (_start, {**_ATTEMPT, **_PROCESS}, ()),
+    "started": (_start, _ATTEMPT, ()),  # of a container
     "not_started": (_not_started, {**_ATTEMPT, **_MESSAGE, "code": json_shape.exit_code}, ()),
     "exit": (
         _exit,

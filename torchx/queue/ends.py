@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 
 from torchx.end_causes import EndCause
 from torchx.jobs import ended, ticket
 from torchx.jobs.events import Clock, EventLog
-from torchx.jobs.paths import Home, JobPaths, LogPaths
+from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.view import load
 from torchx.lazy import lazy_imports
 
@@ -35,9 +34,6 @@ def finish(home: Home, paths: JobPaths, state: str, msg: str) -> None:
             if state == "CANCELLED":
                 log.add("cancel")
             log.add("end", state=state, msg=msg, cause=EndCause.NOT_STARTED)
-        paths.reserve.unlink(missing_ok=True)
-        view = load(paths)
-        ended.write_success(view, LogPaths(Path(view.record.log_dir)))
-        ended.remember(view, paths)
+        ended.finish(load(paths), paths)
         notifications.start(paths)
     ticket.clear(home, paths)

@@ -156,7 +156,8 @@ def reserved_rows() -> list[ReservedRow]:
 
 def waiting_rows() -> list[WaitingRow]:
     """Returns the waiting jobs of all users in their order, then own ones from before a restart."""
-    mine = {name: _ticket(home, name) for home in Home(user_home()).queues for name in marked(home)}
+    home = Home(user_home())
+    mine = {name: _ticket(home, name) for name in marked(home)}
     rows = []
     for verdict in reasons.verdicts().values():
         waiter = verdict.waiter
@@ -219,13 +220,12 @@ def change(app_id: str, action: str) -> None:
     Raises:
         StateError: it does not wait, or the queue cannot be reached.
     """
-    homes = Home(user_home()).queues
-    home = next((home for home in homes if home.job(app_id).is_waiting()), homes[0])
+    home = Home(user_home())
     paths = home.job(app_id)
     try:
         if action == FIRST:
             ticket = Ticket.load(paths)
-            others = [_ticket(each, name) for each in homes for name in marked(each)]
+            others = [_ticket(home, name) for name in marked(home)]
             same = [
                 other.place_at
                 for other in others

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 CANCELLED, CANCELLING = "cancelled", "it is being cancelled"
 OTHER_FAILED = "another replica failed"
 STARTING, INTERRUPTED = "its containers are being created", "its start was interrupted"
-REMOVED = "its container was removed"
+REMOVED, GONE = "its container was removed", "all its containers were removed"
 """The reasons for states and ends in several engines."""
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from torchx.jobs import ended, ticket
-from torchx.jobs.paths import Home, JobPaths, LogPaths
+from torchx.jobs.paths import Home, JobPaths
 from torchx.jobs.record import JobRecord
 from torchx.jobs.view import load
 from torchx.leases.holders import inherited
@@ -67,10 +67,7 @@ def supervise(paths: JobPaths, ready: int) -> None:
         ticket.clear(Home(paths.folder.parent.parent), paths)
     report_ready(ready)
     supervisor.run()
-    view = load(paths)
-    paths.reserve.unlink(missing_ok=True)
-    ended.write_success(view, LogPaths(Path(record.log_dir)))
-    ended.remember(view, paths)
+    ended.finish(load(paths), paths)
     notifications.start(paths)
     processes.send(parent, signal.SIGCONT)  # a stopped guard would keep the job's lock
 

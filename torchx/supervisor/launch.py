@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from torchx.errors import StateError, TorchxError, UsageError
@@ -49,6 +49,34 @@ def launch(
         StateError: the record or the log tree cannot be written, or the supervisor cannot be started.
     """
     paths = home.job(record.app_id)
+    with recorded(home, record, fill, _end_processes) as liveness:
+        if supervise:
+            process.start(MODULE, [str(paths.folder)], paths.supervisor_log, [liveness, *held])
+
+
+@contextlib.contextmanager
+def recorded(
+    home: Home,
+    record: JobRecord,
+    fill: Callable[[Path], None] | None = None,
+    undo: Callable[[JobPaths], None] | None = None,
+) -> Iterator[int]:
+    """Records a job, and holds its lock; removes the job again if the body fails.
+
+    Args:
+        home: the state home.
+        record: the job.
+        fill: called with the temporary folder of the record, to add files to it.
+        undo: called before the record is removed.
+
+    Yields:
+        The descriptor of the lock, which its supervisor inherits.
+
+    Raises:
+        UsageError: the job exists already.
+        StateError: the record or the log tree cannot be written.
+    """
+    paths = home.job(record.app_id)
     logs = LogPaths(Path(record.log_dir))
     if paths.folder.exists():
         raise UsageError(
@@ -61,7 +89,8 @@ def launch(
     made: list[Path] = []
     try:
         _make(making.folder, made)
-        _make(logs.folder, made)
+        if not record.engine:  # an engine keeps the logs of its containers
+            _make(logs.folder, made)
         liveness = lock.acquire(making.lock)
         if liveness is None:  # unexpected: the folder is new
             raise StateError(f"the lock {making.lock} is held by another process")
@@ -72,13 +101,12 @@ def launch(
                 fill(making.folder)
             making.folder.rename(paths.folder)
             made.append(paths.folder)
-            if supervise:
-                process.start(MODULE, [str(paths.folder)], paths.supervisor_log, [liveness, *held])
+            yield liveness
         finally:
             os.close(liveness)
     except BaseException as error:
-        if paths.folder in made:
-            _undo(paths)
+        if paths.folder in made and undo is not None:
+            undo(paths)
         for folder in made:
             with contextlib.suppress(StateError):
                 if folder == logs.folder:
@@ -106,7 +134,7 @@ def _make(folder: Path, made: list[Path]) -> None:
     made.append(folder)
 
 
-def _undo(paths: JobPaths) -> None:
+def _end_processes(paths: JobPaths) -> None:
     """Ends the processes that a killed supervisor may have started."""
     if lock.wait_free(paths.lock, UNDONE_WITHIN):
         with contextlib.suppress(OSError, TorchxError):

@@ -14,6 +14,7 @@ from resource import struct_rusage
 from typing import Any, TypeVar
 
 from torchx.end_causes import EndCause, Reason
+from torchx.jobs.end import LARGEST_REQUEST
 from torchx.jobs.events import Clock, EventLog
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
@@ -87,8 +88,6 @@ STARTS_AT_A_TIME = 16
 GIVE_UP_AFTER = 5.0
 """Seconds after the first KILL before giving up on a process that is still running."""
 
-LARGEST_REQUEST = 1 << 16
-"""Maximum bytes of all requests to end a job."""
 
 T = TypeVar("T")
 

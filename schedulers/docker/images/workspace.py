@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from torchx.errors import StateError
+from torchx.jobs.paths import Home, user_home
 from torchx.json_limits import Data
 from torchx.machine import locks
 from torchx.schedulers.docker.dockerfile import (
@@ -25,7 +26,6 @@ from torchx.schedulers.docker.images.build import Writer, build
 from torchx.schedulers.docker.images.prune import remove_leftovers
 from torchx.schedulers.docker.images.pull import inspect_image, provide
 from torchx.schedulers.docker.images.push import push
-from torchx.schedulers.docker.supervisor_launch import docker_home
 from torchx.scheduling.checks import require_application
 from torchx.scheduling.progress import Ongoing
 from torchx.specs.app import AppDryRunInfo, Role
@@ -132,8 +132,8 @@ def _build_lock(plan: ImagePlan, report: Callable[[str], None]) -> Iterator[None
     waiting = Ongoing(report, f"waiting for another process that builds {plan.name}")
     with ExitStack() as held:
         with suppress(OSError, StateError), waiting:
-            path = docker_home().path / f"build-{plan.digest[:2]}.lock"  # limits the number of lock files
-            held.enter_context(locks.exclusive(path))
+            name = f"build-{plan.digest[:2]}.lock"  # limits the number of lock files
+            held.enter_context(locks.exclusive(Home(user_home()).containers.path / name))
         yield
 
 

@@ -14,7 +14,7 @@ from torchx.schedulers.docker.measurement import statistics
 from torchx.schedulers.docker.replay import replay
 from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.docker.status import describe_all
-from torchx.schedulers.docker.supervisor_launch import usage_path
+from torchx.schedulers.docker.supervisor_launch import supervised_in
 from torchx.schedulers.shared.measurement import requests_of
 from torchx.scheduling.measurement import AppUsage, ReplicaUsage, Requested, Sample
 
@@ -41,7 +41,7 @@ def _recorded(containers: Sequence[Container], requests: dict[str, Requested]) -
     """Returns the measurements in the file of an application."""
     progress = replay(job_of(containers), containers)
     members = progress.job.members
-    samples = read_samples(usage_path(containers[0].app_id), len(members))
+    samples = read_samples(supervised_in(containers[0].app_id).usage, len(members))
     attempts = [
         Measured(ordinal, role.name, replica, c.attempt + c.restarts, c.live)
         for ordinal, (role, replica) in enumerate(members)

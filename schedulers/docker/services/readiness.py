@@ -25,8 +25,8 @@ from torchx.schedulers.docker.exec import addresses_of
 from torchx.schedulers.docker.logs import FollowedLog
 from torchx.schedulers.docker.marks import unready
 from torchx.schedulers.docker.policies import ContainerPolicy
+from torchx.schedulers.docker.probes import with_probes
 from torchx.schedulers.docker.replay import Progress
-from torchx.schedulers.docker.services.private import with_probes
 from torchx.services.probe import CMD, LOG, Probe, ServiceRule
 from torchx.supervisor.services.probes import LONGEST_CHECK, Check, PortCheck
 from torchx.supervisor.services.watch import Watch

@@ -6,18 +6,22 @@ While there is progress, the logs are read once per limit only.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from resource import struct_rusage
 
-from torchx.jobs.events import Clock, EventLog
+from torchx.jobs.events import Clock
+from torchx.jobs.paths import JobPaths
+from torchx.jobs.record import JobRecord
 from torchx.json_limits import Object
 from torchx.machine import files
 from torchx.machine.processes import Process
 from torchx.schedulers.docker import cancel as docker_cancel
-from torchx.schedulers.docker import stall_files
+from torchx.schedulers.docker import heartbeats
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.exec import execute_in
+from torchx.schedulers.docker.folder import stalls_of
 from torchx.schedulers.docker.marks import CANCELLED, STALLED
 from torchx.schedulers.docker.policies import ContainerReplica
 from torchx.schedulers.docker.rules.job import Job
@@ -42,27 +46,23 @@ class ContainerStalls(Stalls[ContainerReplica]):
         rule: its rule.
         engine: the engine.
         job: the application.
+        paths: its folder.
+        note: appends to its journal.
 
     Raises:
-        OSError: the files of the detection cannot be written.
+        OSError: the heartbeats cannot be read.
     """
 
-    def __init__(self, rule: StallRule, engine: Engine, job: Job) -> None:
-        self._engine, self._app_id = engine, job.app_id
-        self._folder = stall_files.stall_folder(job.app_id)
+    def __init__(
+        self, rule: StallRule, engine: Engine, job: Job, paths: JobPaths, note: Callable[..., None]
+    ) -> None:
+        self._engine, self._job, self._paths, self._note_event = engine, job, paths, note
         self._replicas: dict[int, ContainerReplica] = {}
-        files.make_folder(self._folder.path)
-        clock = Clock()
-        self._journal = EventLog(self._folder.journal, clock)
         names = [f"{role.name}/{replica}" for role, replica in job.members]
-        super().__init__(rule, self._folder.heartbeats, names, self._note_event, clock.now)
-        stall_files.open_to_containers(self._folder)
-        if self._folder.read().since is not None:
-            self._note_event(PROGRESS)  # of a supervisor that died: its clocks begin again
-
-    def _note_event(self, event: str, **facts: object) -> None:
-        with suppress(OSError):
-            self._journal.add(event, **facts)
+        super().__init__(rule, paths.heartbeats, names, note, Clock().now)
+        paths.heartbeats.chmod(heartbeats.ANYBODY)
+        if stalls_of(job.app_id, job.cfg).since is not None:
+            note(PROGRESS)  # of a supervisor that died: its clocks begin again
 
     def started(self, replica: ContainerReplica) -> None:
         """Handles the start of an attempt."""
@@ -76,8 +76,11 @@ class ContainerStalls(Stalls[ContainerReplica]):
 
     def start_report(self) -> Process | None:
         """Starts the process that writes the report."""
-        argv = python_command(REPORTER, [self._app_id, str(self._folder.path)])
-        return start_logged(argv, self._folder.log)
+        app_id = self._job.app_id
+        logs = Path(JobRecord.load(self._paths.record).log_dir)
+        with suppress(OSError):
+            files.make_folder(logs)
+        return start_logged(python_command(REPORTER, [app_id, str(logs)]), self._paths.supervisor_log)
 
     def pause(self) -> float | None:
         """Returns the seconds until the next check, or until the end of the reporter is looked for."""
@@ -116,10 +119,5 @@ class ContainerStalls(Stalls[ContainerReplica]):
         abort_in_replicas(run, by_name)
 
     def _note_cancel(self, order: Order) -> None:
-        if isinstance(order, Cancel) and not self._folder.read().cancelled:
+        if isinstance(order, Cancel) and not stalls_of(self._job.app_id, self._job.cfg).cancelled:
             self._note_event(CANCEL, why=order.reason.text)
-
-    def close(self) -> None:
-        """Ends the detection."""
-        super().close()
-        self._journal.close()

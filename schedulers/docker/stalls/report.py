@@ -7,8 +7,8 @@ from pathlib import Path
 
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.exec import execute_in
-from torchx.schedulers.docker.queue.status import readable
 from torchx.schedulers.docker.rules.job import job_of
+from torchx.schedulers.docker.unstarted import readable
 from torchx.scheduling.stack_exec import take_in_replicas
 from torchx.scheduling.stack_program import arguments
 from torchx.scheduling.streams import Streams

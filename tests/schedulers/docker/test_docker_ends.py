@@ -36,7 +36,7 @@ from torchx.schedulers.docker.lookup import containers_of
 from torchx.schedulers.docker.replay import replay
 from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.docker.supervisor import Supervisor
-from torchx.schedulers.docker.supervisor_launch import docker_home
+from torchx.schedulers.docker.supervisor_launch import supervised_in
 from torchx.specs.status import AppState
 
 pytestmark = pytest.mark.docker
@@ -75,12 +75,13 @@ def test_all_that_ignore_term_are_killed_after_grace_time(jobs: Jobs) -> None:
 def test_cancel_that_is_cut_off_ends_all_same(jobs: Jobs) -> None:
     app_id = jobs.submit(sh(DEAF), grace_period=3.0)
     until_logged(app_id, "up")
-    lock_of = docker_home().job(app_id).lock
+    lock_of = supervised_in(app_id).lock
     pid = supervisor_of(app_id)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not lock.is_held(lock_of), "nothing supervises it")
     shutil.rmtree(lock_of.parent)  # as with an engine on another machine
+    lock_of = supervised_in(app_id).lock
     words = ["cancel", f"local_docker://torchx/{app_id}"]
     with subprocess.Popen([sys.executable, "-m", "torchx_cli", *words], cwd=ROOT) as cancelling:
         try:
@@ -242,7 +243,7 @@ def test_a_cancellation_of_a_created_retry_is_kept(jobs: Jobs) -> None:
     os.kill(own, signal.SIGSTOP)  # it would start a container that another process has created
     try:
         present = containers_of(Engine(), app_id)
-        Supervisor(Cancels(), app_id)._start_all(replay(job_of(present), present), [0])
+        Supervisor(Cancels(), app_id, supervised_in(app_id))._start_all(replay(job_of(present), present), [0])
     finally:
         os.kill(own, signal.SIGCONT)
     assert ended(app_id).state is AppState.CANCELLED

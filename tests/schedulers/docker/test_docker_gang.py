@@ -24,6 +24,7 @@ from containers import (
     supervisor_of,
     text,
     until_logged,
+    until_over,
 )
 from program import torchx
 from support import wait_until
@@ -31,8 +32,7 @@ from support import wait_until
 from torchx.machine import locks as lock
 from torchx.runner import get_runner
 from torchx.schedulers.docker.engine.client import Engine
-from torchx.schedulers.docker.rules.removed import ends_path
-from torchx.schedulers.docker.supervisor_launch import docker_home
+from torchx.schedulers.docker.supervisor_launch import supervised_in
 from torchx.scheduling.logs import LogChunk, LogQuery
 from torchx.specs.app import AppDef
 from torchx.specs.mounts import BindMount
@@ -134,7 +134,7 @@ def test_a_retry_that_succeeds_is_a_success(jobs: Jobs, tmp_path: Path) -> None:
     app_id = jobs.submit(role)
     assert text(app_id, follow=True) == "well\n"
     assert ended(app_id).state is AppState.SUCCEEDED
-    wait_until(lambda: not docker_home().job(app_id).folder.exists(), "the supervisor has gone")
+    until_over(app_id)
 
 
 def test_a_retry_waits_for_what_is_in_its_way(jobs: Jobs, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_retry_waits_for_what_is_in_its_way(jobs: Jobs, tmp_path: Path) -> Non
     role = sh("test -e /x/seen || { touch /x/seen; exit 1; }", port_map={"web": port}, max_retries=1)
     role.mounts = [BindMount(str(tmp_path), "/x")]
     app_id = jobs.submit(role, retry_backoff=3.0)
-    log = docker_home().job(app_id).supervisor_log
+    log = supervised_in(app_id).supervisor_log
     with closing(wait_until(lambda: taken(port), "its port is free")):
         wait_until(lambda: "a retry failed" in log.read_text(), "the engine has refused the retry")
         assert describe(app_id).state is AppState.RUNNING
@@ -176,19 +176,19 @@ def test_a_supervisor_that_was_killed_is_followed_by_another(jobs: Jobs, tmp_pat
     pid = supervisor_of(app_id)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not lock.is_held(docker_home().job(app_id).lock), "its lock is free")
+    wait_until(lambda: not lock.is_held(supervised_in(app_id).lock), "its lock is free")
     with recorded_changes() as changes:
         seen = describe(app_id)
         assert [app.state for app in scheduler().list() if app.app_id == app_id] == [AppState.RUNNING]
         assert text(app_id) == ""
     assert changes == []
     assert (seen.state, seen.needs_reconcile) == (AppState.RUNNING, True)
-    assert not lock.is_held(docker_home().job(app_id).lock)
+    assert not lock.is_held(supervised_in(app_id).lock)
     with get_runner() as runner:
         status = runner.status(f"local_docker://torchx/{app_id}")
     assert status is not None
     assert status.state is AppState.RUNNING
-    assert lock.is_held(docker_home().job(app_id).lock)
+    assert lock.is_held(supervised_in(app_id).lock)
     assert not describe(app_id).needs_reconcile
     (tmp_path / "go").touch()
     answer = ended(app_id)
@@ -198,7 +198,7 @@ def test_a_supervisor_that_was_killed_is_followed_by_another(jobs: Jobs, tmp_pat
 def test_who_follows_the_logs_brings_another_supervisor(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     app_id = jobs.submit(sh("echo up; sleep 600", 2))
     wait_until(lambda: text(app_id).count("up") == 2, "both are up")
-    held = docker_home().job(app_id).lock
+    held = supervised_in(app_id).lock
     monkeypatch.setattr("torchx.schedulers.docker.logs.POLL_INTERVAL", 0.2)
     seen: list[LogChunk] = []
     lines = scheduler().log_chunks(app_id, LogQuery(follow=True))
@@ -242,9 +242,12 @@ def test_what_is_removed_after_its_success_leaves_others_alone(jobs: Jobs, tmp_p
     for role in (later, last):
         role.mounts = [BindMount(str(tmp_path), "/x")]
     app_id = jobs.submit(sh("true", name="short"), later, last)
-    held = docker_home().job(app_id).lock
-    seen = ends_path(app_id)
-    wait_until(seen.exists, "its supervisor has seen the end of the first")
+    held = supervised_in(app_id).lock
+    seen = supervised_in(app_id).events
+    wait_until(
+        lambda: seen.exists() and "-short-0" in seen.read_text(),
+        "its supervisor has seen the end of the first",
+    )
     pid = supervisor_of(app_id)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -253,7 +256,7 @@ def test_what_is_removed_after_its_success_leaves_others_alone(jobs: Jobs, tmp_p
     assert describe(app_id).state is AppState.RUNNING
     scheduler().reconcile(app_id)
     (tmp_path / "later").touch()
-    wait_until(lambda: "later-0" in seen.read_text(), "the next supervisor has looked")
+    wait_until(lambda: "-later-0" in seen.read_text(), "the next supervisor has looked")
     (tmp_path / "last").touch()
     assert ended(app_id).state is AppState.SUCCEEDED
     assert text(app_id) == "later\nlast\n"
@@ -283,7 +286,7 @@ def test_what_waits_for_its_retry_can_be_cancelled(jobs: Jobs) -> None:
     scheduler().cancel(app_id)
     assert ended(app_id).state is AppState.CANCELLED
     assert text(app_id) == "once\n"
-    wait_until(lambda: not docker_home().job(app_id).folder.exists(), "the supervisor has gone")
+    until_over(app_id)
 
 
 def test_what_starts_again_and_again_can_be_cancelled(jobs: Jobs) -> None:

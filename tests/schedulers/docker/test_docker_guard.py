@@ -14,7 +14,9 @@ import pytest
 
 from torchx.machine import locks as lock
 from torchx.schedulers.docker.containers import Container
-from torchx.schedulers.docker.supervisor_launch import docker_home, ensure_supervisor
+from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.reconcile import reconcile
+from torchx.schedulers.docker.supervisor_launch import supervised_in
 from torchx.specs.app import AppDef, Role
 from torchx.specs.serialize import app_to_dict
 
@@ -24,7 +26,7 @@ def test_supervisor_that_has_finished_is_not_missed(moment: str, monkeypatch: py
     app = AppDef("job", [Role("w", "img", max_retries=1)])
     data = {"app": app_to_dict(app), "cfg": {"fail_fast": True}, "submitted_at": 1000.0}
     container = Container("c", "app-w-0", "", "app", "w", 0, status="running", started=1001.0, job=data)
-    folder = docker_home().job("app").folder
+    folder = supervised_in("app").folder
     folder.mkdir(parents=True)
     look: Callable[[Path], Any] = getattr(lock, moment)
 
@@ -35,7 +37,7 @@ def test_supervisor_that_has_finished_is_not_missed(moment: str, monkeypatch: py
 
     monkeypatch.setattr(lock, moment, looked_at_the_last_moment)
     before = len(os.listdir("/proc/self/fd"))
-    ensure_supervisor([container])
+    reconcile(Engine(), [container])
     assert len(os.listdir("/proc/self/fd")) == before
     assert not folder.exists()
 

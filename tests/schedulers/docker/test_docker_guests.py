@@ -30,7 +30,8 @@ from support import wait_until
 from torchx.errors import StateError
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.gpus import taken
-from torchx.schedulers.docker.rules.removed import ends_path
+from torchx.schedulers.docker.journal import recorded_of
+from torchx.schedulers.docker.supervisor_launch import supervised_in
 from torchx.specs.status import AppState
 
 pytestmark = pytest.mark.docker
@@ -169,8 +170,8 @@ def remove_ended(app_id: str, number: int) -> None:
     """Removes the container of a replica as soon as its success is recorded."""
 
     def is_recorded() -> bool:
-        path = ends_path(app_id)
-        return path.exists() and of_replica(app_id, number)["Id"] in path.read_text()
+        recorded = recorded_of(app_id).containers.values()
+        return of_replica(app_id, number)["Id"] in [container.id for container in recorded]
 
     wait_until(is_recorded, "the supervisor has recorded the end")
     Engine().call("DELETE", f"/containers/{of_replica(app_id, number)['Id']}")
@@ -204,7 +205,7 @@ def test_a_success_stays_when_its_container_is_removed(jobs: Jobs) -> None:
     native = scheduler().describe_native(app_id)
     assert len(native) == 1
     scheduler().delete(app_id)
-    assert not ends_path(app_id).exists()
+    assert not supervised_in(app_id).folder.exists()
 
 
 def test_a_failure_stays_when_its_container_is_removed(jobs: Jobs) -> None:

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from torchx.machine.files import make_folder, write_file
 from torchx.schedulers.docker import status as docker_status
 from torchx.schedulers.docker.containers import Container, read
 from torchx.schedulers.docker.engine.address import parse_address
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.labels import APP_ID, ATTEMPT, JOB, REPLICA, RETRY, ROLE, USER
 from torchx.schedulers.docker.lookup import consistent
-from torchx.schedulers.docker.record import forget, job_data, label_data, load, restored, save, spans_of
+from torchx.schedulers.docker.record import forget_old, job_data, label_data, load_data, restored, spans_of
 from torchx.schedulers.docker.replay import is_under_way
 from torchx.schedulers.docker.status import describe, describe_all
 from torchx.schedulers.shared import owner
@@ -89,7 +90,7 @@ def test_a_listing_marks_the_applications_of_the_caller(
     user: str, own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = replace(container(INSPECTED), user=user)
-    monkeypatch.setattr(docker_status, "find_containers", lambda engine, tolerant: {"train-b1": [found]})
+    monkeypatch.setattr(docker_status, "find_containers", lambda engine, **options: {"train-b1": [found]})
     monkeypatch.setattr(owner, "user_name", lambda: "me")
     (row,) = docker_status.list_apps(Engine(parse_address("unix:///no-engine")))
     assert (row.app_id, row.is_own) == ("train-b1", own)
@@ -236,43 +237,47 @@ def test_any_text_in_a_label_can_be_read(name: str, text: str) -> None:
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The private file of an application."""
+    """The private file of an application of version 0.1.0."""
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "home"))
-    save("train-b1", DATA, "unix:///x")
-    (path,) = (tmp_path / "home" / "docker" / "records").iterdir()
+    path = tmp_path / "home" / "docker" / "records" / "train-b1.json"
+    make_folder(path.parent)
+    write_file(
+        path,
+        json.dumps({"app_id": "train-b1", "engine": "unix:///x", **DATA}, separators=(",", ":")).encode(),
+    )
     return path
 
 
 def test_the_private_file_holds_all_of_an_application(kept: Path) -> None:
-    found = load("train-b1")
+    found = load_data("train-b1")
     assert found is not None
     assert app_from_dict(found["app"]) == APP
     assert (found["cfg"], kept.stat().st_mode & 0o777) == (DATA["cfg"], 0o600)
-    forget("train-b1")
-    assert load("train-b1") is None
+    forget_old("train-b1")
+    assert load_data("train-b1") is None
 
 
 def test_private_file_is_believed_only_when_it_is_one(kept: Path, tmp_path: Path) -> None:
     text = kept.read_text()
-    assert load("train-b2") is None
+    assert load_data("train-b2") is None
     (kept.parent / "train-b2.json").write_text(text)
-    assert load("train-b2") is None, "it is about another application"
+    assert load_data("train-b2") is None, "it is about another application"
     for damaged in ("", "[]", "{", "[" * 100_000, text.replace('"schema":2', '"schema":3')):
         kept.write_text(damaged)
-        assert load("train-b1") is None
+        assert load_data("train-b1") is None
     kept.unlink()
     os.mkfifo(kept)
-    assert load("train-b1") is None, "and nobody waits for it"
+    assert load_data("train-b1") is None, "and nobody waits for it"
     kept.unlink()
     (tmp_path / "elsewhere").write_text(text)
     kept.symlink_to(tmp_path / "elsewhere")
-    assert load("train-b1") is None
+    assert load_data("train-b1") is None
     kept.unlink()
     kept.write_text(text)
-    assert load("train-b1") is not None
+    assert load_data("train-b1") is not None
     if os.geteuid() == 0:
         os.chown(kept, 65534, 65534)
-        assert load("train-b1") is None, "it is another user's"
+        assert load_data("train-b1") is None, "it is another user's"
 
 
 @settings(max_examples=60)
@@ -280,7 +285,7 @@ def test_private_file_is_believed_only_when_it_is_one(kept: Path, tmp_path: Path
 def test_any_value_in_the_private_file_can_be_read(kept: Path, path: tuple[Any, ...], value: Any) -> None:
     data = json.loads(json.dumps({"app_id": "train-b1", **DATA}))
     kept.write_text(json.dumps(put(data, path, value)))
-    found = load("train-b1")
+    found = load_data("train-b1")
     assert found is None or app_from_dict(found["app"]) is not None
     assert describe_all([container(INSPECTED)]).roles_statuses
 

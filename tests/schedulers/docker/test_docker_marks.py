@@ -28,6 +28,7 @@ from torchx.schedulers.docker.marks import (
 from torchx.schedulers.docker.record import job_data, label_data
 from torchx.schedulers.docker.replay import Progress, replay
 from torchx.schedulers.docker.rules.job import job_of
+from torchx.schedulers.docker.supervisor_launch import supervised_in
 from torchx.schedulers.shared import owner
 from torchx.specs.app import AppDef, Role
 from torchx.specs.status import AppState
@@ -123,7 +124,7 @@ def ends(mark: str) -> Callable[[Engine, list[Container]], object]:
 
 
 def starts_again(engine: Engine, read: list[Container]) -> None:
-    supervisor.Supervisor(engine, APP_ID_)._start(replay(job_of(read), read), [0, 1])
+    supervisor.Supervisor(engine, APP_ID_, supervised_in(APP_ID_))._start(replay(job_of(read), read), [0, 1])
 
 
 STEPS = {

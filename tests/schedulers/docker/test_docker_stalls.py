@@ -15,7 +15,8 @@ from program import ROOT, torchx
 from support import wait_until
 
 from torchx.runner import get_runner
-from torchx.schedulers.docker.stall_files import stall_folder
+from torchx.schedulers.docker.supervisor_launch import supervised_in
+from torchx.schedulers.shared.stalls import read_stalls
 from torchx.scheduling.stalls import StallReport
 from torchx.scheduling.streams import Streams
 from torchx.specs.app import AppDef, Role
@@ -84,7 +85,7 @@ def test_output_is_progress(jobs: Jobs) -> None:
     streams = Streams(sys.stdout.buffer, sys.stderr.buffer)
     assert scheduler().execute(app_id, "w", 0, ["touch", "/tmp/go"], streams) == 0
     wait_until(lambda: not describe(app_id).msg, "it continues")
-    assert stall_folder(app_id).read().since is None
+    assert read_stalls(supervised_in(app_id).events).since is None
 
 
 @pytest.mark.long
@@ -97,7 +98,7 @@ def test_another_supervisor_detects_the_stall_again(jobs: Jobs) -> None:
     wait_until(lambda: describe(app_id).needs_reconcile, "it has no supervisor")
     scheduler().reconcile(app_id)
     wait_until(lambda: len(describe(app_id).stalls) > 1, "it is reported again")
-    assert '"e":"progress"' in stall_folder(app_id).journal.read_text()
+    assert '"e":"progress"' in supervised_in(app_id).events.read_text()
 
 
 @pytest.mark.long
@@ -185,11 +186,11 @@ def test_without_stall_nothing_is_mounted() -> None:
 
 
 def test_damaged_journals_are_read(tmp_path: Path) -> None:
-    folder = stall_folder("of-a-test")._replace(path=tmp_path)
+    path = tmp_path / "events.jsonl"
     sound = {"t": 5.0, "e": "stalled", "msg": "no progress for 2 s", "since": 3.0, "step": 7, "rs": [1]}
     damaged = ["[]", "x", '{"e":"stalled"}', '{"e":"stalled","t":"x","msg":1,"since":[],"step":"a"}']
-    folder.journal.write_text("\n".join([*damaged, json.dumps(sound), '{"e":"cancel"}', '{"e":"other"}']))
-    folder.journal.chmod(0o600)
-    history = folder.read()
+    path.write_text("\n".join([*damaged, json.dumps(sound), '{"e":"cancel"}', '{"e":"other"}']))
+    path.chmod(0o600)
+    history = read_stalls(path)
     assert history.reports == (StallReport(5.0, "no progress for 2 s", [1]),)
     assert (history.since, history.step, history.cancelled) == (3.0, 7, "")

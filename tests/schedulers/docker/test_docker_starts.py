@@ -34,7 +34,7 @@ def refused(*roles: Role) -> StateError:
     with pytest.raises(StateError) as caught:
         scheduler().submit(AppDef(name, list(roles)), {})
     assert of_name(name) == []
-    assert not list((user_home() / "docker" / "jobs").glob("*"))
+    assert not list((user_home() / "jobs").glob("*"))
     assert "\n" not in caught.value.message
     return caught.value
 

@@ -12,10 +12,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from containers import Jobs, ended, scheduler, sh, supervisor_of
+from containers import Jobs, ended, scheduler, sh, supervisor_of, until_over
 from support import wait_until
 
 from torchx.jobs.measurement import read_samples
+from torchx.jobs.paths import JobPaths
 from torchx.machine import locks
 from torchx.runner import get_runner
 from torchx.schedulers.docker import supervisor_launch
@@ -28,7 +29,7 @@ from torchx.schedulers.docker.measurement.sampling import Sampler
 from torchx.schedulers.docker.measurement.statistics import measure, totals_of
 from torchx.schedulers.docker.replay import Progress
 from torchx.schedulers.docker.rules.job import Job, RoleFacts
-from torchx.schedulers.docker.supervisor_launch import docker_home, usage_path
+from torchx.schedulers.docker.supervisor_launch import supervised_in
 from torchx.schedulers.shared.clock import EngineClock
 from torchx.scheduling.measurement import AppUsage, Requested
 from torchx.specs.resources import Resource
@@ -68,9 +69,9 @@ def test_measurements_are_kept_after_the_end(jobs: Jobs, replicas: int) -> None:
     with get_runner() as runner:
         kinds = [event.kind for event in runner.events(f"local_docker://torchx/{app_id}")]
     assert kinds[-2:] == ["measured", "ended"]
-    path = usage_path(app_id)
+    path = supervised_in(app_id).usage
     assert path.stat().st_mode & 0o777 == 0o600
-    wait_until(lambda: not docker_home().job(app_id).folder.exists(), "its supervisor has ended")
+    until_over(app_id)
     scheduler().delete(app_id)
     assert not path.exists()
 
@@ -79,7 +80,8 @@ def test_measurements_are_kept_after_the_end(jobs: Jobs, replicas: int) -> None:
 def test_without_a_file_the_engine_is_queried(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     app_id = jobs.submit(sh(SCRIPT, 2, resource=Resource(1, 0, 512)))
     monkeypatch.setattr(
-        "torchx.schedulers.docker.measurement.query.usage_path", lambda app_id: Path("/nonexistent")
+        "torchx.schedulers.docker.measurement.query.supervised_in",
+        lambda app_id: JobPaths(Path("/nonexistent")),
     )
 
     def look() -> AppUsage | None:
@@ -99,7 +101,7 @@ def test_a_supervisor_that_only_measures_delays_nothing(jobs: Jobs, monkeypatch:
     monkeypatch.setattr(supervisor_launch, "MEASURED_AFTER", 600.0)  # it would be killed if not ready
     app_id = jobs.submit(sh("true"))
     assert ended(app_id).state is AppState.SUCCEEDED
-    assert locks.is_held(docker_home().job(app_id).lock), "it would have measured"
+    assert locks.is_held(supervised_in(app_id).lock), "it would have measured"
     leader = supervisor_of(app_id)
     assert leader is not None
     os.kill(leader, signal.SIGKILL)

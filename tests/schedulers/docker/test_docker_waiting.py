@@ -19,8 +19,8 @@ from support import wait_until
 from torchx.errors import StateError
 from torchx.leases.holders import holders, names_in_use
 from torchx.schedulers.docker.engine.client import Engine
+from torchx.schedulers.docker.folder import images_of_waiting
 from torchx.schedulers.docker.labels import ENDS_AT
-from torchx.schedulers.docker.queue import records
 from torchx.specs.status import AppState
 
 pytestmark = [pytest.mark.long, pytest.mark.docker]
@@ -110,7 +110,7 @@ def test_waiting_jobs_can_be_reordered_and_cancelled(
     wait_until(lambda: "held in the queue" in message(urgent), "it is held")
     assert torchx("queue", "release", urgent).returncode == 0
     wait_until(lambda: "first in the queue" in message(urgent), "it waits again")
-    assert records.images(Engine().address) == {IMAGE}
+    assert images_of_waiting(Engine().address) == {IMAGE}
     for app_id in (urgent, a):
         scheduler().cancel(app_id)
         assert ended(app_id).state is AppState.CANCELLED

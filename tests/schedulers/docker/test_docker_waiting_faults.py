@@ -17,7 +17,7 @@ from support import wait_until
 from torchx.jobs.ticket import Ticket
 from torchx.leases.holders import names_in_use
 from torchx.machine import locks
-from torchx.schedulers.docker.queue import records
+from torchx.schedulers.docker.folder import REQUEST
 from torchx.specs import after
 from torchx.specs.status import AppState
 
@@ -99,7 +99,7 @@ def test_a_start_that_fails_lets_the_next_one_start(
     bad = waiting_jobs.submit(job(2, entrypoint="no-such-program"))
     damaged = waiting_jobs.submit(job(2))
     good = waiting_jobs.submit(job(2))
-    (home().job(damaged).folder / records.REQUEST).write_text("[]")
+    (home().job(damaged).folder / REQUEST).write_text("{")
     local.scheduler().kill(busy)
     until_running(good)
     for app_id, why in ((bad, "no program `no-such-program`"), (damaged, "request.json is damaged")):
@@ -126,7 +126,8 @@ def test_damaged_records_and_a_restart_of_the_machine(
     )
     scheduler().reconcile(old)
     assert not keepers()
-    home().job(damaged).record.write_text("{")
+    record = home().job(damaged).record
+    record.write_text(record.read_text()[:-1])
     rows = {row.app_id: row for row in scheduler().list()}
     assert (rows[damaged].state, rows[old].state) == (AppState.UNKNOWN, AppState.SUBMITTED)
     assert "is damaged" in rows[damaged].msg

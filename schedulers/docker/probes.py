@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from torchx.masking import MASK
 from torchx.schedulers.docker.containers import Container
-from torchx.schedulers.docker.record import load
+from torchx.schedulers.docker.record import load_data
 from torchx.schedulers.docker.rules.job import Job, job_from
 
 
@@ -15,7 +15,7 @@ def with_probes(job: Job) -> Job:
     """Returns a job with its complete probes, if this user has submitted it from this machine."""
     if not any(role.service is not None and MASK in role.service.ready for role in job.roles):
         return job
-    record = load(job.app_id)
+    record = load_data(job.app_id)
     if record is None or record.get("submitted_at") != job.data.get("submitted_at"):
         return job
     own = {role.name: role.service for role in job_from(job.app_id, record).roles}

@@ -1,1 +1,0 @@
-"""Applications in containers that wait for the resources of this machine."""
