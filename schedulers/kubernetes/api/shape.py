@@ -54,6 +54,9 @@ _STATUS = {
 }
 _SPEC = {
     "suspend": bool,
+    "shareProcessNamespace": bool,
+    "subdomain": str,
+    **dict.fromkeys(("activeDeadlineSeconds", "terminationGracePeriodSeconds"), int),
     "completions": int,
     "parallelism": int,
     "backoffLimitPerIndex": int,
@@ -65,7 +68,7 @@ _SPEC = {
     "replicatedJobs": [{"name": str, "template": {"spec": {"*": object}}}],
     "tasks": [{"name": str, "template": {"metadata": {"labels": {"*": str}}}}],
 }
-_OBJECT = {
+OBJECT = {
     "metadata": _METADATA,
     "spec": _SPEC,
     "status": _STATUS,
@@ -89,7 +92,7 @@ def shaped(data: Any) -> Object | None:
     if not isinstance(data, dict):
         return None
     data.pop(MALFORMED, None)
-    wrong = drop_misfits(data, _OBJECT)
+    wrong = drop_misfits(data, OBJECT)
     metadata = data.get("metadata") or {}
     if not metadata.get("name"):
         return None
