@@ -34,7 +34,7 @@ from torchx.schedulers.kubernetes.api.objects import (
 )
 from torchx.schedulers.kubernetes.api.shape import shaped
 from torchx.schedulers.kubernetes.contexts import Clusters, forget
-from torchx.schedulers.kubernetes.facts import Facts, is_ended_by_us, selector
+from torchx.schedulers.kubernetes.facts import VOLCANO, Facts, is_ended_by_us, owner_of, selector
 from torchx.schedulers.kubernetes.manifests.job import MANY, QUEUE
 from torchx.schedulers.kubernetes.names import (
     CANCELLED,
@@ -366,12 +366,7 @@ def close(cluster: Cluster, facts: Facts, main: Object, mark: str = "") -> None:
         cluster.patch(path, {**change, "spec": {"suspend": True}})
         return
     metadata = main["metadata"]
-    owner = {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-    }
+    owner = owner_of(VOLCANO, "Job", main)
     command = {
         "apiVersion": "bus.volcano.sh/v1alpha1",
         "kind": "Command",

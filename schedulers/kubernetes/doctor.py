@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torchx.errors import TorchxError
 from torchx.schedulers.kubernetes.api.client import Cluster
-from torchx.schedulers.kubernetes.api.objects import value_at
+from torchx.schedulers.kubernetes.api.rights import may
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.scheduling.findings import Finding, Verdict
 
@@ -50,25 +50,12 @@ def diagnose(clusters: Clusters) -> Iterator[Finding]:
 
 
 def _right(cluster: Cluster, verb: str, resource: str, group: str) -> Finding:
-    name, _, sub = resource.partition("/")
-    attributes = {
-        "namespace": cluster.namespace,
-        "verb": verb,
-        "group": group,
-        "resource": name,
-        "subresource": sub,
-    }
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
     what = f"may {verb} {resource}"
     try:
-        review = cluster.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+        allowed = may(cluster, cluster.namespace, verb, group, resource)
     except TorchxError as error:
         return Finding(what, Verdict.ABSENT, f"unknown: {error.message}")
-    if value_at(review, "status", "allowed"):
+    if allowed:
         return Finding(what, Verdict.GOOD, f"in namespace {cluster.namespace}")
     hint = f"request the right to {verb} {resource} from the cluster's administrator"
     return Finding(what, Verdict.WRONG, f"not in namespace {cluster.namespace}", hint)

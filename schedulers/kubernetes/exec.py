@@ -28,7 +28,7 @@ from torchx.schedulers.kubernetes.facts import Facts
 from torchx.schedulers.kubernetes.names import CONTAINER
 from torchx.schedulers.kubernetes.objects import require
 from torchx.schedulers.kubernetes.state.attempts import container_of, live, waits_for
-from torchx.schedulers.kubernetes.state.replicas import members_of, replica_of, run_of
+from torchx.schedulers.kubernetes.state.replicas import by_replica, members_of
 from torchx.schedulers.kubernetes.state.taken import age, node_of
 from torchx.schedulers.shared.exec import POLL_INTERVAL, Caller, not_running
 from torchx.schedulers.shared.exec_guard import Guard, new_mark
@@ -249,7 +249,7 @@ def pod_of(facts: Facts, role: str, replica: int) -> Object:
         replicas.setdefault(member.role, []).append(member.replica)
     require_replicas(facts.app_id, replicas, role, [replica])
     place = next(m.role_index for m in members if m.role == role), replica
-    mine = sorted((pod for pod in facts.pods if replica_of(pod) == place), key=run_of)
+    mine = by_replica(facts.pods).get(place)
     if not mine or not live(mine[-1]):
         raise not_running(facts.app_id, role, replica)
     if "running" not in (container_of(mine[-1]).get("state") or {}):

@@ -233,6 +233,18 @@ def main_path(kind: str, namespace: str, name: str = "") -> str:
     return path_of(version, resource, namespace, name)
 
 
+def owner_of(version: str, kind: str, thing: Object) -> Object:
+    """Returns the reference to the owner of other objects, which the cluster deletes with it.
+
+    Args:
+        version: the version of its API.
+        kind: its kind.
+        thing: the owner.
+    """
+    metadata = thing["metadata"]
+    return {"apiVersion": version, "kind": kind, "name": metadata["name"], "uid": metadata["uid"]}
+
+
 def selector(name: str) -> dict[str, str]:
     """Returns the query for the objects of an application, or of all applications without a name."""
     return {"labelSelector": f"{APP_ID}={name}" if name else APP_ID}

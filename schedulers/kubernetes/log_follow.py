@@ -18,7 +18,7 @@ from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.contexts import Clusters
 from torchx.schedulers.kubernetes.facts import Facts
 from torchx.schedulers.kubernetes.logs import SECOND, Line, Source
-from torchx.schedulers.kubernetes.objects import gather_app, require
+from torchx.schedulers.kubernetes.objects import gather, require
 from torchx.schedulers.kubernetes.reconcile import note_outcome, reconcile_objects
 from torchx.schedulers.kubernetes.status import describe
 from torchx.schedulers.kubernetes.watch import Watch
@@ -286,7 +286,7 @@ class Follower:
             self._heard = time.monotonic()
             note_outcome(self._cluster, self._facts)
             # the watch of pods may lag behind that of jobs
-            facts = gather_app(self._cluster, self._facts.namespace, self._facts.name, events=False)
+            facts = gather(self._cluster, self._facts.namespace, self._facts.name, events=False)
         self._known = []
         if facts is not None:
             self._known = logs.sources_of(facts, self._query)

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING
 from torchx.errors import StateError
 from torchx.json_limits import MOST_REPLICAS
 from torchx.lazy import lazy_imports
-from torchx.schedulers.kubernetes import cancel as ends
 from torchx.schedulers.kubernetes.api.client import Cluster, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, ended_indexes
 from torchx.schedulers.kubernetes.api.rights import missing_right
-from torchx.schedulers.kubernetes.cancel import cancel_objects, delete_objects, kill_objects
+from torchx.schedulers.kubernetes.cancel import (
+    cancel_objects,
+    cancel_runs,
+    delete_objects,
+    delete_runs,
+    kill_objects,
+)
 from torchx.schedulers.kubernetes.contexts import Clusters, forget, remember
 from torchx.schedulers.kubernetes.facts import Facts, selector, split_id
 from torchx.schedulers.kubernetes.manifests.job import restarts_by_torchx
@@ -84,7 +89,7 @@ def cancel_many(clusters: Clusters, app_ids: Collection[str], *, now: bool) -> N
     with reachable():
         for cluster, job, runs in _own_jobs(clusters, app_ids, "cancelled"):
             if len(runs.union(*ended_indexes(job.mains[0]))) < view.count_of_runs(job.mains[0]):
-                ends.cancel_runs(cluster, job, runs, grace=not now)
+                cancel_runs(cluster, job, runs, grace=not now)
             elif now:
                 kill_objects(cluster, job)
             else:
@@ -100,7 +105,7 @@ def delete_many(clusters: Clusters, app_ids: Collection[str]) -> None:
     """
     with reachable():
         for cluster, job, runs in _own_jobs(clusters, app_ids, "deleted"):
-            if ends.delete_runs(cluster, job, runs):
+            if delete_runs(cluster, job, runs):
                 delete_objects(cluster, job)
                 forget(job.app_id)
 

@@ -10,7 +10,7 @@ from typing import Any
 from torchx.json_limits import Data
 from torchx.json_shape import items_at
 from torchx.lazy import lazy_imports
-from torchx.schedulers.kubernetes.api.client import Cluster, Object, path_of
+from torchx.schedulers.kubernetes.api.client import Cluster, path_of
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.api.objects import text_at, time_of
 from torchx.schedulers.kubernetes.api.shape import shaped
@@ -19,7 +19,7 @@ from torchx.schedulers.kubernetes.facts import selector, split_id
 from torchx.schedulers.kubernetes.names import split_run
 from torchx.schedulers.kubernetes.objects import find, pod_selector
 from torchx.schedulers.kubernetes.state.attempts import live
-from torchx.schedulers.kubernetes.state.replicas import members_of, number_of, replica_of, run_of
+from torchx.schedulers.kubernetes.state.replicas import by_replica, members_of, number_of
 from torchx.schedulers.shared.measurement import requests_of
 from torchx.scheduling.measurement import AppUsage, ReplicaUsage, Requested, Sample
 from torchx.scheduling.pace import is_sharing
@@ -58,9 +58,7 @@ def usage(clusters: Clusters, app_id: str) -> AppUsage | None:
     if facts is None or not any(live(pod) for pod in facts.pods):
         return None
     requests = requests_of(application.app_of(facts).roles)
-    pods: dict[tuple[int, int], list[Object]] = {}
-    for pod in sorted(facts.pods, key=run_of):
-        pods.setdefault(replica_of(pod), []).append(pod)
+    pods = by_replica(facts.pods)
     measured = []
     for member in members_of(facts):
         mine = pods.get(member.key, [])

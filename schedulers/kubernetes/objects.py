@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from torchx.schedulers.kubernetes.api.client import Cluster, Listing, Object, path_of
-from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.kubernetes.api.errors import ClusterError, if_allowed
 from torchx.schedulers.kubernetes.api.objects import (
     created,
     deleted,
@@ -48,31 +47,71 @@ from torchx.scheduling.protocols import UnavailableError
 
 
 def gather(
-    cluster: Cluster, namespace: str, name: str, *, events: bool = True, whole: bool = False
+    cluster: Cluster,
+    namespace: str,
+    name: str,
+    *,
+    pods: bool = True,
+    events: bool = True,
+    whole: bool = False,
 ) -> Facts | None:
     """Reads the objects of an application; returns None if there are none.
 
     Args:
         cluster: the cluster.
         namespace: its namespace.
-        name: its id within the namespace.
-        events: also read events if something waits.
+        name: its id within the namespace; that of a run of a sweep is the id of its Job with its index.
+        pods: also read its pods.
+        events: also read events, if something waits.
         whole: keep all fields of its pods, also those that are not read here.
     """
-    found = gather_jobs(cluster, namespace, name)
-    if found is None:
-        return None
-    path = path_of("v1", "pods", namespace)
-    if whole:
-        pods = cluster.items(path, selector(name))
+    base, run = split_run(name)
+    job = None
+    if run is not None:
+        job = job_with_runs(cluster, namespace, base)
+    if job is not None and run is not None and view.has_index(job.mains[0], run):
+        if pods:
+            job = replace(job, pods=_pods_of_run(cluster, job, run, whole))
+        facts: Facts | None = run_facts(job, run)
     else:
-        pods = of_app(cluster, path, name, small=True)
-    pods = owned_pods([*found.mains, *found.jobs, *found.earlier], pods)
-    lost = [pod for pod in pods if events and not_ready(pod)]
-    warnings = []
-    if events and (lost or waits(found.jobs, pods)):
-        warnings = events_of(cluster, namespace, name)
-    return replace(found, pods=pods, events=warnings, nodes=nodes_of(cluster, lost))
+        facts = gather_jobs(cluster, namespace, name)
+        if facts is not None and pods:
+            facts = replace(facts, pods=_pods_of(cluster, facts, whole))
+    if facts is None or not (pods and events):
+        return facts
+    lost = [pod for pod in facts.pods if not_ready(pod)]
+    if lost or waits(facts.jobs, facts.pods):
+        return replace(facts, events=_events_about(cluster, facts), nodes=nodes_of(cluster, lost))
+    return facts
+
+
+def _pods_of(cluster: Cluster, facts: Facts, whole: bool) -> Objects:
+    """Returns the pods of an application."""
+    path = path_of("v1", "pods", facts.namespace)
+    if whole:
+        pods = cluster.items(path, selector(facts.name))
+    else:
+        pods = of_app(cluster, path, facts.name, small=True)
+    return owned_pods([*facts.mains, *facts.jobs, *facts.earlier], pods)
+
+
+def _pods_of_run(cluster: Cluster, job: Facts, run: int, whole: bool) -> Objects:
+    """Returns the pods of a run of a sweep, oldest first."""
+    if is_sharing():
+        return [pod for pod in pods_of(cluster, job) if view.index_of(pod) == str(run)]
+    query = pod_selector(f"{job.name}.{run}", run)
+    path = path_of("v1", "pods", job.namespace)
+    return sorted(cluster.items(path, query, read=None if whole else SmallPods()), key=created)
+
+
+def _events_about(cluster: Cluster, facts: Facts) -> Objects:
+    """Returns the warnings about the objects of an application; of a run, about its Job and its pods."""
+    if facts.run is None:
+        return events_of(cluster, facts.namespace, facts.name)
+    name = str(facts.mains[0]["metadata"]["name"])
+    events = events_of(cluster, facts.namespace, name)
+    whole = [event for event in events if event["involvedObject"]["name"] == name]
+    return whole + about(events, f"{name}-{facts.run}-")
 
 
 def of_app(cluster: Cluster, path: str, name: str, *, small: bool = False) -> Objects:
@@ -124,7 +163,7 @@ def gather_all(cluster: Cluster, namespace: str) -> list[Facts]:
     jobs = _not_deleted(of_app(cluster, path_of(BATCH, "jobs", namespace), ""))
     mains = {"job": [job for job in jobs if not is_owned(job)]}
     for kind in ("jobset", "volcano"):
-        mains[kind] = _if_allowed(functools.partial(of_app, cluster, main_path(kind, namespace), ""))
+        mains[kind] = _optional(cluster, kind, namespace, "")
     path, read = path_of("v1", "pods", namespace), list[Object]()
     if is_sharing():
         read = of_app(cluster, path, "", small=True)
@@ -218,20 +257,18 @@ def is_owned(job: Object) -> bool:
 def _find_by_kind(cluster: Cluster, namespace: str, name: str, owned: bool) -> tuple[str, Objects]:
     """Finds an application among the kinds that are optional in a cluster."""
     for kind in ("jobset",) if owned else ("jobset", "volcano"):
-        objects = _if_allowed(functools.partial(of_app, cluster, main_path(kind, namespace), name))
+        objects = _optional(cluster, kind, namespace, name)
         if objects:
             return kind, originals(objects)
     return "job", []
 
 
-def _if_allowed(read: Callable[[], Objects]) -> Objects:
-    """Returns the items of a list, or an empty list if it is missing or forbidden."""
-    try:
-        return _not_deleted(read())
-    except ClusterError as error:
-        if error.status in (403, 404):
-            return []
-        raise
+def _optional(cluster: Cluster, kind: str, namespace: str, name: str) -> Objects:
+    """Returns the submitted objects of a kind; none if the cluster lacks it, or the right to read it."""
+    found: Objects = []
+    with if_allowed():
+        found = of_app(cluster, main_path(kind, namespace), name)
+    return _not_deleted(found)
 
 
 def _not_deleted(objects: Objects) -> Objects:
@@ -248,15 +285,11 @@ Objects = list[Object]
 def nodes_of(cluster: Cluster, pods: Objects) -> dict[str, Object]:
     """Returns the nodes of pods by name; empty without the right to read nodes."""
     nodes: dict[str, Object] = {}
-    for name in sorted({node_of(pod) for pod in pods})[:MAX_LOOKUPS]:
-        try:
+    with if_allowed():
+        for name in sorted({node_of(pod) for pod in pods})[:MAX_LOOKUPS]:
             node = cluster.find(path_of("v1", "nodes", "", name))
-        except ClusterError as error:
-            if error.status != 403:
-                raise
-            return nodes
-        if node is not None and shaped(node) is not None:
-            nodes[name] = node
+            if node is not None and shaped(node) is not None:
+                nodes[name] = node
     return nodes
 
 
@@ -279,12 +312,9 @@ def events_of(cluster: Cluster, namespace: str, name: str) -> Objects:
     def query(names: Collection[str]) -> dict[str, Listing]:
         return dict.fromkeys(names, cluster.list_with_version(path, {"fieldSelector": "type=Warning"}))
 
-    try:
+    found = None
+    with if_allowed():
         found = cluster.answers(path, query).about("")
-    except ClusterError as error:
-        if error.status in (403, 404):
-            return []
-        raise
     if found is None:
         return []
     return about(found.objects, name)
@@ -295,30 +325,21 @@ def about(events: Objects, name: str) -> Objects:
     return [e for e in events if str((e.get("involvedObject") or {}).get("name", "")).startswith(name)]
 
 
-def find(clusters: Clusters, app_id: str, *, whole: bool = False) -> Facts | None:
+def find(clusters: Clusters, app_id: str, *, pods: bool = True, whole: bool = False) -> Facts | None:
     """Returns the objects of an application, or None if it is unknown.
 
     Args:
         clusters: the clusters.
         app_id: the application.
+        pods: also read its pods, and events if something waits.
         whole: keep all fields of its pods.
     """
-    return _find(clusters, app_id, functools.partial(gather_app, whole=whole))
-
-
-def find_jobs(clusters: Clusters, app_id: str) -> Facts | None:
-    """Returns the objects of an application without its pods, or None if it is unknown."""
-    return _find(clusters, app_id, gather_app_jobs)
-
-
-def _find(
-    clusters: Clusters, app_id: str, gather: Callable[[Cluster, str, str], Facts | None]
-) -> Facts | None:
     cluster = clusters.of(app_id)
     namespace, name = split_id(app_id, cluster.namespace)
-    facts = gather(cluster, namespace, name)
+    facts = gather(cluster, namespace, name, pods=pods, whole=whole)
     if facts is None and ":" not in app_id and namespace != "default":
-        return gather(cluster, "default", name)  # the default of submissions, regardless of the context
+        # the default of submissions, regardless of the context
+        return gather(cluster, "default", name, pods=pods, whole=whole)
     return facts
 
 
@@ -365,36 +386,6 @@ def reachable() -> Iterator[None]:
         raise UnavailableError(error.message, hint=error.hint) from error
 
 
-def gather_app(
-    cluster: Cluster, namespace: str, name: str, *, events: bool = True, whole: bool = False
-) -> Facts | None:
-    """Reads the objects of an application; returns None if there are none.
-
-    Args:
-        cluster: the cluster.
-        namespace: its namespace.
-        name: its id within the namespace; that of a run of a sweep is the id of its Job with its index.
-        events: also read events if something waits.
-        whole: keep all fields of its pods, also those that are not read here.
-    """
-    base, run = split_run(name)
-    if run is not None:
-        job = job_with_runs(cluster, namespace, base)
-        if job is not None and view.has_index(job.mains[0], run):
-            return _gather_run(cluster, job, run, events, whole)
-    return gather(cluster, namespace, name, events=events, whole=whole)
-
-
-def gather_app_jobs(cluster: Cluster, namespace: str, name: str) -> Facts | None:
-    """Reads the objects of an application without its pods; see :func:`gather_app`."""
-    base, run = split_run(name)
-    if run is not None:
-        job = job_with_runs(cluster, namespace, base)
-        if job is not None and view.has_index(job.mains[0], run):
-            return run_facts(job, run)
-    return gather_jobs(cluster, namespace, name)
-
-
 def job_with_runs(cluster: Cluster, namespace: str, name: str) -> Facts | None:
     """Returns a Job whose indexes are the runs of a sweep, without its pods, or None.
 
@@ -408,28 +399,6 @@ def job_with_runs(cluster: Cluster, namespace: str, name: str) -> Facts | None:
     if jobs:
         return Facts(namespace, name, "job", jobs, jobs, [])
     return None
-
-
-def _gather_run(cluster: Cluster, job: Facts, run: int, events: bool, whole: bool) -> Facts:
-    """Returns a run of a sweep; reads only its pods."""
-    path = path_of("v1", "pods", job.namespace)
-    if is_sharing():
-        pods = [pod for pod in pods_of(cluster, job) if view.index_of(pod) == str(run)]
-    else:
-        query = pod_selector(f"{job.name}.{run}", run)
-        pods = sorted(cluster.items(path, query, read=None if whole else SmallPods()), key=created)
-    found = run_facts(replace(job, pods=pods), run)
-    lost = [pod for pod in found.pods if events and not_ready(pod)]
-    if not (events and (lost or waits(found.mains, found.pods))):
-        return found
-    name = str(job.mains[0]["metadata"]["name"])
-    warnings = [
-        event
-        for event in events_of(cluster, job.namespace, name)
-        if event["involvedObject"]["name"] == name
-        or event["involvedObject"]["name"].startswith(f"{name}-{run}-")
-    ]
-    return replace(found, events=warnings, nodes=nodes_of(cluster, lost))
 
 
 def pod_selector(name: str, run: int | None) -> dict[str, str]:

@@ -9,7 +9,7 @@ from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
 from torchx.schedulers.kubernetes.contexts import Clusters, text_of
 from torchx.schedulers.kubernetes.facts import Facts
-from torchx.schedulers.kubernetes.objects import find, find_jobs, gather_namespaces, pods_of
+from torchx.schedulers.kubernetes.objects import find, gather_namespaces, pods_of
 from torchx.schedulers.kubernetes.state import run_view as view
 from torchx.schedulers.kubernetes.state.jobs import job_facts
 from torchx.schedulers.kubernetes.state.replicas import members_of
@@ -24,7 +24,7 @@ from torchx.specs.status import AppState, is_terminal
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import application
-    from torchx.schedulers.kubernetes.sweeps import manifests as run_arguments
+    from torchx.schedulers.kubernetes.sweeps import manifests
 from torchx.schedulers.kubernetes.status import describe_runs, describe_safely
 
 
@@ -35,7 +35,7 @@ def describe_app(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
         return None
     app = application.app_of(facts)
     if facts.run is not None:
-        app = run_arguments.completed(clusters.of(app_id), facts, app)
+        app = manifests.completed(clusters.of(app_id), facts, app)
     return replace(_described(clusters.of(app_id), facts), roles=app.roles, metadata=app.metadata)
 
 
@@ -56,7 +56,7 @@ def outline(clusters: Clusters, app_id: str) -> DescribeAppResponse | None:
 
     Its pods, of which there may be thousands, are not read.
     """
-    facts = find_jobs(clusters, app_id)
+    facts = find(clusters, app_id, pods=False)
     if facts is None or facts.damage:
         return glance(clusters, app_id)
     unread = [Replica(member.role, member.replica, state=AppState.UNKNOWN) for member in members_of(facts)]

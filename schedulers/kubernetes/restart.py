@@ -28,17 +28,19 @@ from torchx.schedulers.kubernetes.api.objects import (
 )
 from torchx.schedulers.kubernetes.cancel import close, end_jobs, has_running, now
 from torchx.schedulers.kubernetes.facts import (
+    BATCH,
     Facts,
     attempt_of,
     main_path,
     name_of,
     originals,
+    owner_of,
     role_index,
     selector,
 )
 from torchx.schedulers.kubernetes.manifests.attempt_number import EARLIER, earlier_attempts
 from torchx.schedulers.kubernetes.manifests.attempt_number import RETRIES as RETRY_NUMBER
-from torchx.schedulers.kubernetes.manifests.job import MANY, QUEUE
+from torchx.schedulers.kubernetes.manifests.job import MANY, QUEUE, headless
 from torchx.schedulers.kubernetes.names import (
     APP_ID,
     ATTEMPT,
@@ -165,17 +167,8 @@ def rank0_service(job: Object, owners: list[Object]) -> Object:
         JOB_COMPLETION_INDEX: "0",
         ATTEMPT: metadata["labels"][ATTEMPT],
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": f"{metadata['name']}-0",
-            "namespace": metadata["namespace"],
-            "labels": common,
-            "ownerReferences": owners,
-        },
-        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": first},
-    }
+    own = {"name": f"{metadata['name']}-0", "namespace": metadata["namespace"]}
+    return headless({**own, "labels": common, "ownerReferences": owners}, first)
 
 
 def _is_of_role(key: str) -> bool:
@@ -255,8 +248,9 @@ def carry_out(cluster: Cluster, facts: Facts, restart: Restart) -> bool:
     pause = left.at - cluster.clock.now()
     if 0.0 < pause <= LONGEST_DELAY:
         return False
-    created = [_created(cluster, manifest) for manifest in _manifests(current, left, now(cluster))]
-    return any(_begin(cluster, current, left, created) for _ in range(MOST_CONFLICTS))
+    for manifest in _manifests(current, left, now(cluster)):
+        _create(cluster, manifest)
+    return any(_begin(cluster, current, left) for _ in range(MOST_CONFLICTS))
 
 
 def _end_replaced(cluster: Cluster, facts: Facts, restart: Restart) -> bool:
@@ -363,17 +357,16 @@ def _failures(facts: Facts, main: Object) -> int:
     return max((count or 0 for count in counts), default=0)
 
 
-def _created(cluster: Cluster, manifest: Object) -> Object:
+def _create(cluster: Cluster, manifest: Object) -> None:
     """Creates an object, unless another process has."""
     try:
-        return cluster.create(path_to(manifest, name=False), manifest)
+        cluster.create(path_to(manifest, name=False), manifest)
     except ClusterError as error:
         if error.reason != "AlreadyExists":
             raise
-        return manifest
 
 
-def _begin(cluster: Cluster, facts: Facts, restart: Restart, created: list[Object]) -> bool:
+def _begin(cluster: Cluster, facts: Facts, restart: Restart) -> bool:
     """Starts the next attempts, unless the application was cancelled or deleted meanwhile.
 
     Returns:
@@ -383,8 +376,8 @@ def _begin(cluster: Cluster, facts: Facts, restart: Restart, created: list[Objec
     before = [job for job in jobs if restart.attempts.get(_role(job)) == attempt_of(job)]
     following = [job for job in jobs if restart.attempts.get(_role(job), -1) == attempt_of(job) - 1]
     if len(before) < len(restart.attempts) or any(deleted(job) for job in before):
-        for each in [*following, *created]:
-            cluster.delete(path_to(each) if "kind" in each else facts.path_of(each))
+        for job in following:
+            cluster.delete(facts.path_of(job))
         return True
     cancelled = next(filter(None, (annotation(job, CANCELLED) for job in jobs)), "")
     if cancelled:
@@ -440,5 +433,4 @@ def _is_newer(other: Object, job: Object) -> bool:
 
 
 def _owner(job: Object) -> Object:
-    metadata = job["metadata"]
-    return {"apiVersion": "batch/v1", "kind": "Job", "name": metadata["name"], "uid": metadata["uid"]}
+    return owner_of(BATCH, "Job", job)

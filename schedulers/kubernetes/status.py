@@ -18,7 +18,19 @@ from torchx.schedulers.kubernetes.state.attempts import live
 from torchx.schedulers.kubernetes.state.jobs import JobFacts, job_facts
 from torchx.schedulers.kubernetes.state.outcome import outcome_of
 from torchx.schedulers.kubernetes.state.replicas import Member, Replicas, members_of
-from torchx.schedulers.kubernetes.state.restarts import Restart, due_restart, is_gang, is_saving, used_retries
+from torchx.schedulers.kubernetes.state.restarts import (
+    Restart,
+    as_finished,
+    due_restart,
+    is_gang,
+    is_saving,
+    never_retried,
+    refusal,
+    run_of,
+    used_retries,
+    with_limit,
+    with_runs,
+)
 from torchx.schedulers.kubernetes.state.run_view import run_facts
 from torchx.scheduling import observation
 from torchx.scheduling.base import DescribeAppResponse
@@ -34,8 +46,6 @@ from torchx.specs.status import (
 )
 
 with lazy_imports:
-    from torchx.schedulers.kubernetes.state import restarts as causes
-    from torchx.schedulers.kubernetes.state import restarts as runs
     from torchx.schedulers.kubernetes.state import service_view
 
 
@@ -80,15 +90,15 @@ def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppRe
         now: seconds since the epoch.
         failed: a replica has failed without retries left: return it also before the end.
     """
-    jobs = [runs.as_finished(facts, main, job_facts(facts.kind, main)) for main in facts.mains]
+    jobs = [as_finished(facts, main, job_facts(facts.kind, main)) for main in facts.mains]
     services = service_view.ServiceView(facts)
     seen = services.jobs(jobs)
     noted = outcome_of(facts.mains)
-    replicas = Replicas(facts, members_of(facts), now, noted, causes.never_retried(facts))
+    replicas = Replicas(facts, members_of(facts), now, noted, never_retried(facts))
     whole = _whole(facts, seen, replicas, now)
     state, known = decide(whole)
     statuses = [replicas.status(member, _job_of(jobs, member), state) for member in replicas.members]
-    statuses = runs.with_runs(facts, replicas.members, services.replicas(statuses))
+    statuses = with_runs(facts, replicas.members, services.replicas(statuses))
     submitted = _submitted(facts)
     ended = noted.ended_at or _ended_at(facts, jobs, statuses, state, submitted)
     for at, member in enumerate(replicas.members):  # times end with the job, also if a pod is lost
@@ -111,7 +121,7 @@ def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppRe
         _started(facts, statuses, state),
         ended,
         _restarts(facts),
-        runs.run_of(used),
+        run_of(used),
     )
     return observation.describe(observed)
 
@@ -154,7 +164,7 @@ def _first_failure(
     first = reasons.first_failure(jobs, statuses, replicas.unproven)
     if first is None:
         return None
-    return runs.with_limit(_with_refusal(facts, replicas, first), facts.cfg, used)
+    return with_limit(_with_refusal(facts, replicas, first), facts.cfg, used)
 
 
 def _without_pods(message: str) -> str:
@@ -287,7 +297,7 @@ def _with_refusal(facts: Facts, replicas: Replicas, first: FirstFailure) -> Firs
         pod = replicas.newest_pod(member)
     if member is None or pod is None or first.attempt >= member.max_attempts:
         return first
-    refused = causes.refusal(RetryRules.recorded(facts.cfg), pod)
+    refused = refusal(RetryRules.recorded(facts.cfg), pod)
     return replace(first, msg=joined(first.msg, refused))
 
 

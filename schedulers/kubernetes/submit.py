@@ -16,7 +16,7 @@ from torchx.schedulers.kubernetes.api.objects import annotation, deleted, label,
 from torchx.schedulers.kubernetes.cancel import now
 from torchx.schedulers.kubernetes.checks import ONLY_FAILED
 from torchx.schedulers.kubernetes.contexts import Clusters, remember
-from torchx.schedulers.kubernetes.facts import JOBSET, main_path, selector
+from torchx.schedulers.kubernetes.facts import JOBSET, main_path, owner_of, selector
 from torchx.schedulers.kubernetes.manifests.job import QUEUE
 from torchx.schedulers.kubernetes.names import CANCELLED, HELD, USER
 from torchx.schedulers.kubernetes.options import AUTO
@@ -282,16 +282,7 @@ def _create_with_retries(cluster: Cluster, manifest: Object, query: dict[str, st
 
 def _set_owners(cluster: Cluster, made: list[Object]) -> list[str]:
     """Makes the jobs owners of the other objects, so that the cluster deletes these with the last job."""
-    owners = [
-        {
-            "apiVersion": each["apiVersion"],
-            "kind": each["kind"],
-            "name": each["metadata"]["name"],
-            "uid": each["metadata"]["uid"],
-        }
-        for each in made
-        if is_main(each)
-    ]
+    owners = [owner_of(each["apiVersion"], each["kind"], each) for each in made if is_main(each)]
     try:
         for each in made:
             if not is_main(each):

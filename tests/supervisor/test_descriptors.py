@@ -19,7 +19,7 @@ import pytest
 from torchx.jobs.events import Clock, EventLog
 from torchx.machine.polling import readable
 from torchx.schedulers.docker.engine import http
-from torchx.schedulers.kubernetes import exec as exec_monitor
+from torchx.schedulers.kubernetes import exec as kubernetes_exec
 from torchx.supervisor import output
 from torchx.supervisor.output import AttemptOutput, Index
 from torchx_cli.top.keys import Keyboard
@@ -54,7 +54,7 @@ def test_data_and_ends_are_noticed(many_open: None) -> None:
         theirs.send(b"x")
         assert readable([ours, theirs.fileno()]) == [ours.fileno()]
         connection = SimpleNamespace(sock=ours)
-        assert exec_monitor.readable(connection, 10.0)
+        assert kubernetes_exec.readable(connection, 10.0)
         connection.getresponse = lambda: iter([b"line"])
         assert next(http.Lines(cast(Any, connection), lambda _: None)) == b"line"
         ours.recv(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torchx.json_shape import typed_at
+from torchx.json_shape import value_at
 from torchx.schedulers.kubernetes.api.client import Cluster, Object
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 
@@ -27,18 +27,34 @@ def missing_right(cluster: Cluster, namespace: str, needed: Iterable[tuple[str, 
         needed: the rights: verb, API group, resource.
     """
     for verb, group, resource in needed:
-        attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": resource}
-        review: Object = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
         try:
-            status = typed_at(cluster.create(_REVIEWS, review), dict, "status")
+            if not may(cluster, namespace, verb, group, resource):
+                return f"{verb} {resource}"
         except ClusterError as error:
             if error.passes:
                 raise
             return ""
-        if status.get("allowed") is False:
-            return f"{verb} {resource}"
     return ""
+
+
+def may(cluster: Cluster, namespace: str, verb: str, group: str, resource: str) -> bool:
+    """Returns False if the caller lacks a right.
+
+    Args:
+        cluster: the cluster.
+        namespace: the namespace.
+        verb: the verb.
+        group: the API group.
+        resource: the resource, or a part of one, such as ``pods/log``.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
+    name, _, part = resource.partition("/")
+    attributes = {"namespace": namespace, "verb": verb, "group": group, "resource": name, "subresource": part}
+    review: Object = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    return value_at(cluster.create(_REVIEWS, review), "status", "allowed") is not False

@@ -20,7 +20,6 @@ from torchx.specs.run_options import RunOptions
 
 with lazy_imports:
     from torchx.schedulers.kubernetes import limits
-    from torchx.schedulers.kubernetes.manifests import job as retry_rules
 
 
 def job_rules(cfg: RunOptions) -> list[Object]:
@@ -98,7 +97,7 @@ def job_spec(context: AppContext, number: int) -> Object:
         return spec | {**retries(role, fail_fast=False), "backoffLimitPerIndex": 0}
     limits = retries(role, fail_fast=fail_fast)
     if role.max_retries:
-        limits["podFailurePolicy"]["rules"] += retry_rules.job_rules(context.cfg)
+        limits["podFailurePolicy"]["rules"] += job_rules(context.cfg)
     return spec | limits
 
 
@@ -137,7 +136,7 @@ def restarts_by_torchx(app: AppDef, role: Role, cfg: RunOptions) -> bool:
     if SERVICE in role.metadata:
         return True  # an end with exit code 0 is a failure, too
     is_single = role.num_replicas == 1 and role.max_retries
-    if limits.by_torchx(cfg) or (is_single and retry_rules.needs_lines(cfg)):
+    if limits.by_torchx(cfg) or (is_single and needs_lines(cfg)):
         return True
     alone = len(app.roles) == 1
     if role.num_replicas == 1:  # a Job would count its retries from 0 after a restart of all roles
@@ -170,12 +169,18 @@ def queue_labels(context: AppContext) -> dict[str, str]:
 
 def service(context: AppContext, name: str, selector: dict[str, str]) -> Object:
     """Returns a headless service, which names pods as soon as they have an address."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": context.metadata(name, context.labels),
-        "spec": {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector},
-    }
+    return headless(context.metadata(name, context.labels), selector)
+
+
+def headless(metadata: Object, selector: dict[str, str]) -> Object:
+    """Returns a service without an address of its own.
+
+    Args:
+        metadata: its metadata.
+        selector: the labels of its pods.
+    """
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": selector}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
 def _stable_services(context: AppContext, names: list[str]) -> Iterator[Object]:

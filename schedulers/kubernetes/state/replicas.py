@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -107,6 +107,14 @@ def run_of(pod: Object) -> tuple[int, int, str, str]:
     return restarts, _count(own), created, name
 
 
+def by_replica(pods: Iterable[Object]) -> dict[tuple[int, int], list[Object]]:
+    """Returns pods, oldest first, by the number of their role and the id of their replica."""
+    groups: dict[tuple[int, int], list[Object]] = {}
+    for pod in sorted(pods, key=run_of):
+        groups.setdefault(replica_of(pod), []).append(pod)
+    return groups
+
+
 def _count(text: str) -> int:
     """Returns the number in a label, or 0."""
     return count_of(text) or 0
@@ -154,9 +162,7 @@ class Replicas:
         self.members, self._now, self._nodes = members, now, facts.nodes
         self.noted, self._never_retried = noted, never_retried
         self.unproven: set[tuple[str, int]] = set()
-        self._pods: dict[tuple[int, int], list[Object]] = {}
-        for pod in sorted(facts.pods, key=run_of):
-            self._pods.setdefault(replica_of(pod), []).append(pod)
+        self._pods = by_replica(facts.pods)
         self._marks = {
             _role(main): mark
             for main in facts.mains

@@ -54,7 +54,7 @@ from torchx.schedulers.kubernetes.state.attempts import (
 )
 from torchx.schedulers.kubernetes.state.jobs import JobFacts
 from torchx.schedulers.kubernetes.state.outcome import outcome_of
-from torchx.schedulers.kubernetes.state.replicas import Member, replica_of
+from torchx.schedulers.kubernetes.state.replicas import Member, by_replica, replica_of
 from torchx.schedulers.kubernetes.state.replicas import run_of as pod_order
 from torchx.schedulers.kubernetes.state.services import (
     has_order,
@@ -169,11 +169,10 @@ def never_retried(facts: Facts) -> set[tuple[int, int]]:
     if facts.partial or not facts.fails_fast:
         return set()
     rules = RetryRules.recorded(facts.cfg)
-    newest = {replica_of(pod): pod for pod in sorted(facts.pods, key=pod_order)}
     by_jobs = [main for main in facts.mains if value_at(main, "spec", "backoffLimitPerIndex")]
     return {
         key
-        for key, pod in newest.items()
+        for key, (*_, pod) in by_replica(facts.pods).items()
         if value_at(pod, "status", "phase") == "Failed"
         and any(owns(main, pod) for main in by_jobs)
         and not (deleted(pod) or ended_by_us(pod) or disruption(pod))

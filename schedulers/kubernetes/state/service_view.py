@@ -30,10 +30,10 @@ from torchx.schedulers.kubernetes.state.services import (
     ready_since,
     services_of,
 )
-from torchx.scheduling.observation import Replica
-from torchx.services import ENDED_WHILE_NEEDED, NO_LONGER_NEEDED
+from torchx.scheduling.observation import Replica, while_needed
+from torchx.services import NO_LONGER_NEEDED
 from torchx.services.probe import ServiceRule
-from torchx.specs.status import AppState, AttemptStatus, EndCause, is_terminal
+from torchx.specs.status import AppState, AttemptStatus, is_terminal
 
 STILL_RUN = "it has succeeded, and its services still run: `torchx wait` ends them"
 BEING_ENDED = "it has succeeded, and its services are being ended"
@@ -158,11 +158,9 @@ class ServiceView:
 
 def _attempt(attempt: AttemptStatus, *, early: bool, released: bool) -> AttemptStatus:
     """Returns an attempt of a service; an end by itself is a failure, also with exit code 0."""
-    if attempt.state is AppState.SUCCEEDED and early:
-        cause = EndCause.SERVICE_ENDED
-        return replace(attempt, state=AppState.FAILED, msg=ENDED_WHILE_NEEDED, cause=cause)
-    if attempt.state is AppState.FAILED and attempt.exit_code is not None and not attempt.msg:
-        return replace(attempt, msg=ENDED_WHILE_NEEDED)
+    by_itself = attempt.state is AppState.FAILED and attempt.exit_code is not None and not attempt.msg
+    if by_itself or (attempt.state is AppState.SUCCEEDED and early):
+        return while_needed(attempt)
     if attempt.state is AppState.CANCELLED and released:
         return replace(attempt, msg=NO_LONGER_NEEDED)
     return attempt

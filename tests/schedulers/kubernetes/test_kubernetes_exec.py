@@ -18,7 +18,6 @@ from support import wait_until
 from torchx.errors import StateError
 from torchx.machine import enter
 from torchx.schedulers.kubernetes import exec as kubernetes_exec
-from torchx.schedulers.kubernetes import exec as kubernetes_exec_monitor
 from torchx.schedulers.kubernetes.api import client
 from torchx.schedulers.kubernetes.api.errors import ClusterError
 from torchx.schedulers.kubernetes.scheduler import KubernetesScheduler
@@ -149,8 +148,8 @@ def test_a_lost_node_ends_it_in_time(
 ) -> None:
     """The server takes the connection, and no byte comes: recorded as 14d."""
     cluster.reaches_node_first = False
-    monkeypatch.setattr(kubernetes_exec_monitor, "FIRST", 0.2)
-    monkeypatch.setattr(kubernetes_exec_monitor, "PROBE", 0.3)
+    monkeypatch.setattr(kubernetes_exec, "FIRST", 0.2)
+    monkeypatch.setattr(kubernetes_exec, "PROBE", 0.3)
     cluster.hung = True
     begin = time.monotonic()
     with pytest.raises(StateError, match=r"the node \S+ does not answer: no response to commands"):
@@ -264,11 +263,11 @@ def test_lost_node_is_named_before_anything_is_sent(
 def test_a_pod_that_is_deleted_meanwhile_is_named(
     cluster: FakeCluster, scheduler: KubernetesScheduler, app_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kubernetes_exec_monitor, "FIRST", 0.2)
+    monkeypatch.setattr(kubernetes_exec, "FIRST", 0.2)
     cluster.reaches_node_first = False
     cluster.fault("GET", "/pods/[^/]+$", 404, times=9)
     cluster.hung = True
-    monkeypatch.setattr(kubernetes_exec_monitor, "PROBE", 0.2)
+    monkeypatch.setattr(kubernetes_exec, "PROBE", 0.2)
     with pytest.raises(StateError, match=r"the pod \S+ no longer exists"):
         run(scheduler, app_id, "true")
 
