@@ -536,7 +536,7 @@ def submitter_of_a_sweep(faults: Faults, patch: Patch, folder: Path) -> bool:
     patch(submitter, "NativeRuns", Runs)
     patch(submitter, "readable", readable)
     patch(submitter, "time", faults)
-    patch(submitter, "has_unread_requests", lambda paths, progress: False)
+    patch(submitter, "requests", SimpleNamespace(has_unread=lambda paths, progress: False))
     patch(submitter, "os", SimpleNamespace(close=lambda descriptor: None))
     submitter.run(paths, 0, "s")  # type: ignore[arg-type]
     return submitted == [True]

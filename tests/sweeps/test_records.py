@@ -15,8 +15,8 @@ from torchx.machine import processes
 from torchx.scheduling.measurement import AppUsage
 from torchx.scheduling.responses import DescribeAppResponse
 from torchx.specs.status import AppState
-from torchx.sweeps import native_runs, view
-from torchx.sweeps.native_runs import NativeRuns
+from torchx.sweeps import native, view
+from torchx.sweeps.native import NativeRuns
 from torchx.sweeps.paths import SweepPaths, paths_of
 from torchx.sweeps.plan import Header, header_line, run_line
 from torchx.sweeps.records import Runs
@@ -131,7 +131,7 @@ def test_duration_of_native_sweep_needs_no_clock_of_cluster(
         NativeRuns(paths, lambda _: cluster).observe()  # type: ignore[arg-type,return-value]
         return view.load(paths)
 
-    monkeypatch.setattr(native_runs, "SubmitsMany", Cluster)
+    monkeypatch.setattr(native, "SubmitsMany", Cluster)
     started = observe().progress.started
     assert started is not None
     assert abs(true() - started) < 60, "the time for which it has run"

@@ -7,8 +7,7 @@ from functools import partial
 
 from torchx.errors import StateError, UsageError
 from torchx.scheduling.base import AnyScheduler, DescribeAppResponse, Executes, TakesStacks
-from torchx.scheduling.stack_exec import take_in_replicas
-from torchx.scheduling.stack_program import arguments
+from torchx.scheduling.stack_program import arguments, take_in_replicas
 from torchx.scheduling.stacks import AppStacks
 from torchx.specs.status import AppState, is_terminal
 

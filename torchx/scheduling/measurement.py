@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torchx.json_limits import Object
 
@@ -48,36 +48,32 @@ def merged(samples: Sequence[Sample]) -> Sample:
     """
     if len(samples) == 1:
         return samples[0]
-    spans = [sample.span for sample in samples]
 
-    def mean(values: Iterable[float | None]) -> float | None:
-        known = [(value, span) for value, span in zip(values, spans, strict=True) if value is not None]
+    def mean(name: str) -> float | None:
+        known = [(value, s.span) for s in samples if (value := getattr(s, name)) is not None]
         total = sum(span for _, span in known)
-        if not total:
-            if known:
-                return sum(value for value, _ in known) / len(known)
-            return None
-        return sum(value * span for value, span in known) / total
+        if total:
+            return float(sum(value * span for value, span in known) / total)
+        return _mean([value for value, _ in known])
 
-    return Sample(
-        max(sample.time for sample in samples),
-        sum(spans),
-        mean(sample.cpu for sample in samples),
-        _largest(sample.memory for sample in samples),
-        mean(sample.gpu for sample in samples),
-        _largest(sample.gpu_memory for sample in samples),
-        mean(sample.output for sample in samples),
-        mean(sample.read for sample in samples),
-        mean(sample.write for sample in samples),
-    )
+    values: Object = {name: mean(name) for name in ("cpu", "gpu", "output", "read", "write")}
+    values |= {name: max(_known(samples, name), default=None) for name in ("memory", "gpu_memory")}
+    return Sample(max(sample.time for sample in samples), sum(s.span for s in samples), **values)
+
+
+def _known(samples: Iterable[Sample], name: str) -> list[Any]:
+    """Returns the known values of a field."""
+    return [value for sample in samples if (value := getattr(sample, name)) is not None]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    if values:
+        return sum(values) / len(values)
+    return None
 
 
 _NONE = Sample(0.0, 0.0)
 """Without measurements."""
-
-
-def _largest(values: Iterable[int | None]) -> int | None:
-    return max((value for value in values if value is not None), default=None)
 
 
 class Requested(NamedTuple):
@@ -215,16 +211,10 @@ class AppUsage(NamedTuple):
         latest = [replica.latest for replica in self.replicas if replica.latest is not None]
         if not latest:
             return None
-        columns = list(zip(*latest, strict=True))
-        gpu = [value for value in columns[4] if value is not None]
-        cpu, memory, _, gpu_memory, *rates = (
-            sum(value for value in column if value is not None)
-            if any(v is not None for v in column)
-            else None
-            for column in columns[2:]
-        )
-        mean = sum(gpu) / len(gpu) if gpu else None
-        return Sample(max(columns[0]), max(columns[1]), cpu, memory, mean, gpu_memory, *rates)
+        sums = ("cpu", "memory", "gpu_memory", "output", "read", "write")
+        values: Object = {name: sum(known) for name in sums if (known := _known(latest, name))}
+        values["gpu"] = _mean(_known(latest, "gpu"))
+        return Sample(max(s.time for s in latest), max(s.span for s in latest), **values)
 
     def to_json(self, samples: bool = False) -> Object:
         """Returns plain data for ``json``; with the samples if requested."""

@@ -1,19 +1,31 @@
-"""The program that takes stacks: how it is called, and its answer."""
+"""The programs about stacks: how they are called, here and in replicas, and their answers."""
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Collection
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from torchx.errors import StateError
 from torchx.machine import aborter as machine_aborter
 from torchx.machine import stack_taker
-from torchx.scheduling.stacks import AppStacks, parse_stacks
+from torchx.scheduling.stacks import AppStacks, combine, parse_stacks
+from torchx.scheduling.streams import Streams
+from torchx.specs.status import Member
 
 TIMEOUT = 120.0
 """Maximum seconds to take the stacks of one machine."""
+
+AT_A_TIME = 32
+"""Replicas in which the program runs concurrently."""
+
+Run = Callable[[str, int, Sequence[str], Streams], int]
+"""Runs a command in a replica, given by role and number, and returns its exit code."""
 
 _SHELL = (
     'for p in "$0" python3 python; do command -v "$p" > /dev/null 2>&1 && exec "$p" -I "$@"; done; exit 127'
@@ -89,3 +101,48 @@ def answer(stdout: bytes, stderr: bytes, code: int, role: str = "", replica: int
         else:
             reason = f"exit {code}, {error}"
         raise StateError(f"the stacks cannot be taken: {reason}") from None
+
+
+def take_in_replicas(run: Run, replicas: Iterable[Member], roles: Sequence[str], argument: str) -> AppStacks:
+    """Returns the stacks of the processes of replicas; a replica without them has a note.
+
+    Args:
+        run: runs a command in a replica.
+        replicas: the replicas.
+        roles: all roles, in order.
+        argument: the argument of the program.
+    """
+
+    def take(replica: Member) -> AppStacks:
+        try:
+            out, err, code = _run(run, *replica, program(), argument)
+            return answer(out, err, code, *replica)
+        except StateError as error:  # must not hide the others
+            return AppStacks((), (f"{replica[0]}/{replica[1]}: {error.message}",))
+
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        parts = list(pool.map(take, replicas))
+    return combine(parts, roles)
+
+
+def abort_in_replicas(run: Run, replicas: Iterable[Member]) -> None:
+    """Aborts the Python processes of replicas that are to be ended, so that they print their stacks."""
+
+    def abort(replica: Member) -> None:
+        with suppress(StateError):  # no stacks: it is ended anyway
+            _run(run, *replica, aborter(), '{"job": ""}')
+
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        list(pool.map(abort, replicas))
+
+
+def _run(run: Run, role: str, number: int, source: bytes, argument: str) -> tuple[bytes, bytes, int]:
+    out, err = io.BytesIO(), io.BytesIO()
+    reader, writer = os.pipe()
+    try:
+        with open(writer, "wb") as pipe:
+            pipe.write(source)  # fits the buffer of a pipe
+        code = run(role, number, command(argument, source=source), Streams(out, err, reader))
+    finally:
+        os.close(reader)
+    return out.getvalue(), err.getvalue(), code

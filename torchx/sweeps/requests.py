@@ -59,6 +59,11 @@ def send(paths: SweepPaths, scheduler: str, *requests: Object, runs: Sequence[by
     launch.start(paths, scheduler)
 
 
+def has_unread(paths: SweepPaths, progress: Progress) -> bool:
+    """Returns True if a command has sent a request that was not acted on."""
+    return next(read(paths, progress.handled), None) is not None
+
+
 def end(paths: SweepPaths, *, now: bool = False) -> None:
     """Cancels a sweep that has not ended.
 

@@ -27,10 +27,9 @@ from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.app import AppDef
 from torchx.sweeps import environment, launch, requests, view
 from torchx.sweeps.after import After
-from torchx.sweeps.differences import changes, is_free
 from torchx.sweeps.parameters import Row, key_of
 from torchx.sweeps.paths import BACKEND, INDEX, SweepPaths, paths_of, sweeps_folder
-from torchx.sweeps.plan import Header, Plan, app_data, app_of, header_line, run_line
+from torchx.sweeps.plan import Header, Plan, app_data, app_of, changes, header_line, is_free, run_line
 from torchx.sweeps.view import Sweep
 
 with lazy_imports:

@@ -13,8 +13,8 @@ from torchx.machine.polling import readable
 from torchx.scheduling.base import AnyScheduler
 from torchx.scheduling.pace import pause_after, sharing
 from torchx.scheduling.protocols import UnavailableError
-from torchx.sweeps import environment
-from torchx.sweeps.native_runs import NativeRuns, has_unread_requests
+from torchx.sweeps import environment, requests
+from torchx.sweeps.native import NativeRuns
 from torchx.sweeps.paths import BACKEND, SweepPaths, open_wake
 from torchx.sweeps.scheduler import SweepScheduler
 
@@ -69,6 +69,6 @@ def run(paths: SweepPaths, held: int, session: str) -> None:
                 woken = time.monotonic()
             continue
         with locks.exclusive(paths.edit):
-            if not has_unread_requests(paths, progress):
+            if not requests.has_unread(paths, progress):
                 os.close(held)  # under the lock: a later command starts another process
                 return

@@ -13,8 +13,7 @@ from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.scheduling.responses import local_time
 from torchx.specs.status import AppState
-from torchx.sweeps import parts, progress
-from torchx.sweeps.native_runs import has_unread_requests
+from torchx.sweeps import parts, progress, requests
 from torchx.sweeps.paths import SweepPaths, paths_of
 from torchx.sweeps.plan import Plan
 from torchx.sweeps.view import failure_of, require
@@ -128,7 +127,7 @@ def _wait(runner: Runner, handle: str, numbers: Sequence[int]) -> AppStatus | No
             return status
         sweep = require(paths_of(app_id), app_id)
         # before the request is read, runs that start again have their earlier end
-        if has_unread_requests(paths_of(app_id), sweep.progress):
+        if requests.has_unread(paths_of(app_id), sweep.progress):
             continue
         if all(run is None or run.state in ENDED for run in map(sweep.numbered, numbers)):
             return status

@@ -26,7 +26,7 @@ from torchx.schedulers.docker.marks import CANCELLED, STALLED
 from torchx.schedulers.docker.policies import ContainerReplica
 from torchx.schedulers.docker.rules.job import Job
 from torchx.schedulers.shared.stalls import CANCEL, PROGRESS
-from torchx.scheduling.stack_exec import abort_in_replicas
+from torchx.scheduling.stack_program import abort_in_replicas
 from torchx.scheduling.stalls import StallRule
 from torchx.scheduling.streams import Streams
 from torchx.supervisor.policies import Cancel, Order

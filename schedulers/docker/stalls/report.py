@@ -9,8 +9,7 @@ from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.exec import execute_in
 from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.docker.unstarted import readable
-from torchx.scheduling.stack_exec import take_in_replicas
-from torchx.scheduling.stack_program import arguments
+from torchx.scheduling.stack_program import arguments, take_in_replicas
 from torchx.scheduling.streams import Streams
 from torchx.supervisor.stalls.report import finish, write
 
