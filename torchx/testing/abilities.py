@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import time
+from collections import defaultdict
 
 import pytest
 
@@ -71,10 +72,9 @@ class AbilityConformance(WaitingConformance):
 
         def read(query: LogQuery) -> list[tuple[str, int, bytes]]:
             assert isinstance(scheduler, LogChunks)
-            joined: dict[Member, bytes] = {}
+            joined: dict[Member, bytes] = defaultdict(bytes)
             for chunk in scheduler.log_chunks(status.app_id, query):
-                key = chunk.role, chunk.replica
-                joined[key] = joined.get(key, b"") + chunk.data
+                joined[chunk.role, chunk.replica] += chunk.data
             return [(*key, data) for key, data in sorted(joined.items())]
 
         ten = b"".join(b"%d\n" % i for i in range(1, 11))
@@ -97,26 +97,23 @@ class AbilityConformance(WaitingConformance):
         app_id = self.submit(scheduler, role)
         self.until(lambda: all(self.log(scheduler, app_id, k) for k in (0, 1)), "all have started")
 
-        def run(*command: str, replica: int = 1, stdin: bytes | None = None) -> tuple[int, bytes, bytes]:
+        def run(*command: str, replica: int = 1, stdin: int | None = None) -> tuple[int, bytes, bytes]:
             out, err = io.BytesIO(), io.BytesIO()
-            if stdin is None:
-                code = engine.execute(app_id, "worker", replica, command, Streams(out, err))
-            else:
-                source, feed = os.pipe()
-                os.write(feed, stdin)
-                os.close(feed)
-                code = engine.execute(app_id, "worker", replica, command, Streams(out, err, source))
-                os.close(source)
+            code = engine.execute(app_id, "worker", replica, command, Streams(out, err, stdin))
             return code, out.getvalue(), err.getvalue()
 
         script = f'echo "$COLOUR {NAMED} $1"; echo no >&2; exit 3'
         odd = "a b'\"$HOME \\ é"
         expected = f"sea green worker/1 worker 1 2 {odd}\n".encode()
         assert run("sh", "-c", script, "sh", odd) == (3, expected, b"no\n")
-        assert run("cat", stdin=b"one\ntwo")[:2] == (0, b"one\ntwo")
+        source, feed = os.pipe()
+        os.write(feed, b"one\ntwo")
+        os.close(feed)
+        assert run("cat", stdin=source)[:2] == (0, b"one\ntwo")
+        os.close(source)
         assert run("sh", "-c", "kill -9 $$")[0] == 137
         with pytest.raises(StateError):
-            engine.execute(app_id, "worker", 2, ["true"], Streams(io.BytesIO(), io.BytesIO()))
+            run("true", replica=2)
         scheduler.cancel(app_id)
         self.until_ended(scheduler, app_id)
         with pytest.raises(StateError, match="not running"):

@@ -139,11 +139,9 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
         seen: set[AppState] = set()
 
         def ended() -> bool:
-            status = scheduler.describe(app_id)
-            seen.update({status.state} if status is not None else ())
-            if status is not None:
-                return bool(seen) and is_terminal(status.state)
-            return False
+            status = self._described(scheduler, app_id)
+            seen.add(status.state)
+            return is_terminal(status.state)
 
         self.until(ended, f"{app_id} has ended")
         assert AppState.FAILED in seen

@@ -137,15 +137,11 @@ class ServiceConformance(Harness):
             status = self.until_ended(scheduler, app_id)
             if end == "exit 0":
                 expected = AppState.SUCCEEDED
+                assert (status.state, status.first_failure) == (expected, None), status.msg
             else:
                 expected = AppState.FAILED
-            assert status.state is expected, f"{end}: {status.state}: {status.msg}"
-            first = status.first_failure
-            if first is None:
-                found = None
-            else:
-                found = (first.role, first.result)
-            assert found == (None if end == "exit 0" else ("trainer", RESULTS[end])), end
+                first = self.failure_of(status)
+                assert (first.role, first.result) == ("trainer", RESULTS[end]), end
             assert states_of(status) == {"server": {AppState.CANCELLED}, "trainer": {expected}}, end
             self.check_readiness(status, ready=not early)
 
