@@ -79,6 +79,18 @@ def listed(names: Sequence[str], conjunction: str) -> str:
     return f" {conjunction} ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
+def few(names: Sequence[str], most: int = 3) -> str:
+    """Returns the first names, and the number of the others.
+
+    >>> few(["a", "b"]), few(["a", "b", "c"], 1)
+    ('a, b', 'a and 2 more')
+    """
+    text = ", ".join(names[:most])
+    if len(names) > most:
+        text += f" and {len(names) - most:,} more"
+    return text
+
+
 def ranges(numbers: Iterable[int]) -> str:
     """Returns numbers in order, with ranges.
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torchx.printable import few
 from torchx.provenance.model import Editable, Python
-
-MOST_NAMED = 3
 
 
 def differences(then: Python, now: Python) -> Iterator[str]:
@@ -23,11 +22,10 @@ def differences(then: Python, now: Python) -> Iterator[str]:
         if then.packages.get(name) != now.packages.get(name)
     ]
     if packages:
-        more = ", ..." if len(packages) > MOST_NAMED else ""
         count = "one package differs"
         if len(packages) > 1:
             count = f"{len(packages):,} packages differ"
-        yield f"{count}: {', '.join(packages[:MOST_NAMED])}{more}"
+        yield f"{count}: {few(packages)}"
     for name, editable in then.editable.items():
         present = now.editable.get(name)
         if present != editable or editable.dirty is not False:

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from torchx.errors import StateError
+from torchx.printable import few
 from torchx.provenance.git import Deadline, GitError
 from torchx.provenance.model import Provenance
 from torchx.provenance.source import NO_REPOSITORY, Reader
@@ -90,6 +91,5 @@ def _changed_since(paths: list[str], live: bool) -> str:
     count = "one file was"
     if len(paths) > 1:
         count = f"{len(paths):,} files were"
-    names = ", ".join(paths[:3]) + (", ..." if len(paths) > 3 else "")
     also = ", where the program runs" if live else ""
-    return f"{count} changed between the submission and the recording{also}: {names}"
+    return f"{count} changed between the submission and the recording{also}: {few(paths)}"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from torchx.errors import StateError
 from torchx.machine import files
+from torchx.printable import few
 from torchx.provenance import repository as repositories
 from torchx.provenance.git import Deadline, Git, GitError, run
 from torchx.provenance.model import CONVERTED, DELETED, EXECUTABLE, LINK, File, Provenance, Source
@@ -18,8 +19,6 @@ from torchx.provenance.store import Store
 
 LONGEST = 600.0
 """Maximum seconds of a restoration."""
-
-MOST_NAMED = 3
 
 
 def restore(provenance: Provenance, store: Store, folder: Path) -> list[str]:
@@ -203,8 +202,4 @@ def _remove(folder: Path, path: str) -> None:
 
 
 def _named(paths: list[str]) -> str:
-    names = ", ".join(paths[:MOST_NAMED])
-    more = len(paths) - MOST_NAMED
-    if more > 0:
-        return f"{names} and {more:,} more are"
-    return f"{names} {'are' if len(paths) > 1 else 'is'}"
+    return f"{few(paths)} {'are' if len(paths) > 1 else 'is'}"

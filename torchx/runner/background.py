@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torchx.machine import processes
-from torchx.printable import memory_size
+from torchx.printable import few, memory_size
 from torchx.scheduling.findings import Finding, Verdict
 
 MOST_NAMES = 5
@@ -72,10 +72,7 @@ def _finding(module: str, members: list[Background]) -> Finding:
         count = f"{len(members)} processes"
     memory = memory_size(sum(process.memory for process in members))
     subjects = sorted({process.subject for process in members if process.subject})
-    names = ", ".join(subjects[:MOST_NAMES])
-    if len(subjects) > MOST_NAMES:
-        names += f" and {len(subjects) - MOST_NAMES} more"
-    text = f"{count}, {memory}" + (f", for {names}" if names else "")
+    text = f"{count}, {memory}" + (f", for {few(subjects, MOST_NAMES)}" if subjects else "")
     text = ". ".join(part for part in (text, _purpose(module)) if part)
     return Finding(module.removesuffix(".__main__").rpartition(".")[2], Verdict.GOOD, text)
 

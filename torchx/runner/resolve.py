@@ -15,6 +15,7 @@ from torchx import settings
 from torchx.errors import AbsentError, StateError, TorchxError, UnreachableError
 from torchx.lazy import lazy_imports
 from torchx.machine import files, locks
+from torchx.printable import few
 from torchx.runner import origins
 from torchx.specs.handles import (
     LogTarget,
@@ -413,11 +414,8 @@ def _only(runner: Host, text: str, ranked: Sequence[tuple[_Rank, ListAppResponse
         if kind == _SHORT:
             runner.report_completed(text, matching[0].app_handle)
         return matching[0].app_handle
-    listed = ", ".join(f"{app.app_id} ({app.state.name})" for app in matching[:_LISTED])
-    more = ""
-    if len(matching) > _LISTED:
-        more = f" and {len(matching) - _LISTED} more"
-    message = f"`{text}` matches {len(matching)} applications: {listed}{more}"
+    listed = few([f"{app.app_id} ({app.state.name})" for app in matching], _LISTED)
+    message = f"`{text}` matches {len(matching)} applications: {listed}"
     if len(matching) == 1:
         message = f"`{text}` is only the beginning of an application: {listed}"
     hint = "use a whole id   all applications: torchx list"

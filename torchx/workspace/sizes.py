@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from torchx.errors import UsageError
+from torchx.printable import few
 from torchx.workspace.ignore import BUILT_IN, FILES, PRIVATE
 
 MB = 1_000_000
@@ -91,7 +92,7 @@ def left_out(name: str, files: int, size: int, left: Mapping[str, Sequence[str]]
             kind = source
             if len(paths) == 1:
                 kind = one
-            parts.append(f"{len(paths):,} {kind} ({', '.join(paths[:3])}{', ...' if len(paths) > 3 else ''})")
+            parts.append(f"{len(paths):,} {kind} ({few(paths)})")
     return f"workspace `{name}`: {counted(files)}, {mb(size)}; left out: {', '.join(parts)}"
 
 

@@ -13,7 +13,7 @@ from torchx.end_causes import EndCause, Reason
 from torchx.json_limits import Data, Object
 from torchx.machine import files, processes
 from torchx.machine.processes import Process
-from torchx.printable import brief
+from torchx.printable import brief, few
 from torchx.scheduling.stalls import StallRule
 from torchx.supervisor.policies import Cancel, Fail, Interest, Order, Policy, R
 from torchx.supervisor.stalls.detection import Stall, StallWatch, describe
@@ -149,13 +149,10 @@ class Stalls(Policy[R]):
         if self._rule.progress:
             lacks = "progress"
         text = describe(stall, lacks)
-        others = ""
-        if names[1:]:
-            others = f" and {len(names) - 1} more"
         self._note(
             "stalled",
             rs=stall.replicas[:MOST_NAMED],
-            msg=f"{names[0]}{others}: {text}",
+            msg=f"{few(names, 1)}: {text}",
             text=text,
             since=round(self._now() - stall.seconds, 3),
             step=stall.step,
