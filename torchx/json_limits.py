@@ -26,6 +26,11 @@ MOST_REPLICAS = 100_000
 """Maximum number of replicas of an application, and of retries of a role."""
 
 
+def compact_json(data: object) -> str:
+    """Returns data as JSON without spaces."""
+    return json.dumps(data, separators=(",", ":"))
+
+
 def load_json(text: str) -> Any:
     """Returns the data of a JSON text.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx.printable import counted
 from torchx.scheduling.responses import COLOURS, html_table
 from torchx.specs.status import AppStatus, ReplicaStatus
 
@@ -58,9 +59,7 @@ def workspacefile(line: str, cell: str) -> None:
     fs.makedirs(target.rpartition("/")[0], exist_ok=True)
     with fs.open(target, "w") as file:
         file.write(cell)
-    count = len(cell.splitlines())
-    plural = "s" * (count != 1)
-    print(f"wrote {path}, {count} line{plural}")
+    print(f"wrote {path}, {counted(len(cell.splitlines()), 'line')}")
 
 
 class App:

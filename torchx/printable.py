@@ -79,6 +79,15 @@ def listed(names: Sequence[str], conjunction: str) -> str:
     return f" {conjunction} ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Formats a number of things.
+
+    >>> counted(1, "problem"), counted(2000, "problem"), counted(2, "process", "processes")
+    ('1 problem', '2,000 problems', '2 processes')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def few(names: Sequence[str], most: int = 3) -> str:
     """Returns the first names, and the number of the others.
 

@@ -7,11 +7,11 @@ import re
 from dataclasses import dataclass, field
 
 from torchx.errors import RunOptionError, UsageError
+from torchx.printable import counted
 from torchx.schedulers.docker.dockerfile import images_below, mentions, own_dockerfile
 from torchx.scheduling.progress import MB
 from torchx.specs.app import AppDef, Role
 from torchx.specs.run_options import RunOptions
-from torchx.workspace.sizes import counted
 from torchx.workspace.tree import Tree, scan_workspaces, shown
 
 NAME = "torchx-workspace"
@@ -55,7 +55,7 @@ class ImagePlan:
         how = ""
         if self.dockerfile:
             how = f" by its {self.dockerfile}"
-        size = f"{counted(self.tree.files)}, {self.tree.size / MB:,.1f} MB"
+        size = f"{counted(self.tree.files, 'file')}, {self.tree.size / MB:,.1f} MB"
         return f"{self.base} with workspace {self.workspace}{how} ({size})"
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -17,7 +16,7 @@ from torchx.errors import StateError, UsageError
 from torchx.jobs.end import LARGEST_REQUEST
 from torchx.jobs.paths import Home, JobPaths, state_home
 from torchx.jobs.ticket import Ticket
-from torchx.json_limits import Data, Object
+from torchx.json_limits import Data, Object, compact_json
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.schedulers.docker import networks
@@ -102,7 +101,7 @@ def submit(
             f"application {request.app_id} already exists: a dry-run can be submitted only once",
             hint="make a new dry-run",
         )
-    text = json.dumps(label_data(data), separators=(",", ":"))
+    text = compact_json(label_data(data))
     notes = _build(engine, request, report)
     if engine.address.path:
         provide_checkpoint_dir(data["cfg"])

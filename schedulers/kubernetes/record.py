@@ -17,7 +17,7 @@ from typing import Any
 
 from torchx import settings
 from torchx.errors import StateError
-from torchx.json_limits import MOST_REPLICAS, Data, load_json
+from torchx.json_limits import MOST_REPLICAS, Data, compact_json, load_json
 from torchx.json_shape import ANY_KEY, check
 from torchx.masking import SecretValue
 from torchx.masking.data import readable_by_others
@@ -103,7 +103,7 @@ def write_record(app: AppDef, cfg: RunOptions) -> str | None:
     data = {"schema": SCHEMA, "app": plain, "cfg": options}
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     if text != text.encode("utf-8", "ignore").decode():
-        text = json.dumps(data, separators=(",", ":"))  # a lone surrogate needs ASCII escapes
+        text = compact_json(data)  # a lone surrogate needs ASCII escapes
     if len(text.encode()) > MAX_PLAIN:
         packer = zlib.compressobj(wbits=31)
         packed = packer.compress(text.encode()) + packer.flush()

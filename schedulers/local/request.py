@@ -14,7 +14,7 @@ from torchx import settings
 from torchx.jobs.paths import Home, LogPaths, user_home
 from torchx.lazy import lazy_imports
 from torchx.machine.files import expanded
-from torchx.printable import few
+from torchx.printable import counted, few
 from torchx.schedulers.ids import make_unique
 from torchx.schedulers.local.checks import notes_of
 from torchx.schedulers.local.images import ImageProvider
@@ -181,7 +181,7 @@ def _workspaces(request: PopenRequest) -> list[str]:
         lines.append(f"  copied to {folder}, so that edits after the submit do not reach the job")
         if snapshot.below:
             lines.append(f"  on top of a copy of {snapshot.below}")
-        lines.append(f"  {sizes.counted(tree.files)}, {sizes.mb(tree.size)}, digest {tree.digest}")
+        lines.append(f"  {counted(tree.files, 'file')}, {sizes.mb(tree.size)}, digest {tree.digest}")
         lines += [
             f"  excluded ({source}): {few(sorted(paths), 8)}" for source, paths in sorted(tree.left.items())
         ]

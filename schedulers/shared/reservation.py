@@ -8,6 +8,7 @@ from typing import NamedTuple
 from torchx.errors import StateError
 from torchx.lazy import lazy_imports
 from torchx.leases.holders import Leases, names_in_use, take_some
+from torchx.printable import counted
 from torchx.specs.app import Role
 from torchx.specs.run_options import RunOptions
 
@@ -41,9 +42,9 @@ class Needs(NamedTuple):
         """
         parts = []
         if self.gpus:
-            parts = [f"{self.gpus} GPU{'s' * (self.gpus != 1)}"]
+            parts = [counted(self.gpus, "GPU")]
         if self.cpus:
-            parts += [f"{self.cpus} CPU{'s' * (self.cpus != 1)}"]
+            parts += [counted(self.cpus, "CPU")]
         if self.memory:
             parts += [f"{self.memory / (1 << 30):,.1f} GiB of memory"]
         return ", ".join(parts)

@@ -9,6 +9,7 @@ from collections import Counter
 
 from torchx.errors import UsageError
 from torchx.jobs.paths import check_file_name
+from torchx.printable import counted
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.directives import first_number, in_containers, role_options
 from torchx.schedulers.slurm.options import sbatch_options, unknown_options
@@ -96,9 +97,9 @@ def check_tasks(header: str) -> None:
             continue
         if tasks <= (most := _most_tasks()) * nodes:
             continue
-        on = f"{nodes} {'node' if nodes == 1 else 'nodes'}"
         raise UsageError(
-            f"overcommit: {tasks:,} replicas on {on}, but Slurm starts at most {most} on each",
+            f"overcommit: {tasks:,} replicas on {counted(nodes, 'node')}, "
+            f"but Slurm starts at most {most} on each",
             hint=f"use more nodes: -cfg nodes={math.ceil(tasks / most)}",
         )
 

@@ -12,6 +12,7 @@ from torchx.jobs.paths import user_home
 from torchx.lazy import lazy_imports
 from torchx.machine import trees
 from torchx.machine.files import expanded, make_folder, move_folder
+from torchx.printable import counted
 from torchx.schedulers.slurm.directives import in_containers
 from torchx.schedulers.slurm.folders.filesystems import LOCAL, existing_parent, type_of
 from torchx.specs.app import AppDef
@@ -19,7 +20,6 @@ from torchx.specs.run_options import RunOptions
 
 with lazy_imports:
     from torchx.schedulers.docker.images import workspace
-    from torchx.workspace import sizes
     from torchx.workspace import tree as workspace_tree
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def copy(tree: Tree, folder: Path, report: Callable[[str], None]) -> None:
     """
     if folder.is_dir():
         return
-    report(f"copying the workspace: {sizes.counted(tree.files)}")
+    report(f"copying the workspace: {counted(tree.files, 'file')}")
     part = folder.with_name(f".{folder.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         make_folder(folder.parent)

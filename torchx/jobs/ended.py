@@ -14,7 +14,7 @@ from torchx import json_shape
 from torchx.errors import StateError
 from torchx.jobs.paths import Home, JobPaths, LogPaths
 from torchx.jobs.view import ENDS, JobView, load
-from torchx.json_limits import Object
+from torchx.json_limits import Object, compact_json
 from torchx.json_shape import ExitCode, HandleText, SystemText, one_of
 from torchx.machine import files
 from torchx.specs.app_metadata import tags_of, valid_tags
@@ -88,7 +88,7 @@ def remember(entry: EndedJob, paths: JobPaths) -> None:
     for name in ("tags", "engine", "run"):
         if not data[name]:
             del data[name]  # not known to earlier versions, which may read the list
-    line = json.dumps(data, separators=(",", ":")) + "\n"
+    line = compact_json(data) + "\n"
     home = Home(paths.folder.parent.parent)
     with contextlib.suppress(OSError):
         descriptor = _open_to_append(home.ended)

@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 from torchx import json_shape, masking
 from torchx.errors import StateError
 from torchx.jobs.paths import file_name
-from torchx.json_limits import Object
+from torchx.json_limits import Object, compact_json
 from torchx.json_shape import Environment, HandleText, SystemText, Truth
 from torchx.lazy import lazy_imports
 from torchx.machine import files
@@ -141,7 +141,7 @@ class JobRecord(NamedTuple):
             OSError: it cannot be written.
             StateError: it exceeds the maximum size of a record.
         """
-        data = json.dumps(self._plain(), separators=(",", ":")).encode()
+        data = compact_json(self._plain()).encode()
         if len(data) > LARGEST:
             raise StateError(
                 f"the record of the application takes {len(data) >> 20} MB, maximum {LARGEST >> 20} MB"

@@ -14,6 +14,7 @@ from typing import Annotated, Any, NamedTuple
 from torchx import json_shape
 from torchx.errors import StateError
 from torchx.jobs.paths import Home, JobPaths, file_name
+from torchx.json_limits import compact_json
 from torchx.json_shape import HandleText, SystemText, Truth
 from torchx.machine import files, processes
 
@@ -82,7 +83,7 @@ class Ticket(NamedTuple):
         Raises:
             OSError: it cannot be written.
         """
-        files.write_file(paths.ticket, json.dumps(self._asdict(), separators=(",", ":")).encode())
+        files.write_file(paths.ticket, compact_json(self._asdict()).encode())
 
     @classmethod
     def load(cls, paths: JobPaths) -> Ticket:

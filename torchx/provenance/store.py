@@ -15,6 +15,7 @@ from pathlib import Path
 
 from torchx.errors import StateError
 from torchx.jobs.paths import Inside
+from torchx.json_limits import compact_json
 from torchx.lazy import lazy_imports
 from torchx.machine import files, locks
 from torchx.provenance.model import File, Provenance, Source
@@ -83,7 +84,7 @@ class Store:
         Raises:
             OSError: they cannot be written.
         """
-        data = json.dumps(provenance.to_json(), separators=(",", ":")).encode()
+        data = compact_json(provenance.to_json()).encode()
         if len(data) > LARGEST_RECORD:
             raise OSError(errno.EFBIG, "the record is too large", str(self.record))
         files.write_file(self.record, data)

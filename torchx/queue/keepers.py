@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from torchx import json_shape
 from torchx.jobs.paths import Home
 from torchx.jobs.ticket import Priority
+from torchx.json_limits import compact_json
 from torchx.json_shape import HandleText, Truth
 from torchx.lazy import lazy_imports
 from torchx.machine import files, socket_names
@@ -131,7 +132,7 @@ def report(waiters: Iterable[Waiter]) -> bytes:
         for waiter in waiters
     ]
     data = {"sets": [sorted(names) for names in sets], "jobs": jobs, "places": places}
-    return json.dumps(data, separators=(",", ":")).encode() + b"\n"
+    return compact_json(data).encode() + b"\n"
 
 
 class _Report(NamedTuple):

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from torchx.printable import counted
+
 MARGIN = 15.0
 """Seconds between the latest end of a job that starts ahead and the earliest start of the one that it passes:
 the end of its processes takes time."""
@@ -215,7 +217,7 @@ def excess(gpus: int, quota: Quota, used: Quota) -> str:
         (1, quota.jobs, used.jobs, "job"),
     ):
         if limit is not None and (held or 0) + amount > limit:
-            return f"the limit of this user is {limit} {unit}{'s' * (limit != 1)}, {held or 0} in use"
+            return f"the limit of this user is {counted(limit, unit)}, {held or 0} in use"
     return ""
 
 
@@ -231,7 +233,7 @@ def _shortage(waiter: Waiter, free: Collection[str], position: int) -> str:
     'waiting for 4 GPUs: 3 of 8 are free; second in the queue'
     """
     needed = [
-        (f"{wanted.amount} {kind}{'s' * (wanted.amount != 1)}", len(wanted.names.intersection(free)), wanted)
+        (counted(wanted.amount, kind), len(wanted.names.intersection(free)), wanted)
         for kind, wanted in zip(KINDS, waiter.wanted, strict=False)
         if wanted.amount
     ]

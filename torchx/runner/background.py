@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from torchx.machine import processes
-from torchx.printable import few, memory_size
+from torchx.printable import counted, few, memory_size
 from torchx.scheduling.findings import Finding, Verdict
 
 MOST_NAMES = 5
@@ -66,10 +66,7 @@ def findings() -> list[Finding]:
 
 
 def _finding(module: str, members: list[Background]) -> Finding:
-    if len(members) == 1:
-        count = "1 process"
-    else:
-        count = f"{len(members)} processes"
+    count = counted(len(members), "process", "processes")
     memory = memory_size(sum(process.memory for process in members))
     subjects = sorted({process.subject for process in members if process.subject})
     text = f"{count}, {memory}" + (f", for {few(subjects, MOST_NAMES)}" if subjects else "")

@@ -13,6 +13,7 @@ from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
 from torchx.machine import files, processes
 from torchx.machine.processes import Entry, Process
+from torchx.printable import counted
 from torchx.scheduling.limits import LimitRule, exact
 from torchx.supervisor.policies import Policy, Replica
 from torchx.supervisor.policy import Action, Gang, Requeue
@@ -143,7 +144,7 @@ class Limits(Policy[Replica]):
         self._again_at = time.monotonic() + self._pause
         if again and not sent:
             return
-        count = f"{sent} process{'' if sent == 1 else 'es'}"
+        count = counted(sent, "process", "processes")
         self._note(
             "notice",
             msg=f"{exact(self._rule.notice)} before the time limit; {name} sent to {count}",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from torchx import json_shape
+from torchx.json_limits import compact_json
 from torchx.machine import files, processes
 from torchx.sweeps.paths import SweepPaths
 
@@ -206,7 +207,7 @@ def begins_of(entry: Entry) -> list[Entry]:
 
 def json_line(data: object) -> bytes:
     """Returns data as a line of a file."""
-    return json.dumps(data, separators=(",", ":")).encode() + b"\n"
+    return compact_json(data).encode() + b"\n"
 
 
 def record(paths: SweepPaths, progress: Progress, *entries: Entry) -> None:

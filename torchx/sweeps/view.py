@@ -12,6 +12,7 @@ from torchx.errors import StateError
 from torchx.jobs.record import damaged
 from torchx.lazy import lazy_imports
 from torchx.machine import locks
+from torchx.printable import counted
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs.handles import make_app_handle
 from torchx.specs.status import AppState, FirstFailure
@@ -123,13 +124,12 @@ class Sweep:
     def summary(self) -> str:
         """Returns the number of runs in each state, as text."""
         counts = self.progress.counts()
-        total = len(self.progress.states)
         if self.blocked and not self.has_ended:
             return self.blocked
         if self.progress.reason and "RUNNING" not in counts and "FAILED" not in counts:
             return self.progress.reason
         parts = [f"{count:,} {NAMES.get(name, name.lower())}" for name, count in counts.items()]
-        text = f"{total:,} {'run' if total == 1 else 'runs'}: {', '.join(parts)}"
+        text = f"{counted(len(self.progress.states), 'run')}: {', '.join(parts)}"
         if self.progress.held and "PENDING" in counts:
             text += reasons.held(self.header.sweep)
         elif self.queued:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from torchx.errors import UsageError
-from torchx.printable import few
+from torchx.printable import counted, few
 from torchx.workspace.ignore import BUILT_IN, FILES, PRIVATE
 
 MB = 1_000_000
@@ -66,7 +66,7 @@ class Sizes:
         return f"{self._size_text('')}; most of it is {self._largest()}"
 
     def _size_text(self, prefix: str) -> str:
-        return f"workspace `{self._name}` has {prefix}{mb(self._total)} in {counted(self._files)}"
+        return f"workspace `{self._name}` has {prefix}{mb(self._total)} in {counted(self._files, 'file')}"
 
     def _largest(self) -> str:
         return ", ".join(f"{folder} ({mb(size)})" for folder, size in self._by_folder.most_common(3))
@@ -93,16 +93,7 @@ def left_out(name: str, files: int, size: int, left: Mapping[str, Sequence[str]]
             if len(paths) == 1:
                 kind = one
             parts.append(f"{len(paths):,} {kind} ({few(paths)})")
-    return f"workspace `{name}`: {counted(files)}, {mb(size)}; left out: {', '.join(parts)}"
-
-
-def counted(files: int) -> str:
-    """Formats a number of files.
-
-    >>> counted(1), counted(2000)
-    ('1 file', '2,000 files')
-    """
-    return f"{files:,} file{'' if files == 1 else 's'}"
+    return f"workspace `{name}`: {counted(files, 'file')}, {mb(size)}; left out: {', '.join(parts)}"
 
 
 def mb(size: int) -> str:

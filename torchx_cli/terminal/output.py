@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from torchx.command_line import ArgumentError
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx.printable import counted as counted
 from torchx.printable import escape_json, has_controls, listed, one_line, printable
 
 with lazy_imports:
@@ -350,15 +351,6 @@ def error_line(message: str, hint: str | None, stream: TextIO) -> str:
     lines = [shown, *(f"  {line}" for line in rest)]
     lines += [wrap(line, stream, "  ") for line in (hint or "").splitlines()]
     return "\n".join(lines)
-
-
-def counted(number: int, noun: str) -> str:
-    """Formats a number of things.
-
-    >>> counted(1, "problem"), counted(2000, "problem")
-    ('1 problem', '2,000 problems')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def note(text: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from torchx.lazy import lazy_imports
-from torchx.printable import one_line
+from torchx.printable import counted, one_line
 from torchx.specs.handles import parse_app_handle
 from torchx.specs.status import is_terminal as has_ended
 from torchx_cli.terminal.ending import unreported_message
@@ -302,7 +302,7 @@ def notification_line(each: Delivery) -> str:
     else:
         source = f"{each.target} ({each.kind})"
     reason = f": {each.message}" if each.message else ""
-    tries = f", {each.tries} {'try' if each.tries == 1 else 'tries'}"
+    tries = f", {counted(each.tries, 'try', 'tries')}"
     if each.state == "delivered":
         at = ""
         if each.at is not None:

@@ -14,14 +14,13 @@ from urllib.parse import quote
 
 from torchx.errors import StateError
 from torchx.json_limits import Data
-from torchx.printable import shortened
+from torchx.printable import counted, shortened
 from torchx.schedulers.docker.engine.client import Engine, EngineError
 from torchx.schedulers.docker.image_plan import ImagePlan
 from torchx.schedulers.docker.images.pull import inspect_image
 from torchx.schedulers.docker.request import LABEL
 from torchx.scheduling.progress import MB, Ongoing, Part
 from torchx.workspace.ignore import BUILT_IN
-from torchx.workspace.sizes import counted
 
 LARGE_UPLOAD = 50 * MB
 """Bytes from which the upload is announced before it starts."""
@@ -241,7 +240,7 @@ class Writer:
         """Updates the progress."""
         size = self._tree.size
         part = Part("", "", min(self._count, size), size)
-        self._ongoing.update(f"sending {counted(self._tree.files)}", (part,))
+        self._ongoing.update(f"sending {counted(self._tree.files, 'file')}", (part,))
 
 
 def _failed(plan: ImagePlan, output: Output, error: str) -> StateError:

@@ -11,10 +11,10 @@ from typing import IO, TYPE_CHECKING, cast
 
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx.printable import counted
 
 with lazy_imports:
     from torchx.schedulers.docker.images import workspace
-    from torchx.workspace import sizes
     from torchx.workspace import tree as workspace_tree
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def plan_workspaces(app: AppDef, cfg: RunOptions) -> WorkspacePlans:
             continue
         archive = known.get(id(tree)) or pack(tree)
         if archive is None:
-            much = f"{sizes.counted(tree.files)}, {tree.size / 1e6:,.1f} MB"
+            much = f"{counted(tree.files, 'file')}, {tree.size / 1e6:,.1f} MB"
             limit = f"too much for a ConfigMap ({LARGEST // 1000} KB, packed)"
             raise UsageError(
                 f"workspace `{role.workspace}` has {much}: {limit}",
@@ -108,7 +108,7 @@ def plan_workspaces(app: AppDef, cfg: RunOptions) -> WorkspacePlans:
             )
         number = next(number for number, other in enumerate(app.roles) if other is role)
         plans.archives[number] = known[id(tree)] = archive
-        size = f"{sizes.counted(archive.files)}, {len(archive.data) / 1000:,.1f} KB"
+        size = f"{counted(archive.files, 'file')}, {len(archive.data) / 1000:,.1f} KB"
         line = f"the workspace is sent in a ConfigMap ({size}): the `tar` of the "
         notes[line + f"image unpacks it to {FOLDER}, the working directory of replicas"] = None
     notes.update(dict.fromkeys(line for _, tree in scanned for line in tree.vanished))

@@ -10,6 +10,7 @@ from types import MappingProxyType, NoneType
 from typing import NamedTuple
 
 from torchx.end_causes import recorded_cause
+from torchx.json_limits import compact_json
 from torchx.json_shape import ANY_KEY, check
 from torchx.schedulers.kubernetes.api.objects import Object, annotation, short, time_of
 from torchx.schedulers.kubernetes.names import OUTCOME
@@ -51,7 +52,7 @@ class Outcome(NamedTuple):
             data["ended_at"] = f"{self.ended_at.astimezone(timezone.utc):%Y-%m-%dT%H:%M:%SZ}"
         if self.failure is not None:
             data["failure"] = asdict(self.failure)
-        return json.dumps(data, separators=(",", ":"))
+        return compact_json(data)
 
 
 def outcome_of(mains: Iterable[Object]) -> Outcome:
