@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from torchx.lazy import lazy_imports
 
 with lazy_imports:  # other modules need only the limits
     import json
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 Object = dict[str, Any]
 """An object in JSON, or in the API of an engine, as plain data."""
@@ -24,6 +27,16 @@ DEEPEST = 100
 
 MOST_REPLICAS = 100_000
 """Maximum number of replicas of an application, and of retries of a role."""
+
+
+def without_none(values: Mapping[K, V | None]) -> dict[K, V]:
+    """Returns the values that are not None."""
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def without_empty(values: Mapping[K, V]) -> dict[K, V]:
+    """Returns the values that are neither empty nor zero."""
+    return {key: value for key, value in values.items() if value}
 
 
 def compact_json(data: object) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import RunOptionError, UsageError
+from torchx.json_limits import without_empty
 from torchx.lazy import lazy_imports
 from torchx.machine.files import expanded
 from torchx_cli.flags import OLDER_SPELLINGS
@@ -53,7 +54,7 @@ def rule_options(priority: str, checkpoint_dir: str, **flags: Any) -> dict[str, 
     Raises:
         UsageError: the priority is not a number.
     """
-    options = {name: value for name, value in flags.items() if value}
+    options = without_empty(flags)
     if checkpoint_dir:
         options["checkpoint_dir"] = str(expanded(checkpoint_dir).absolute())
     if priority:

@@ -14,6 +14,7 @@ from torchx import json_shape, settings
 from torchx.config import scheduler_options
 from torchx.config.paths import component_settings, located_component
 from torchx.errors import TorchxError, UsageError
+from torchx.json_limits import without_none
 from torchx.lazy import lazy_imports
 from torchx.specs.run_options import runopt
 from torchx.suggestions import did_you_mean
@@ -235,7 +236,7 @@ def read_stdin(stream: TextIO) -> RunRequest:
         plural = "s"[: len(unknown) - 1]
         hint = did_you_mean(unknown[0], STDIN_KEYS, keys)
         raise UsageError(f"unknown key{plural} {names} (from --stdin)", hint=hint)
-    given = {key: value for key, value in data.items() if value is not None}
+    given = without_none(data)
     try:
         json_shape.check(given, STDIN_SHAPE, "")
     except ValueError as error:

@@ -13,7 +13,7 @@ from torchx.jobs.events import follow_events
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import damaged
 from torchx.jobs.view import AttemptView, JobView, fold, submitted
-from torchx.json_limits import Data, Object
+from torchx.json_limits import Data, Object, without_none
 from torchx.lazy import lazy_imports
 from torchx.printable import joined, memory_size
 from torchx.schedulers.local.status import LocalJobs
@@ -115,7 +115,7 @@ class _Converter:
         code, signal = attempt.exit_code, attempt.signal
         reason = joined(attempt.stopped, attempt.reason)
         values = {"exit_code": code, "signal": signal, "memory": memory, "cpu": cpu, "reason": reason or None}
-        details = {"state": attempt.state, **{k: v for k, v in values.items() if v is not None}}
+        details = {"state": attempt.state, **without_none(values)}
         how = signal or ("" if code is None else f"exit {code}")
         message = joined(how, reason)
         return [self._event(data, "ended", ordinal, attempt.number, message, details)]

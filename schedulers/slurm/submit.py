@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from torchx.errors import RunOptionError, StateError, UsageError
+from torchx.json_limits import without_none
 from torchx.lazy import lazy_imports
 from torchx.machine import files
 from torchx.schedulers.shared.options import progress_of
@@ -145,7 +146,7 @@ def record_of(request: SlurmRequest, app: AppDef, cfg: RunOptions, session: str,
         folder=request.folder,
         submitted_at=time.time(),
         app=app_to_dict(app, strict=False),
-        cfg={key: value for key, value in cfg.items() if value is not None},
+        cfg=without_none(cfg),
         fallback=request.fallback,
     )
 

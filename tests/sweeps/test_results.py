@@ -18,7 +18,6 @@ from torchx.runner import get_runner
 from torchx.scheduling.base import AnyScheduler
 from torchx.scheduling.logs import LogChunk, LogQuery
 from torchx.sweeps import logs, results, view
-from torchx.sweeps.paths import paths_of
 from torchx.sweeps.records import Run
 
 SCRIPT = "echo val_loss=9; echo val_loss=0.$SEED; echo total 4; test $SEED != 3; exit"
@@ -125,7 +124,7 @@ def test_an_engine_that_does_not_answer_delays_results_once(monkeypatch: pytest.
         raise UnreachableError("no answer")
 
     monkeypatch.setattr(logs, "log_of", log_of)
-    sweep = view.require(paths_of(handle.rpartition("/")[2]), handle)
+    sweep = view.require(handle.rpartition("/")[2])
     with get_runner() as runner:
         found = list(results.results(sweep, runner.scheduler, usual=True))
     assert [result.run.state for result in found] == ["SUCCEEDED"] * 5

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from operator import attrgetter
 
 from torchx.errors import TorchxError
-from torchx.json_limits import Object
+from torchx.json_limits import Object, without_none
 from torchx.printable import joined, memory_size
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.scheduling.events import AppEvent, Readiness
@@ -261,7 +261,7 @@ def _end_of(attempt: AttemptStatus) -> tuple[str, Object]:
     else:
         code = f"exit {attempt.exit_code}"
     values = {"exit_code": attempt.exit_code, "signal": attempt.signal, "reason": attempt.msg or None}
-    details = {"state": attempt.state.name, **{k: v for k, v in values.items() if v is not None}}
+    details = {"state": attempt.state.name, **without_none(values)}
     return joined(attempt.signal or code, attempt.msg), details
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx import json_shape, settings
 from torchx.errors import StateError, UsageError
-from torchx.json_limits import Data, Object, load_json
+from torchx.json_limits import Data, Object, load_json, without_none
 from torchx.machine import files, locks
 from torchx.masking import mask_arguments, mask_text
 from torchx.printable import shortened
@@ -129,7 +129,7 @@ def _parts(info: AnyDryRunInfo) -> Object:
         parts |= {f"{name} {key}": value for key, value in role.env.items() if key not in _OF_LAUNCHER}
     if info.notify is not None:
         parts["notifications"] = [sorted(info.notify.targets), sorted(info.notify.on)]
-    return {part: value for part, value in parts.items() if value is not None}
+    return without_none(parts)
 
 
 def _parts_of_app(app: AppDef, scheduler: str) -> Object:

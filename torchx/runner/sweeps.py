@@ -20,7 +20,7 @@ from torchx.scheduling.base import AnyScheduler, BuildsImages
 from torchx.specs.app import AppDef, lay_over
 from torchx.specs.handles import make_app_handle, parse_app_handle
 from torchx.sweeps.parameters import Row, filled, of_data
-from torchx.sweeps.paths import BACKEND, paths_of
+from torchx.sweeps.paths import BACKEND
 from torchx.sweeps.submission import Request, Submitted, submit
 
 with lazy_imports:
@@ -221,7 +221,7 @@ def sweep_of(runner: Host, handle: str, described: DescribeAppResponse) -> Sweep
     """Returns a sweep, or another application as a sweep of one run."""
     backend, session, app_id = parse_app_handle(handle)
     if runner.scheduler(backend).has_runs:
-        return view.require(paths_of(app_id), app_id)
+        return view.require(app_id)
     return view.of_application(described, backend, session)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from torchx.json_limits import without_empty
 from torchx.specs.resources import GiB, Resource
 
 EFA_DEVICE = "vpc.amazonaws.com/efa"
@@ -95,7 +96,7 @@ def _machine(instance_type: str) -> Callable[[], Resource]:
             gpu=gpu,
             memMB=gib * int(GiB * MEM_TAX),
             capabilities={K8S_ITYPE: instance_type},
-            devices={name: count for name, count in devices.items() if count},
+            devices=without_empty(devices),
         )
 
     return make

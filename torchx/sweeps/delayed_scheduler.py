@@ -74,16 +74,16 @@ class DelayedScheduler(SweepScheduler):
 
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
         """Yields the log of the application, once it has started."""
-        found = view.require(paths_of(app_id), app_id)
+        found = view.require(app_id)
         while query.follow and not found.has_ended and not delayed.started(found, self._engine_of):
             time.sleep(PAUSE)
-            found = view.require(paths_of(app_id), app_id)
+            found = view.require(app_id)
         run_id = delayed.started(found, self._engine_of)
         if run_id:
             yield from logs.chunks_of(self._engine_of(found.header.scheduler), run_id, query)
 
     def _error_about(self, app_id: str, part: str) -> StateError:
-        found = view.require(paths_of(app_id), app_id)
+        found = view.require(app_id)
         return StateError(f"{app_id} has not started: {reason(found)}", code="not_running")
 
 

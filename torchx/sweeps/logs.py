@@ -45,7 +45,7 @@ def read_logs(engine_of: EngineOf, app_id: str, query: LogQuery) -> Iterator[Log
     Raises:
         StateError: the sweep does not exist.
     """
-    sweep = view.require(paths_of(app_id), app_id)
+    sweep = view.require(app_id)
     engine = engine_of(sweep.header.scheduler)
     if query.follow:
         yield from _follow(engine_of, app_id, query, sweep)
@@ -138,7 +138,7 @@ def _follow(engine_of: EngineOf, app_id: str, query: LogQuery, sweep: Sweep) -> 
                     with suppress(UnavailableError), sharing():
                         native.reconcile(paths_of(app_id), engine_of)
                     observed = time.monotonic()
-                sweep = view.require(paths_of(app_id), app_id)
+                sweep = view.require(app_id)
                 ended = sweep.has_ended or all(map(_is_over, _chosen(sweep, query)))
                 for run in _started(sweep, query):
                     if run.app_id not in followed:

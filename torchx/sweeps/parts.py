@@ -27,7 +27,7 @@ class NotStartedError(StateError):
             StateError: the request cannot be written, or the conductor cannot be started.
         """
         paths = paths_of(self.app_id)
-        scheduler = view.require(paths, self.app_id).header.scheduler
+        scheduler = view.require(self.app_id).header.scheduler
         requests.send(paths, scheduler, {"r": requests.DROP, "runs": [self.number]})
         progress = requests.await_effect(paths, lambda progress: progress.has_ended(self.number))
         return STATES[progress.states[self.number - 1]]
@@ -56,7 +56,7 @@ def handle_of(app_id: str, run: str) -> str:
     Raises:
         StateError: the sweep or the run does not exist, or the files are damaged.
     """
-    sweep = view.require(paths_of(app_id), app_id)
+    sweep = view.require(app_id)
     chosen = sweep.numbered(int(run))
     if chosen is None:
         raise _absent(sweep, app_id, run)
@@ -83,7 +83,7 @@ def part_error(app_id: str, run: str = "", *, gone: bool = False) -> TorchxError
     Raises:
         StateError: the sweep does not exist, or its files are damaged.
     """
-    sweep = view.require(paths_of(app_id), app_id)
+    sweep = view.require(app_id)
     all_runs = f"all runs: torchx results {app_id}"
     chosen = None
     if run.isdecimal():

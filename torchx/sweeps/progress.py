@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from torchx import json_shape
-from torchx.json_limits import compact_json
+from torchx.json_limits import compact_json, without_empty
 from torchx.machine import files, processes
 from torchx.sweeps.paths import SweepPaths
 
@@ -88,7 +88,7 @@ class Progress:
         if numbers:
             states = bytearray(self.states[number - 1] for number in numbers)
         found = {name: states.count(number) for number, name in enumerate(STATES)}
-        return {name: count for name, count in found.items() if count}
+        return without_empty(found)
 
     def has_ended(self, number: int) -> bool:
         """Returns True if a run exists and has ended."""

@@ -46,7 +46,7 @@ def delete(engine_of: EngineOf, app_id: str) -> None:
         if found.header.native:
             native.wait(paths, engine_of, None)
         locks.wait_free(paths.lock)
-        found = view.require(paths, app_id)
+        found = view.require(app_id)
     engine = engine_of(found.header.scheduler)
     _delete_runs(engine, _begun(paths))
     _discard(paths)

@@ -89,7 +89,7 @@ def set_held(paths: SweepPaths, kind: str) -> None:
     Raises:
         StateError: the request cannot be written, or the conductor cannot be started.
     """
-    found = view.require(paths, paths.folder.name)
+    found = view.require(paths.folder.name)
     send(paths, found.header.scheduler, {"r": kind})
     await_effect(paths, lambda progress: progress.held == (kind == HOLD))
 
@@ -109,7 +109,7 @@ def await_effect(
     """
     end = deadline(timeout)
     while True:
-        progress = view.require(paths, paths.folder.name).progress
+        progress = view.require(paths.folder.name).progress
         if is_seen(progress) or not locks.is_held(paths.lock) or time.monotonic() > end:
             return progress
         time.sleep(0.02)

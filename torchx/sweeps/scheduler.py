@@ -111,7 +111,7 @@ class SweepScheduler(AnyScheduler):
         Raises:
             StateError: it does not exist, or its files are damaged.
         """
-        return view.require(paths_of(app_id), app_id)
+        return view.require(app_id)
 
     def exists(self, app_id: str) -> bool:
         """Returns True if there is such a sweep."""

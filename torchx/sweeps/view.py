@@ -250,13 +250,13 @@ def planned(app_id: str) -> tuple[Sweep, Run] | None:
     return None
 
 
-def require(paths: SweepPaths, app_id: str) -> Sweep:
+def require(app_id: str) -> Sweep:
     """Returns a sweep.
 
     Raises:
         StateError: it does not exist, is damaged, or cannot be read.
     """
-    found = find(paths)
+    found = find(paths_of(app_id))
     if found is None:
         raise StateError(
             f"the sweep `{app_id}` does not exist",

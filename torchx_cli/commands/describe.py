@@ -10,6 +10,7 @@ import typer
 
 from torchx import settings
 from torchx.errors import UsageError
+from torchx.json_limits import without_none
 from torchx.lazy import lazy_imports
 from torchx.printable import one_line, printable
 from torchx.scheduling.responses import status_of
@@ -133,7 +134,7 @@ def _rows(data: Object, described: DescribeAppResponse, usage: AppUsage | None) 
     lasted = span(described.started_at, described.ended_at, over=True)
     if lasted is not None:
         rows[-1] = ("ended", f"{rows[-1][1]} (after {duration(lasted)})")
-    options = {key: value for key, value in data["cfg"].items() if value is not None}
+    options = without_none(data["cfg"])
     rows.append((_COMMANDS[0], value_text(data["command_line"] or "")))
     rows.append(("options", ", ".join(f"{key}={value_text(value)}" for key, value in options.items())))
     rows.append(("usage", measurement_text.usage_line(usage)))

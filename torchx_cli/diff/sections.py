@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torchx import settings
 from torchx.errors import TorchxError
+from torchx.json_limits import without_empty
 from torchx.lazy import lazy_imports
 from torchx.printable import memory_size
 from torchx.scheduling.responses import status_of
@@ -260,7 +261,7 @@ def _machine(provenance: Provenance) -> dict[str, str]:
     facts = {"torchx": provenance.torchx_version, "folder": provenance.directory}
     if provenance.machine is not None:
         facts = {**provenance.machine._asdict(), "gpus": ", ".join(provenance.machine.gpus), **facts}
-    return {name: value for name, value in facts.items() if value}
+    return without_empty(facts)
 
 
 def _tags(side: Side) -> dict[str, str]:
@@ -306,7 +307,7 @@ def _measurements(side: Side, runner: Runner) -> Object:
             "mean GPU": units.written(total.gpu, units.percent),
             "peak GPU memory": units.written(total.gpu_memory, memory_size),
         }
-        values |= {name: text for name, text in amounts.items() if text}
+        values |= without_empty(amounts)
     return values
 
 

@@ -13,6 +13,7 @@ import anyio
 from anyio.abc import ByteReceiveStream, Process
 
 from torchx.excerpts import plain_line
+from torchx.json_limits import without_none
 from torchx.supervisor.process import python_command
 from torchx_cli.mcp import paging
 from torchx_cli.terminal.masking import mask, mask_text
@@ -103,7 +104,7 @@ def _item(text: str) -> Any:
     if not isinstance(data, dict):
         return _short(text)
     if "line" not in data:
-        return paging.shortened(mask({key: value for key, value in data.items() if value is not None}))
+        return paging.shortened(mask(without_none(data)))
     return _short(f"{data.get('role')}/{data.get('replica')} | {data['line']}")
 
 

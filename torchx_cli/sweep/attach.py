@@ -89,7 +89,7 @@ def _follow(
     runner: Runner, handle: str, position: int, logs: bool, fold: bool, numbers: Sequence[int], form: str
 ) -> int:
     app_id = attach.app_id_of(handle)
-    sweep = require(paths_of(app_id), app_id)
+    sweep = require(app_id)
     if len(numbers) == len(sweep.runs):
         numbers = ()
     with Terminations(form) as terminations, Interrupts() as interrupts, interrupts.reporting(app_id):
@@ -106,7 +106,7 @@ def _follow(
     if status is None:
         note(f"{handle} is no longer known")
         return 1
-    sweep = require(paths_of(app_id), app_id)
+    sweep = require(app_id)
     if numbers:
         status, sweep = part_of(status, sweep, numbers)
     print_result(runner, handle, status, sweep)
@@ -125,7 +125,7 @@ def _wait(runner: Runner, handle: str, numbers: Sequence[int]) -> AppStatus | No
         status = runner.wait(handle, timeout=timeout)
         if status is None or status.is_terminal():
             return status
-        sweep = require(paths_of(app_id), app_id)
+        sweep = require(app_id)
         # before the request is read, runs that start again have their earlier end
         if requests.has_unread(paths_of(app_id), sweep.progress):
             continue
@@ -213,7 +213,7 @@ def print_result(runner: Runner, handle: str, status: AppStatus, sweep: Sweep | 
         _print_command("again:  ", f"torchx rerun --failed {app_id}")
     if len(status.roles) > 1:
         _print_command("results:", f"torchx results {app_id}")
-        best.print_best(runner, sweep or require(paths_of(app_id), app_id))
+        best.print_best(runner, sweep or require(app_id))
 
 
 def _print_command(head: str, command: str) -> None:

@@ -90,7 +90,7 @@ def rerun_sweep(handle: str, runner: Runner, request: RunRequest, form: str, *, 
         StateError: the sweep does not exist, or cannot be submitted.
     """
     app_id = parse_app_handle(handle).app_id
-    sweep = require(paths_of(app_id), app_id)
+    sweep = require(app_id)
     total, position = len(sweep.runs), 0
     notes: tuple[str, ...] = ()
     if failed:

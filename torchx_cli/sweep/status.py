@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TextIO
 
 from torchx.scheduling.responses import local_time
 from torchx.specs.handles import parse_app_handle
-from torchx.sweeps.paths import paths_of
 from torchx.sweeps.view import require
 from torchx_cli.sweep.best import shown
 from torchx_cli.terminal.output import paint
@@ -39,7 +38,7 @@ def sweep_lines(handle: str, status: AppStatus, stream: TextIO) -> list[str]:
         StateError: it does not exist, or its files are damaged.
     """
     app_id = parse_app_handle(handle).app_id
-    sweep = require(paths_of(app_id), app_id)
+    sweep = require(app_id)
     lines = status_lines(handle, replace(status, roles=[]), [], stream)
     if len(sweep.runs) > MOST_RUNS:
         runs = [

@@ -14,7 +14,6 @@ from torchx.runner import resolve, sweeps
 from torchx.scheduling.notes import as_note
 from torchx.specs.handles import UnknownAppException, make_app_handle
 from torchx.sweeps import after, delayed, parameters, plan
-from torchx.sweeps.paths import paths_of
 from torchx.sweeps.view import require
 from torchx_cli.applications import ACTIVE, find
 from torchx_cli.flags import FULL
@@ -185,9 +184,7 @@ def _status(runner: Runner, handle: str, submitted: Submitted) -> AppStatus | No
     status = runner.status(handle)
     if status is None or len(submitted.numbers) == submitted.total:
         return status
-    return sweep_attach.part_of(
-        status, require(paths_of(submitted.sweep), submitted.sweep), submitted.numbers
-    )[0]
+    return sweep_attach.part_of(status, require(submitted.sweep), submitted.numbers)[0]
 
 
 def _others(request: RunRequest, runner: Runner) -> list[list[str]]:

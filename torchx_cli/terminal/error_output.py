@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchx import settings
 from torchx.errors import RunOptionError, TorchxError, UsageError
-from torchx.json_limits import Object
+from torchx.json_limits import Object, without_none
 from torchx.lazy import lazy_imports
 from torchx.printable import printable
 from torchx.suggestions import meant_in
@@ -74,7 +74,7 @@ class Failure(NamedTuple):
             "message": self.message,
             "hint": self.hint,
             "exit_code": self.exit_code,
-            **{name: value for name, value in facts.items() if value is not None},
+            **without_none(facts),
         }
         shown: Object = _printable(masking.mask(data))
         return shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchx.errors import TorchxError
+from torchx.json_limits import without_none
 from torchx.printable import memory_size, one_line
 from torchx_cli.terminal.units import cores, percent, written
 
@@ -112,7 +113,7 @@ def notable(usage: AppUsage | None) -> dict[tuple[str, int], str]:
 def _known(replicas: Mapping[int, ReplicaUsage], name: str) -> dict[int, Any]:
     """Returns a measurement of the replicas that have it."""
     values = {replica: getattr(each.total, name) for replica, each in replicas.items()}
-    return {replica: value for replica, value in values.items() if value is not None}
+    return without_none(values)
 
 
 def cells(usage: AppUsage | None) -> tuple[str, str, str]:

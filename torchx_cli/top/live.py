@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from torchx import excerpts
 from torchx.errors import TorchxError
-from torchx.printable import one_line
+from torchx.printable import first_line, one_line
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.responses import status_of
 from torchx_cli.fold.printing import printer_of
@@ -157,7 +157,7 @@ class Top:
             try:
                 self._runner.cancel(app.handle)
             except Exception as error:  # shown, as a thread has no caller
-                self._message = mask_text(f"error: {error}".split("\n", 1)[0])
+                self._message = mask_text(f"error: {first_line(error)}")
             self._collector.refresh()
 
         threading.Thread(target=cancel, name="cancel", daemon=True).start()
@@ -183,7 +183,7 @@ class Top:
         except KeyboardInterrupt:
             return
         except (TorchxError, NotImplementedError) as error:
-            self._message = mask_text(f"error: {error}".split("\n", 1)[0])
+            self._message = mask_text(f"error: {first_line(error)}")
 
     def _show_details(self, line: Line) -> None:
         """Shows details of the selected application, and the last lines of the selected replica."""
@@ -203,7 +203,7 @@ class Top:
             try:
                 last = excerpts.last_lines(self._runner.log_chunks(app.handle, query), _DETAIL_LINES)
             except Exception as error:  # shown, as a thread has no caller
-                last = [f"error: {error}".split("\n", 1)[0]]
+                last = [f"error: {first_line(error)}"]
             if self._details is shown:
                 self._details = [
                     *shown,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from torchx import settings
 from torchx.errors import UsageError
-from torchx.json_limits import Data
+from torchx.json_limits import Data, without_empty
 from torchx.json_shape import items_at
 from torchx.machine.ports import port_variable
 from torchx.masking import SecretValue
@@ -217,7 +217,7 @@ def resources_of(role: Role, cfg: RunOptions) -> Object:
         devices[EFA_DEVICE] = options.number(cfg, "efa_device_count", 0)
     given = {name: str(count) for name, count in devices.items() if count > 0}
     resources = {"limits": {**limits, **given}, "requests": {**requests, **given}}
-    return {name: amounts for name, amounts in resources.items() if amounts}
+    return without_empty(resources)
 
 
 def _request(limit: int, cfg: RunOptions, option: str, otherwise: int) -> int:
@@ -311,7 +311,7 @@ def _where(role: Role, cfg: RunOptions) -> Object:
         "priorityClassName": cfg.get("priority_class"),
         "imagePullSecrets": [{"name": name} for name in options.strings(cfg, "image_pull_secrets")],
     }
-    return {name: value for name, value in spec.items() if value}
+    return without_empty(spec)
 
 
 LONGEST_CHECK = 5

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, cast
 
 from torchx.errors import UsageError
+from torchx.json_limits import without_empty
 from torchx.lazy import lazy_imports
 from torchx.printable import counted
 
@@ -176,7 +177,7 @@ def add_to(pod_spec: Object, name: str) -> None:
             "args": ["-xzf", f"{_PACKED}/{_FILE}", "-C", FOLDER],
             "env": [],
             # a quota requires limits; those of the replica do not increase the needs of the pod
-            "resources": {kind: amounts for kind, amounts in basic.items() if amounts},
+            "resources": without_empty(basic),
             "volumeMounts": [
                 {"name": "packed", "mountPath": _PACKED, "readOnly": True},
                 {"name": CONTAINER, "mountPath": FOLDER},

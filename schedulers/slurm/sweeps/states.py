@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
+from torchx.json_limits import without_none
 from torchx.schedulers.slurm import measurement as slurm_measurement
 from torchx.schedulers.slurm.parse import parse_key
 from torchx.schedulers.slurm.queue import SlurmJob, jobs_of, query_all_jobs
@@ -42,4 +43,4 @@ def usage_many(app_ids: Collection[str]) -> dict[str, AppUsage]:
     lines = slurm_measurement.lines_by_job(slurm_measurement.steps_of([*records.values()]))
     steps = {key: slurm_measurement.read_steps(lines.get(key, "")) for key in records}
     found = {key: slurm_measurement.usage_of(record, steps[key]) for key, record in records.items()}
-    return {key: usage for key, usage in found.items() if usage is not None}
+    return without_none(found)

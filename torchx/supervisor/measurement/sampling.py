@@ -16,7 +16,7 @@ from torchx.jobs.events import Clock
 from torchx.jobs.measurement import Row
 from torchx.jobs.paths import JobPaths
 from torchx.jobs.record import JobRecord
-from torchx.json_limits import Object
+from torchx.json_limits import Object, without_none
 from torchx.lazy import lazy_imports
 from torchx.machine.cgroups import Totals
 from torchx.machine.marks import environment_of
@@ -240,7 +240,7 @@ class Sampler(Policy[Running]):
                     break
                 pid = entry.parent
             owners.update(dict.fromkeys(chain, owner or owners.get(pid)))
-        return {pid: owner for pid, owner in owners.items() if owner is not None}
+        return without_none(owners)
 
     def _owner_of_orphan(self, entry: Entry) -> Attempt | None:
         """Returns the attempt of an adopted process, from the last pass or by its environment."""
