@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torchx.json_limits import Object
     from torchx.runner.api import Runner
     from torchx.scheduling.measurement import AppUsage, ReplicaUsage
+    from torchx.specs.status import Member
 
 Value = TypeVar("Value", int, float)
 
@@ -86,13 +87,13 @@ def usage_line(usage: AppUsage | None) -> str:
     return ", ".join(parts)
 
 
-def notable(usage: AppUsage | None) -> dict[tuple[str, int], str]:
+def notable(usage: AppUsage | None) -> dict[Member, str]:
     """Returns remarks about the notable replicas of each role, by role and replica."""
     roles: dict[str, dict[int, ReplicaUsage]] = {}
     for each in usage.replicas if usage is not None else ():
         if each.total.span >= MEANINGFUL:
             roles.setdefault(each.role, {})[each.replica] = each  # of several attempts the last one
-    found: dict[tuple[str, int], list[str]] = {}
+    found: dict[Member, list[str]] = {}
     for role, replicas in roles.items():
         memory = _known(replicas, "memory")
         if len(memory) > 1:

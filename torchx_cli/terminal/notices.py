@@ -20,6 +20,7 @@ from torchx_cli.terminal.units import names_of
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
     from torchx.scheduling.events import AppEvent
+    from torchx.specs.status import Member
 
 PATIENCE = 0.5
 """Seconds before the first query and line."""
@@ -169,7 +170,7 @@ class Notices(Follower):
     def lines_of(self, events: Iterable[AppEvent]) -> list[str]:
         """Returns the lines about events, and about services that are not ready in time."""
         lines: list[str] = []
-        stalls: dict[str, list[tuple[str, int]]] = {}
+        stalls: dict[str, list[Member]] = {}
         for event in events:
             line = self._line(event, f"{event.role}/{event.replica}")
             if self._since is not None and event.time < self._since and event.kind != "waiting":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from torchx.lazy import lazy_imports
 from torchx.printable import counted, one_line
 from torchx.specs.handles import parse_app_handle
+from torchx.specs.status import Member
 from torchx.specs.status import is_terminal as has_ended
 from torchx_cli.terminal.ending import unreported_message
 from torchx_cli.terminal.output import (
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 MAX_REPLICAS = 16
 """For roles with more replicas than this, only the unusual ones are listed."""
 
-NONE: Mapping[tuple[str, int], str] = {}
+NONE: Mapping[Member, str] = {}
 
 STALL_LINES = 8
 """Lines of the stacks that are shown of a stalled application."""
@@ -66,7 +67,7 @@ def status_lines(
     *,
     nodes: bool = True,
     usage: str = "",
-    notable: Mapping[tuple[str, int], str] = NONE,
+    notable: Mapping[Member, str] = NONE,
 ) -> list[str]:
     """Returns the lines of `torchx status`, without the first failure.
 
@@ -152,9 +153,7 @@ def _home(path: str) -> str:
     return path
 
 
-def _role_lines(
-    role: RoleStatus, stream: TextIO, nodes: bool, notable: Mapping[tuple[str, int], str]
-) -> list[str]:
+def _role_lines(role: RoleStatus, stream: TextIO, nodes: bool, notable: Mapping[Member, str]) -> list[str]:
     counts = Counter(replica.state.name for replica in role.replicas)
     if role.ready is not None and counts.pop("RUNNING", 0):
         if role.ready:
@@ -173,7 +172,7 @@ def replica_lines(
     stream: TextIO,
     *,
     nodes: bool = False,
-    notable: Mapping[tuple[str, int], str] = NONE,
+    notable: Mapping[Member, str] = NONE,
 ) -> list[str]:
     """Returns a line for each replica of a role, or only for unusual ones if there are many.
 

@@ -18,7 +18,7 @@ from torchx.machine import threads
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.pace import pause_after, sharing
 from torchx.specs.handles import parse_app_handle
-from torchx.specs.status import is_terminal
+from torchx.specs.status import Member, is_terminal
 from torchx_cli.applications import identity
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.status_text import how_ended
@@ -300,7 +300,7 @@ class Collector:
         ]
         return AppRows(handle, described.state.name, rows, described)
 
-    def _last_lines(self, handle: str, replicas: list[tuple[str, int]]) -> dict[tuple[str, int], str]:
+    def _last_lines(self, handle: str, replicas: list[Member]) -> dict[Member, str]:
         """Returns the last known line of each replica."""
         lines = self._logs.setdefault(handle, Lines())
         with contextlib.suppress(*_FAILED):  # the state is shown without lines
@@ -319,14 +319,12 @@ class Lines:
     """
 
     def __init__(self) -> None:
-        self.last: dict[tuple[str, int], str] = {}
+        self.last: dict[Member, str] = {}
         self._since = 0.0  # all earlier lines were read
         self._newest = 0.0  # the time of the last line when all replicas were read
-        self._rest: set[tuple[str, int]] = set()  # the replicas to read, if it is not all of them
+        self._rest: set[Member] = set()  # the replicas to read, if it is not all of them
 
-    def read(
-        self, chunks_of: Callable[[LogQuery], Iterable[LogChunk]], replicas: list[tuple[str, int]]
-    ) -> bool:
+    def read(self, chunks_of: Callable[[LogQuery], Iterable[LogChunk]], replicas: list[Member]) -> bool:
         """Reads the last lines of some replicas; returns True if those of others are left."""
         since = None
         if self._since:
@@ -335,7 +333,7 @@ class Lines:
         for role, replica in self._rest:
             chosen[role] = chosen.get(role, frozenset()) | {replica}
         rest, newest = self._rest or set(replicas), 0.0
-        last: dict[tuple[str, int], str] = {}
+        last: dict[Member, str] = {}
         count = 0
         for chunk in chunks_of(LogQuery(chosen, tail=TAIL, since=since)):
             line = next(filter(str.strip, reversed(excerpts.last_lines([chunk], _BLANKS))), "")
