@@ -602,7 +602,7 @@ def log_of_a_followed_sweep(faults: Faults, patch: Patch, folder: Path) -> bool:
 
     engine = SimpleNamespace(describe=lambda app_id: "it runs")
     patch(sweep_logs, "_log_of", log_of)
-    patch(sweep_logs, "view", SimpleNamespace(require=lambda paths, app_id: sweep))
+    patch(sweep_logs, "view", SimpleNamespace(require=lambda app_id: sweep))
     query = LogQuery(follow=True)
     return len(list(sweep_logs._follow(lambda name: engine, "s", query, sweep))) == 3  # type: ignore
 
