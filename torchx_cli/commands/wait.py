@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
+import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +13,7 @@ import typer
 from torchx.errors import TorchxError, UsageError
 from torchx.exit_codes import TIMED_OUT
 from torchx.lazy import lazy_imports
+from torchx.machine.readers import Readers
 from torchx.runner.survey import LateError
 from torchx.scheduling.pace import deadline, seconds_left, together
 from torchx_cli import conditions
@@ -25,8 +28,6 @@ from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import emit, note, output_format, say
 
 with lazy_imports:
-    import queue
-
     from torchx.scheduling import stalls
     from torchx_cli.sweep import attach as sweep_attach
 
@@ -169,17 +170,18 @@ def wait_for_all(
     late = math.inf
     if conditions.is_unlimited(condition) and limit:
         late = end
-    ready = _Results(runner, condition, end, follow=limit != 0)
+    readers = Readers[Outcome](2 * len(handles))
     for handle in handles:
-        threading.Thread(target=ready.wait_for, args=(handle,), daemon=True).start()
+        readers.add(_outcomes(runner, handle, condition, end, follow=limit != 0), "wait")
     outcomes: dict[str, Outcome] = {}
     patience = threading.Timer(PATIENCE, _print_waiting, [runner, handles])
     patience.daemon = True
     patience.start()
     while len(outcomes) < len(handles):
-        try:
-            found = ready.get(late)
-        except queue.Empty:
+        found = readers.get(seconds_left(late))
+        if found is None and time.monotonic() < late:
+            continue  # the end of a thread
+        if found is None:
             left = next(handle for handle in handles if handle not in outcomes)
             found = Outcome(left, runner.status(left), None)  # a log may be too long to be read again
         patience.cancel()
@@ -194,46 +196,25 @@ def wait_for_all(
     return [outcomes[handle] for handle in handles if handle in outcomes]
 
 
-class _Results:
-    """The outcomes that threads have found.
+def _outcomes(runner: Runner, handle: str, condition: str, end: float, *, follow: bool) -> Iterator[Outcome]:
+    """Waits for one application, in a thread of its own, and yields the outcome.
 
     Args:
         runner: used to wait.
+        handle: the application.
         condition: the condition.
         end: the time by ``time.monotonic()`` at which the wait times out; infinity for no limit.
         follow: wait for more of a log or events.
     """
-
-    def __init__(self, runner: Runner, condition: str, end: float, *, follow: bool) -> None:
-        self._runner, self._condition, self._end, self._follow = runner, condition, end, follow
-        self._queue: queue.SimpleQueue[Outcome | Exception] = queue.SimpleQueue()
-
-    def wait_for(self, handle: str) -> None:
-        """Waits for one application, in a thread of its own."""
-        runner, condition, follow = self._runner, self._condition, self._follow
-        try:
-            if condition.startswith(LOG):
-                outcome = conditions.search(runner, handle, condition, follow=follow)
-            elif condition == STALLED:
-                outcome = conditions.check_stalled(runner, handle, follow=follow)
-            else:
-                outcome = conditions.wait_for(runner, handle, condition, self._end)
-            self._queue.put(outcome)
-        except TorchxError as error:
-            self._queue.put(Outcome(handle, None, None, error=error))
-        except Exception as error:  # raised in the main thread
-            self._queue.put(error)
-
-    def get(self, late: float) -> Outcome:
-        """Returns the next outcome.
-
-        Raises:
-            queue.Empty: the time `late` was reached.
-        """
-        found = self._queue.get(timeout=seconds_left(late))
-        if isinstance(found, Exception):
-            raise found
-        return found
+    try:
+        if condition.startswith(LOG):
+            yield conditions.search(runner, handle, condition, follow=follow)
+        elif condition == STALLED:
+            yield conditions.check_stalled(runner, handle, follow=follow)
+        else:
+            yield conditions.wait_for(runner, handle, condition, end)
+    except TorchxError as error:
+        yield Outcome(handle, None, None, error=error)
 
 
 def _print(runner: Runner, outcome: Outcome, condition: str, *, text: bool) -> None:
