@@ -6,7 +6,7 @@ import functools
 import time
 from collections.abc import Callable
 from resource import struct_rusage
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from torchx.end_causes import EndCause, Reason
 from torchx.jobs.record import JobRecord
@@ -26,13 +26,6 @@ if TYPE_CHECKING:
     from torchx.supervisor.services.probes import Check
 
 
-class Watched(NamedTuple):
-    """A replica that is not ready yet."""
-
-    running: Running
-    watch: watch.Watch
-
-
 class Readiness(Policy[Running]):
     """Probes the replicas of services.
 
@@ -48,7 +41,7 @@ class Readiness(Policy[Running]):
         known = [(n, role) for n, role, _ in record.replicas() if role.service is not None]
         self._rules = {n: service_probe.rule_of(role.service) for n, role in known}
         self._folders = {n: role.cwd for n, role in known}
-        self._watched: dict[int, Watched] = {}
+        self._watched: dict[int, tuple[Running, watch.Watch]] = {}  # the replicas that are not ready yet
         self._commands: dict[int, probes.CommandCheck] = {}
         assert watch.FIRST_PAUSE  # loaded now: torchx may be upgraded while the job runs
 
@@ -64,13 +57,13 @@ class Readiness(Policy[Running]):
         rule = self._rules.get(ordinal)
         if rule is not None:
             start = functools.partial(self._start, ordinal, rule.probe)
-            self._watched[ordinal] = Watched(running, watch.Watch(rule, start))
+            self._watched[ordinal] = running, watch.Watch(rule, start)
 
     def ended(self, running: Running, usage: struct_rusage | None) -> Object:
         """Handles the end of a replica."""
         watched = self._watched.pop(running.ordinal, None)
         if watched is not None:
-            watched.watch.close()
+            watched[1].close()
         return {}
 
     def reaped(self, pid: int, status: int, usage: struct_rusage) -> bool:
@@ -85,7 +78,7 @@ class Readiness(Policy[Running]):
         if not self._watched:
             return None
         now = time.monotonic()
-        return min(watched.watch.pause_from(now) for watched in self._watched.values())
+        return min(current.pause_from(now) for _, current in self._watched.values())
 
     def due(self) -> list[Order]:
         """Checks the replicas; returns what follows from those that are ready, or not ready in time."""
@@ -118,4 +111,4 @@ class Readiness(Policy[Running]):
         """Handles output of a replica, which a probe may search."""
         watched = self._watched.get(ordinal)
         if watched is not None:
-            watched.watch.feed(stream, data)
+            watched[1].feed(stream, data)

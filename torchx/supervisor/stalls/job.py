@@ -62,11 +62,25 @@ class JobStalls(Stalls[Running]):
         names = [replicas.label(ordinal) for ordinal in range(len(replicas))]
         super().__init__(rule, paths.heartbeats, names, note, now)
         self._job, self._paths, self._replicas, self._gang = record, paths, replicas, gang
-        self._sources = Sources(LogPaths(Path(record.log_dir)), replicas)
+        self._logs = LogPaths(Path(record.log_dir))
+        self._port = 0  # at which its NCCL answers queries; 0 if none is free
+        if nccl_ras.VARIABLE not in os.environ:
+            with suppress(StateError):
+                self._lease = ports.PortLeases(["ras"])  # held until the end of this process
+                (self._port,) = self._lease.ports.values()
 
     def variables(self, ordinal: int) -> Mapping[str, str]:
-        """Returns the variables of the heartbeats and of the further sources."""
-        return {**super().variables(ordinal), **self._sources.variables(ordinal)}
+        """Returns the variables of the heartbeats, and those that switch on further sources, unless set."""
+        role, _, _ = self.names[ordinal].rpartition("/")
+        folder = self._logs.flight_recorder / file_name(role)
+        found = {}
+        if self._port:
+            found = {nccl_ras.VARIABLE: f"localhost:{self._port}"}
+        with suppress(OSError):
+            files.make_folder(folder)
+            found |= flight_recorder.variables(folder)
+        unset = {name: value for name, value in found.items() if name not in os.environ}
+        return {**super().variables(ordinal), **unset}
 
     def pause(self) -> float | None:
         """Returns the seconds until the next check; None once the job is cancelled."""
@@ -83,7 +97,7 @@ class JobStalls(Stalls[Running]):
     def start_report(self) -> Process | None:
         """Starts the process that writes the report."""
         job = self._job
-        argv = python_command(REPORTER, [job.handle, job.log_dir, str(self._sources.port)])
+        argv = python_command(REPORTER, [job.handle, job.log_dir, str(self._port)])
         return start_logged(argv, self._paths.supervisor_log)
 
     def notify(self) -> None:
@@ -96,39 +110,6 @@ class JobStalls(Stalls[Running]):
             replicas = sorted(running.ordinal for running in self._replicas.by_pid.values())
         ended = [self.names[ordinal] for ordinal in replicas]
         abort(self._job.handle, ended, self._paths.supervisor_log, self._replicas.read_all)
-
-
-class Sources:
-    """The sources beside the stacks: variables of the replicas switch them on, unless they are set.
-
-    Args:
-        logs: the logs of the job.
-        replicas: its replicas.
-
-    Attributes:
-        port: the port at which its NCCL answers queries; 0 if none is free.
-    """
-
-    def __init__(self, logs: LogPaths, replicas: Replicas) -> None:
-        self._logs, self._replicas = logs, replicas
-        self._lease: ports.PortLeases | None = None  # held until the end of this process
-        self.port = 0
-        if nccl_ras.VARIABLE not in os.environ:
-            with suppress(StateError):
-                self._lease = ports.PortLeases(["ras"])
-                (self.port,) = self._lease.ports.values()
-
-    def variables(self, ordinal: int) -> dict[str, str]:
-        """Returns the variables of a replica."""
-        role, _, _ = self._replicas.label(ordinal).rpartition("/")
-        folder = self._logs.flight_recorder / file_name(role)
-        found = {}
-        if self.port:
-            found = {nccl_ras.VARIABLE: f"localhost:{self.port}"}
-        with suppress(OSError):
-            files.make_folder(folder)
-            found |= flight_recorder.variables(folder)
-        return {name: value for name, value in found.items() if name not in os.environ}
 
 
 def abort(handle: str, replicas: Sequence[str], log: Path, read: Callable[[], None]) -> None:
