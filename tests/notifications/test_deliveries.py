@@ -169,6 +169,6 @@ def test_missing_command_has_failed_and_hanging_one_is_killed(
 
 
 def test_the_context_of_tls_verifies_host_names() -> None:
-    connections = delivery._connections("HTTPS://example.com", delivery._Progress())
+    connections = delivery._connections("HTTPS://example.com", threading.Lock())
     context = connections.keywords["context"]
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)

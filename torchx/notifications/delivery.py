@@ -105,42 +105,28 @@ def _run(command: list[str], payload: Data) -> Result:
 # --- requests ------------------------------------------------------------------------------------
 
 
-class _Progress:
-    """Whether a request was sent; shared by a request and the thread that limits its time."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.sent = self._abandoned = False
-
-    def begin(self) -> None:
-        """Marks the request as sent.
-
-        Raises:
-            TimeoutError: its time is over: it must not be sent any more.
-        """
-        with self._lock:
-            if self._abandoned:
-                raise TimeoutError("abandoned")
-            self.sent = True
-
-    def abandon(self) -> None:
-        """Prevents that the request is sent, unless it was."""
-        with self._lock:
-            self._abandoned = True
-
-
 class _Connection(http.client.HTTPConnection):
-    """A connection that distinguishes errors before and after the request is sent."""
+    """A connection that distinguishes errors before and after the request is sent.
 
-    def __init__(self, *args: Any, progress: _Progress, **options: Any) -> None:
+    Args:
+        args: those of its base, as `options`.
+        begun: a lock that is taken before the request is sent, unless the time for it is over.
+    """
+
+    def __init__(self, *args: Any, begun: threading.Lock, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._progress = progress
+        self._begun = begun
 
     def request(self, *args: Any, **options: Any) -> None:
-        """Connects, and then sends a request."""
+        """Connects, and then sends a request.
+
+        Raises:
+            TimeoutError: the time for it is over: it must not be sent any more.
+        """
         self.connect()
         self.sock.settimeout(CONNECT_WITHIN + ANSWER_WITHIN)  # the thread that waits ends the request first
-        self._progress.begin()
+        if not self._begun.acquire(blocking=False):
+            raise TimeoutError("abandoned")
         super().request(*args, **options)
 
 
@@ -167,35 +153,34 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _post(url: str, payload: Data) -> Result:
-    progress, results = _Progress(), list[Result]()
+    begun, results = threading.Lock(), list[Result]()
     thread = threading.Thread(
-        target=lambda: results.append(_send(url, payload, progress)), name="notification", daemon=True
+        target=lambda: results.append(_send(url, payload, begun)), name="notification", daemon=True
     )
     thread.start()
     thread.join(ANSWER_WITHIN)
-    if thread.is_alive():
-        progress.abandon()
+    is_abandoned = thread.is_alive() and begun.acquire(blocking=False)
     if results:
         return results[0]
-    if progress.sent:
-        return Result(UNKNOWN, f"no answer within {ANSWER_WITHIN:.0f} s")
-    return Result(RETRY, f"no connection within {ANSWER_WITHIN:.0f} s")
+    if is_abandoned:
+        return Result(RETRY, f"no connection within {ANSWER_WITHIN:.0f} s")
+    return Result(UNKNOWN, f"no answer within {ANSWER_WITHIN:.0f} s")
 
 
-def _connections(url: str, progress: _Progress) -> Any:
+def _connections(url: str, begun: threading.Lock) -> Any:
     """Returns the type of the connections to a URL, with its arguments."""
     if url[:6].lower() != "https:":
-        return functools.partial(_Connection, progress=progress)
+        return functools.partial(_Connection, begun=begun)
     context = ssl.create_default_context()  # verifies the certificate and the name of the host
-    return functools.partial(_SecureConnection, progress=progress, context=context)
+    return functools.partial(_SecureConnection, begun=begun, context=context)
 
 
-def _send(url: str, payload: Data, progress: _Progress) -> Result:
+def _send(url: str, payload: Data, begun: threading.Lock) -> Result:
     try:
         headers = {"Content-Type": "application/json", "User-Agent": f"torchx/{__version__}"}
         data = json.dumps(payload).encode()
         request = urllib.request.Request(url, data, headers, method="POST")  # noqa: S310  # checked: http(s)
-        opener = urllib.request.build_opener(_Handler(_connections(url, progress)), _NoRedirects())
+        opener = urllib.request.build_opener(_Handler(_connections(url, begun)), _NoRedirects())
         with opener.open(request, timeout=CONNECT_WITHIN):
             return Result(DELIVERED)  # the body of the response is not read
     except urllib.error.HTTPError as error:
@@ -203,7 +188,7 @@ def _send(url: str, payload: Data, progress: _Progress) -> Result:
         return _refused(error.code)
     except (OSError, http.client.HTTPException, ValueError) as error:
         why = _reason(error)
-        if progress.sent:
+        if begun.locked():
             return Result(UNKNOWN, f"{why} after it was sent")
         return Result(RETRY, why)
 
