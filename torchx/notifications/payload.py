@@ -9,6 +9,7 @@ from torchx.jobs.view import JobView
 from torchx.json_limits import Object
 from torchx.masking import mask_text
 from torchx.printable import one_line
+from torchx.specs.status import FirstFailure
 
 LONGEST_MESSAGE = 2000
 """Maximum characters of a message."""
@@ -21,19 +22,15 @@ def payload_of_job(view: JobView, message: str = "") -> Object:
         view: the job.
         message: the reason (default: that of its state, or of its first failure).
     """
-    record, failure = view.record, view.failure
+    record = view.record
     register_secrets(record)
-    first = None
-    if failure is not None:
-        message = message or view.msg or failure.msg
-        first = {"role": failure.role, "replica": failure.replica, "attempt": failure.attempt}
     return make(
         name=record.name,
         handle=record.handle,
         state=view.state,
         message=message or view.msg,
         exit_code=view.exit_code,
-        first_failure=first,
+        failure=view.failure,
         times=(record.submitted_at, view.started_at, view.ended_at),
     )
 
@@ -45,7 +42,7 @@ def make(
     state: str,
     message: str,
     exit_code: int | None,
-    first_failure: Object | None,
+    failure: FirstFailure | None,
     times: tuple[float | None, float | None, float | None],
 ) -> Object:
     """Returns the content of a notification; secrets are masked.
@@ -54,14 +51,16 @@ def make(
         name: the name of the application.
         handle: its handle.
         state: its state.
-        message: the reason for the state.
+        message: the reason for the state (default: that of the first failure).
         exit_code: its exit code.
-        first_failure: role, replica and attempt of the first failure.
+        failure: the first failure.
         times: of its submission, start and end, in seconds since the epoch.
     """
     app = handle.rpartition("/")[2]
-    if not message and first_failure is not None:
-        message = f"{first_failure['role']}/{first_failure['replica']} failed first"
+    first = None
+    if failure is not None:
+        first = {"role": failure.role, "replica": failure.replica, "attempt": failure.attempt}
+        message = message or failure.msg or f"{failure.role}/{failure.replica} failed first"
     message = one_line(mask_text(message))[:LONGEST_MESSAGE]
     if not exit_code:
         code = ""
@@ -76,7 +75,7 @@ def make(
         "app": app,
         "message": message,
         "exit_code": exit_code,
-        "first_failure": first_failure,
+        "first_failure": first,
         "submitted_at": submitted,
         "started_at": started,
         "ended_at": ended,

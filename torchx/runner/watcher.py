@@ -141,18 +141,13 @@ def payload_of(handle: str, ended: DescribeAppResponse, message: str = "") -> Ob
         message: the reason (default: that of its state, or of its first failure).
     """
     masking.add_values(masking.secrets_in_roles(ended.roles))
-    first = ended.first_failure
-    if first is None:
-        where = None
-    else:
-        where = {"role": first.role, "replica": first.replica, "attempt": first.attempt}
     return payload.make(
         name=ended.name or ended.app_id,
         handle=handle,
         state=ended.state.name,
-        message=message or str(ended.msg) or (first.msg if first is not None else ""),
-        exit_code=code_of(ended.state, ended.cause, first),
-        first_failure=where,
+        message=message or str(ended.msg),
+        exit_code=code_of(ended.state, ended.cause, ended.first_failure),
+        failure=ended.first_failure,
         times=(
             epoch_seconds(ended.submitted_at),
             epoch_seconds(ended.started_at),
