@@ -136,14 +136,8 @@ class SchedulerConformance(LogConformance, RetryConformance, FieldConformance):
     def test_success_requires_exit_0_of_every_replica(self, scheduler: AnyScheduler) -> None:
         good = self.role("true", name="good", num_replicas=2)
         app_id = self.submit(scheduler, self.app(good, self.role("sleep 1; exit 3", name="bad")))
-        seen: set[AppState] = set()
-
-        def ended() -> bool:
-            status = self._described(scheduler, app_id)
-            seen.add(status.state)
-            return is_terminal(status.state)
-
-        self.until(ended, f"{app_id} has ended")
+        seen: list[AppState] = []
+        self.until_ended(scheduler, app_id, lambda status: seen.append(status.state))
         assert AppState.FAILED in seen
         assert AppState.SUCCEEDED not in seen
 

@@ -223,12 +223,24 @@ class Harness:
         wanted = " or ".join(map(str, states))
         return self.until(reached, f"{app_id} is {wanted}", lambda: self._seen(scheduler, app_id))
 
-    def until_ended(self, scheduler: AnyScheduler, app_id: str) -> DescribeAppResponse:
-        """Waits for the end of an application; calls `reconcile` meanwhile, as `wait` does."""
+    def until_ended(
+        self,
+        scheduler: AnyScheduler,
+        app_id: str,
+        seen: Callable[[DescribeAppResponse], object] = lambda status: None,
+    ) -> DescribeAppResponse:
+        """Waits for the end of an application; calls `reconcile` meanwhile, as `wait` does.
+
+        Args:
+            scheduler: its scheduler.
+            app_id: the application.
+            seen: called with each status, the last one included.
+        """
 
         def ended() -> DescribeAppResponse | None:
             scheduler.reconcile(app_id)
             status = self._described(scheduler, app_id)
+            seen(status)
             if is_terminal(status.state):
                 return status
             return None

@@ -12,7 +12,7 @@ from torchx.scheduling.base import AnyScheduler, DescribeAppResponse, LogChunks
 from torchx.scheduling.logs import LogQuery
 from torchx.specs.app import AppDef, RetryPolicy, Role
 from torchx.specs.app_metadata import after, service
-from torchx.specs.status import AppState, ReplicaStatus, is_terminal
+from torchx.specs.status import AppState, ReplicaStatus
 from torchx.testing.harness import Ability, Harness, Meaning
 
 UP = "echo is-up"
@@ -79,17 +79,11 @@ class ServiceConformance(Harness):
 
     def beginning(self, scheduler: AnyScheduler, app_id: str) -> tuple[DescribeAppResponse, set[AppState]]:
         """Waits for the end of an application; returns its status, and all states of its trainer."""
-        seen: set[AppState] = set()
-
-        def ended() -> DescribeAppResponse | None:
-            scheduler.reconcile(app_id)
-            status = self._described(scheduler, app_id)
-            seen.add(AppState(replica_of(status, "trainer").state))
-            if is_terminal(status.state):
-                return status
-            return None
-
-        return self.until(ended, f"{app_id} has ended"), seen
+        seen: list[AppState] = []
+        status = self.until_ended(
+            scheduler, app_id, lambda status: seen.append(AppState(replica_of(status, "trainer").state))
+        )
+        return status, set(seen)
 
     # --- the table of ends -----------------------------------------------------------------------
 
