@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -157,7 +158,7 @@ def test_any_error_of_a_wait_is_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "wait", wait)
     conductor: Any = Conductor.__new__(Conductor)
     conductor._events, conductor._engine = queue.Queue(), None
-    conductor._engine_of = lambda name: None
+    conductor._plan = SimpleNamespace(header=SimpleNamespace(session="s"))
     conductor._wait_for(0, "slurm://s/1")
     conductor._watch(0, "2")
     ends = [conductor._events.get(timeout=60) for _ in range(2)]

@@ -24,7 +24,7 @@ from torchx.scheduling.base import AnyScheduler, Kills
 from torchx.specs.handles import parse_app_handle
 from torchx.supervisor.process import report_ready, separate
 from torchx.sweeps import after, environment, requests, runs
-from torchx.sweeps.paths import BACKEND, SweepPaths, open_wake, run_id
+from torchx.sweeps.paths import SweepPaths, open_wake, run_id
 from torchx.sweeps.plan import Plan
 from torchx.sweeps.progress import PENDING, Entry, load, record
 from torchx.sweeps.scheduler import SweepScheduler
@@ -137,19 +137,14 @@ class Conductor:
                 _begin(self._wait_for, number, handle)
 
     def _wait_for(self, number: int, handle: str) -> None:
-        backend, session, app_id = parse_app_handle(handle)
+        backend, _, app_id = parse_app_handle(handle)
+        session = self._plan.header.session
         try:
-            if backend == BACKEND:
-                engine: AnyScheduler = SweepScheduler(session, self._engine_of)
-            else:
-                engine = self._engine_of(backend)
-            ended = runs.wait(engine, app_id)
+            sweeps = SweepScheduler(session, lambda name: schedulers.create_scheduler(name, session))
+            ended = runs.wait(sweeps.engine_of(backend), app_id)
         except Exception as error:  # whatever it is: without an end, the sweep would wait for ever
             ended = runs.Ended("UNKNOWN", message=runs.message_of(error))
         self._events.put((-1 - number, ended))
-
-    def _engine_of(self, name: str) -> AnyScheduler:
-        return schedulers.create_scheduler(name, self._plan.header.session)
 
     def _has_ended(self, number: int, ended: runs.Ended) -> None:
         """Records the end of an application that the runs come after."""

@@ -50,7 +50,7 @@ class DelayedScheduler(SweepScheduler):
         described = described_without_runs(found)
         described.msg = reason(found)
         described.first_failure = None
-        described.cfg = self._engine_of(found.header.scheduler).run_opts().resolve(found.header.cfg)
+        described.cfg = self.engine_of(found.header.scheduler).run_opts().resolve(found.header.cfg)
         described.roles = serialize.app_from_dict(found.header.template).roles
         state = described.state
         if state is AppState.SUBMITTED:
@@ -68,19 +68,19 @@ class DelayedScheduler(SweepScheduler):
         names = [name for name in known() if is_delayed(name)]
         for row in self._rows(query, names):
             handle = make_app_handle(scheduler, self.session_name, row.app_id)
-            found = delayed.find(handle, self._engine_of)
+            found = delayed.find(handle, self.engine_of)
             if found is not None and not found.app_id:
                 yield replace(row, app_handle=found.handle, msg=reason(found.sweep))
 
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
         """Yields the log of the application, once it has started."""
         found = view.require(app_id)
-        while query.follow and not found.has_ended and not delayed.started(found, self._engine_of):
+        while query.follow and not found.has_ended and not delayed.started(found, self.engine_of):
             time.sleep(PAUSE)
             found = view.require(app_id)
-        run_id = delayed.started(found, self._engine_of)
+        run_id = delayed.started(found, self.engine_of)
         if run_id:
-            yield from logs.chunks_of(self._engine_of(found.header.scheduler), run_id, query)
+            yield from logs.chunks_of(self.engine_of(found.header.scheduler), run_id, query)
 
     def _error_about(self, app_id: str, part: str) -> StateError:
         found = view.require(app_id)

@@ -57,7 +57,8 @@ class SweepScheduler(AnyScheduler):
         super().__init__(BACKEND, session_name)
         self._other_of = engine_of
 
-    def _engine_of(self, name: str) -> AnyScheduler:
+    def engine_of(self, name: str) -> AnyScheduler:
+        """Returns the scheduler of a name; this one for sweeps."""
         if name == BACKEND:
             return self
         return self._other_of(name)
@@ -102,7 +103,7 @@ class SweepScheduler(AnyScheduler):
 
     def uses_images(self, described: DescribeAppResponse) -> bool:
         """Returns the answer of the scheduler of the runs."""
-        engine = self._engine_of(self.sweep(described.app_id).header.scheduler)
+        engine = self.engine_of(self.sweep(described.app_id).header.scheduler)
         return engine.uses_images(described)
 
     def sweep(self, app_id: str) -> Sweep:
@@ -180,7 +181,7 @@ class SweepScheduler(AnyScheduler):
             return
         if found.header.native:
             try:
-                native.reconcile(paths_of(app_id), self._engine_of)
+                native.reconcile(paths_of(app_id), self.engine_of)
             except UnavailableError as error:
                 error.last_known = self.glance(app_id)
                 raise
@@ -192,7 +193,7 @@ class SweepScheduler(AnyScheduler):
         paths = paths_of(app_id)
         found = view.find(paths)
         if found is not None and found.header.native:
-            return native.wait(paths, self._engine_of, timeout)
+            return native.wait(paths, self.engine_of, timeout)
         try:
             free = locks.wait_free(paths.lock, timeout)
         except OSError as error:
@@ -214,15 +215,15 @@ class SweepScheduler(AnyScheduler):
 
     def delete(self, app_id: str) -> None:
         """Cancels a sweep and removes it with all of its runs."""
-        removal.delete(self._engine_of, app_id)
+        removal.delete(self.engine_of, app_id)
 
     def prune(self, app_ids: Iterable[str], *, dryrun: bool = False) -> Iterator[Pruned]:
         """Removes ended sweeps with their runs."""
-        return removal.prune(self._engine_of, app_ids, dryrun=dryrun)
+        return removal.prune(self.engine_of, app_ids, dryrun=dryrun)
 
     def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
         """Yields the logs of the runs, one run after the other; those that run now at the same time."""
-        return logs.read_logs(self._engine_of, app_id, query)
+        return logs.read_logs(self.engine_of, app_id, query)
 
     def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
         """Raises an error: a run is an application of its own."""

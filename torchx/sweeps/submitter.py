@@ -10,12 +10,11 @@ from torchx.errors import StateError
 from torchx.machine import locks
 from torchx.machine.outage import Outage
 from torchx.machine.polling import readable
-from torchx.scheduling.base import AnyScheduler
 from torchx.scheduling.pace import pause_after, sharing
 from torchx.scheduling.protocols import UnavailableError
 from torchx.sweeps import environment, requests
 from torchx.sweeps.native import NativeRuns
-from torchx.sweeps.paths import BACKEND, SweepPaths, open_wake
+from torchx.sweeps.paths import SweepPaths, open_wake
 from torchx.sweeps.scheduler import SweepScheduler
 
 GIVE_UP_AFTER = 24 * 3600.0
@@ -33,14 +32,7 @@ def run(paths: SweepPaths, held: int, session: str) -> None:
     Raises:
         TorchxError: the engine has not answered for a long time, or rejects a query.
     """
-
-    def engine_of(name: str) -> AnyScheduler:
-        if name == BACKEND:
-            return sweeps
-        return schedulers.create_scheduler(name, session)
-
-    sweeps = SweepScheduler(session, engine_of)
-
+    engine_of = SweepScheduler(session, lambda name: schedulers.create_scheduler(name, session)).engine_of
     trouble = ""
     try:
         environment.enter(paths)
