@@ -17,12 +17,11 @@ from torchx.scheduling.base import AnyScheduler, EngineOf
 from torchx.scheduling.logs import LogQuery, text_of, too_slow, whole_lines
 from torchx.scheduling.patterns import SearchTooLongError, in_time
 from torchx.scheduling.responses import Rows, html_table
-from torchx.specs.handles import make_app_handle
 from torchx.sweeps import logs
 from torchx.sweeps.parameters import with_number
 from torchx.sweeps.records import Run
 from torchx.sweeps.runs import measured
-from torchx.sweeps.view import Sweep
+from torchx.sweeps.view import Sweep, handle_of
 
 if TYPE_CHECKING:
     from torchx.tracker.base import TrackerBase
@@ -179,15 +178,14 @@ def results(
         trackers: trackers whose metadata about a run is included.
         usual: read the usual metrics at the end of each log too, if there are few runs.
     """
-    header = sweep.header
     usual = usual and len(sweep.runs) <= MOST_COMPARED
-    engine = engine_of(header.scheduler)
+    engine = engine_of(sweep.header.scheduler)
     tracked = {run for tracker in trackers for run in _run_ids(tracker)}
     for run in sweep.runs:
         run.parameters = {name: with_number(value, run.number) for name, value in run.parameters.items()}
         result = Result(run)
         if run.app_id:
-            result.handle = make_app_handle(header.scheduler, header.session, run.app_id)
+            result.handle = handle_of(sweep.header, run)
             if run.ended is None or not sweep.progress.states:  # or it is a single application
                 run.memory, run.cpu, run.gpu = measured(engine, run.app_id)
             if result.handle in tracked:

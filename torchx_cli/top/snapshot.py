@@ -281,22 +281,20 @@ class Collector:
         samples = {}
         if usage is not None:
             samples = {(r.role, r.replica): r.latest for r in usage.replicas}
-        replicas = [(role.role, replica.id) for role in described.roles_statuses for replica in role.replicas]
-        last = self._last_lines(handle, replicas)
+        last = self._last_lines(handle, [(replica.role, replica.id) for replica in described.replicas])
         is_run = self._runner.scheduler_of(handle).has_runs
         rows = [
             ReplicaRow(
-                role.role,
+                replica.role,
                 replica.id,
                 replica.state.name,
                 replica.attempt,
-                samples.get((role.role, replica.id)),
-                last.get((role.role, replica.id), ""),
+                samples.get((replica.role, replica.id)),
+                last.get((replica.role, replica.id), ""),
                 next(reversed(replica.attempts), None),
                 is_run,
             )
-            for role in described.roles_statuses
-            for replica in role.replicas
+            for replica in described.replicas
         ]
         return AppRows(handle, described.state.name, rows, described)
 
