@@ -77,7 +77,12 @@ class Submitted(NamedTuple):
     @property
     def is_interrupted(self) -> bool:
         """Whether its start was begun by a process that was killed."""
-        return self.view.orphaned and self.is_unstarted and not self.paths.is_waiting()
+        return self.view.orphaned and self.is_unstarted and not self.waits
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has a ticket, and no process has begun to start its containers."""
+        return self.paths.is_waiting() and self.view.supervisor is None
 
     @property
     def home(self) -> Home:

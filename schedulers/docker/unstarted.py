@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from torchx.errors import StateError
 from torchx.jobs import end, ticket
 from torchx.jobs.record import UNREADABLE
-from torchx.jobs.view import load
+from torchx.jobs.view import JobView, load
 from torchx.lazy import lazy_imports
 from torchx.machine import locks
 from torchx.schedulers.docker import cancel as docker_cancel
@@ -20,7 +21,8 @@ from torchx.schedulers.docker.engine.address import Address
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.folder import Submitted
 from torchx.schedulers.docker.lookup import containers_of
-from torchx.schedulers.docker.replay import has_begun
+from torchx.schedulers.docker.replay import has_begun, replay
+from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.docker.supervisor_launch import spawn_supervisor
 from torchx.schedulers.shared.listing import row_of
 from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
@@ -54,7 +56,7 @@ def glance(submitted: Submitted) -> DescribeAppResponse:
     """Returns the status of an application by its folder alone, without its roles."""
     view, paths = submitted.view, submitted.paths
     seen = replace(job_status.observe(view, paths), restarts=-1)
-    if view.has_ended or (paths.is_waiting() and view.supervisor is None):
+    if view.has_ended or submitted.waits:
         return replace(describe(seen), needs_reconcile=view.orphaned)
     if not submitted.is_unstarted:
         return describe(replace(seen, whole=Whole(Phase.UNKNOWN, reason=Reason(GONE))))
@@ -136,13 +138,25 @@ def reconcile(engine: Engine, submitted: Submitted) -> None:
             if view.has_ended or not submitted.is_unstarted:
                 return
             app_id = view.record.app_id
-            if has_begun(containers_of(engine, app_id)):
+            if _can_continue(view, containers_of(engine, app_id)):
                 spawn_supervisor(paths, app_id, [held])
             else:
                 docker_cancel.remove_containers(engine, app_id)
                 ends.finish(submitted.home, paths, "FAILED", INTERRUPTED)
         finally:
             os.close(held)
+
+
+def _can_continue(view: JobView, containers: Sequence[Container]) -> bool:
+    """Returns True if a supervisor can continue a start that was interrupted.
+
+    All containers exist then. Those from the queue have to run too: their resources are no longer reserved.
+    """
+    if view.supervisor is not None:
+        return has_begun(containers)
+    if not containers or damage_of(containers):
+        return False
+    return all(replay(job_of(containers), containers).replicas)
 
 
 def wait(engine: Engine, app_id: str, timeout: float | None) -> bool | None:

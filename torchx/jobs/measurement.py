@@ -126,12 +126,13 @@ def decode(data: bytes, replicas: int) -> Iterator[Row]:
 # --- reading -------------------------------------------------------------------------------------
 
 
-def read_usage(view: JobView, paths: JobPaths) -> AppUsage | None:
+def read_usage(view: JobView, paths: JobPaths, source: str = SOURCE) -> AppUsage | None:
     """Returns the measurements of a job, or None if there are none.
 
     Args:
         view: the job.
         paths: its record.
+        source: the origin of the measurements.
     """
     attempts = [
         Measured(
@@ -146,7 +147,7 @@ def read_usage(view: JobView, paths: JobPaths) -> AppUsage | None:
         for attempt in replica.attempts
     ]
     samples = read_samples(paths.usage, len(view.replicas))
-    return usage_from(samples, attempts, _requests(view.record.app), SOURCE)
+    return usage_from(samples, attempts, _requests(view.record.app), source)
 
 
 class Measured(NamedTuple):

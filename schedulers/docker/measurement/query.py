@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchx.jobs.measurement import Measured, read_samples, usage_from
+from torchx.jobs.measurement import read_usage
 from torchx.machine.cgroups import Totals
 from torchx.schedulers.docker.containers import Container, damage_of
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.engine.parallel import in_parallel
+from torchx.schedulers.docker.folder import own_folder, view_of
 from torchx.schedulers.docker.lookup import containers_of
 from torchx.schedulers.docker.measurement import statistics
-from torchx.schedulers.docker.replay import replay
-from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.docker.status import describe_all
-from torchx.schedulers.docker.supervisor_launch import supervised_in
 from torchx.schedulers.shared.measurement import requests_of
 from torchx.scheduling.measurement import AppUsage, ReplicaUsage, Requested, Sample
 
@@ -34,20 +32,10 @@ def usage(engine: Engine, app_id: str) -> AppUsage | None:
     if not containers or damage_of(containers):
         return None
     requests = requests_of(describe_all(containers).roles)
-    return _recorded(containers, requests) or _current(engine, containers, requests)
-
-
-def _recorded(containers: Sequence[Container], requests: dict[str, Requested]) -> AppUsage | None:
-    """Returns the measurements in the file of an application."""
-    progress = replay(job_of(containers), containers)
-    members = progress.job.members
-    samples = read_samples(supervised_in(containers[0].app_id).usage, len(members))
-    attempts = [
-        Measured(ordinal, role.name, replica, c.attempt + c.restarts, c.live)
-        for ordinal, (role, replica) in enumerate(members)
-        for c in progress.replicas[ordinal]
-    ]
-    return usage_from(samples, attempts, requests, SOURCE)
+    recorded, paths, view = None, own_folder(app_id), view_of(app_id)
+    if paths is not None and view is not None:
+        recorded = read_usage(view, paths, SOURCE)
+    return recorded or _current(engine, containers, requests)
 
 
 def _current(

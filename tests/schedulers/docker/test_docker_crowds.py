@@ -91,8 +91,8 @@ def test_a_submission_that_is_killed_can_be_removed(jobs: Jobs) -> None:
     assert done.returncode == -signal.SIGKILL
     (app_id,) = [line.app_id for line in scheduler().list() if line.name == "killed-half-way"]
     jobs.ids.append(app_id)
-    # this machine has its record: the supervisor that the next look starts goes on with it
-    describe(app_id)
+    assert describe(app_id).msg == "its start was interrupted"
+    # this machine has its record: the supervisor that the next command starts goes on with it
     assert ended(app_id).state is AppState.SUCCEEDED
     scheduler().delete(app_id)
     assert containers(app_id) == []

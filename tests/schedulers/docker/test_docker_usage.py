@@ -16,7 +16,6 @@ from containers import Jobs, ended, scheduler, sh, supervisor_of, until_over
 from support import wait_until
 
 from torchx.jobs.measurement import read_samples
-from torchx.jobs.paths import JobPaths
 from torchx.machine import locks
 from torchx.runner import get_runner
 from torchx.schedulers.docker import supervisor_launch
@@ -79,10 +78,7 @@ def test_measurements_are_kept_after_the_end(jobs: Jobs, replicas: int) -> None:
 @pytest.mark.docker
 def test_without_a_file_the_engine_is_queried(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     app_id = jobs.submit(sh(SCRIPT, 2, resource=Resource(1, 0, 512)))
-    monkeypatch.setattr(
-        "torchx.schedulers.docker.measurement.query.supervised_in",
-        lambda app_id: JobPaths(Path("/nonexistent")),
-    )
+    monkeypatch.setattr("torchx.schedulers.docker.measurement.query.own_folder", lambda app_id: None)
 
     def look() -> AppUsage | None:
         found = scheduler().usage(app_id)
