@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from torchx.command_line import UNKNOWN, ArgumentError
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
-from torchx.printable import one_line, table
+from torchx.printable import one_line
 from torchx.suggestions import did_you_mean
 from torchx.version import __version__
 from torchx_cli.command import TorchxCommand, expand_flags, flag_table, skip_type_conversion
@@ -85,40 +85,38 @@ FOLDERS = {"cp": "torchx_cli.contexts"}
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 """All commands, in the order of `torchx --help`."""
 
-OTHER_NAMES = table(
-    """
-attach: follow fg
-builtins: components
-configure: init
-doctor: sinfo nodes check health
-runopts: options opts schedulers scheduler
-results: metrics
-results --best: best
-run --each: sweep array
-run --workspace: sync
-cp: copy scp rsync download upload
-status --watch: watch
---help: help
---version: version
-cancel: kill stop scancel terminate abort down
-delete: rm remove del
-diff: compare cmp
-describe: inspect info show
-exec: ssh shell
-list: ls ps job jobs get history sacct squeue
-log: logs tail output
-port: port-forward forward proxy tunnel
-prune: gc clean cleanup
-queue: gpus gpu show-gpus nvidia-smi
-queue hold: pause suspend
-rerun: retry restart resubmit resume again
-run: start submit launch sbatch srun torchrun apply create up
-top: stats monitor htop
-stacks: py-spy pystack stack gdb traceback
-status: state stat
-why: explain diagnose reason debug
-"""
-)
+OTHER_NAMES = {
+    "attach": "follow fg",
+    "builtins": "components",
+    "configure": "init",
+    "doctor": "sinfo nodes check health",
+    "runopts": "options opts schedulers scheduler",
+    "results": "metrics",
+    "results --best": "best",
+    "run --each": "sweep array",
+    "run --workspace": "sync",
+    "cp": "copy scp rsync download upload",
+    "status --watch": "watch",
+    "--help": "help",
+    "--version": "version",
+    "cancel": "kill stop scancel terminate abort down",
+    "delete": "rm remove del",
+    "diff": "compare cmp",
+    "describe": "inspect info show",
+    "exec": "ssh shell",
+    "list": "ls ps job jobs get history sacct squeue",
+    "log": "logs tail output",
+    "port": "port-forward forward proxy tunnel",
+    "prune": "gc clean cleanup",
+    "queue": "gpus gpu show-gpus nvidia-smi",
+    "queue hold": "pause suspend",
+    "rerun": "retry restart resubmit resume again",
+    "run": "start submit launch sbatch srun torchrun apply create up",
+    "top": "stats monitor htop",
+    "stacks": "py-spy pystack stack gdb traceback",
+    "status": "state stat",
+    "why": "explain diagnose reason debug",
+}
 """Command name -> the names of commands of other tools with the same purpose."""
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 80}

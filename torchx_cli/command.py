@@ -10,7 +10,6 @@ from typer.core import TyperCommand
 from torchx.command_line import UNKNOWN, ArgumentError, Flag, FlagTable, Hit, Split
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
-from torchx.printable import table
 from torchx_cli.flags import OLDER_SPELLINGS, OMITTED, OUTPUT
 from torchx_cli.terminal.output import note_all
 
@@ -74,15 +73,13 @@ def skip_type_conversion(params: list[Any]) -> list[Any]:
     return params
 
 
-_EXAMPLES = table(
-    """
-HANDLE: the newest application: {} @last
-A: with the one before: {} @last~1 @last
-B: with the one before: {} @last~1 @last
-COMMAND: a shell: {} APP sh
-PORT: a port by its number: {} APP 8000
-"""
-)
+_EXAMPLES = {
+    "HANDLE": "the newest application: {} @last",
+    "A": "with the one before: {} @last~1 @last",
+    "B": "with the one before: {} @last~1 @last",
+    "COMMAND": "a shell: {} APP sh",
+    "PORT": "a port by its number: {} APP 8000",
+}
 """Missing argument -> a command line with it."""
 
 

@@ -6,7 +6,6 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -250,10 +249,8 @@ def describe_job(view: JobView, paths: JobPaths) -> DescribeAppResponse:
     """Returns the status of a job, without its roles and metadata."""
     record = view.record
     register_secrets(record)  # of a job of 0.1.0, which has no file of its secrets
-    return replace(
-        describe(job_status.observe(view, paths, "localhost"), LogPaths(Path(record.log_dir)).replica),
-        log_dir=record.log_dir,
-        report_dir=record.log_dir,
-        workspaces={role.name: role.workspace for role in record.roles if role.workspace},
-        needs_reconcile=view.orphaned,
-    )
+    described = describe(job_status.observe(view, paths, "localhost"), LogPaths(Path(record.log_dir)).replica)
+    described.log_dir = described.report_dir = record.log_dir
+    described.workspaces = {role.name: role.workspace for role in record.roles if role.workspace}
+    described.needs_reconcile = view.orphaned
+    return described

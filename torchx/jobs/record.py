@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from torchx import json_shape, masking
 from torchx.errors import StateError
@@ -54,9 +54,6 @@ class ReplicaRecord(NamedTuple):
     env: Environment
 
 
-_RoleName = Annotated[str, lambda value, _: json_shape.system_text(value, "name of a role")]
-
-
 class RoleRecord(NamedTuple):
     """The replicas of one role and how they are retried.
 
@@ -73,7 +70,7 @@ class RoleRecord(NamedTuple):
         after: the roles that must be ready, or have succeeded, before it starts.
     """
 
-    name: _RoleName
+    name: SystemText
     replicas: list[ReplicaRecord]
     env: Environment
     cwd: SystemText | None = None

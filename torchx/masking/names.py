@@ -32,7 +32,7 @@ _ALWAYS = re.compile(
 )
 """Substrings that mark any name as secret, such as PGPASSWORD or OPENAI_APIKEY."""
 
-_PARTS = name_set("bearer cred creds dsn pwd")
+_PARTS = frozenset(["bearer", "cred", "creds", "dsn", "pwd"])
 """Parts that mark a name as secret, except as listed below."""
 
 _JOINED = re.compile(
@@ -74,7 +74,7 @@ _PASSES = name_set(
 )
 """Parts that mark a pass as one over data."""
 
-_OPEN_ENDS = name_set("error exception failure invalid missing warning")
+_OPEN_ENDS = frozenset(["error", "exception", "failure", "invalid", "missing", "warning"])
 """Last parts of names of errors."""
 
 _NOT_SECRET = frozenset({"pwd", "oldpwd", "cdpath"})

@@ -56,7 +56,7 @@ with lazy_imports:
     from torchx import schedulers as torchx_schedulers
     from torchx.jobs import hidden, paths
     from torchx.provenance import store, submission
-    from torchx.runner import components, events, logs, notifications, provenance, reports, scripts, survey
+    from torchx.runner import components, events, logs, notifications, provenance, reports, survey
     from torchx.runner import once as runner_once
     from torchx.runner import prepare as runner_prepare
     from torchx.runner import stacks as runner_stacks
@@ -595,7 +595,7 @@ class Runner:
         if plan is not None:
             notifications.check(plan, scheduler, stalls=bool(dryrun_info.cfg.get("stall")))
         if dryrun_info.app is not None:
-            scripts.require_scripts(dryrun_info.app, engine)
+            runner_prepare.require_scripts(dryrun_info.app, engine)
         with self._event("schedule", scheduler, app=dryrun_info.app, cfg=dryrun_info.cfg) as call:
             call.event.app_id = app_id = engine.schedule(dryrun_info)
         handle = make_app_handle(scheduler, self._name, app_id)

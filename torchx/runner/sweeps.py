@@ -14,7 +14,7 @@ from torchx.discovery.find.finder import find_component
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
 from torchx.runner import prepare as runner_prepare
-from torchx.runner import resolve, scripts
+from torchx.runner import resolve
 from torchx.schedulers import create_scheduler
 from torchx.scheduling.base import AnyScheduler, BuildsImages
 from torchx.specs.app import AppDef, lay_over
@@ -156,7 +156,7 @@ def submit_sweep(
             lay_over(workspace, prepared.roles)
         ready.append((row, prepared))
     for _, app in () if after else ready:  # another application may write it
-        scripts.require_scripts(app, engine)
+        runner_prepare.require_scripts(app, engine)
     info = engine.submit_dryrun(ready[0][1], cfg)
     if isinstance(engine, BuildsImages) and any(role.workspace for role in ready[0][1].roles):
         _build_images(engine, ready, cfg)
@@ -177,7 +177,7 @@ def submit_sweep(
     )
     submitted = submit(request)
     notes = [*info.notes, *submitted.notes]
-    if submitted.existed and (script := scripts.changed_since(ready[0][1], engine, submitted.at)):
+    if submitted.existed and (script := runner_prepare.changed_since(ready[0][1], engine, submitted.at)):
         notes.append(f"{script} has changed since the sweep was submitted")
     return submitted, notes
 

@@ -123,12 +123,15 @@ def _data(
 def _lines(
     runner: Runner, handle: str, described: DescribeAppResponse, roles: list[str], *, watched: bool = False
 ) -> list[str]:
-    status = status_of(described)
-    if runner.scheduler_of(handle).has_runs:
+    status, engine = status_of(described), runner.scheduler_of(handle)
+    if engine.has_runs:
         lines = sweeping_status.sweep_lines(handle, status, sys.stdout)
-        return [mask_text(line) for line in lines] + failure_of(runner, handle, status)
-    nodes = not runner.scheduler_of(handle).on_this_machine
-    usage = usage_of(runner, handle, watched=watched)
+        return _masked(lines) + failure_of(runner, handle, status)
+    nodes = not engine.on_this_machine
+    usage = None
+    lasted = times.span(status.started_at, status.ended_at, over=status.is_terminal())
+    if lasted is None or lasted >= measurement_text.MEANINGFUL:
+        usage = usage_of(runner, handle, watched=watched)
     line, notable = measurement_text.usage_line(usage), measurement_text.notable(usage)
     lines = status_lines(handle, status, roles, sys.stdout, nodes=nodes, usage=line, notable=notable)
     labels = (
@@ -138,7 +141,11 @@ def _lines(
     lines += [f"{name}  {wrap_value(text, 6, sys.stdout)}" for name, text in labels if text]
     if status.report_dir and status.state is AppState.RUNNING and status.cause is EndCause.STALLED:
         lines += stall_lines(status.report_dir, short_name(runner, handle))
-    return [mask_text(line) for line in lines] + failure_of(runner, handle, status)
+    return _masked(lines) + failure_of(runner, handle, status)
+
+
+def _masked(lines: list[str]) -> list[str]:
+    return mask_text("\n".join(lines)).split("\n")
 
 
 def delivery_data(each: Delivery) -> Object:
