@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torchx.errors import UsageError
@@ -90,9 +89,8 @@ class Hit(NamedTuple):
     value: str | None = None
 
 
-@dataclass
 class Split:
-    """A command line, split.
+    """A command line, split; at first an empty one.
 
     Attributes:
         hits: the flags, in order.
@@ -103,12 +101,13 @@ class Split:
         pending: the last flag if its value is missing (only if parsed leniently).
     """
 
-    hits: list[Hit] = field(default_factory=list)
-    rest: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    ended: bool = False
-    separated: int = 0
-    pending: Flag | None = None
+    def __init__(self) -> None:
+        self.hits: list[Hit] = []
+        self.rest: list[str] = []
+        self.notes: list[str] = []
+        self.ended = False
+        self.separated = 0
+        self.pending: Flag | None = None
 
     @property
     def wants_help(self) -> bool:

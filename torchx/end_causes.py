@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class EndCause(str, Enum):
@@ -36,8 +35,7 @@ class EndCause(str, Enum):
         return next((cause for cause in cls if cause.value == value), None)
 
 
-@dataclass(frozen=True)
-class Reason:
+class Reason(NamedTuple):
     """The reason for an end.
 
     Attributes:

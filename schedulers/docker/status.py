@@ -401,8 +401,8 @@ def _reason_of(c: Container, role: RoleFacts) -> Reason:
         limit = f": its limit is {c.memory / (1 << 20):,.0f} MiB" if c.memory else ""
         reason = Reason(f"out of memory{limit}", EndCause.OUT_OF_MEMORY)
     elif c.error and c.exit_code in NOT_RUN:
-        reason = replace(reason, cause=EndCause.MISSING_PROGRAM)
-    return replace(reason, text=c.error or joined(reason.text, refusal(c)))
+        reason = reason._replace(cause=EndCause.MISSING_PROGRAM)
+    return reason._replace(text=c.error or joined(reason.text, refusal(c)))
 
 
 def _started(c: Container) -> float | None:

@@ -108,7 +108,7 @@ def describe(facts: Facts, now: float, *, failed: bool = False) -> DescribeAppRe
     if failed or state is AppState.FAILED:
         first = _first_failure(facts, replicas, seen, services.counting(statuses), used)
     reason = _reason(facts, jobs, services, statuses, state, known, first)
-    reason = replace(reason, text=joined(reason.text, replicas.taken_away(is_terminal(state))))
+    reason = reason._replace(text=joined(reason.text, replicas.taken_away(is_terminal(state))))
     observed = Observation(
         facts.app_id,
         str(value_at(facts.record, "app", "name") or facts.name),

@@ -94,8 +94,8 @@ def _replicas_of(roles: list[Role]) -> str:
 
 def _exceeds_machine(role: Role) -> bool:
     """Returns True if one replica requests more than the whole machine has."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
-    return role.resource.cpu > (os.cpu_count() or 1) or role.resource.memMB > memory
+    resource, memory = role.resource, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+    return resource.cpu > (os.cpu_count() or 1) or resource.memMB > memory
 
 
 _UNSUPPORTED = (

@@ -94,18 +94,19 @@ def dry_run(
         paths = Home(user_home()).job(app_id)
         request.workspaces, notes = local_workspaces.plan(app, paths, provider, cfg)
     for role in app.roles:
-        params = request.role_params.setdefault(role.name, [])
-        dirs = request.role_log_dirs.setdefault(role.name, [])
+        name = role.name
+        params = request.role_params.setdefault(name, [])
+        dirs = request.role_log_dirs.setdefault(name, [])
         root = provider.locate_role(role)
-        snapshot = request.workspaces.get(role.name)
+        snapshot = request.workspaces.get(name)
         img_root = snapshot.folder if snapshot else root
         only = AppDef(app.name, [role])
         handle = make_app_handle(backend, session, app_id)
-        elastic, beside = str(logs.torchelastic(role.name)), str(Path(sys.executable).parent)
+        elastic, beside = str(logs.torchelastic(name)), str(Path(sys.executable).parent)
         for _, replica, filled in replicas_of(
             only, app_id=app_id, img_root=img_root, rank0_env=settings.TORCHX_RANK0_HOST, hosts=hosts
         ):
-            folder = str(logs.replica(role.name, replica))
+            folder = str(logs.replica(name, replica))
             files = (f"{folder}/{stream}.log" for stream in ("stdout", "stderr", "combined"))
             param = provider.get_replica_param(root, filled, *files)
             if snapshot is not None:

@@ -13,10 +13,10 @@ from local import sh as role
 from program import ROOT, environment
 
 LIMITS = {
-    "run --detach -s local_cwd utils.echo --msg hi": (107, 290),
-    "run -s local_cwd utils.echo --msg hi": (135, 460),
-    "status HANDLE": (52, 132),
-    "log HANDLE": (50, 108),
+    "run --detach -s local_cwd utils.echo --msg hi": (104, 280),
+    "run -s local_cwd utils.echo --msg hi": (130, 440),
+    "status HANDLE": (49, 110),
+    "log HANDLE": (49, 99),
 }
 """Command -> the maximum number of touched files, and of crossings of parts.
 

@@ -121,7 +121,7 @@ def decide(whole: Whole) -> tuple[AppState, Reason]:
         state = AppState.RUNNING
     if end is AppState.CANCELLED:
         text = CANCELLING if whole.live else CANCELLED
-    return state, replace(whole.reason, text=whole.reason.text or text)
+    return state, whole.reason._replace(text=whole.reason.text or text)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from torchx.errors import UnreachableError
 
@@ -296,8 +296,7 @@ class TakesStacks(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class ManyRuns:
+class ManyRuns(NamedTuple):
     """Runs of a sweep to submit as one object of an engine: a job array, an indexed job.
 
     Attributes:
@@ -313,7 +312,7 @@ class ManyRuns:
 
     key: str
     apps: Mapping[int, AppDef]
-    cfg: RunOptions = field(default_factory=dict)
+    cfg: RunOptions = MappingProxyType({})
     at_once: int = 0
     after: Sequence[tuple[str, str]] = ()
     behind: Collection[str] = ()

@@ -9,7 +9,6 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from resource import struct_rusage
 from typing import Any, TypeVar
 
@@ -68,7 +67,7 @@ def facts_of_end(
         facts, reason = {"signal": "SIGTERM"}, forced
     if running.output.lost:
         lost = f"{running.output.lost} bytes of output were lost: {running.output.lost_why}"
-        reason = replace(reason, notes=(lost,))
+        reason = reason._replace(notes=(lost,))
     return facts, reason
 
 
@@ -78,7 +77,7 @@ def reason_while_needed(facts: Object, reason: Reason) -> Reason:
     if facts.get("code") == 0:
         cause = EndCause.SERVICE_ENDED
     if reason.sentence:
-        return replace(reason, cause=cause)
+        return reason._replace(cause=cause)
     return Reason(ENDED_WHILE_NEEDED, cause)
 
 
@@ -169,7 +168,7 @@ class Supervisor:
             self._replicas.finish(running)
         self._replicas.index.close()
         notes = ending.notes(self._replicas.lost, self._replicas.lost_why, self._unendable)
-        reason = replace(self._reason_for(self._end), notes=notes)
+        reason = self._reason_for(self._end)._replace(notes=notes)
         self.note("end", **self._facts_of(self._end), **reason.record)
 
     def _facts_of(self, end: End) -> Object:

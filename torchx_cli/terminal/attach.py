@@ -120,8 +120,9 @@ class Attached:
     def to_the_end(self) -> int:
         """Waits until the application has ended, and returns the exit code of the command."""
         self._terminations.arm()
+        app_id = app_id_of(self.handle)
         self._interrupts.arm(
-            app_id_of(self.handle),
+            app_id,
             lambda: self._runner.cancel(self.handle),
             lambda: self._runner.kill(self.handle),
         )
@@ -129,7 +130,7 @@ class Attached:
             self._runner, self.handle, self._printer.remark, self._info.notes, new=not self._info.existed
         )
         self._printer.before_attempt = lines.catch_up
-        leaving = self._interrupts.reporting(app_id_of(self.handle))
+        leaving = self._interrupts.reporting(app_id)
         with leaving, nullcontext() if self._form == "json" else lines:
             if self._stream:
                 show_logs(self._runner, self.handle, self._query, self._printer)

@@ -193,7 +193,7 @@ def waiting(statuses: Sequence[Replica], events: Iterable[Object]) -> Reason:
         why, number = counts.most_common(1)[0]
         if number == len(statuses) == 1:
             return why
-        return replace(why, text=f"{why.text} ({number} of {len(statuses)} replicas)")
+        return why._replace(text=f"{why.text} ({number} of {len(statuses)} replicas)")
     refused = [e for e in events if e.get("reason") == "FailedCreate"]
     if refused:
         message = str(refused[-1].get("message") or "")

@@ -221,7 +221,7 @@ def test_a_second_submission_finds_the_first(cluster: FakeCluster, scheduler: Ku
 
 def test_runs_that_are_not_one_job(cluster: FakeCluster, scheduler: KubernetesScheduler) -> None:
     def why(**changes: Any) -> str:
-        return scheduler.rejects_many(replace(runs("true", "false"), **changes))
+        return scheduler.rejects_many(runs("true", "false")._replace(**changes))
 
     assert why() == ""
     assert "cannot wait" in why(after=[("default:a", "ok")]) and "cannot wait" in why(behind=["default:a.0"])
