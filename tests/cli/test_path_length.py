@@ -15,8 +15,8 @@ from program import ROOT, environment
 LIMITS = {
     "run --detach -s local_cwd utils.echo --msg hi": (104, 280),
     "run -s local_cwd utils.echo --msg hi": (130, 440),
-    "status HANDLE": (49, 110),
-    "log HANDLE": (49, 99),
+    "status HANDLE": (49, 115),
+    "log HANDLE": (49, 104),
 }
 """Command -> the maximum number of touched files, and of crossings of parts.
 

@@ -9,13 +9,16 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from torchx.lazy import lazy_imports
 from torchx.machine import threads
 from torchx.printable import one_line
-from torchx.runner import reports
 from torchx.scheduling.base import Reports
 from torchx.specs.handles import parse_app_handle
 from torchx_cli.terminal.times import duration, span
 from torchx_cli.terminal.units import names_of
+
+with lazy_imports:
+    from torchx.runner import reports
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
