@@ -24,8 +24,13 @@ def free_port() -> int:
 
 
 @contextmanager
-def ssh_server(folder: Path) -> Iterator[dict[str, str]]:
-    """Starts an ssh server on 127.0.0.1, and yields the options of ssh that lead to it."""
+def ssh_server(folder: Path, more: str = "") -> Iterator[dict[str, str]]:
+    """Starts an ssh server on 127.0.0.1, and yields the options of ssh that lead to it.
+
+    Args:
+        folder: the folder of its files.
+        more: more lines of its configuration.
+    """
     sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
     if sshd is None or shutil.which("ssh-keygen") is None:
         pytest.skip(f"needs an ssh server: {HOW}")
@@ -40,7 +45,7 @@ def ssh_server(folder: Path) -> Iterator[dict[str, str]]:
         f"AuthorizedKeysFile {folder}/user.pub\nStrictModes no\nUsePAM no\nMaxStartups 100\n"
         # what this user's shell does at its start is not part of the test
         f"SetEnv HOME={folder}\n"
-        f"PasswordAuthentication no\nPermitRootLogin prohibit-password\n"
+        f"PasswordAuthentication no\nPermitRootLogin prohibit-password\n{more}"
     )
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # the server, as root, insists on it

@@ -65,6 +65,12 @@ TORCHX_PLUGINS_SOURCE = "TORCHX_PLUGINS_SOURCE"
 TORCHX_PROVENANCE = "TORCHX_PROVENANCE"
 """``0`` to record no source, packages and machine at a submission."""
 
+TORCHX_CONTEXT = "TORCHX_CONTEXT"
+"""The context of the command line: the other machine on which it runs."""
+
+TORCHX_CONTEXT_PREFIX = "TORCHX_CONTEXT_PREFIX"
+"""Set for a command that runs on another machine: the name of the context, which its handles begin with."""
+
 LOGLEVEL = "LOGLEVEL"
 """The level of this project's own log messages."""
 

@@ -67,6 +67,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "lint": "Check the components of a file.",
         "configure": "Write a starter .torchxconfig.",
         "config": "Show the effective configuration and its sources.",
+        "context": "Name machines behind ssh, for --context.",
         "doctor": "Check the configured engines and suggest fixes.",
         "plugins": "List the installed plugins.",
         "completion": "Print a shell completion script.",
@@ -79,7 +80,7 @@ GROUPS: dict[str, dict[str, str]] = {
 TOOLS = GROUPS["Set up"]
 """The commands that concern no application, in `torchx_cli.commands.tools`."""
 
-FOLDERS = {"cp": "torchx_cli.contexts"}
+FOLDERS = {"cp": "torchx_cli.contexts", "context": "torchx_cli.contexts"}
 """The commands that are part of a feature, with its folder."""
 
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
@@ -123,10 +124,15 @@ SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_
 TYPER: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
 
 
+def of_contexts(module: str) -> Any:
+    """Returns a module of the feature of contexts, without which the rest works."""
+    return importlib.import_module(f"torchx_cli.contexts.{module}")
+
+
 def load(name: str) -> TyperCommand | TyperGroup:
     """Imports a command by its name and returns it."""
     folder = FOLDERS.get(name, "torchx_cli.commands")
-    if name in TOOLS:
+    if name in TOOLS and name not in FOLDERS:
         folder = "torchx_cli.commands.tools"
     module = importlib.import_module(f"{folder}.{name}")
     app: typer.Typer | None = getattr(module, "app", None)  # command groups define their own
@@ -304,6 +310,9 @@ def torchx(
     profile: Annotated[
         str, option("--profile", metavar="NAME", help="Apply the configuration sections [profile:NAME:...].")
     ] = "",
+    context: Annotated[
+        str, option("--context", metavar="NAME", help="Run the command on another machine: torchx context.")
+    ] = "",
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
@@ -313,7 +322,7 @@ def torchx(
 
     The same application runs on all of them. To get started: torchx run utils.echo --msg hi
     """
-    ctx.obj = session.Session(profile=profile or None, log_level=log_level)
+    ctx.obj = session.Session(profile=profile or None, log_level=log_level, context=context)
     if ctx.invoked_subcommand is None:
         say(ctx.get_help())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -9,9 +10,11 @@ from typing import cast
 
 import typer
 
-from torchx.errors import UsageError
+from torchx import settings
+from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
-from torchx_cli.app import build
+from torchx.machine.files import state_home_path
+from torchx_cli.app import build, of_contexts
 from torchx_cli.terminal import error_output
 from torchx_cli.terminal.output import prepare_streams
 
@@ -64,6 +67,12 @@ def _invoke(args: list[str]) -> int:
     if args == ["version"]:
         args = ["--version"]
 
+    if _may_name_context(args):
+        chosen: int | list[str] = of_contexts("dispatch").dispatch(args)
+        if isinstance(chosen, int):
+            return chosen
+        args = chosen
+
     click_error = cast("type[Exception]", _base_named(typer.BadParameter, "ClickException"))
     command = build()
     try:
@@ -89,6 +98,17 @@ def _invoke(args: list[str]) -> int:
             given = hints.number_of_lines(args) or message.rpartition("(")[2].rstrip(")")
             message = f"unexpected argument `{given}`"
         raise UsageError(message, hint=hints.of_number(args) or f"see: {path} --help", code=code) from error
+
+
+def _may_name_context(args: Sequence[str]) -> bool:
+    """Returns True if a command may run on another machine: contexts exist, or the arguments name one."""
+    if any(arg.partition("=")[0] == "--context" or "+" in arg.partition("://")[0] for arg in args):
+        return True
+    if os.environ.get(settings.TORCHX_CONTEXT):
+        return True
+    with suppress(StateError):  # without a home there are no contexts
+        return (state_home_path() / "contexts.json").exists()
+    return False
 
 
 def requested_format(args: Sequence[str]) -> str:

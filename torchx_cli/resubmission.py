@@ -109,7 +109,10 @@ def from_description(data: Data, runner: Runner) -> Submission:
     if isinstance(handle, str) and _contains(data, MASK):
         original = _recorded(handle, runner)
         app, cfg = _unmasked(app, original["app"]), _unmasked(cfg, original["cfg"])
-    return Submission(serialize.app_from_dict(app), scheduler, cfg, workspaces, handle or "")
+    restored = []
+    if not handle:  # nothing was submitted before
+        restored = [role["name"] for role in app["roles"]]
+    return Submission(serialize.app_from_dict(app), scheduler, cfg, workspaces, handle or "", restored)
 
 
 def _recorded(handle: str, runner: Runner) -> Object:

@@ -87,6 +87,7 @@ class RunRequest:
         once: a name under which the application is submitted at most once.
         rules: run options from flags of their own: stalls, retries, time limit, queue.
         sweep: the flags of a sweep.
+        context: the other machine that it runs on; empty for this one.
         origins: the origins of configured values, by the run option or the code of the errors they cause.
     """
 
@@ -116,6 +117,7 @@ class RunRequest:
     once: str = ""
     rules: dict[str, CfgVal] = field(default_factory=dict)
     sweep: SweepFlags = field(default_factory=SweepFlags)
+    context: str = ""
     origins: dict[str, str] = field(default_factory=dict)
 
     @contextmanager

@@ -44,10 +44,11 @@ class Session:
     Args:
         profile: the configuration profile, or None.
         log_level: the level of torchx's own log messages; empty for `$LOGLEVEL`.
+        context: the other machine of `run` and `cp`; empty for this one.
     """
 
-    def __init__(self, profile: str | None = None, log_level: str = "") -> None:
-        self.profile = profile
+    def __init__(self, profile: str | None = None, log_level: str = "", context: str = "") -> None:
+        self.profile, self.context = profile, context
         self._config: Config | None = None
         level = (log_level or os.environ.get(settings.LOGLEVEL, "")).upper()
         if log_level and level not in LEVELS:

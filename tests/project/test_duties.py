@@ -108,6 +108,7 @@ DUTIES = {
             "torchx/specs/run_options.py": BY_TYPE,
             "torchx/sweeps/parameters.py": BY_TYPE,
             "torchx/tracker/backend/fsspec.py": "values of users, as they were reported",
+            "torchx_cli/contexts/host.py": "runs on other machines, without torchx",
             "torchx_cli/mcp/calls.py": OWN_PROGRAM,
             "torchx_cli/mcp/child.py": OWN_PROGRAM,
             "torchx_cli/mcp/paging.py": OWN_PROGRAM,

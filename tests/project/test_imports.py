@@ -18,6 +18,7 @@ HEAVY = {"docker", "kubernetes", "websocket", "torch", "hydra", "omegaconf", "py
 REASONS = {
     "torchx.schedulers.shared.owner": "pwd is missing on Windows",
     "torchx_cli.__main__": "the package torchx may be that of another distribution",
+    "torchx_cli.contexts.host": "its source runs on other machines, without torchx",
     "torchx_cli.placeholder": "the package torchx may be that of another distribution",
     "torchx.components": "a component is a user's file in form: its imports are its own",
     "torchx.scheduling.patterns": "nodes of Slurm run a copy of it, which cannot import torchx.lazy",

@@ -42,7 +42,7 @@ MOST_NODES = 439_200
 
 FEATURE = ROOT / "torchx_cli/contexts"
 """The folder of a feature that the rest does not need; its size is limited apart."""
-MOST_FEATURE_LINES, MOST_FEATURE_NODES = 1500, 12_000
+MOST_FEATURE_LINES, MOST_FEATURE_NODES = 2_780, 13_300
 
 DECISIONS = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

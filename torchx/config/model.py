@@ -25,7 +25,7 @@ COMMAND_KEYS: dict[str, tuple[str, ...]] = {
 }
 """The keys of `[cli:COMMAND]`."""
 
-OWN_SECTION, OWN_KEYS = "torchx", ("mask",)
+OWN_SECTION, OWN_KEYS = "torchx", ("mask", "context")
 """The section of the command line itself, and its keys."""
 
 PREFIXES = ("component", "cli", "torchx", "tracker", PROFILE)

@@ -202,6 +202,14 @@ class Tree:
         """
         return b"".join(self._pieces(entry))
 
+    def file_digest(self, entry: Entry) -> str:
+        """Returns the SHA-256 of the content of a file.
+
+        Raises:
+            StateError: it cannot be read, or has changed since the scan.
+        """
+        return self._hash(entry).hex()
+
     def find(self, path: str) -> Entry | None:
         """Returns the entry at a path, or None."""
         known = self._where.get(path)

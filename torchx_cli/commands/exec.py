@@ -68,8 +68,8 @@ def exec_(
         source = None
         if terminal or (stdin and may_read):
             source = sys.stdin.fileno()
-        streams = Streams(sys.stdout.buffer, sys.stderr.buffer, source, terminal, _size)
-        with _raw(terminal):
+        streams = Streams(sys.stdout.buffer, sys.stderr.buffer, source, terminal, terminal_size)
+        with with_raw_terminal(terminal):
             return runner.execute(handle, role, replica, command, streams)
 
 
@@ -98,13 +98,14 @@ def _in_foreground() -> bool:
         return True
 
 
-def _size() -> tuple[int, int]:
+def terminal_size() -> tuple[int, int]:
+    """Returns the rows and columns of the terminal."""
     window = os.get_terminal_size(sys.stdout.fileno())
     return window.lines, window.columns
 
 
 @contextmanager
-def _raw(terminal: bool) -> Iterator[None]:
+def with_raw_terminal(terminal: bool) -> Iterator[None]:
     """Switches the terminal to raw mode, so that every key, including Ctrl-C, is forwarded."""
     if not terminal:
         yield

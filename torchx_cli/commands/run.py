@@ -14,6 +14,7 @@ from torchx.command_line import ArgumentError
 from torchx.discovery.errors import ComponentNotFoundException
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
+from torchx_cli.app import of_contexts
 from torchx_cli.command import flag_table
 from torchx_cli.environment import Env, EnvFile, Environment, Secrets
 from torchx_cli.flags import (
@@ -223,6 +224,9 @@ def run_(
         request.log, request.fold, request.show = request.log or log, fold, show
         request.name, request.once = name, once
     session = session_of(ctx)
+    request.context = session.context
+    if request.context and request.sweep:
+        raise UsageError("--each and --after cannot be combined with a context", code="conflicting_flags")
     request.notify = notifications_of(notify, notify_on, session.config)
     request.tags = tags_of(tag, session.config)
     if not stdin:
@@ -277,6 +281,9 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
         recording.record_command(app, request.component, request.argv)
         request.recording = recording.of_run(app)
     with opened as runner:
+        if request.context:
+            placed = placement.placement(request, runner, config)
+            return int(of_contexts("remote_run").submit(app, request, form, placed))
         code = submit(make_request(request, app, runner, config), request, form, runner)
     if code == EXIT_NOT_FOUND:
         explain_misplaced_flag(request)

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from torchx import json_shape
 from torchx.errors import UsageError
-from torchx.json_limits import load_json
 from torchx.machine.files import expanded
 from torchx.scheduling.progress import Ongoing, Part
 from torchx.specs.handles import UnknownAppException
@@ -23,6 +21,7 @@ from torchx.specs.status import is_terminal
 from torchx_cli.applications import ACTIVE, find, target_of
 from torchx_cli.commands.exec import requested_replica
 from torchx_cli.contexts import members, places
+from torchx_cli.contexts.connection import Connection, context_of
 from torchx_cli.flags import argument
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import counted, note, note_all
@@ -40,8 +39,6 @@ Examples:
   torchx cp config.yaml @last/train/0:/tmp/
   torchx cp @last:checkpoints - | tar t
 """
-
-_HAVE = {json_shape.ANY_KEY: int}
 
 
 class Side(NamedTuple):
@@ -65,7 +62,7 @@ class Side(NamedTuple):
 
 
 def sides_of(text: str) -> list[Side]:
-    """Returns what a source or target may mean: ids of some engines contain a colon.
+    """Returns the meanings of a source or target: ids of some engines contain a colon.
 
     >>> sides_of("@last/train/0:out.json"), sides_of("./a:b")
     ([Side(handle='@last/train/0', path='out.json')], [Side(handle='', path='./a:b')])
@@ -89,7 +86,8 @@ def cp_(
         str, argument(metavar="TARGET", help="A path, or HANDLE[/ROLE[/REPLICA]]:PATH; - is a tar archive.")
     ],
     resume: Annotated[bool, typer.Option("--resume", hidden=True)] = False,
-    have: Annotated[str, typer.Option("--have", hidden=True)] = "",
+    have: Annotated[bool, typer.Option("--have", hidden=True)] = False,
+    name: Annotated[str, typer.Option("--as", hidden=True)] = "",
 ) -> int:
     """Copy files and folders from or to a replica, running or ended.
 
@@ -105,10 +103,15 @@ def cp_(
     sides = there
     if downloads:
         sides = here
-    with session_of(ctx).runner() as runner:
-        place, side = _place_of(runner, sides)
+    session = session_of(ctx)
+    with session.runner() as runner:
+        if session.context:
+            place: Place = places.Machine(Connection(context_of(session.context)), sides[-1].handle)
+            side = sides[-1]
+        else:
+            place, side = _place_of(runner, sides)
         if have:
-            sys.stdout.write(json.dumps(place.have(side.path, have)))
+            sys.stdout.write(json.dumps(place.have(side.path, name)))
             return 0
         with ProgressReporter(lambda _: None) as report, Ongoing(report, f"copying {source}") as ongoing:
             total = 0
@@ -125,7 +128,7 @@ def cp_(
             if downloads:
                 _download(place, side, target, log, resume=resume)
             else:
-                _upload(place, here[0], side.path, log)
+                _upload(place, here[0], side.path, log, name)
         note_all(log.notes)
         if target != STREAM:
             note(f"copied {counted(log.files, 'file')}")
@@ -149,25 +152,25 @@ def _place(runner: Runner, text: str) -> Place:
 
 
 def _download(place: Place, source: Side, target: str, log: members.Log, *, resume: bool) -> None:
+    if target != STREAM:
+        to, own = str(expanded(target)) + "/" * target.endswith("/"), places.Here(Path.cwd())
+        with place.read(source.path, log, own.have(to, source.name)) as files:
+            own.write(files, to, source.name, log)
+        return
     with place.read(source.path, log) as files:
-        if target != STREAM:
-            to = str(expanded(target)) + "/" * target.endswith("/")
-            places.Here(Path.cwd()).write(files, to, source.name, log)
-            return
         if sys.stdout.isatty():
             hint = "e.g. torchx cp HANDLE:PATH - | tar t"
             raise UsageError("an archive is not written to a terminal", hint=hint)
-        known = None
+        known: members.Have = {}
         if resume:
-            known = load_json(sys.stdin.read())
-            json_shape.check(known, _HAVE, "")
+            known = members.read_have(sys.stdin.buffer.read())
         with open(os.dup(sys.stdout.fileno()), "wb", buffering=0) as out:
             members.write(files, out, log, have=known, top=source.name or ".")
 
 
-def _upload(place: Place, source: Side, path: str, log: members.Log) -> None:
+def _upload(place: Place, source: Side, path: str, log: members.Log, name: str) -> None:
     if source.path == STREAM:
         with open(os.dup(sys.stdin.fileno()), "rb", buffering=0) as archive:
-            place.write(members.Archive(archive), path, "", log)
+            place.write(members.Archive(archive), path, name, log)
     else:
         place.write(members.walk(expanded(source.path), log), path, source.name, log)

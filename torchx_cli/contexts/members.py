@@ -18,7 +18,9 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from torchx import json_shape
 from torchx.errors import StateError, UsageError
+from torchx.json_limits import load_json
 from torchx.printable import one_line
 from torchx.workspace.unpacking import PIECE, BadArchiveError, Target, parts_of
 
@@ -328,7 +330,7 @@ def target_of(dest: Path, name: str) -> Path:
 
     A folder in which an interrupted copy was begun is that copy. An empty name means the content of a folder.
     """
-    if name and dest.is_dir() and not (dest / PART).exists():
+    if name not in ("", ".") and dest.is_dir() and not (dest / PART).exists():
         return dest / name
     return dest
 
@@ -351,6 +353,20 @@ def have(target: Path) -> dict[str, int]:
                     key = path.name[len(_part_of("")) :]
                 found[key] = status.st_size
     return found
+
+
+def read_have(data: bytes) -> dict[str, int]:
+    """Reads the answer of another machine about the files that it has.
+
+    Raises:
+        StateError: it is invalid.
+    """
+    try:
+        known: dict[str, int] = load_json(data.decode())
+        json_shape.check(known, {json_shape.ANY_KEY: int}, "")
+    except ValueError as error:
+        raise StateError(f"the other machine gave an invalid answer: {error}") from error
+    return known
 
 
 def size_of(path: Path) -> int:

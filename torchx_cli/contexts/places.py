@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import posixpath
+import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,7 +18,8 @@ from torchx.printable import one_line
 from torchx.scheduling.protocols import CopiesFiles, Executes, KeepsFiles
 from torchx.scheduling.streams import Streams
 from torchx_cli.contexts import members
-from torchx_cli.contexts.members import Log, Member
+from torchx_cli.contexts.connection import Connection
+from torchx_cli.contexts.members import Have, Log, Member
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 MISSING = 44
 """The exit code of the script for a path that does not exist."""
 NO_PROGRAM = (126, 127)
+REPEAT = "repeat the command: it continues where it ended"
+LARGEST_HAVE = 1 << 27
 CHANGED = 1
 """The exit code of tar if a file changed while it was read."""
 
@@ -35,7 +40,7 @@ exec tar -chf - "./${{1##*/}}"
 """
 _WRITE = """
 to=$1
-if [ -n "$2" ] && [ -d "$to" ]; then to=${to%/}/$2; fi
+if [ "${2:-.}" != . ] && [ -d "$to" ]; then to=${to%/}/$2; fi
 if [ "$3" = folder ]; then mkdir -p -- "$to" && cd -- "$to" && exec tar -xpof -; exit 1; fi
 case $to in */*) at=${to%/*}/;; *) at=./;; esac
 part=$at.torchx-part-$$
@@ -48,8 +53,14 @@ mkdir -- "$part" && (cd -- "$part" && tar -xpof -) && mv -f -- "$part/file" "$to
 class Place(Protocol):
     """The files of a replica; a relative path begins at its working directory."""
 
-    def read(self, path: str, log: Log) -> Any:
-        """Opens a context with the members of a file or folder."""
+    def read(self, path: str, log: Log, have: Have | None = None) -> Any:
+        """Opens a context with the members of a file or folder.
+
+        Args:
+            path: the path.
+            log: counts them.
+            have: the files that the caller has, which a slow way need not carry.
+        """
 
     def write(self, source: Iterable[Member], path: str, name: str, log: Log) -> None:
         """Writes members to a path, or below it under a name if the path is a folder."""
@@ -76,7 +87,7 @@ class Here:
         return (self._folder or Path("/")) / path
 
     @contextmanager
-    def read(self, path: str, log: Log) -> Iterator[Iterable[Member]]:
+    def read(self, path: str, log: Log, have: Have | None = None) -> Iterator[Iterable[Member]]:
         """Opens a context with the members of a file or folder."""
         yield members.walk(self._path(path), log)
 
@@ -112,7 +123,7 @@ class Container(Elsewhere):
         self._engine, self._replica = engine, replica
 
     @contextmanager
-    def read(self, path: str, log: Log) -> Iterator[Iterable[Member]]:
+    def read(self, path: str, log: Log, have: Have | None = None) -> Iterator[Iterable[Member]]:
         """Opens a context with the members of a file or folder."""
         archive = self._engine.read_files(*self._replica, path)
         try:
@@ -124,9 +135,9 @@ class Container(Elsewhere):
         """Sends members to the engine."""
         folder, top = path, name
         kind = self._engine.file_kind(*self._replica, path)
-        if kind != "folder" or not name:
+        if kind != "folder" or name in ("", "."):
             folder, top = posixpath.split(path.rstrip("/") or "/")
-        if kind == "folder" and not name:
+        if kind == "folder" and name in ("", "."):
             folder, top = path, "."
         elif kind != "folder" and path.endswith("/"):
             raise UsageError(f"no such folder in the container: {path}", code="not_found")
@@ -160,7 +171,7 @@ class Programs(Elsewhere):
         self._execute, self._replica = execute, replica
 
     @contextmanager
-    def read(self, path: str, log: Log) -> Iterator[Iterable[Member]]:
+    def read(self, path: str, log: Log, have: Have | None = None) -> Iterator[Iterable[Member]]:
         """Opens a context with the members of a file or folder."""
         ours, theirs = os.pipe()
         run = _Run(self._execute, ["sh", "-c", _READ, "sh", path], stdout=theirs)
@@ -254,6 +265,66 @@ class _Run:
     def join(self) -> None:
         """Waits for its end."""
         self._thread.join()
+
+
+class Machine:
+    """Files of a replica on another machine, where torchx packs and unpacks them.
+
+    Args:
+        connection: the way to the machine.
+        replica: the replica, as torchx there knows it.
+    """
+
+    def __init__(self, connection: Connection, replica: str) -> None:
+        self._connection, self._replica = connection, replica
+        connection.prepare()
+
+    def _start(self, *argv: str) -> tuple[subprocess.Popen[bytes], Any, Any]:
+        process, _ = self._connection.start({"op": "direct", "argv": ["cp", *argv]})
+        return process, process.stdin, process.stdout
+
+    def _check(self, process: subprocess.Popen[bytes]) -> None:
+        if process.wait():
+            name, message = self._connection.context.name, self._connection.message()
+            if message:
+                raise StateError(f"{name}: {message}")
+            raise StateError(f"the connection to {name} was lost", hint=REPEAT)
+
+    @contextmanager
+    def read(self, path: str, log: Log, have: Have | None = None) -> Iterator[Iterable[Member]]:
+        """Opens a context with the members of a file or folder."""
+        process, stdin, stdout = self._start("--resume", "--", f"{self._replica}:{path}", "-")
+        with process:
+            try:
+                stdin.write(json.dumps(have or {}).encode())
+                stdin.close()
+                yield members.Archive(stdout)
+            except members.InvalidArchiveError:
+                self._check(process)
+                raise
+            finally:
+                process.kill()
+
+    def write(self, source: Iterable[Member], path: str, name: str, log: Log) -> None:
+        """Sends members."""
+        have = self.have(path, name)
+        process, stdin, _ = self._start("--as", name or ".", "--", "-", f"{self._replica}:{path}")
+        with process:
+            with suppress(BrokenPipeError):  # the exit code has the cause
+                members.write(source, stdin, log, have=have)
+                stdin.close()
+            self._check(process)
+
+    def have(self, path: str, name: str) -> dict[str, int]:
+        """Returns the files that need not be sent again."""
+        process, stdin, stdout = self._start(
+            "--have", "--as", name or ".", "--", "-", f"{self._replica}:{path}"
+        )
+        with process:
+            stdin.close()
+            data = stdout.read(LARGEST_HAVE)
+            self._check(process)
+        return members.read_have(data)
 
 
 def place_of(runner: Runner, handle: str, role: str, replica: int, is_running: bool) -> Place:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TextIO
 
+from torchx import settings
 from torchx.command_line import ArgumentError
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
@@ -42,6 +43,9 @@ _MARK = chr(0xF0000 + int.from_bytes(os.urandom(2), "big") % 0xFFFE)
 """Placeholder for ESC in painted text until :func:`shown`; random, so that no external text contains it."""
 
 _PAINTED = re.compile(_MARK + r"\[([0-9;]*)m")
+
+_SUGGESTED = "attach|cancel|delete|diff|events|log|prune|report|rerun|results|stacks|status|wait|why"
+"""The commands that messages suggest for an application."""
 
 _WORDS = re.compile(r"(\s*)(\S+)")
 
@@ -110,7 +114,16 @@ def shown(text: str) -> str:
     >>> shown("title\x1b]0;x\x07"), shown(colour("failed", "31"))
     ('title\\x1b]0;x\\x07', '\x1b[31mfailed\x1b[0m')
     """
-    return _PAINTED.sub("\x1b[\\1m", printable(text))
+    return _PAINTED.sub("\x1b[\\1m", printable(_with_context(text)))
+
+
+def _with_context(text: str) -> str:
+    """Adds the context to handles and to suggested commands, if the command runs for another machine."""
+    prefix = os.environ.get(settings.TORCHX_CONTEXT_PREFIX)
+    if not prefix or ("://" not in text and "torchx " not in text):
+        return text
+    text = re.sub(r"(?<![\w+])([A-Za-z]\w*://torchx/)", rf"{prefix}+\1", text)
+    return re.sub(rf"(?<![\w./])torchx (?=(?:{_SUGGESTED}) )", f"torchx --context {prefix} ", text)
 
 
 def say(text: str = "", *, end: str = "\n", flush: bool = False, hide: bool = False) -> None:
@@ -129,7 +142,7 @@ def say(text: str = "", *, end: str = "\n", flush: bool = False, hide: bool = Fa
 
 def say_json(line: str) -> None:
     """Prints a line of JSON made by the standard library: ASCII, in which texts are escaped."""
-    sys.stdout.write(f"{line}\n")
+    sys.stdout.write(f"{_with_context(line)}\n")
 
 
 def paint_state(state: str, stream: TextIO) -> str:
@@ -411,7 +424,7 @@ def data_text(data: Any, form: str) -> str:
     if form == "yaml":
         return yaml_text(data, unicode)
 
-    return escape_json(json.dumps(data, indent=2, ensure_ascii=not unicode)) + "\n"
+    return escape_json(_with_context(json.dumps(data, indent=2, ensure_ascii=not unicode))) + "\n"
 
 
 def value_text(value: Any) -> str:

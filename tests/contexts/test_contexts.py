@@ -1,0 +1,417 @@
+"""Commands on another machine: the same output, exit codes, terminal and files as there."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from copies import MAKE, cp, same
+from machines import Machine, add
+from program import COMMAND, ROOT, answer, environment, on_terminal, start, torchx
+from support import wait_until
+
+HANDLE = re.compile(r"lab\+local_cwd://torchx/(\S+)\n")
+
+
+def run(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return torchx("--context", "lab", "run", *words, **options)  # type: ignore[arg-type]
+
+
+def submit(script: str, *flags: str) -> str:
+    """Submits a script, and returns its handle."""
+    done = run("-d", *flags, "utils.sh", script)
+    assert done.returncode == 0, done.stderr
+    assert HANDLE.fullmatch(done.stdout), done.stdout
+    return done.stdout.strip()
+
+
+def test_a_run_is_as_it_is_there(lab: Machine) -> None:
+    done = run("utils.sh", "echo out; id -u; pwd; exit 7")
+    assert done.returncode == 7
+    app_id = HANDLE.fullmatch(done.stdout)[1]  # type: ignore[index]
+    assert app_id in lab.jobs()
+    lines = done.stderr.splitlines()
+    uid = lab.home.stat().st_uid
+    assert lines[:3] == ["sh/0 │ out", f"sh/0 │ {uid}", f"sh/0 │ {lab.home}"]
+    assert f"torchx --context lab log {app_id}/sh/0" in done.stderr
+
+
+def test_queries_answer_as_there(lab: Machine) -> None:
+    handle = submit("echo hello; exit 3")
+    app_id = handle.rpartition("/")[2]
+    assert torchx("wait", handle).returncode == 3
+    for words in (["status"], ["log"], ["describe"], ["events"], ["status", "-o", "json"], ["why"]):
+        there = lab.there(words[0], app_id, *words[1:])
+        for done in (torchx(words[0], handle, *words[1:]), torchx(*words, app_id, "--context", "lab")):
+            assert done.returncode == there.returncode
+            assert ageless(done.stdout) == ageless(there.stdout)
+    rows = answer("list", "--context=lab", "-o", "json")
+    assert handle in [row["handle"] for row in rows]
+
+
+def ageless(text: str) -> str:
+    """Returns an output without the context and without times before now."""
+    return re.sub(r"\d+ (s|min) ago", "ago", text.replace("lab+", "").replace("--context lab ", ""))
+
+
+def test_a_context_from_the_environment(lab: Machine, tmp_path: Path) -> None:
+    submit("true", "--name", "mine")
+    assert "mine" in torchx("list", env={"TORCHX_CONTEXT": "lab"}).stdout
+    (tmp_path / ".torchxconfig").write_text("[torchx]\ncontext = lab\n")
+    assert "mine" in torchx("list", cwd=tmp_path).stdout
+    assert "mine" not in torchx("list", "--context", "local", cwd=tmp_path).stdout
+
+
+def test_the_component_is_evaluated_here(lab: Machine, tmp_path: Path) -> None:
+    (tmp_path / "c.py").write_text(
+        "import torchx.specs as specs\n"
+        "def job(text: str) -> specs.AppDef:\n"
+        "    '''A job.'''\n"
+        "    return specs.AppDef('job', [specs.Role('r', '', entrypoint='echo', args=[text])])\n"
+    )
+    done = torchx("--context", "lab", "run", "c.py:job", "--text", "hi", cwd=tmp_path)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (0, "r/0 │ hi")
+    done = torchx("--context", "lab", "run", "c.py:job", "--txt", "hi", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "did you mean `--text`" in done.stderr
+
+
+def test_errors_there_are_errors_here(lab: Machine) -> None:
+    done = torchx("status", "lab+local_cwd://torchx/nothing-here")
+    assert done.returncode == 1
+    assert "no application `lab+local_cwd://torchx/nothing-here`" in done.stderr
+    done = torchx("--context", "lab", "status", "-o", "json", "local_cwd://torchx/nothing-here")
+    assert json.loads(done.stdout)["error"]["code"] == "unknown_application"
+    done = torchx("--context", "nolab", "list")
+    assert (done.returncode, "did you mean `lab`?" in done.stderr) == (2, True)
+    done = torchx("diff", "lab+local_cwd://torchx/a", "other+local_cwd://torchx/b")
+    assert done.returncode != 0
+
+
+# --- secrets and workspaces --------------------------------------------------------------------------
+
+
+def test_a_secret_is_in_no_argument(lab: Machine) -> None:
+    secret = f"s3cret-{os.urandom(8).hex()}"
+    command = start(
+        "--context", "lab", "run", "--secret", "TOKEN", "--env", f"OTHER={secret}", "utils.sh",
+        'echo "up $(printf %s "$TOKEN" | wc -c)"; sleep 100', env={"TOKEN": secret},
+    )  # fmt: skip
+    assert command.stderr is not None
+    assert command.stderr.readline() == f"sh/0 │ up {len(secret)}\n"
+    own = {command.pid}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) not in own:
+            try:
+                words = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            assert secret.encode() not in words, words
+    described = torchx("describe", "@last", "--context", "lab", "-o", "json").stdout
+    assert secret not in described
+    command.send_signal(signal.SIGINT)
+    command.communicate(timeout=60)
+    assert command.returncode != 0
+
+
+def test_only_missing_files_are_sent(lab: Machine, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/run.sh").write_text('cat data; cat "sub/link"')
+    (tmp_path / "sub/run.sh").chmod(0o750)
+    (tmp_path / "sub/link").symlink_to("../data")
+    (tmp_path / "data").write_text("one\n")
+    (tmp_path / "secret.key").write_text("not sent")
+    (tmp_path / ".torchxignore").write_text("*.key\n")
+    store = lab.home / ".torchx/contexts/files"
+    before = {path.name for path in store.iterdir()}
+    words = ("--context", "lab", "run", "--workspace", ".", "utils.sh", "sub/run.sh; ls *.key; pwd")
+    done = torchx(*words, cwd=tmp_path)
+    assert "sh/0 │ one\nsh/0 │ one\n" in done.stderr
+    first = {path.name for path in store.iterdir()}
+    assert len(first - before) >= 2
+    (tmp_path / "data").write_text("two\n")
+    assert "sh/0 │ two\n" in torchx(*words, cwd=tmp_path).stderr
+    assert len({path.name for path in store.iterdir()} - first) == 1
+    for folder in (lab.home / ".torchx", lab.home / ".torchx/contexts", store):
+        assert folder.stat().st_mode & 0o077 == 0
+
+
+# --- terminal and signals ----------------------------------------------------------------------------
+
+
+def test_a_terminal_there(lab: Machine) -> None:
+    handle = submit("sleep 100")
+    shown, code = on_terminal("exec", handle, "sh", "-c", "test -t 0 && test -t 1 && stty size; exit 5")
+    assert (shown.strip(), code) == ("40 80", 5)
+    done = torchx("exec", "-i", handle, "wc", "-c", stdin="x" * 300_000)
+    assert done.stdout.strip() == "300000"
+    shown, code = on_terminal("--context", "lab", "list")
+    assert "\x1b[" in shown
+    torchx("cancel", handle)
+
+
+def test_ctrl_c_on_a_terminal_cancels(lab: Machine) -> None:
+    master, slave = pty.openpty()
+    words = [*COMMAND, "--context", "lab", "run", "utils.sh", "echo up; sleep 100"]
+    command = subprocess.Popen(
+        words,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=environment({"TERM": "xterm"}),
+        start_new_session=True,
+    )
+    os.close(slave)
+    shown = b""
+    while b"up\r" not in shown:
+        shown += os.read(master, 4096)
+    os.write(master, b"\x03")
+    reader = threading.Thread(target=drain, args=(master,), daemon=True)
+    reader.start()
+    assert command.wait(60) != 0
+    app_id = re.search(rb"torchx/(\S+)", shown)[1].decode()  # type: ignore[index]
+    assert "CANCELLED" in torchx("status", "--context", "lab", app_id).stdout
+
+
+def drain(descriptor: int) -> None:
+    try:
+        while os.read(descriptor, 4096):
+            pass
+    except OSError:
+        pass
+
+
+def test_a_signal_reaches_the_command(lab: Machine) -> None:
+    command = start("--context", "lab", "run", "utils.sh", "echo up; sleep 100")
+    assert command.stderr is not None
+    assert command.stderr.readline() == "sh/0 │ up\n"
+    command.send_signal(signal.SIGINT)
+    _, err = command.communicate(timeout=60)
+    assert command.returncode != 0
+    assert "CANCELLED" in err
+
+
+def test_a_closed_pipe_ends_the_command(lab: Machine) -> None:
+    handle = submit("seq 100000; sleep 100")
+    line = f"{sys.executable} -m torchx_cli log -f {handle} | head -n 3"
+    done = subprocess.run(["bash", "-c", line], env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.stdout == "sh/0 │ 1\nsh/0 │ 2\nsh/0 │ 3\n"
+    torchx("cancel", handle)
+
+
+# --- lost connections ----------------------------------------------------------------------------------
+
+
+def test_cuts_lose_and_repeat_no_line(lab: Machine) -> None:
+    handle = submit("i=0; while [ $i -lt 400 ]; do i=$((i+1)); echo line $i; sleep 0.02; done")
+    command = start("log", "-f", handle)
+    rng = random.Random(3)
+    assert command.stdout is not None
+    lines: list[str] = []
+    reader = threading.Thread(target=lambda: lines.extend(command.stdout or ()), daemon=True)
+    reader.start()
+    wait_until(lambda: lines, "the first line is there")
+    cuts = 0
+    while command.poll() is None and cuts < 10:
+        time.sleep(rng.random())
+        cuts += lab.cut() > 0
+    assert command.wait(120) == 0
+    reader.join()
+    command.communicate()
+    assert lines == [f"sh/0 │ line {number}\n" for number in range(1, 401)]
+    assert cuts > 2
+
+
+def test_a_cut_submission_is_not_repeated(lab: Machine) -> None:
+    rng = random.Random(5)
+    for number in range(6):
+        before = set(lab.jobs())
+        command = start("--context", "lab", "run", "--wait", "utils.sh", f"echo {number}; exit 4")
+        time.sleep(rng.random() * 2)
+        lab.cut()
+        _, err = command.communicate(timeout=90)
+        new = set(lab.jobs()) - before
+        assert len(new) <= 1, new
+        if command.returncode != 69:  # it was cut before the first answer: nothing was submitted
+            assert (command.returncode, len(new)) == (4, 1), err
+
+
+def test_a_machine_that_is_gone(lab: Machine, tmp_path: Path) -> None:
+    add("gone", "ssh://127.0.0.1:1")
+    done = torchx("--context", "gone", "list")
+    assert (done.returncode, done.stderr.count("\n")) == (69, 2)
+    assert "gone cannot be reached: " in done.stderr
+    submit("true", "--name", "mine")
+    done = torchx("list", "--context", "lab,gone,local")
+    assert done.returncode == 0
+    assert "mine" in done.stdout
+    assert "not reached: gone: " in done.stderr
+    rows = json.loads(torchx("list", "--context", "lab,gone", "-o", "json").stdout)
+    assert any(row["name"] == "mine" for row in rows)
+
+
+# --- files -----------------------------------------------------------------------------------------
+
+
+def test_files_there_and_back(lab: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    handle = submit(MAKE)
+    torchx("wait", handle)
+    assert cp(f"{handle}:out", "copy").endswith("copied 3 files\n")
+    assert same(lab.home / "out", tmp_path / "copy")
+    cp("copy", f"{handle}/sh/0:in")
+    assert same(lab.home / "in", tmp_path / "copy")
+    cp("copy", f"{handle}/sh/0:in")
+    assert same(lab.home / "in/copy", tmp_path / "copy")
+    done = torchx("cp", f"{handle}:missing", "x")
+    assert (done.returncode, "lab: no such file or folder" in done.stderr) == (1, True)
+
+
+def test_a_cut_copy_continues(lab: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    handle = submit("head -c 60000000 /dev/urandom > big")
+    torchx("wait", handle)
+    command = start("cp", f"{handle}:big", "copy")
+    wait_until(lambda: any(p.stat().st_size for p in tmp_path.glob(".torchx-part*")), "a part is there")
+    lab.cut()
+    command.communicate(timeout=60)
+    cp(f"{handle}:big", "copy")
+    assert (tmp_path / "copy").read_bytes() == (lab.home / "big").read_bytes()
+    assert not list(tmp_path.glob(".torchx-part*"))
+
+
+# --- odd and hostile machines ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def odd(lab: Machine) -> Machine:
+    """The machine before torchx was found there; its shell and home may be changed."""
+    shutil.rmtree(lab.home / ".torchx", ignore_errors=True)
+    add("odd", "lab")
+    return lab
+
+
+ODD = {
+    "banner": {"first": "yes welcome to the lab | head -n 2000"},
+    "bash": {"shell": "/bin/bash"},
+    "fish": {"shell": "/usr/bin/fish"},
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_shells_that_differ(kind: str, odd: Machine) -> None:
+    changes = ODD[kind]
+    if not Path(changes.get("shell", "/bin/sh")).exists():
+        pytest.skip(f"needs {kind}: .ci/packages installs it")
+    odd.configure(**changes)
+    try:
+        done = torchx("--context", "odd", "run", "utils.echo", "--msg", "hi")
+        assert (done.returncode, done.stderr) == (0, "echo/0 │ hi\n"), done.stderr
+    finally:
+        odd.configure(first="", shell="/bin/sh")
+
+
+BROKEN = {
+    "no python": ({"path": "/nowhere"}, "has no Python 3.10 or newer"),
+    "exits": ({"first": "exit 3"}, "cannot be reached"),
+    "noise": ({"first": "exec head -c 3000000 /dev/zero"}, "cannot be reached"),
+    "escapes": (
+        {"first": 'printf \'\\000torchx-host 1 {"error":"a\\\\u001b]0;title\\\\u0007b"}\\n\'; exec cat'},
+        "error: odd: a\\x1b]0;title\\x07b",
+    ),
+    "lies": ({"first": "printf '\\000torchx-host 1 [1]\\n'; exec cat"}, "cannot be reached"),
+    "python in a bad place": (
+        {"first": 'printf \'\\000torchx-host 1 {"python":"a; rm -rf x"}\\n\'; exec cat'},
+        "is not supported",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_broken_machines_are_errors(kind: str, odd: Machine) -> None:
+    changes, message = BROKEN[kind]
+    odd.configure(**changes)
+    try:
+        done = torchx("--context", "odd", "list")
+        assert message in done.stderr
+        assert (done.returncode in (1, 69), len(done.stderr.splitlines()) <= 2) == (True, True), done.stderr
+        assert "\x1b" not in done.stderr + done.stdout
+    finally:
+        odd.configure(first="", path=f"{Path(sys.executable).resolve().parent}:/usr/bin:/bin")
+
+
+def test_a_home_that_others_may_write(odd: Machine) -> None:
+    (odd.home / ".torchx").mkdir(mode=0o777)
+    (odd.home / ".torchx").chmod(0o777)
+    done = torchx("--context", "odd", "list")
+    assert (done.returncode, "others may write to this folder" in done.stderr) == (1, True)
+    shutil.rmtree(odd.home / ".torchx")
+
+
+def test_torchx_there_is_sent_again(lab: Machine) -> None:
+    shutil.rmtree(lab.home / ".torchx/contexts/apps", ignore_errors=True)
+    done = run("utils.echo", "--msg", "again")
+    assert (done.returncode, done.stderr) == (0, "echo/0 │ again\n")
+
+
+def test_a_socket_folder_of_others(lab: Machine, tmp_path: Path) -> None:
+    own = tmp_path / f"torchx-ssh-{os.geteuid()}"
+    own.mkdir()
+    own.chmod(0o777)
+    done = torchx("--context", "lab", "list", env={"XDG_RUNTIME_DIR": str(tmp_path)})
+    assert (done.returncode, "is not a private folder" in done.stderr) == (1, True)
+
+
+# --- the list of contexts, and the rest without them ---------------------------------------------------
+
+
+def test_contexts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    add("a.b", "ssh://me@box:2222")
+    assert "a.b" in torchx("context", "list").stdout
+    assert "address: ssh://me@box:2222" in torchx("context", "show", "a.b").stdout
+    for words, message in (
+        (["a b", "x"], "cannot be the name"),
+        (["local", "x"], "cannot be the name"),
+        (["a.b", "x"], "to replace it: --force"),
+        (["x", "ssh://-oProxyCommand=x"], "is not an address"),
+        (["x", "ssh://me:password@box"], "is not an address"),
+        (["x", "http://box"], "is not an address"),
+        (["x", "box", "--python", "/a b"], "--python takes a path"),
+    ):
+        done = torchx("context", "add", *words)
+        assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+    assert torchx("context", "remove", "a.b").returncode == 0
+    assert torchx("context", "list").stdout == ""
+
+
+def test_a_command_without_contexts_loads_none() -> None:
+    code = (
+        "import sys; from torchx_cli.main import main; main(['list']); main(['run', 'utils.echo']);"
+        "sys.exit(any(name.startswith('torchx_cli.contexts') for name in sys.modules))"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True).returncode == 0
+    )
+
+
+def test_the_rest_works_without_the_feature(tmp_path: Path) -> None:
+    for package in ("torchx", "torchx_cli"):
+        ignored = shutil.ignore_patterns("contexts", "__pycache__")
+        if package == "torchx":
+            ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
+    env = environment({"PYTHONPATH": str(tmp_path)})
+    for words in (["--help"], ["run", "utils.echo", "--msg", "hi"], ["list"], ["log", "@last"]):
+        done = subprocess.run([*COMMAND, *words], env=env, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr

@@ -1,0 +1,191 @@
+"""Chooses the machine of a command line: `--context`, a handle, TORCHX_CONTEXT or `.torchxconfig`."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+
+from torchx import json_shape, settings
+from torchx.errors import UnreachableError, UsageError
+from torchx.json_limits import load_json
+from torchx.lazy import lazy_imports
+from torchx.printable import one_line
+from torchx_cli.contexts.connection import Connection, context_of, contexts
+from torchx_cli.terminal.error_output import first_format
+from torchx_cli.terminal.output import emit, note, say
+
+with lazy_imports:
+    from torchx.config import model
+    from torchx_cli.contexts import client, ports
+
+HERE = frozenset(
+    [
+        *("__complete", "context", "completion", "schema", "lint", "configure", "config", "builtins"),
+        *("plugins", "runopts", "mcp", "help", "version"),
+    ]
+)
+"""The commands that are about this machine."""
+EVALUATED_HERE = ("run", "cp")
+LOCAL = "local"
+"""The name of this machine in a list of contexts."""
+PATIENCE = 15.0
+"""Seconds in which each machine must list its applications."""
+_VALUED = ("--log_level", "--profile", "--context")
+OF_PROGRAMS = ("run", "exec")
+
+
+def dispatch(args: Sequence[str]) -> int | list[str]:
+    """Runs a command line on the machine that it names, or returns the arguments to run here.
+
+    Raises:
+        UsageError: the context is unknown, or the arguments name several.
+        UnreachableError: the machine cannot be reached.
+    """
+    name, rest = _chosen(list(args))
+    command = next(iter(_words(rest)), "")
+    asks_help = not command or bool(
+        {"-h", "--help", "--version"}.intersection(rest[: rest.index(command) + 2])
+    )
+    if not name or asks_help or command in HERE:
+        return rest
+    if "," in name:
+        if command != "list":
+            raise UsageError("several contexts work with `list` only", code="conflicting_flags")
+        return _list(name.split(","), rest)
+    if command == "cp" or (command == "run" and not _runs_there(rest)):
+        return ["--context", name, *rest]
+    connection = Connection(context_of(name))
+    connection.prepare()
+    if command == "port":
+        return ports.forward(connection, rest)
+    reads = "--stdin" in rest or (command == "exec" and bool({"-i", "--stdin"}.intersection(rest)))
+    return client.Command(connection, rest, stdin=None if reads else b"", raw=command == "exec").run()
+
+
+def _runs_there(args: Sequence[str]) -> bool:
+    """Returns True if the request of a run is on stdin."""
+    return "--stdin" in args
+
+
+def _words(args: Sequence[str]) -> list[str]:
+    """Returns the arguments from the command on."""
+    at = 0
+    while at < len(args) and args[at].startswith("-"):
+        at += 2 if args[at] in _VALUED else 1
+    return list(args[at:])
+
+
+def _chosen(args: list[str]) -> tuple[str, list[str]]:
+    """Returns the name of the chosen context, empty for this machine, and the arguments without it."""
+    named = _named(args)
+    words = _words(args)
+    first = args[: len(args) - len(words)]
+    found, words = _of_handles(words)
+    if named and found and found != named:
+        raise UsageError(f"--context {named} does not fit a handle of {found}", code="conflicting_flags")
+    name = named or found or os.environ.get(settings.TORCHX_CONTEXT, "")
+    if not name and words[:1] != ["context"]:
+        name = _configured()
+    if name == LOCAL:
+        name = ""
+    return name, [*first, *words]
+
+
+def _named(args: list[str]) -> str:
+    """Removes the flag from the arguments, and returns its value; empty without it."""
+    end = len(args)
+    if (command := _words(args)) and command[0] in OF_PROGRAMS:
+        end = len(args) - len(command) + 2  # the others are for a program
+    for at, text in enumerate(args[:end]):
+        flag, equals, value = text.partition("=")
+        if flag == "--context":
+            if not equals:
+                value = "".join(args[at + 1 : at + 2])
+            del args[at : at + (1 if equals else 2)]
+            if not value:
+                raise UsageError("--context takes the name of a context", hint="all: torchx context list")
+            return value
+        if text == "--":
+            break
+    return ""
+
+
+def _of_handles(words: Sequence[str]) -> tuple[str, list[str]]:
+    """Returns the context that handles begin with, and the arguments with handles as on its machine."""
+    known, found, rest = None, set(), list(words)
+    for at, text in enumerate(words):
+        match = re.fullmatch(r"([\w.-]+)\+([A-Za-z]\w*://[^/]*/.+)", text, re.DOTALL)
+        if match and words[0] != "run":
+            known = known if known is not None else contexts()
+            if match[1] in known:
+                found.add(match[1])
+                rest[at] = match[2]
+        if words[0] == "exec" and at and not text.startswith("-"):
+            break  # the others are for a program
+    if len(found) > 1:
+        raise UsageError(
+            f"the applications are on different machines: {', '.join(sorted(found))}",
+            hint="use a command for each",
+        )
+    return next(iter(found), ""), rest
+
+
+def _configured() -> str:
+    setting = model.examine_config(None)[0].get(model.OWN_SECTION, "context")
+    return setting.value if setting is not None else ""
+
+
+def _list(names: Sequence[str], args: list[str]) -> int:
+    """Lists the applications of several machines, and names those that do not answer."""
+    form = first_format(
+        [value for flag, value in zip(args, [*args[1:], ""], strict=True) if flag in ("-o", "--output")]
+    )
+    form = "json" if "--json" in args else form
+    for name in names:
+        if name != LOCAL:
+            context_of(name)
+    answers = _answers(names, args)
+    rows: list[object] = []
+    failed = 0
+    for name in names:
+        done = answers[name]
+        if done is None or done.returncode:
+            failed += 1
+            why = f"no answer within {PATIENCE:.0f} s"
+            if done is not None:
+                why = one_line(done.stderr.partition("\n")[0].removeprefix("error: "))
+            note(f"not reached: {name}: {why}")
+        elif form == "json":
+            rows += json_shape.items_at({"rows": load_json(done.stdout)}, dict, "rows")
+        else:
+            say(f"{name}:\n{done.stdout}", end="")
+    if form == "json":
+        emit(rows, "json")
+    if failed == len(names):
+        raise UnreachableError("no machine has answered")
+    return 0
+
+
+def _answers(names: Sequence[str], args: Sequence[str]) -> dict[str, subprocess.CompletedProcess[str] | None]:
+    """Runs a command for several machines at the same time; None for those that do not answer in time."""
+    answers: dict[str, subprocess.CompletedProcess[str] | None] = {}
+
+    def query(name: str) -> None:
+        command = [sys.executable, "-m", "torchx_cli", "--context", name, *args]
+        try:
+            answers[name] = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE
+            )
+        except subprocess.TimeoutExpired:
+            answers[name] = None
+
+    threads = [threading.Thread(target=query, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
