@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from torchx import settings
 from torchx.json_limits import Data
@@ -279,8 +279,18 @@ def complete_marks(cluster: Cluster, facts: Facts) -> None:
 
 def _replaced(facts: Facts, restart: Restart) -> list[Object]:
     """Returns the jobs that a restart is still to replace, in the order of their roles."""
-    mains = [main for main in facts.mains if restart.attempts.get(_role(main)) == attempt_of(main)]
-    return sorted(mains, key=_role)
+    return sorted(_attempts(facts.mains, restart, 0), key=_role)
+
+
+def _attempts(jobs: Sequence[Object], restart: Restart, later: int) -> list[Object]:
+    """Returns the jobs of the attempts that a restart replaces, or of those that follow.
+
+    Args:
+        jobs: all jobs of the application.
+        restart: the restart.
+        later: 0 for the replaced attempts, 1 for the next ones.
+    """
+    return [job for job in jobs if restart.attempts.get(_role(job)) == attempt_of(job) - later]
 
 
 def _role(main: Object) -> int:
@@ -373,8 +383,7 @@ def _begin(cluster: Cluster, facts: Facts, restart: Restart) -> bool:
         False if a job is missing, or has changed since the check: an end may have come first.
     """
     jobs = originals(cluster.items(main_path("job", facts.namespace), selector(facts.name)))
-    before = [job for job in jobs if restart.attempts.get(_role(job)) == attempt_of(job)]
-    following = [job for job in jobs if restart.attempts.get(_role(job), -1) == attempt_of(job) - 1]
+    before, following = _attempts(jobs, restart, 0), _attempts(jobs, restart, 1)
     if len(before) < len(restart.attempts) or any(deleted(job) for job in before):
         for job in following:
             cluster.delete(facts.path_of(job))

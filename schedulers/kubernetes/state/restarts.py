@@ -65,7 +65,7 @@ from torchx.schedulers.kubernetes.state.services import (
 )
 from torchx.schedulers.kubernetes.state.taken import disruption
 from torchx.scheduling.limits import LimitRule
-from torchx.scheduling.observation import Replica
+from torchx.scheduling.observation import Replica, or_zero
 from torchx.scheduling.retry_rules import Failure, RetryRules, lines_of
 from torchx.services import ENDED_WHILE_NEEDED
 from torchx.specs.status import AppState, EndCause, FirstFailure, Reason
@@ -407,24 +407,35 @@ class Replay:
 
     def restart(self) -> Restart | None:
         """Returns the restart that the rules require."""
-        mains = {role_index(main): main for main in self._facts.mains}
         if self._requeue is not None:
-            numbers, end, delay = set(range(len(self.rules))), self._requeue, 0.0
+            numbers: Sequence[int] = range(len(self.rules))
+            end, delay = self._requeue, 0.0
         elif self._first is not None and self.gang.restarting:
-            restarting = self.gang.restarting
-            numbers = {n for n, rule in enumerate(self.rules) if not restarting.isdisjoint(rule.replicas)}
-            if self._first[0].scope == APPLICATION:  # also roles that have not started: the hosts change
-                numbers |= {n for n, rule in enumerate(self.rules) if rule.after}
-            end, delay = self._first[1], self._first[0].delay
+            (retry, end), delay = self._first, self._first[0].delay
+            numbers = self._restarting(retry.scope == APPLICATION)
         else:
             return None
-        attempts = {number: attempt_of(mains[number]) for number in sorted(numbers) if number in mains}
+        mains = {role_index(main): main for main in self._facts.mains}
+        attempts = {number: attempt_of(mains[number]) for number in numbers if number in mains}
         scopes = {str(scope): count for scope, count in self.gang.used_retries.items()}
         rule = next(rule for rule in self.rules if end.ordinal in rule.replicas)
         why = f"{rule.name}/{end.ordinal - rule.replicas.start} {end.why}"
         if end.is_due and self._requeue is not None:
             why = "the time limit was reached"
         return Restart(attempts, scopes, why, end.at + delay)
+
+    def _restarting(self, all_roles: bool) -> Sequence[int]:
+        """Returns the numbers of the roles that restart.
+
+        Args:
+            all_roles: also those that have not started, as the hosts of the others change.
+        """
+        replicas = self.gang.restarting
+        return [
+            number
+            for number, rule in enumerate(self.rules)
+            if not replicas.isdisjoint(rule.replicas) or (all_roles and rule.after)
+        ]
 
     def _run(self) -> None:
         gang = self.gang
@@ -505,64 +516,69 @@ class Replay:
         """Yields the ends of replicas in the newest attempt of their roles."""
         for main in self._facts.mains:
             number = role_index(main)
-            if number is None or number >= len(self.rules):
-                continue
-            pods = self._pods[main["metadata"]["name"]]
-            completed, failed = ended_indexes(main)
-            noted = taken.noted(main)
-            by_hand = set()
-            if not (value_at(main, "spec", "suspend") or _ENDS & true_conditions(main).keys()):
-                by_hand = taken.deleted_by_hand(main, pods.values())
-            rule = self.rules[number]
-            for index, ordinal in enumerate(rule.replicas):
-                if is_released(main):
-                    yield End(0.0, ordinal, stopped=True)
-                    continue
-                pod, notes = pods.get(index), noted.get(index)
-                counts = rule.max_retries or self._limits.follows_disruptions
-                if index in completed:
-                    at = 0.0
-                    if self._ordered:
-                        at = succeeded_at(main, pod)
-                    yield End(at, ordinal, succeeded=True)
-                elif counts and taken.was_disrupted(notes, pod):
-                    at = _lost_at(pod)
-                    is_due = pod is not None and self._limits.is_due(pod, at)
-                    why = _lost_why(pod, notes)
-                    yield End(at, ordinal, verdict=FREE, why=why, is_due=is_due, is_lost=True)
-                elif pod is not None:
-                    yield from self._end_of(main, pod, ordinal, pod["metadata"]["name"] in by_hand)
-                elif index in failed:
-                    yield End(0.0, ordinal, why=f"failed: {notes[-1].text if notes else taken.GONE}")
+            if number is not None and number < len(self.rules):
+                yield from self._ends_of(main, self.rules[number])
 
-    def _end_of(self, main: Object, pod: Object, ordinal: int, by_hand: bool) -> Iterator[End]:
-        """Yields the end of a pod, if it has ended."""
-        if by_hand:
-            yield End(0.0, ordinal, why=f"failed: {taken.BY_HAND}")
+    def _ends_of(self, main: Object, rule: RoleRules) -> Iterator[End]:
+        """Yields the ends of the replicas of a role."""
+        if is_released(main):
+            yield from (End(0.0, ordinal, stopped=True) for ordinal in rule.replicas)
             return
+        pods, noted = self._pods[main["metadata"]["name"]], taken.noted(main)
+        completed, failed = ended_indexes(main)
+        by_hand = _deleted_by_hand(main, pods)
+        counts = rule.max_retries or self._limits.follows_disruptions
+        for index, ordinal in enumerate(rule.replicas):
+            pod, notes = pods.get(index), noted.get(index)
+            if index in completed:
+                at = succeeded_at(main, pod) if self._ordered else 0.0
+                yield End(at, ordinal, succeeded=True)
+            elif counts and taken.was_disrupted(notes, pod):
+                yield self._loss_of(pod, notes, ordinal)
+            elif pod is not None and pod["metadata"]["name"] in by_hand:
+                yield End(0.0, ordinal, why=f"failed: {taken.BY_HAND}")
+            elif pod is not None:
+                yield from self._end_of(main, pod, ordinal)
+            elif index in failed:
+                yield End(0.0, ordinal, why=f"failed: {notes[-1].text if notes else taken.GONE}")
+
+    def _loss_of(self, pod: Object | None, notes: list[Reason] | None, ordinal: int) -> End:
+        """Returns the end of a replica that was disrupted."""
+        at = _lost_at(pod)
+        is_due = pod is not None and self._limits.is_due(pod, at)
+        return End(at, ordinal, verdict=FREE, why=_lost_why(pod, notes), is_due=is_due, is_lost=True)
+
+    def _end_of(self, main: Object, pod: Object, ordinal: int) -> Iterator[End]:
+        """Yields the end of a pod, if it has ended."""
         if self._ordered and ended_by_us(pod) and not is_over(pod):
             return  # only its phase shows whether it has ended by itself
         attempt = attempts_of(pod, 1)[-1]
-        at = 0.0
-        if attempt.ended_at is not None:
-            at = attempt.ended_at.timestamp()
+        at = or_zero(attempt.ended_at).timestamp()
         is_due = self._limits.is_due(pod, at)
         if attempt.state is AppState.SUCCEEDED:
             yield End(at, ordinal, succeeded=True, is_due=is_due)
         elif ended_by_us(pod):
             if attempt.state is not AppState.RUNNING:
                 yield End(at, ordinal, stopped=True)
-        elif attempt.state is AppState.FAILED:
-            limit = value_at(main, "spec", "backoffLimitPerIndex") or 0
-            disrupted = taken.disruption(pod) and taken.spares_disrupted(main)
-            if disrupted or (count_of(annotation(pod, FAILURE_COUNT)) or 0) < limit:
-                return  # the Job starts it again
+        elif attempt.state is AppState.FAILED and not _is_started_again(main, pod):
             code = attempt.signal or f"exit code {attempt.exit_code}"
-            if refusal(self._causes, pod):
-                verdict = NEVER
-            else:
-                verdict = COUNTED
+            verdict = NEVER if refusal(self._causes, pod) else COUNTED
             yield End(at, ordinal, verdict=verdict, why=f"failed: {attempt.msg or code}", is_due=is_due)
+
+
+def _deleted_by_hand(main: Object, pods: Mapping[int, Object]) -> set[str]:
+    """Returns the names of the pods of a job that are being deleted by hand."""
+    if value_at(main, "spec", "suspend") or _ENDS & true_conditions(main).keys():
+        return set()
+    return taken.deleted_by_hand(main, pods.values())
+
+
+def _is_started_again(main: Object, pod: Object) -> bool:
+    """Returns True if a job replaces a pod that has failed."""
+    if taken.disruption(pod) and taken.spares_disrupted(main):
+        return True
+    limit = value_at(main, "spec", "backoffLimitPerIndex") or 0
+    return (count_of(annotation(pod, FAILURE_COUNT)) or 0) < limit
 
 
 replay_of = functools.lru_cache(maxsize=1)(Replay)
