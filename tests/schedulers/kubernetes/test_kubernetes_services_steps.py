@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,15 @@ from kubesteps import (
     ENDS,
     KILLED,
     PODS,
+    WRITES,
     Disturbance,
     Disturbed,
     Killed,
+    Write,
     check_the_end_wins,
     end_pods,
     of,
+    running,
 )
 
 from torchx.schedulers.kubernetes.api.client import Cluster
@@ -215,6 +218,56 @@ def test_a_second_process_continues(
         scheduler.delete(app_id)
         at += 1
     assert at > writes
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", WRITES)
+@pytest.mark.parametrize("step", STEPS)
+def test_a_disturbed_write_is_carried_out(
+    cluster: FakeCluster,
+    scheduler: KubernetesScheduler,
+    other: KubernetesScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    way: Callable[[Write], Any],
+) -> None:
+    prepare, check, _ = STEPS[step]
+    disturbed = Disturbed(monkeypatch, cluster)
+    at, more = 0, True
+    while more:
+        app_id = prepare(cluster, scheduler)
+        more = disturbed.write(at, way, lambda app_id=app_id: scheduler.reconcile(app_id))
+        for _ in range(4):
+            other.reconcile(app_id)
+            end_pods(cluster)
+        check(cluster, app_id, f"{way.__name__}: write {at}")
+        cluster.store.clear()
+        at += 1
+    assert at > 1
+
+
+@pytest.mark.parametrize("way", WRITES)
+def test_an_end_follows_a_disturbed_start(
+    cluster: FakeCluster,
+    scheduler: KubernetesScheduler,
+    other: KubernetesScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    way: Callable[[Write], Any],
+) -> None:
+    disturbed = Disturbed(monkeypatch, cluster)
+    at, more = 0, True
+    while more:
+        app_id = due_start(cluster, scheduler)
+        disturbed.controlled = True
+        more = disturbed.write(at, way, lambda app_id=app_id: scheduler.reconcile(app_id))
+        other.cancel(app_id)
+        for later in ("end", "step", "step"):
+            assert not running(cluster, app_id), f"write {at}, before the next {later}"
+            scheduler.reconcile(app_id)
+        disturbed.controlled = False
+        cluster.store.clear()
+        at += 1
+    assert at > 2
 
 
 @pytest.mark.parametrize("killed", KILLED)
