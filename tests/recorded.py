@@ -18,10 +18,10 @@ from torchx.schedulers.docker.lookup import consistent
 from torchx.schedulers.kubernetes import status as kubernetes_status
 from torchx.schedulers.kubernetes.facts import Facts
 from torchx.schedulers.local.status import describe_job
+from torchx.schedulers.shared.batch.record import BatchRecord
 from torchx.schedulers.slurm import status as slurm_status
 from torchx.schedulers.slurm.outcome import outcome_of, outcome_without_slurm
 from torchx.schedulers.slurm.parse import JobFacts
-from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.scheduling.base import DescribeAppResponse
 
 RESOURCES = Path(__file__).parent / "resources"
@@ -123,9 +123,9 @@ QUEUES: dict[str, tuple[JobFacts, ...]] = {
 }
 
 
-def record_of(folder: Path, roles: list[dict[str, Any]]) -> SlurmRecord:
+def record_of(folder: Path, roles: list[dict[str, Any]]) -> BatchRecord:
     app = {"name": "a", "roles": roles}
-    return SlurmRecord(77, "b1", "a", "a-b1", "torchx", str(folder), submitted_at=FOLDERS_AT, app=app)
+    return BatchRecord(77, "b1", "a", "a-b1", "torchx", str(folder), submitted_at=FOLDERS_AT, app=app)
 
 
 def write_folder(folder: Path, files: dict[str, str]) -> None:
@@ -135,6 +135,6 @@ def write_folder(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def of_folder(record: SlurmRecord, queue: Sequence[JobFacts]) -> DescribeAppResponse:
+def of_folder(record: BatchRecord, queue: Sequence[JobFacts]) -> DescribeAppResponse:
     outcome = outcome_of(record, queue) or outcome_without_slurm(record)
     return slurm_status.describe(record, "77", outcome, queue)

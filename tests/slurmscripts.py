@@ -9,15 +9,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torchx.schedulers.slurm.quoting import packed, quote
-from torchx.schedulers.slurm.script import ScriptContext, files_of, node_file, script_by_hand, script_of
+from torchx.schedulers.shared.batch.node.files import node_file
+from torchx.schedulers.shared.batch.quoting import packed, quote
+from torchx.schedulers.shared.batch.script import ScriptContext, files_of, script_by_hand, script_of
+from torchx.schedulers.slurm.directives import DIALECT
 from torchx.specs import AppDef
 
 SH = shutil.which("sh") or "sh"
 
 
 def context(folder: str, fallback: str = "") -> ScriptContext:
-    return ScriptContext("name", folder, "s", "torchx:t:/f", {}, fallback)
+    return ScriptContext(DIALECT, "name", folder, "s", "torchx:t:/f", {}, fallback)
 
 
 def made(given: AppDef, folder: str = "/f o", **cfg: Any) -> str:
@@ -47,7 +49,7 @@ def run_task(
     """
     fallback = str(tmp_path) if disk else ""
     write_files(files_of(given, cfg or {}, context(str(tmp_path), fallback)), tmp_path)
-    env = {"TORCHX_FOLDER": str(tmp_path), "TORCHX_APP_ID": "77", "TORCHX_SLURM_ATTEMPT": "1"}
+    env = {"TORCHX_FOLDER": str(tmp_path), "TORCHX_APP_ID": "77", "TORCHX_JOB_ATTEMPT": "1"}
     env |= {"TORCHX_NODE_LOGS": disk} if disk else {}
     env |= {"SLURM_PROCID": str(replica), "TORCHX_RETRIES": str(retries), "PATH": path, **(variables or {})}
     subprocess.run([SH, tmp_path / "role-0.sh", "role"], env=env, check=False, timeout=240)

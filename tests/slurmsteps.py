@@ -14,9 +14,10 @@ from typing import Any
 
 from slurmscripts import SH, made
 
-from torchx.schedulers.slurm.outcome import Outcome, outcome_of, outcome_without_slurm
-from torchx.schedulers.slurm.paths import SlurmPaths
-from torchx.schedulers.slurm.record import SlurmRecord
+from torchx.schedulers.shared.batch.outcome import Outcome
+from torchx.schedulers.shared.batch.paths import BatchPaths
+from torchx.schedulers.shared.batch.record import BatchRecord
+from torchx.schedulers.slurm.outcome import outcome_of, outcome_without_slurm
 from torchx.schedulers.slurm.status import describe
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs import AppDef, AppState, Role
@@ -136,7 +137,7 @@ class StepJob:
 
     def status(self) -> DescribeAppResponse:
         """Returns the status of the job by its files; it is running unless its script has ended."""
-        record = SlurmRecord(
+        record = BatchRecord(
             77, "b1", "a", "a-b1", "torchx", str(self.folder),
             submitted_at=self._started_at, app=app_to_dict(self.app, strict=False), cfg=self.cfg,
         )  # fmt: skip
@@ -145,9 +146,9 @@ class StepJob:
         return describe(record, "77", outcome, ())
 
     @property
-    def paths(self) -> SlurmPaths:
+    def paths(self) -> BatchPaths:
         """The files of the job."""
-        return SlurmPaths(self.folder)
+        return BatchPaths(self.folder)
 
 
 def states(status: DescribeAppResponse) -> dict[str, list[str]]:

@@ -7,14 +7,34 @@ import re
 from collections.abc import Iterator, Mapping
 
 from torchx.errors import UsageError
-from torchx.schedulers.slurm.node.job_limits import limits_of
-from torchx.schedulers.slurm.node.job_services import ends_together
+from torchx.schedulers.shared.batch.quoting import quote
+from torchx.schedulers.shared.batch.script import Dialect
+from torchx.schedulers.shared.batch.services import ends_together
+from torchx.schedulers.slurm.limits import limits_of, options_of
 from torchx.schedulers.slurm.options import WHOLE_JOB, is_option, sbatch_options
-from torchx.schedulers.slurm.quoting import directive, quote
 from torchx.specs.app import AppDef, Role
 from torchx.specs.mounts import BindMount
 from torchx.specs.run_options import CfgVal, RunOptions
 from torchx.suggestions import did_you_mean
+
+
+def directive(name: str, value: object) -> str:
+    """Returns an #SBATCH line.
+
+    >>> directive("exclusive", True), directive("comment", 'a "b" # c')
+    ('#SBATCH --exclusive', '#SBATCH --comment="a \\\\"b\\\\" # c"')
+    """
+    if value is True:
+        return f"#SBATCH --{name}"
+    text = str(value)
+    if not text or not _PLAIN.issuperset(text):
+        inner = text.replace("\\", "\\\\").replace('"', '\\"')
+        text = f'"{inner}"'
+    return f"#SBATCH --{name}={text}"
+
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:,=@%+[]&|*~")
+
 
 METADATA = "slurm"
 """Key in a role's metadata for sbatch options of that role."""
@@ -33,7 +53,7 @@ def directives(app: AppDef, cfg: RunOptions, name: str, mark: str) -> Iterator[s
     comment = f"{options.pop('comment', '')} {mark}".strip()
     whole: dict[str, CfgVal] = {"job-name": name, "comment": comment, "output": "/dev/null"}
     whole.update((key, value) for key, value in options.items() if key in WHOLE_JOB)
-    whole.update((key, value) for key, value in limits_of(cfg).options() if key in WHOLE_JOB)
+    whole.update((key, value) for key, value in options_of(limits_of(cfg)) if key in WHOLE_JOB)
     for key, value in whole.items():
         yield directive(key, value)
     if "requeue" not in options:
@@ -52,7 +72,7 @@ def _requeue(app: AppDef, cfg: RunOptions) -> str:
         return directive("requeue", requeue)
     if requeue is None:
         limits = limits_of(cfg)
-        requeue = limits.requeues > 0 or limits.by_slurm or any(role.max_retries > 0 for role in app.roles)
+        requeue = limits.requeues > 0 or limits.by_engine or any(role.max_retries > 0 for role in app.roles)
     if requeue:
         return "#SBATCH --requeue"
     return "#SBATCH --no-requeue"
@@ -81,7 +101,7 @@ def role_options(role: Role, cfg: RunOptions) -> dict[str, CfgVal]:
     per_node = options.get("ntasks-per-node")
     if per_node is not None and first_number(per_node) > role.num_replicas:
         options["ntasks-per-node"] = role.num_replicas  # Slurm 26.05 never starts a job with more
-    for key, value in limits_of(cfg).options():
+    for key, value in options_of(limits_of(cfg)):
         if key not in WHOLE_JOB:
             options.setdefault(key, value)
     return options
@@ -185,12 +205,18 @@ def container_options(cfg: RunOptions) -> dict[str, CfgVal]:
     return {key: value for key, value in sbatch_options(cfg).items() if _is_of_plugin(key)}
 
 
-def srun_options(role: Role, cfg: RunOptions, group: int | None) -> str:
-    """Returns the srun options of a role's step, quoted for a shell."""
-    if group is None:
-        options: dict[str, CfgVal] = {}
-    else:
-        options = {"het-group": group}
+def srun_options(number: int, app: AppDef, cfg: RunOptions) -> str:
+    """Returns the srun options of a role's step, quoted for a shell.
+
+    Args:
+        number: the number of the role.
+        app: its application.
+        cfg: run options.
+    """
+    role = app.roles[number]
+    options: dict[str, CfgVal] = {}
+    if len(app.roles) > 1:
+        options = {"het-group": number}
     options["ntasks"] = role.num_replicas
     requested = _requested(role, cfg)
     cpus = requested.get("cpus-per-task")
@@ -268,3 +294,14 @@ def plugin_image_name(image: str) -> str:
 def in_containers(cfg: RunOptions) -> bool:
     """Returns True if replicas run in containers."""
     return bool(cfg.get("containers")) or "container-image" in container_options(cfg)
+
+
+DIALECT = Dialect(
+    "slurm",
+    "torchx_replica=$SLURM_PROCID torchx_host=$SLURMD_NODENAME torchx_kills=",
+    directives,
+    limits_of,
+    srun_options,
+    apptainer_command,
+)
+"""The parts of a script that belong to Slurm."""

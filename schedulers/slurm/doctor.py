@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 from torchx.errors import TorchxError
+from torchx.schedulers.shared.batch.filesystems import finding_on
+from torchx.schedulers.shared.batch.workspaces import base_folder
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.folders.filesystems import LOCAL, existing_parent, type_of
 from torchx.schedulers.slurm.submit import NO_MEMORY
-from torchx.schedulers.slurm.workspaces import base_folder
 from torchx.scheduling.findings import Finding, Verdict
 
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo")
@@ -41,7 +39,7 @@ def diagnose() -> Iterator[Finding]:
     yield memory(nodes)
     yield _accounting(config)
     yield _containers()
-    yield folder(base_folder({}))
+    yield finding_on(base_folder("slurm", {}))
 
 
 def _config(output: str) -> dict[str, str]:
@@ -115,19 +113,3 @@ def _containers() -> Finding:
     if shutil.which("apptainer"):
         return Finding("containers", Verdict.GOOD, "apptainer, for containers=apptainer")
     return Finding("containers", Verdict.ABSENT, "srun has no plugin for --container-image; no apptainer")
-
-
-def folder(path: Path) -> Finding:
-    """Returns a finding on the folder for the logs of jobs.
-
-    Args:
-        path: the folder, which need not exist.
-    """
-    hint = "for jobs on other nodes, set -cfg job_dir=… to a folder shared with all nodes"
-    parent = existing_parent(path)
-    if not os.access(parent, os.W_OK | os.X_OK) or not parent.is_dir():
-        return Finding("folder", Verdict.WRONG, f"{path} cannot be created or is not writable", hint)
-    kind = type_of(parent)
-    if kind in LOCAL:
-        return Finding("folder", Verdict.ABSENT, f"{path} is on {kind}, a local disk of this node", hint)
-    return Finding("folder", Verdict.GOOD, f"{path}, on {kind or 'an unknown file system'}")

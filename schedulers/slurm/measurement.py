@@ -7,14 +7,14 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from torchx.schedulers.shared.batch.paths import path_exists
+from torchx.schedulers.shared.batch.progress import attempts_of, read_script_end
+from torchx.schedulers.shared.batch.record import BatchRecord, Records, parse_key
 from torchx.schedulers.shared.measurement import requests_of
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.folders.marked import minimal_record
-from torchx.schedulers.slurm.folders.progress import attempts_of, read_script_end
-from torchx.schedulers.slurm.parse import JobFacts, parse_key
-from torchx.schedulers.slurm.paths import path_exists
+from torchx.schedulers.slurm.marked import minimal_record
+from torchx.schedulers.slurm.parse import JobFacts
 from torchx.schedulers.slurm.queue import ANSWERS, account, find, find_record
-from torchx.schedulers.slurm.record import Records, SlurmRecord
 from torchx.scheduling.measurement import AppUsage, ReplicaUsage, Requested, Sample
 from torchx.scheduling.pace import ALL, Answers, is_sharing
 from torchx.specs import serialize
@@ -86,7 +86,7 @@ def usage(app_id: str) -> AppUsage | None:
     return usage_of(record, steps)
 
 
-def _usage_of_nodes(record: SlurmRecord) -> AppUsage | None:
+def _usage_of_nodes(record: BatchRecord) -> AppUsage | None:
     """Returns the measurements of a running job without its accounting."""
     try:
         began = record.paths.attempt.stat().st_mtime
@@ -97,7 +97,7 @@ def _usage_of_nodes(record: SlurmRecord) -> AppUsage | None:
     return usage_of(record, _with_nodes(record.key, [], time.time() - began))
 
 
-def _record_of_queue(app_id: str) -> SlurmRecord | None:
+def _record_of_queue(app_id: str) -> BatchRecord | None:
     """Returns the record of a job as found by its mark in the queue; None if another job has its id."""
     job = find(app_id)
     if job is None or job.lost:
@@ -105,7 +105,7 @@ def _record_of_queue(app_id: str) -> SlurmRecord | None:
     return job.record
 
 
-def _job_in(output: str, record: SlurmRecord) -> tuple[str, str]:
+def _job_in(output: str, record: BatchRecord) -> tuple[str, str]:
     """Returns the name of a job in the output of sacct, and the id for sstat if it is running."""
     for line in output.splitlines():
         cells = line.split("|", len(_COLUMNS) - 1)
@@ -115,7 +115,7 @@ def _job_in(output: str, record: SlurmRecord) -> tuple[str, str]:
     return "", ""
 
 
-def usage_of(record: SlurmRecord, steps: Iterable[Step]) -> AppUsage | None:
+def usage_of(record: BatchRecord, steps: Iterable[Step]) -> AppUsage | None:
     """Returns the measurements of a job from those of its steps; None if there are none."""
     app = serialize.app_from_dict(record.app)
     requests = requests_of(app.roles)
@@ -145,7 +145,7 @@ def usage_of(record: SlurmRecord, steps: Iterable[Step]) -> AppUsage | None:
     return None
 
 
-def steps_of(records: Sequence[SlurmRecord]) -> str:
+def steps_of(records: Sequence[BatchRecord]) -> str:
     """Returns the output of sacct on the steps of jobs; empty without accounting or a response."""
     return account(records, f"--format={','.join(_COLUMNS)}")
 
@@ -172,7 +172,7 @@ def _running() -> list[JobFacts]:
 
 def _read_accounts(keys: Collection[str]) -> dict[str, str]:
     records = {part.key: minimal_record(part, "", [], False) for part in _running()}
-    records.update(Records().of(keys))
+    records.update(Records("slurm").of(keys))
     if records:
         return lines_by_job(steps_of([*records.values()]))
     return {}

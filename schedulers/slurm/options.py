@@ -17,7 +17,7 @@ from torchx.schedulers.shared.options import (
     check_choices,
     check_shared,
 )
-from torchx.schedulers.slurm.node.job_limits import check_limits
+from torchx.schedulers.slurm.limits import check_limits
 from torchx.specs.run_options import CfgVal, InvalidRunConfigException, RunOptions, runopt, runopts
 from torchx.suggestions import did_you_mean, nearest
 

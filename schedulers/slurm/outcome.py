@@ -2,46 +2,40 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import re
 import time
 from collections.abc import Sequence
-from types import NoneType
-from typing import Any, NamedTuple
 
-from torchx.json_limits import Object
-from torchx.json_shape import check, fits
 from torchx.masking.names import name_set
 from torchx.printable import joined
-from torchx.schedulers.slurm.folders.batch_log import log_tail
-from torchx.schedulers.slurm.folders.progress import ScriptEnd, attempts_of, read_script_end
-from torchx.schedulers.slurm.parse import ENDED, JobFacts, hosts_of
-from torchx.schedulers.slurm.paths import (
-    ATTEMPT_FILE,
-    SlurmPaths,
-    clean,
-    distrust_reason,
-    parse_json,
-    path_exists,
-    read_own,
-    write,
-)
-from torchx.schedulers.slurm.reasons import (
+from torchx.schedulers.shared.batch.batch_log import log_tail
+from torchx.schedulers.shared.batch.ends import (
     FAILURES,
     FULL_DISK,
     NEVER_SATISFIED,
     NO_FOLDER,
     SCRIPT_KILLED,
+    why_no_folder,
+)
+from torchx.schedulers.shared.batch.outcome import (
+    Outcome,
+    read_outcome,
+    started_at,
+    state_of_script,
+    was_cancelled,
+)
+from torchx.schedulers.shared.batch.paths import ATTEMPT_FILE, BatchPaths, path_exists
+from torchx.schedulers.shared.batch.progress import ScriptEnd, attempts_of, read_script_end
+from torchx.schedulers.shared.batch.record import BatchRecord
+from torchx.schedulers.slurm.parse import ENDED, JobFacts, hosts_of
+from torchx.schedulers.slurm.reasons import (
     is_launch_failure,
     why_it_failed,
     why_it_waits,
     why_it_was_cancelled,
-    why_no_folder,
     why_script_was_killed,
 )
-from torchx.schedulers.slurm.record import TIME, SlurmRecord
 from torchx.specs.status import AppState, is_terminal
 
 GAP = 60.0
@@ -60,39 +54,8 @@ _RUNNING = name_set("RUNNING SUSPENDED STOPPED COMPLETING RESIZING SIGNALING STA
 """Slurm states of jobs that have nodes."""
 
 
-class Outcome(NamedTuple):
-    """State of a job.
-
-    Attributes:
-        state: the state of the application.
-        msg: the reason, one line.
-        word: Slurm's state if it adds information, or NEVER_SATISFIED; else empty.
-        submitted_at: time of submission, in seconds since the epoch.
-        started_at: time of the start.
-        ended_at: time of the end.
-        exit_code: exit code of the script.
-        proved: True if each step is known to have ended with 0.
-    """
-
-    state: AppState
-    msg: str = ""
-    word: str = ""
-    submitted_at: float | None = None
-    started_at: float | None = None
-    ended_at: float | None = None
-    exit_code: int | None = None
-    proved: bool = False
-
-    @property
-    def exit_message(self) -> str:
-        """The reason for a failure without any other: the exit code of the script."""
-        if self.exit_code:
-            return f"its script exited with {self.exit_code}"
-        return ""
-
-
 def outcome_of(
-    record: SlurmRecord | None, queue: Sequence[JobFacts], account: Sequence[JobFacts] = ()
+    record: BatchRecord | None, queue: Sequence[JobFacts], account: Sequence[JobFacts] = ()
 ) -> Outcome | None:
     """Returns the state of a job, or None if unknown without the accounting.
 
@@ -102,12 +65,12 @@ def outcome_of(
         account: its facts from sacct.
     """
     if queue and all(part.state in _QUEUED for part in queue):
-        return _with_damage(_waiting_outcome(queue, record), record)
+        return with_damage(_waiting_outcome(queue, record), record)
     paths = over = None
     if record is not None:
         paths = record.paths
         over = read_script_end(paths)
-        saved = None if queue else _read_outcome(paths)
+        saved = None if queue else read_outcome(paths)
         if saved is not None:
             return saved
     if facts := queue or account:
@@ -117,14 +80,14 @@ def outcome_of(
         outcome = _check_out_of_memory(outcome, paths)
         if over is None and record is not None:
             outcome = _check_folder(outcome, record, facts[0])
-        return _with_damage(outcome, record)
+        return with_damage(outcome, record)
     if over is not None and record is not None:
-        state, msg = _state_of_script(over, record.paths)
+        state, msg = state_of_script(over, record.paths)
         outcome = Outcome(
             state,
             msg,
             submitted_at=record.submitted_at,
-            started_at=_started(record.paths),
+            started_at=started_at(record.paths),
             ended_at=over.at,
             exit_code=over.code,
             proved=over.proved,
@@ -133,14 +96,14 @@ def outcome_of(
     return None
 
 
-def _with_damage(outcome: Outcome, record: SlurmRecord | None) -> Outcome:
+def with_damage(outcome: Outcome, record: BatchRecord | None) -> Outcome:
     """Adds the reason for which the record of a job cannot be used."""
     if record is None or not record.damage:
         return outcome
     return outcome._replace(msg=joined(outcome.msg, record.damage))
 
 
-def _check_out_of_memory(outcome: Outcome, paths: SlurmPaths | None) -> Outcome:
+def _check_out_of_memory(outcome: Outcome, paths: BatchPaths | None) -> Outcome:
     """Corrects an outcome if a step ran out of memory, for which Slurm may just report a failed job."""
     words = ("", "FAILED", SCRIPT_KILLED)
     if paths is None or outcome.state is not AppState.FAILED or outcome.word not in words:
@@ -151,13 +114,13 @@ def _check_out_of_memory(outcome: Outcome, paths: SlurmPaths | None) -> Outcome:
     return outcome._replace(msg=FAILURES["OUT_OF_MEMORY"], word="OUT_OF_MEMORY")
 
 
-def _check_script(outcome: Outcome, part: JobFacts, paths: SlurmPaths | None) -> Outcome:
+def _check_script(outcome: Outcome, part: JobFacts, paths: BatchPaths | None) -> Outcome:
     """Adds the message about a script that was killed before it could report its end, or was not started."""
     if outcome.state is not AppState.FAILED or outcome.word != "FAILED" or outcome.msg:
         return outcome
     begun = None
     if paths is not None:
-        begun = _started(paths)
+        begun = started_at(paths)
     # in this run; the clocks of a node and of the controller may differ
     has_begun = begun is not None and begun >= (part.started or 0.0) - 2.0
     killed = why_script_was_killed(part, has_begun)
@@ -168,7 +131,7 @@ def _check_script(outcome: Outcome, part: JobFacts, paths: SlurmPaths | None) ->
     return outcome
 
 
-def _check_folder(outcome: Outcome, record: SlurmRecord, part: JobFacts) -> Outcome:
+def _check_folder(outcome: Outcome, record: BatchRecord, part: JobFacts) -> Outcome:
     """Adds the message about a script that has found no folder of its job, and so has written no files."""
     if outcome.state is not AppState.FAILED or outcome.msg or not record.folders:
         return outcome
@@ -181,17 +144,17 @@ def _check_folder(outcome: Outcome, record: SlurmRecord, part: JobFacts) -> Outc
     else:
         exited = outcome.exit_code == NO_FOLDER
     if exited:
-        return outcome._replace(msg=why_no_folder(record.folders, part.nodes))
+        return outcome._replace(msg=why_no_folder(record.folders, next(hosts_of(part.nodes), "its node")))
     return outcome
 
 
-def outcome_without_slurm(record: SlurmRecord) -> Outcome:
+def outcome_without_slurm(record: BatchRecord) -> Outcome:
     """Returns the state of a job that Slurm does not list, from its files."""
     state, msg, word = _state_without_slurm(record)
-    return Outcome(state, msg, word, record.submitted_at, _started(record.paths))
+    return Outcome(state, msg, word, record.submitted_at, started_at(record.paths))
 
 
-def outcome_unlisted(record: SlurmRecord) -> Outcome:
+def outcome_unlisted(record: BatchRecord) -> Outcome:
     """Returns the state of a job that Slurm has answered not to know, from its files.
 
     Slurm keeps no trace of a task of an array that is cancelled before its start.
@@ -204,7 +167,7 @@ def outcome_unlisted(record: SlurmRecord) -> Outcome:
     return outcome
 
 
-def _state_without_slurm(record: SlurmRecord) -> tuple[AppState, str, str]:
+def _state_without_slurm(record: BatchRecord) -> tuple[AppState, str, str]:
     if record.damage:
         return AppState.UNKNOWN, record.damage, ""
     if path_exists(record.paths.cancelled):
@@ -229,7 +192,7 @@ _LOG_PATTERNS = {
 _MEMORY = ("oom[-_]kill", "exceeded (job )?memory limit")
 
 
-def _waiting_outcome(parts: Sequence[JobFacts], record: SlurmRecord | None) -> Outcome:
+def _waiting_outcome(parts: Sequence[JobFacts], record: BatchRecord | None) -> Outcome:
     """Returns the state of a job that waits for its start, or for its next run.
 
     Most jobs of a long listing wait: no file is read, and the path of only one is made.
@@ -246,7 +209,7 @@ def _waiting_outcome(parts: Sequence[JobFacts], record: SlurmRecord | None) -> O
     return Outcome(AppState.PENDING, msg, word, parts[0].submitted)
 
 
-def _was_queued_again(record: SlurmRecord, part: JobFacts) -> bool:
+def _was_queued_again(record: BatchRecord, part: JobFacts) -> bool:
     """Returns True if a run of a job began before it was queued; a later one began after Slurm's answer."""
     queued_at = part.submitted or 0.0  # in whole seconds
     if part.reason == "BeginTime":  # as after a requeue, perhaps in the second of the start
@@ -258,7 +221,7 @@ def _was_queued_again(record: SlurmRecord, part: JobFacts) -> bool:
 
 
 def _outcome_of_facts(
-    facts: Sequence[JobFacts], over: ScriptEnd | None, record: SlurmRecord | None, paths: SlurmPaths | None
+    facts: Sequence[JobFacts], over: ScriptEnd | None, record: BatchRecord | None, paths: BatchPaths | None
 ) -> Outcome:
     """Returns the state of a job from Slurm's facts and the end of its script."""
     first = facts[0]
@@ -268,7 +231,7 @@ def _outcome_of_facts(
     if live and all(part.state in _QUEUED for part in live):
         return _waiting_outcome(live, record)
     if over is not None and first.started is not None and over.at >= int(first.started):  # Slurm cleans up
-        state, msg = _state_of_script(over, paths)
+        state, msg = state_of_script(over, paths)
         return Outcome(state, msg, "", first.submitted, first.started, over.at, over.code, over.proved)
     if not any(part.state in _RUNNING for part in live):
         return Outcome(AppState.UNKNOWN, _why_unknown(live), "", first.submitted, first.started)
@@ -284,14 +247,7 @@ def _why_unknown(live: Sequence[JobFacts]) -> str:
     return f"Slurm reports {states or 'only a part of the job'}: neither an end nor a known state"
 
 
-def _state_of_script(over: ScriptEnd, paths: SlurmPaths | None) -> tuple[AppState, str]:
-    """Returns the state and the message of a job whose script has ended."""
-    if paths is not None and _was_cancelled(paths, over):
-        return AppState.CANCELLED, "cancelled"
-    return (AppState.SUCCEEDED if over.code == 0 else AppState.FAILED), ""
-
-
-def _ended_outcome(facts: Sequence[JobFacts], over: ScriptEnd | None, paths: SlurmPaths | None) -> Outcome:
+def _ended_outcome(facts: Sequence[JobFacts], over: ScriptEnd | None, paths: BatchPaths | None) -> Outcome:
     """Returns the state of a job that Slurm reports as ended."""
     first = facts[0]
     started = min((part.started for part in facts if part.started), default=None)
@@ -303,7 +259,7 @@ def _ended_outcome(facts: Sequence[JobFacts], over: ScriptEnd | None, paths: Slu
     code, proved = first.exit_code, False
     if over is not None:
         code, proved, ended = over.code, over.proved, ended or over.at
-    cancelled = paths is not None and _was_cancelled(paths, over)
+    cancelled = paths is not None and was_cancelled(paths, over)
     word = _word_of_end([part.state for part in facts], over, cancelled)
     if word == "COMPLETED":
         state, msg = AppState.SUCCEEDED, ""
@@ -332,59 +288,3 @@ def _word_of_end(states: Sequence[str], over: ScriptEnd | None, cancelled: bool)
     if over is not None and not cancelled:
         return "FAILED"
     return "CANCELLED"
-
-
-def _was_cancelled(paths: SlurmPaths, over: ScriptEnd | None) -> bool:
-    """Returns True if the job was cancelled before it ended by itself."""
-    try:
-        cancelled_at = paths.cancelled.stat().st_mtime
-    except OSError:
-        return False
-    return over is None or (over.code != 0 and cancelled_at < over.at + 1)  # over.at has whole seconds
-
-
-def _started(paths: SlurmPaths) -> float | None:
-    try:
-        return paths.attempt.lstat().st_mtime
-    except OSError:
-        return None
-
-
-def save_outcome(record: SlurmRecord, outcome: Outcome) -> None:
-    """Saves how a job of the caller ended, since Slurm without accounting soon forgets it.
-
-    Called by commands that wait for a job or end it, not by queries.
-    """
-    paths = record.paths
-    if not is_terminal(outcome.state) or not record.folder or distrust_reason(paths.folder, record.token):
-        return
-    if not path_exists(paths.outcome):
-        data: Object = {**outcome._asdict(), "state": outcome.state.name}
-        with contextlib.suppress(OSError, ValueError):
-            write(paths.outcome, json.dumps(data))
-
-
-def _read_outcome(paths: SlurmPaths) -> Outcome | None:
-    try:
-        data = parse_json(read_own(paths.outcome) or b"")
-        check(data, _SHAPE, "")
-        outcome = Outcome(**{**data, "state": AppState[data["state"]]})
-    except (ValueError, TypeError, KeyError):
-        return None
-    if is_terminal(outcome.state):
-        return outcome._replace(msg=clean(outcome.msg))
-    return None
-
-
-_SHAPE = {
-    "state": str,
-    "msg": str,
-    "word": str,
-    "exit_code": (int, NoneType),
-    **dict.fromkeys(("submitted_at", "started_at", "ended_at"), (TIME, NoneType)),
-}
-
-
-def is_time(value: Any) -> bool:
-    """Returns True if a value can be a time, in seconds since the epoch."""
-    return fits(value, TIME)

@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from torchx.masking.names import name_set
-from torchx.schedulers.slurm.paths import clean
+from torchx.schedulers.shared.batch.paths import clean
+from torchx.schedulers.shared.batch.record import key_of
 from torchx.specs.handles import PartOfJobException
 
 _QUEUE_FIELDS = ("%i", "%A", "%T", "%V", "%S", "%e", "%u", "%N", "%r", "%j", "%k")
@@ -76,28 +77,6 @@ class JobFacts(NamedTuple):
     def key(self) -> str:
         """The id of the job, with the index of its task in an array: ``7`` or ``7_3``."""
         return key_of(self.job_id, self.task)
-
-
-def key_of(job_id: int, task: int | None) -> str:
-    """Returns the id of a job, with the index of its task in an array.
-
-    >>> key_of(7, None), key_of(7, 3)
-    ('7', '7_3')
-    """
-    if task is None:
-        return str(job_id)
-    return f"{job_id}_{task}"
-
-
-_KEY = re.compile(r"([0-9]{1,18})(?:_([0-9]{1,9}))?", re.ASCII)
-
-
-def parse_key(number: str) -> str:
-    """Returns the id of a job or of a task of a job array without leading zeros; empty for other texts."""
-    match = _KEY.fullmatch(number)
-    if not match:
-        return ""
-    return key_of(int(match[1]), int(match[2]) if match[2] else None)
 
 
 _PART = re.compile(r"([0-9]{1,18})(\+[0-9]+|_[0-9]+|\.[a-z0-9+]+)")

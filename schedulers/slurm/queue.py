@@ -10,24 +10,24 @@ from typing import NamedTuple
 from torchx.errors import AbsentError
 from torchx.printable import joined
 from torchx.schedulers.shared import owner
+from torchx.schedulers.shared.batch.marks import mark_of, token_of
+from torchx.schedulers.shared.batch.outcome import Outcome
+from torchx.schedulers.shared.batch.paths import path_exists
+from torchx.schedulers.shared.batch.record import BatchRecord, Records, own_token, parse_key
 from torchx.schedulers.shared.owner import is_foreign, user_name
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.folders.marked import minimal_record, record_of_marked
-from torchx.schedulers.slurm.folders.marks import mark_of, token_of
-from torchx.schedulers.slurm.outcome import Outcome, outcome_of, outcome_unlisted, outcome_without_slurm
+from torchx.schedulers.slurm.marked import minimal_record, record_of_marked
+from torchx.schedulers.slurm.outcome import outcome_of, outcome_unlisted, outcome_without_slurm
 from torchx.schedulers.slurm.parse import (
     ACCOUNT_FORMAT,
     JobFacts,
     by_job,
     check_not_part,
-    parse_key,
     queue_format,
     read_account,
     read_queue,
     separator,
 )
-from torchx.schedulers.slurm.paths import path_exists
-from torchx.schedulers.slurm.record import Records, SlurmRecord, own_token
 from torchx.scheduling import pace
 from torchx.scheduling.pace import ALL
 from torchx.specs.status import is_terminal
@@ -50,7 +50,7 @@ class SlurmJob(NamedTuple):
     """
 
     app_id: str
-    record: SlurmRecord
+    record: BatchRecord
     queue: tuple[JobFacts, ...]
     outcome: Outcome
     lost: bool = False
@@ -77,7 +77,7 @@ def find(app_id: str, *, by_files: bool = False) -> SlurmJob | None:
     if not key:
         check_not_part(app_id)
         return None
-    records = Records()
+    records = Records("slurm")
     record = records.find(key, token)
     try:
         queue = (ANSWERS.about(key) or {}).get(key, [])
@@ -109,7 +109,7 @@ def _check_not_task(app_id: str, queue: Sequence[JobFacts]) -> None:
         check_not_part(app_id)
 
 
-def _without_slurm(app_id: str, record: SlurmRecord | None, by_files: bool) -> SlurmJob | None:
+def _without_slurm(app_id: str, record: BatchRecord | None, by_files: bool) -> SlurmJob | None:
     """Returns a job from its files; None if they show no end, unless they are to be used in any case."""
     if record is None:
         return None
@@ -121,9 +121,9 @@ def _without_slurm(app_id: str, record: SlurmRecord | None, by_files: bool) -> S
     return SlurmJob(app_id, record, (), outcome)
 
 
-def _recorded_job(app_id: str, record: SlurmRecord, queue: Sequence[JobFacts]) -> SlurmJob:
+def _recorded_job(app_id: str, record: BatchRecord, queue: Sequence[JobFacts]) -> SlurmJob:
     """Returns a job with a record, given the facts of squeue on its id."""
-    own = tuple(part for part in queue if record.is_of(part) and not is_foreign(part.user))
+    own = tuple(part for part in queue if record.is_of(part.name, part.comment) and not is_foreign(part.user))
     outcome = outcome_of(record, own)
     if outcome is None:
         account = ACCOUNTS.about(record.full_id) or ()
@@ -148,16 +148,16 @@ def require_own(job: SlurmJob, verb: str) -> None:
     owner.require_own(f"job {number}", job.owner, verb, hint)
 
 
-def find_record(app_id: str) -> SlurmRecord | None:
+def find_record(app_id: str) -> BatchRecord | None:
     """Returns the record of a job, or None."""
     number, _, token = app_id.partition("@")
     key = parse_key(number)
     if key:
-        return Records().find(key, token)
+        return Records("slurm").find(key, token)
     return None
 
 
-def _find_by_mark(queue: Iterable[JobFacts], records: Records) -> SlurmRecord | None:
+def _find_by_mark(queue: Iterable[JobFacts], records: Records) -> BatchRecord | None:
     """Returns the record of a job of the caller by the mark in its comment, for jobs submitted elsewhere."""
     for part in queue:
         mark = mark_of(part.comment)
@@ -186,7 +186,7 @@ def _query(keys: Collection[str]) -> dict[str, dict[str, list[JobFacts]]]:
     """Returns the facts of squeue on a job, or those on all jobs of this user and others, by their keys."""
     if len(keys) == 1 and ALL not in keys:
         return dict.fromkeys(keys, _query_jobs(keys))
-    recorded = Records().keys()
+    recorded = Records("slurm").keys()
     jobs = _begin_listing(False)()
     others = {*keys} - {ALL, *recorded, *jobs}  # perhaps of other users
     if others:
@@ -245,7 +245,7 @@ def _begin_listing(all_users: bool) -> Callable[[], dict[str, list[JobFacts]]]:
     return answer
 
 
-def account(records: Sequence[SlurmRecord], *flags: str) -> str:
+def account(records: Sequence[BatchRecord], *flags: str) -> str:
     """Returns the output of sacct on jobs; empty if the accounting is missing or does not respond."""
     first = min(record.submitted_at for record in records)
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(max(first - 60, 0)))
@@ -255,7 +255,7 @@ def account(records: Sequence[SlurmRecord], *flags: str) -> str:
     return client.answer(argv)
 
 
-def query_accounting(records: Sequence[SlurmRecord]) -> list[JobFacts]:
+def query_accounting(records: Sequence[BatchRecord]) -> list[JobFacts]:
     """Returns the facts of sacct on jobs; see :func:`account`."""
     between = separator()
     output = account(records, "--allocations", f"--format={ACCOUNT_FORMAT}", f"--delimiter={between}")
@@ -271,7 +271,7 @@ def _query_accounts(names: Collection[str]) -> dict[str, list[JobFacts]]:
     records = [record for name in names if (record := find_record(name))]
     if len(names) > 1:
         jobs = ANSWERS.about(ALL) or {}
-        records += [r for r in Records().all() if r.key not in jobs and outcome_of(r, ()) is None]
+        records += [r for r in Records("slurm").all() if r.key not in jobs and outcome_of(r, ()) is None]
     if not records:
         return {}
     facts = by_job(query_accounting(records))
@@ -282,7 +282,7 @@ ACCOUNTS = pace.Answers(_query_accounts)
 """The facts of sacct that watches share."""
 
 
-def outcome_off_queue(record: SlurmRecord, account: Iterable[JobFacts], queue: Iterable[JobFacts]) -> Outcome:
+def outcome_off_queue(record: BatchRecord, account: Iterable[JobFacts], queue: Iterable[JobFacts]) -> Outcome:
     """Returns the state of a job that is not in the queue, from the accounting or else from its files.
 
     Accounting may lack the comment that marks a job, and two jobs with the same id may have the same name:
@@ -293,8 +293,8 @@ def outcome_off_queue(record: SlurmRecord, account: Iterable[JobFacts], queue: I
         account: the facts of sacct on its id.
         queue: the facts of squeue on its id.
     """
-    others = {part.submitted for part in queue if not record.is_of(part)} - {None}
-    own = [part for part in account if record.is_of(part) and not is_foreign(part.user)]
+    others = {part.submitted for part in queue if not record.is_of(part.name, part.comment)} - {None}
+    own = [part for part in account if record.is_of(part.name, part.comment) and not is_foreign(part.user)]
     facts = [part for part in own if part.submitted not in others]
     return outcome_of(record, (), facts) or outcome_unlisted(record)
 
@@ -306,7 +306,7 @@ def list_jobs(all_users: bool) -> list[SlurmJob]:
         AbsentError: Slurm is not installed.
         StateError: Slurm does not respond.
     """
-    records = Records()
+    records = Records("slurm")
     answer = query_all_jobs(all_users)
     known = {(record.key, record.token): record for record in records.all()}  # while squeue runs
     queue = answer()
@@ -336,7 +336,7 @@ def list_jobs(all_users: bool) -> list[SlurmJob]:
 
 
 def jobs_of(
-    named: Iterable[tuple[str, SlurmRecord]], queue: Mapping[str, Sequence[JobFacts]]
+    named: Iterable[tuple[str, BatchRecord]], queue: Mapping[str, Sequence[JobFacts]]
 ) -> list[SlurmJob]:
     """Returns jobs with their states; those that are not in the queue are looked up in the accounting.
 
@@ -345,9 +345,11 @@ def jobs_of(
         queue: the facts of squeue on all jobs of the user.
     """
     jobs: list[SlurmJob] = []
-    unresolved: list[tuple[str, SlurmRecord]] = []
+    unresolved: list[tuple[str, BatchRecord]] = []
     for app_id, record in named:
-        parts = tuple(p for p in queue.get(record.key, ()) if record.is_of(p) and not is_foreign(p.user))
+        parts = tuple(
+            p for p in queue.get(record.key, ()) if record.is_of(p.name, p.comment) and not is_foreign(p.user)
+        )
         outcome = outcome_of(record, parts)
         if outcome is None:
             unresolved.append((app_id, record))
@@ -361,16 +363,16 @@ def jobs_of(
     return jobs
 
 
-def _is_deleted(record: SlurmRecord) -> bool:
+def _is_deleted(record: BatchRecord) -> bool:
     """Returns True if no folder of an ended job exists: deleted from another state home."""
     return bool(record.folders) and not any(map(path_exists, record.folders))
 
 
 def _id_holders(
-    known: Mapping[tuple[str, str], SlurmRecord], queue: Mapping[str, Sequence[JobFacts]], deleted: set[str]
+    known: Mapping[tuple[str, str], BatchRecord], queue: Mapping[str, Sequence[JobFacts]], deleted: set[str]
 ) -> dict[str, str]:
     """Returns the token of the current job of each id: Slurm reuses ids after a reset."""
-    newest: dict[str, SlurmRecord] = {}
+    newest: dict[str, BatchRecord] = {}
     for (key, _), record in known.items():
         if key not in newest or newest[key].submitted_at < record.submitted_at:
             newest[key] = record

@@ -4,61 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchx.schedulers.ids import make_unique, random_id
+from torchx.errors import RunOptionError
+from torchx.lazy import lazy_imports
+from torchx.schedulers.ids import random_id
+from torchx.schedulers.shared.batch.request import BatchRequest, as_brief, as_text, context_of
+from torchx.schedulers.shared.batch.script import files_of, script_of
+from torchx.schedulers.shared.batch.workspaces import (
+    WorkspaceCopy,
+    plan_workspaces,
+)
 from torchx.schedulers.slurm.checks import notes_of
-from torchx.schedulers.slurm.folders.marks import Mark
-from torchx.schedulers.slurm.node.job_limits import notes_of_limits
-from torchx.schedulers.slurm.script import ScriptContext, files_of, script_by_hand, script_of
-from torchx.schedulers.slurm.workspaces import WorkspaceCopy, base_folder, fallback_folder, plan_workspaces
-from torchx.specs.app import AppDef, AppDryRunInfo
+from torchx.schedulers.slurm.directives import DIALECT, in_containers
+from torchx.schedulers.slurm.limits import notes_of_limits
+from torchx.specs.app import AppDef, AppDryRunInfo, Role
 from torchx.specs.run_options import RunOptions
+
+with lazy_imports:
+    from torchx.schedulers.docker.images import workspace
 
 if TYPE_CHECKING:
     from torchx.schedulers.docker.image_plan import ImagePlan
-
-LONGEST_NAME = 120
+    from torchx.workspace.tree import Tree
 
 
 @dataclass
-class SlurmRequest:
-    """A job to submit.
+class SlurmRequest(BatchRequest):
+    """A Slurm job to submit.
 
     Attributes:
-        name: the name of the job.
-        token: distinguishes it from other jobs with the same id.
-        folder: the folder of its logs, script and record.
-        script: the script for sbatch.
-        files: the files that it reads, with the arguments and the environment of the roles, by their paths in
-            the folder.
-        cmd: the sbatch command.
-        copies: the copy of the workspace that a role starts in, by role.
-        builds: the images to build for the other workspaces.
-        fallback: a folder with the same files, for nodes that do not share the first one; empty without.
+        builds: the images to build for workspaces that are not copied.
     """
 
-    name: str
-    token: str
-    folder: str
-    script: str
-    files: dict[str, str] = field(default_factory=dict)
     cmd: tuple[str, ...] = ("sbatch", "--parsable")
-    copies: dict[str, WorkspaceCopy] = field(default_factory=dict)
     builds: list[ImagePlan] = field(default_factory=list)
-    fallback: str = ""
-
-    @property
-    def folders(self) -> list[Path]:
-        """The folders for the files of the job."""
-        return [Path(folder) for folder in (self.folder, self.fallback) if folder]
 
 
 def dry_run(app: AppDef, cfg: RunOptions, session: str) -> AppDryRunInfo[SlurmRequest]:
     """Returns the request for an application, with notes; has no side effects."""
-    copies, builds, notes = plan_workspaces(app, cfg)
-    info = AppDryRunInfo(to_request(app, cfg, session, copies, builds), as_text, as_brief)
+    builds: dict[str, ImagePlan] = {}
+
+    def plan_image(role: Role, tree: Tree) -> str:
+        if not in_containers(cfg) or not cfg.get("image_repo"):
+            raise RunOptionError(
+                "workspace_type",
+                "is docker, which needs containers=pyxis or apptainer to run the image, and image_repo "
+                "to pull it from",
+            )
+        plan = workspace.plan_image(role, tree, cfg)
+        builds[plan.name] = plan
+        role.image = plan.name
+        return plan.why
+
+    images = cfg.get("workspace_type") == "docker"
+    copies, notes = plan_workspaces("slurm", app, cfg, plan_image if images else None)
+    info = AppDryRunInfo(to_request(app, cfg, session, copies, builds.values()), as_text, as_brief)
     info.notes += notes + notes_of(app, cfg) + notes_of_limits(cfg)
     return info
 
@@ -85,7 +86,7 @@ def to_request(
         UsageError: the application is not supported on Slurm.
     """
     token = token or random_id()
-    context = context_of(app, cfg, session, copies, token)
+    context = context_of(DIALECT, app, cfg, session, copies, token)
     script, files = script_of(app, cfg, context), files_of(app, cfg, context)
     return SlurmRequest(
         context.name,
@@ -96,40 +97,4 @@ def to_request(
         copies=dict(copies),
         builds=list(builds),
         fallback=context.fallback,
-    )
-
-
-def context_of(
-    app: AppDef, cfg: RunOptions, session: str, copies: Mapping[str, WorkspaceCopy], token: str
-) -> ScriptContext:
-    """Returns the job that a script is generated for.
-
-    Args:
-        app: the application.
-        cfg: run options, with their defaults.
-        session: the session part of its handle.
-        copies: the copies of workspaces, by role.
-        token: distinguishes the job from others.
-    """
-    readable = make_unique(app.name).rpartition("-")[0][:LONGEST_NAME].strip("-.")
-    name = f"{readable or 'app'}-{token}"
-    folder, other = base_folder(cfg) / "jobs" / name, fallback_folder(cfg)
-    fallback = None
-    if other is not None:
-        fallback = other / "jobs" / name
-    mark = str(Mark(token, folder, fallback))
-    roots = {role: copy.folder for role, copy in copies.items()}
-    return ScriptContext(name, str(folder), session, mark, roots, str(fallback or ""))
-
-
-def as_text(request: SlurmRequest) -> str:
-    """Returns a script that can be passed to sbatch by hand, with all files."""
-    return script_by_hand(request.script, request.files)
-
-
-def as_brief(request: SlurmRequest) -> str:
-    """Returns the script, with the names of the files that it reads."""
-    names = [f"#   {name}" for name in sorted(request.files)]
-    return "\n".join(
-        [request.script, "# It reads these files; torchx run --dryrun=full shows them:", *names, ""]
     )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torchx.compat.subclasses import NO_OPTIONS
 from torchx.lazy import lazy_imports, lazy_names
-from torchx.scheduling.base import DescribeAppResponse, ListAppResponse, Scheduler
+from torchx.schedulers.shared.batch.scheduler import BatchScheduler
+from torchx.scheduling.base import DescribeAppResponse, ListAppResponse
 
 with lazy_imports:
     from torchx.schedulers.slurm import cancel as slurm_cancel
-    from torchx.schedulers.slurm import checks, commands, doctor, logs, options, request, status, submit
+    from torchx.schedulers.slurm import checks, commands, doctor, options, queue, request, status, submit
     from torchx.schedulers.slurm import exec as slurm_exec
     from torchx.schedulers.slurm import measurement as slurm_measurement
     from torchx.schedulers.slurm import stacks as slurm_stacks
@@ -21,14 +22,14 @@ with lazy_imports:
     from torchx.schedulers.slurm.sweeps import submit as array_submit
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from socket import socket
 
+    from torchx.schedulers.shared.batch.record import BatchRecord
+    from torchx.schedulers.shared.batch.wait import Watch
     from torchx.schedulers.slurm.options import SlurmOptions
     from torchx.schedulers.slurm.request import SlurmRequest as SlurmRequest
     from torchx.scheduling.base import ManyRuns
     from torchx.scheduling.findings import Finding
-    from torchx.scheduling.logs import LogChunk, LogQuery
     from torchx.scheduling.measurement import AppUsage
     from torchx.scheduling.stacks import AppStacks
     from torchx.scheduling.streams import Streams
@@ -39,15 +40,12 @@ if TYPE_CHECKING:
 __getattr__ = lazy_names(__name__, {"SlurmRequest": "torchx.schedulers.slurm.request"})
 
 
-class SlurmScheduler(Scheduler["SlurmRequest"]):
+class SlurmScheduler(BatchScheduler["SlurmRequest"]):
     """Submits jobs with sbatch; keeps scripts, records and logs in a folder shared with all nodes.
 
     Args:
         session_name: the session part of its handles.
     """
-
-    shared_by = "a cluster"
-    plans_workspaces = runs_services = knows_hosts = records_attempts = True
 
     def __init__(self, session_name: str) -> None:
         super().__init__("slurm", session_name)
@@ -81,27 +79,30 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
 
     # --- status ----------------------------------------------------------------------------------
 
-    def describe(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns the description of a job, or None if unknown."""
-        return status.describe_app(app_id)
+    def _find(self, app_id: str) -> queue.SlurmJob | None:
+        return queue.find(app_id)
 
-    def glance(self, app_id: str) -> DescribeAppResponse | None:
-        """Returns the status of a job, without its roles."""
-        return status.glance(app_id)
+    def _find_to_read(self, app_id: str, *, by_files: bool) -> queue.SlurmJob | None:
+        job = queue.find(app_id, by_files=by_files)
+        if job is not None:
+            queue.require_own(job, "read")
+        return job
+
+    def _find_record(self, app_id: str) -> BatchRecord | None:
+        return queue.find_record(app_id)
+
+    def _status(self, job: queue.SlurmJob) -> DescribeAppResponse:
+        return status.describe_job(job)
+
+    def _last_known(self, record: BatchRecord, app_id: str) -> DescribeAppResponse:
+        return status.last_known(record, app_id)
+
+    def _watch(self, record: BatchRecord) -> Watch:
+        return slurm_wait.watch(record)
 
     def describe_native(self, app_id: str) -> Any:
         """Returns the facts of squeue on each part of a job, or None if unknown."""
-        return status.describe_native(app_id)
-
-    def recorded(self, app_id: str) -> str:
-        """Returns the handle of a job with a record on this machine; empty for others."""
-        return status.recorded(app_id)
-
-    def exists(self, app_id: str) -> bool:
-        """Returns True if a job is known; queries Slurm only if it has no record."""
-        return status.exists(app_id)
-
-    _is_live = exists
+        return self._of_known(app_id, lambda job: list(job.queue))
 
     def list(self, cfg: RunOptions | None = None) -> Iterable[ListAppResponse]:
         """Returns the jobs of torchx, newest first.
@@ -113,17 +114,9 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
 
         return status.list_apps(cfg)
 
-    def wait(self, app_id: str, timeout: float | None = None) -> bool:
-        """Blocks until a job has ended; checks its files, and at intervals the queue."""
-        return slurm_wait.wait(app_id, timeout)
-
     def usage(self, app_id: str) -> AppUsage | None:
         """Returns the measurements of an application, or None if there are none."""
         return slurm_measurement.usage(app_id)
-
-    def provenance_folder(self, app_id: str) -> Path | None:
-        """Returns the folder for the source of a job, within that of its logs."""
-        return status.provenance_folder(app_id)
 
     def stacks(
         self, app_id: str, replicas: Collection[str] | None, ranks: Collection[int] | None, native: bool
@@ -175,21 +168,9 @@ class SlurmScheduler(Scheduler["SlurmRequest"]):
 
     # --- logs, checks ----------------------------------------------------------------------------
 
-    def log_chunks(self, app_id: str, query: LogQuery) -> Iterator[LogChunk]:
-        """Returns the log of all replicas, ordered by time.
-
-        Raises:
-            StateError: the job is unknown.
-        """
-        return logs.log_chunks(app_id, query)
-
     def execute(self, app_id: str, role_name: str, k: int, command: Sequence[str], streams: Streams) -> int:
         """Runs a program on the node of a replica, with its environment and in its working directory."""
         return slurm_exec.execute(app_id, role_name, k, command, streams)
-
-    def replica_folder(self, app_id: str, role_name: str, k: int) -> Path | None:
-        """Returns the working directory of a replica, running or ended; None if it is not known."""
-        return status.folder_of(app_id, role_name, k)
 
     def port_connector(self, app_id: str, role_name: str, k: int, port: str) -> Callable[[], socket]:
         """Returns a function that connects to a port of a replica."""

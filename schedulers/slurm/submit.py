@@ -6,23 +6,23 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from torchx.errors import RunOptionError, StateError, UsageError
 from torchx.json_limits import without_none
 from torchx.lazy import lazy_imports
-from torchx.machine import files
+from torchx.schedulers.shared.batch.folders import remove, write_files
+from torchx.schedulers.shared.batch.paths import BatchPaths, write
+from torchx.schedulers.shared.batch.record import BatchRecord, Records
+from torchx.schedulers.shared.batch.workspaces import copy
 from torchx.schedulers.shared.options import progress_of
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm.checks import check_nodes, check_tasks
 from torchx.schedulers.slurm.directives import in_containers, plugin_image_name
 from torchx.schedulers.slurm.options import sbatch_options
-from torchx.schedulers.slurm.paths import SlurmPaths, write
-from torchx.schedulers.slurm.record import Records, SlurmRecord
 from torchx.schedulers.slurm.request import SlurmRequest
-from torchx.schedulers.slurm.workspaces import copy
 from torchx.scheduling.checks import require_application
 from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.run_options import RunOptions
@@ -63,25 +63,25 @@ def submit(request: SlurmRequest, app: AppDef, cfg: RunOptions, session: str) ->
     """
     check_cluster()
     check_supported(request.script, cfg)
-    paths = SlurmPaths(Path(request.folder))
-    made: list[Path] = []
+    paths = BatchPaths(Path(request.folder))
+    created: list[Path] = []
     notes: list[str] = []
     try:
         for folder in request.folders:
-            _write_files(request, folder, made)
+            write_files(request, folder, created)
     except BaseException:
-        _remove(made)
+        remove(created)
         raise
     try:
         job_id = sbatch(request, paths, notes)
     except BaseException:
-        _remove(made)
-        Records().mark_deleted(request.token)  # Slurm lists some jobs that it has rejected
+        remove(created)
+        Records("slurm").mark_deleted(request.token)  # Slurm lists some jobs that it has rejected
         raise
     record = record_of(request, app, cfg, session, job_id)
     try:
         write(paths.id, str(job_id))
-        Records().add(record)
+        Records("slurm").add(record)
     except BaseException as error:
         try:
             client.call(["scancel", str(job_id)])
@@ -95,49 +95,9 @@ def submit(request: SlurmRequest, app: AppDef, cfg: RunOptions, session: str) ->
     return job_id, notes
 
 
-def _write_files(request: SlurmRequest, folder: Path, made: list[Path]) -> None:
-    """Creates a folder of a job, with its script and the files that this reads.
-
-    Args:
-        request: the job.
-        folder: one of its folders.
-        made: gets the folder.
-
-    Raises:
-        UsageError: the request was already submitted.
-        StateError: the folder cannot be created.
-    """
-    first = not made  # the fallback need not be on the disk before sbatch is called
-    try:
-        files.make_folder(folder.parent)
-        folder.mkdir(mode=0o700)
-        made.append(folder)
-        write(SlurmPaths(folder).script, request.script, sync=first)
-        for name, text in request.files.items():
-            files.make_folder((folder / name).parent)
-            write(folder / name, text, sync=first)
-    except FileExistsError:
-        raise UsageError(f"request already submitted as {request.name}", hint="create a new one") from None
-    except OSError as error:
-        raise no_folder(folder, error) from error
-
-
-def _remove(folders: Iterable[Path]) -> None:
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def no_folder(folder: Path, error: OSError) -> StateError:
-    """Returns the error for a folder of a job that cannot be created."""
-    return StateError(
-        f"cannot create the folder of the job: {folder}: {error.strerror}",
-        hint="set -cfg job_dir=… to another folder shared with all nodes",
-    )
-
-
-def record_of(request: SlurmRequest, app: AppDef, cfg: RunOptions, session: str, job_id: int) -> SlurmRecord:
+def record_of(request: SlurmRequest, app: AppDef, cfg: RunOptions, session: str, job_id: int) -> BatchRecord:
     """Returns the record of a job that was submitted now."""
-    return SlurmRecord(
+    return BatchRecord(
         job_id=job_id,
         token=request.token,
         name=app.name,
@@ -188,7 +148,7 @@ def check_cluster() -> None:
         )
 
 
-def sbatch(request: SlurmRequest, paths: SlurmPaths, notes: list[str], held: Sequence[int] = ()) -> int:
+def sbatch(request: SlurmRequest, paths: BatchPaths, notes: list[str], held: Sequence[int] = ()) -> int:
     """Calls sbatch, and returns the id of the job.
 
     Args:

@@ -1,84 +1,12 @@
-"""Wait for the end of a job."""
+"""Wait for the end of a Slurm job."""
 
 from __future__ import annotations
 
-import time
-
-from torchx.machine.outage import MAX_OUTAGE, Outage
-from torchx.schedulers.slurm.folders.progress import ScriptEnd, read_script_end
-from torchx.schedulers.slurm.outcome import save_outcome
-from torchx.schedulers.slurm.paths import path_exists
-from torchx.schedulers.slurm.queue import ANSWERS, find, find_record
-from torchx.schedulers.slurm.record import SlurmRecord
-from torchx.scheduling.pace import deadline, pause_after, sharing
-from torchx.specs.status import is_terminal
-
-POLL_INTERVAL = 0.1
-"""Seconds between checks of the job's files."""
+from torchx.schedulers.shared.batch.record import BatchRecord
+from torchx.schedulers.shared.batch.wait import Watch
+from torchx.schedulers.slurm.queue import ANSWERS, find
 
 
-def wait(app_id: str, timeout: float | None) -> bool:
-    """Blocks until a job has ended or is unknown; returns False on timeout."""
-    record = find_record(app_id)
-    if record is None:
-        job = find(app_id)
-        record = None if job is None else job.record
-    return record is None or Watch(record).wait(timeout)
-
-
-class Watch:
-    """Watches for the end of a job; all watches of a process share their queries of the controller.
-
-    Args:
-        record: the record of the job.
-    """
-
-    def __init__(self, record: SlurmRecord) -> None:
-        self._record = record
-        self._begun = self._next = self._since = time.monotonic()
-        self._ended = False
-        self._earlier: ScriptEnd | None = None  # the end of a run before the current one
-        self._markers = 0
-        self._outage = Outage(MAX_OUTAGE)
-
-    def has_ended(self) -> bool:
-        """Returns True if the job has ended; checks its files, and at growing intervals the controller.
-
-        Raises:
-            StateError: the controller has not responded for MAX_OUTAGE seconds.
-        """
-        if self._ended:
-            return True
-        end = read_script_end(self._record.paths)
-        now = time.monotonic()
-        paths = self._record.paths
-        markers = path_exists(paths.cancelled) + path_exists(paths.stopped)
-        if markers != self._markers:  # the job is about to end
-            self._markers, self._begun, self._next = markers, now, now
-            ANSWERS.restart()
-        if end not in (None, self._earlier):
-            self._next = self._since = now
-        if now >= self._next:
-            self._ended = self._query()
-            self._next = now + pause_after(now - self._begun)
-            self._earlier = end  # unless the job has ended, Slurm has started it again
-        return self._ended
-
-    def _query(self) -> bool:
-        ended = False
-        with self._outage.bridged(), sharing(self._since):
-            job = find(self._record.full_id)
-            ended = job is None or is_terminal(job.outcome.state)
-            if job is not None:
-                save_outcome(job.record, job.outcome)
-        return ended
-
-    def wait(self, timeout: float | None) -> bool:
-        """Blocks until the job has ended; returns False on timeout."""
-        end = deadline(timeout)
-        while not self.has_ended():
-            left = min(POLL_INTERVAL, end - time.monotonic())
-            if left <= 0:
-                return False
-            time.sleep(left)
-        return True
+def watch(record: BatchRecord) -> Watch:
+    """Returns a watch for the end of a job."""
+    return Watch(record, ANSWERS, find)

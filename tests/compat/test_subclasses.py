@@ -18,7 +18,7 @@ from torchx.schedulers.api import (
 )
 from torchx.schedulers.docker_scheduler import DockerScheduler
 from torchx.schedulers.local_scheduler import LocalScheduler
-from torchx.schedulers.slurm_scheduler import SlurmScheduler
+from torchx.schedulers.slurm.scheduler import SlurmScheduler
 from torchx.specs import AppDef, AppDryRunInfo, AppState, CfgVal, Resource, Role
 
 ENDED = DescribeAppResponse(app_id="a", state=AppState.SUCCEEDED)

@@ -37,6 +37,7 @@ from torchx.schedulers.docker import supervisor as docker_supervisor
 from torchx.schedulers.docker.engine.address import NoEngineError
 from torchx.schedulers.kubernetes import watch as kubernetes_watch
 from torchx.schedulers.kubernetes.api.errors import ClusterError
+from torchx.schedulers.shared.batch import wait as batch_wait
 from torchx.schedulers.slurm import wait as slurm_wait
 from torchx.schedulers.slurm.commands import NoAnswerError
 from torchx.scheduling import pace
@@ -243,12 +244,12 @@ def job_of_slurm(faults: Faults, patch: Patch, folder: Path) -> bool:
         return None if faults.step(NoAnswerError("no controller")) else job
 
     paths = SimpleNamespace(cancelled=folder / "cancelled", stopped=folder / "stopped")
-    patch(slurm_wait, "time", faults)
+    patch(batch_wait, "time", faults)
     patch(slurm_wait, "find", find)
-    patch(slurm_wait, "save_outcome", lambda record, outcome: None)
-    patch(slurm_wait, "read_script_end", lambda paths: None)
+    patch(batch_wait, "save_outcome", lambda record, outcome: None)
+    patch(batch_wait, "read_script_end", lambda paths: None)
     record = SimpleNamespace(key="1", token="t", full_id="1@t", paths=paths)
-    return slurm_wait.Watch(record).wait(None)  # type: ignore[arg-type]
+    return slurm_wait.watch(record).wait(None)  # type: ignore[arg-type]
 
 
 def watch_of_a_cluster(faults: Faults, patch: Patch, folder: Path) -> bool:

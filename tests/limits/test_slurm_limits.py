@@ -11,7 +11,7 @@ from slurms import begin_again, output, role, sixth_node, slurm, what_is_missing
 from support import wait_until
 
 from torchx.errors import UsageError
-from torchx.schedulers.slurm.node.job_limits import check_limits, limits_of
+from torchx.schedulers.slurm.limits import check_limits, limits_of
 from torchx.schedulers.slurm.scheduler import SlurmScheduler, create_scheduler
 from torchx.specs.app import AppDef
 from torchx.specs.run_options import CfgVal

@@ -10,7 +10,7 @@ from torchx.exit_codes import KILLED
 from torchx.machine.out_of_memory import OTHER
 from torchx.schedulers.kubernetes.names import DISRUPTED
 from torchx.schedulers.kubernetes.state import taken
-from torchx.schedulers.slurm import reasons
+from torchx.schedulers.shared.batch import ends as reasons
 from torchx.scheduling.causes import ADVICE, classify
 from torchx.specs.status import AppState, EndCause, FirstFailure, Reason
 

@@ -23,7 +23,7 @@ from torchx.runner import get_runner
 from torchx.runner.api import Runner
 from torchx.schedulers.docker.engine.client import Engine
 from torchx.schedulers.docker.lookup import containers_of
-from torchx.schedulers.slurm.record import Records
+from torchx.schedulers.shared.batch.record import Records
 from torchx.specs.app import AppDef
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -42,7 +42,7 @@ def id_of(handle: str) -> str:
 
 def stop_agents(handle: str) -> None:
     """Stops the agents of a job, which run on this machine."""
-    (folder,) = (record.folder for record in Records().all() if str(record.job_id) == id_of(handle))
+    (folder,) = (record.folder for record in Records("slurm").all() if str(record.job_id) == id_of(handle))
     for entry in processes.table():
         with suppress(OSError):
             command = processes.read_proc(f"/proc/{entry.process.pid}/cmdline")

@@ -16,8 +16,8 @@ from support import wait_until
 
 from torchx.errors import UsageError
 from torchx.machine.processes import look_up, read_proc, table
+from torchx.schedulers.shared.batch.script import files_of, script_of
 from torchx.schedulers.slurm.options import check_options
-from torchx.schedulers.slurm.script import files_of, script_of
 from torchx.specs import AppDef, RetryPolicy, Role, after, macros, service
 from torchx.specs.status import AppState
 

@@ -35,10 +35,10 @@ from torchx.schedulers.kubernetes.record import write_record
 from torchx.schedulers.kubernetes.state.outcome import Outcome, outcome_of
 from torchx.schedulers.kubernetes.state.restarts import Restart, restart_from
 from torchx.schedulers.shared import stalls
-from torchx.schedulers.slurm import outcome as slurm_outcome
-from torchx.schedulers.slurm.node.attempts import read_facts
-from torchx.schedulers.slurm.paths import SlurmPaths
-from torchx.schedulers.slurm.record import SlurmRecord, _as_json, read_record
+from torchx.schedulers.shared.batch import outcome as slurm_outcome
+from torchx.schedulers.shared.batch.attempts import read_facts
+from torchx.schedulers.shared.batch.paths import BatchPaths
+from torchx.schedulers.shared.batch.record import BatchRecord, _as_json, read_record
 from torchx.scheduling.stacks import parse_stacks
 from torchx.specs.app import AppDef, Role
 from torchx.specs.serialize import app_to_dict
@@ -409,7 +409,7 @@ REPORT = {"sets": [["gpu0"]], "jobs": [["a-1", AT, 0, None, False, [[0, 1]]]], "
 
 def slurm_record(folder: Path) -> dict[str, Any]:
     log = folder / "jobs" / f"train-{TOKEN}"
-    record = SlurmRecord(
+    record = BatchRecord(
         7, TOKEN, "train", "train", "torchx", str(log), AT, app_to_dict(APP), {"a": 1}, "c", task=3
     )
     return dict(json.loads(_as_json(record)))
@@ -420,7 +420,7 @@ def read_slurm_record(data: Any, folder: Path) -> Any:
 
 
 def read_slurm_outcome(data: Any, folder: Path) -> Any:
-    return slurm_outcome._read_outcome(SlurmPaths(placed(folder / "outcome.json", data).parent))
+    return slurm_outcome.read_outcome(BatchPaths(placed(folder / "outcome.json", data).parent))
 
 
 def read_attempt(data: Any, folder: Path) -> Any:

@@ -21,8 +21,8 @@ import pytest
 from torchx.errors import UsageError
 from torchx.machine import processes
 from torchx.runner import aio
+from torchx.schedulers.shared.batch.node.files import node_file
 from torchx.schedulers.shared.logs import line_filter
-from torchx.schedulers.slurm.node.files import node_file
 from torchx.scheduling import patterns
 from torchx.scheduling.base import filter_regex
 from torchx.scheduling.logs import LogChunk, LogQuery, Stream, matching

@@ -57,9 +57,9 @@ GROUPS = {
         ("tests/supervisor/test_policy.py", "tests/supervisor/test_policy_cases.py"),
     ),
     "quoting": Group(
-        ("schedulers/slurm/quoting.py",),
+        ("schedulers/shared/batch/quoting.py",),
         (
-            "torchx/schedulers/slurm/quoting.py",
+            "torchx/schedulers/shared/batch/quoting.py",
             *_each("tests/schedulers/slurm/test_slurm_{}.py", "words script"),
         ),
     ),

@@ -7,16 +7,11 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from torchx.errors import StateError
+from torchx.schedulers.shared.batch.folders import DELETE_TIMEOUT, FIRST_PAUSE, mark_cancelled, remove_folders
+from torchx.schedulers.shared.batch.record import Records
 from torchx.schedulers.slurm import commands as client
-from torchx.schedulers.slurm.cancel import (
-    DELETE_TIMEOUT,
-    FIRST_PAUSE,
-    has_ended,
-    mark_cancelled,
-    remove_folders,
-)
+from torchx.schedulers.slurm.cancel import has_ended
 from torchx.schedulers.slurm.queue import SlurmJob
-from torchx.schedulers.slurm.record import Records
 from torchx.schedulers.slurm.sweeps.states import find_many
 from torchx.scheduling.pace import pause_after
 from torchx.specs.status import AppState, is_terminal
@@ -65,7 +60,7 @@ def delete_many(app_ids: Collection[str]) -> None:
             raise StateError(f"jobs have not ended after {DELETE_TIMEOUT:.0f} s", hint="try again later")
         time.sleep(pause_after(waited, first=FIRST_PAUSE))
         found = find_many(app_ids)
-    Records().remove(*(job.record for job in found.values()))
+    Records("slurm").remove(*(job.record for job in found.values()))
     for job in found.values():
         remove_folders(job.record)
 

@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from torchx.json_limits import without_none
+from torchx.schedulers.shared.batch.record import Records, parse_key
 from torchx.schedulers.slurm import measurement as slurm_measurement
-from torchx.schedulers.slurm.parse import parse_key
 from torchx.schedulers.slurm.queue import SlurmJob, jobs_of, query_all_jobs
-from torchx.schedulers.slurm.record import Records
 from torchx.schedulers.slurm.status import describe
 from torchx.scheduling.base import DescribeAppResponse
 
@@ -24,7 +23,7 @@ def find_many(app_ids: Iterable[str]) -> dict[str, SlurmJob]:
         StateError: Slurm does not respond.
     """
     keys = {parse_key(app_id.partition("@")[0]): app_id for app_id in app_ids}
-    records = Records().of(keys)
+    records = Records("slurm").of(keys)
     named = [(keys[key], record) for key, record in records.items()]
     return {job.app_id: job for job in jobs_of(named, query_all_jobs(False)())}
 
@@ -37,7 +36,7 @@ def glance_many(app_ids: Collection[str]) -> dict[str, DescribeAppResponse]:
 
 def usage_many(app_ids: Collection[str]) -> dict[str, AppUsage]:
     """Returns the measurements of ended jobs, by their ids; those without any are left out."""
-    records = {record.key: record for record in Records().of(app_ids).values()}
+    records = {record.key: record for record in Records("slurm").of(app_ids).values()}
     if not records:
         return {}
     lines = slurm_measurement.lines_by_job(slurm_measurement.steps_of([*records.values()]))

@@ -17,16 +17,26 @@ from typing import TYPE_CHECKING
 from torchx.errors import StateError
 from torchx.machine import files
 from torchx.printable import ranges
+from torchx.schedulers.shared.batch.folders import no_folder
+from torchx.schedulers.shared.batch.marks import mark_of
+from torchx.schedulers.shared.batch.paths import (
+    BatchPaths,
+    distrust_reason,
+    read_own,
+    task_folder,
+    tasks_in,
+    write,
+)
+from torchx.schedulers.shared.batch.record import Records
+from torchx.schedulers.shared.batch.request import context_of
+from torchx.schedulers.shared.batch.script import role_files
 from torchx.schedulers.shared.options import progress_of
 from torchx.schedulers.slurm import commands as client
 from torchx.schedulers.slurm import submit as single
-from torchx.schedulers.slurm.folders.marks import mark_of
+from torchx.schedulers.slurm.directives import DIALECT
 from torchx.schedulers.slurm.options import sbatch_options
-from torchx.schedulers.slurm.paths import SlurmPaths, distrust_reason, read_own, task_folder, tasks_in, write
 from torchx.schedulers.slurm.queue import query_all_jobs
-from torchx.schedulers.slurm.record import Records
-from torchx.schedulers.slurm.request import SlurmRequest, context_of, to_request
-from torchx.schedulers.slurm.script import role_files
+from torchx.schedulers.slurm.request import SlurmRequest, to_request
 from torchx.scheduling.checks import require_application, require_hosts
 from torchx.specs.app import resolve_overrides
 from torchx.specs.checks import hosts_in
@@ -198,13 +208,13 @@ class _Array:
             StateError: its folders cannot be created, or Slurm rejects it or does not respond.
         """
         single.check_supported(self.request.script, self.cfg)
-        paths = SlurmPaths(Path(self.request.folder))
+        paths = BatchPaths(Path(self.request.folder))
         with self._alone(paths) as lock:
             job_id = self._known_id(paths)
             if job_id is None:
                 try:
                     for folder in reversed(self.request.folders):
-                        self._write(SlurmPaths(folder))
+                        self._write(BatchPaths(folder))
                     job_id = single.sbatch(self.request, paths, [], [lock])
                 except client.NoAnswerError:
                     raise
@@ -217,16 +227,16 @@ class _Array:
 
     def withdraw(self) -> None:
         """Cancels the array, because another part of the submission failed."""
-        paths = SlurmPaths(Path(self.request.folder))
+        paths = BatchPaths(Path(self.request.folder))
         job_id = (read_own(paths.id) or b"").decode("ascii", "replace").strip()
         with contextlib.suppress(StateError):
             client.call(["scancel", job_id])
-        records = Records().of({f"{job_id}_{task}" for task in self.tasks})
-        Records().remove(*records.values())
+        records = Records("slurm").of({f"{job_id}_{task}" for task in self.tasks})
+        Records("slurm").remove(*records.values())
         self._remove()
 
     @contextmanager
-    def _alone(self, paths: SlurmPaths) -> Iterator[int]:
+    def _alone(self, paths: BatchPaths) -> Iterator[int]:
         """Creates the folder of the array, and holds the lock of its submission.
 
         Raises:
@@ -240,17 +250,17 @@ class _Array:
                 raise StateError(f"cannot use the folder of the job: {paths.folder}: {why}")
             lock = files.open_file(paths.folder / _SUBMITTING, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            raise single.no_folder(paths.folder, error) from error
+            raise no_folder(paths.folder, error) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield lock
         finally:
             os.close(lock)
 
-    def _known_id(self, paths: SlurmPaths) -> int | None:
+    def _known_id(self, paths: BatchPaths) -> int | None:
         """Returns the id of the array, if an earlier call has submitted it."""
         folders = [task for folder in self.request.folders for task in tasks_in(folder)]
-        for path in [paths.id, *(SlurmPaths(folder).id for folder in folders)]:
+        for path in [paths.id, *(BatchPaths(folder).id for folder in folders)]:
             match = re.match(rb"(\d{1,18})", read_own(path) or b"")
             if match:
                 return int(match[1])
@@ -271,7 +281,7 @@ class _Array:
     def _job_name(self) -> str:
         return str(sbatch_options(self.cfg).get("job-name") or self.request.name)
 
-    def _write(self, paths: SlurmPaths) -> None:
+    def _write(self, paths: BatchPaths) -> None:
         """Writes the script, the files of all tasks, and those of each task, into one of the folders."""
         try:
             files.make_folder(paths.folder)
@@ -284,17 +294,19 @@ class _Array:
                 folder = task_folder(paths.folder, task)
                 with contextlib.suppress(FileExistsError):
                     folder.mkdir(mode=0o700)
-                context = context_of(app, self.cfg, self.session, self.plan.copies, self.request.token)
+                context = context_of(
+                    DIALECT, app, self.cfg, self.session, self.plan.copies, self.request.token
+                )
                 context = context._replace(folder=str(folder))
                 for name, text in role_files(app, self.cfg, context).items():
                     write(folder / name, text, sync=False)
             write(paths.script, self.request.script)  # last: it shows that sbatch may have been called
         except OSError as error:
-            raise single.no_folder(paths.folder, error) from error
+            raise no_folder(paths.folder, error) from error
 
     def _record(self, job_id: int) -> None:
         """Writes the records of the tasks."""
-        records = Records()
+        records = Records("slurm")
         known = records.of({f"{job_id}_{task}" for task in self.tasks})
         for task, app in self.tasks.items():
             folder, fallback = ([str(task_folder(each, task)) for each in self.request.folders] + [""])[:2]
@@ -309,4 +321,4 @@ class _Array:
             for task in self.tasks:
                 shutil.rmtree(task_folder(folder, task), ignore_errors=True)
             shutil.rmtree(folder, ignore_errors=True)
-        Records().mark_deleted(self.request.token)
+        Records("slurm").mark_deleted(self.request.token)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from torchx.machine.files import make_folder, move_folder
-from torchx.schedulers.slurm.workspaces import copy
+from torchx.schedulers.shared.batch.workspaces import copy
 from torchx.specs.app import Role
 from torchx.specs.workspace import Workspace
 from torchx.workspace.tree import scan_workspaces

@@ -35,7 +35,8 @@ from torchx.schedulers.docker.rules.job import job_of
 from torchx.schedulers.kubernetes.names import OUTCOME
 from torchx.schedulers.kubernetes.reconcile import _failed_replicas
 from torchx.schedulers.kubernetes.state.outcome import Outcome
-from torchx.schedulers.slurm.outcome import outcome_of, save_outcome
+from torchx.schedulers.shared.batch.outcome import save_outcome
+from torchx.schedulers.slurm.outcome import outcome_of
 from torchx.scheduling.base import DescribeAppResponse
 from torchx.specs.status import AppState, is_terminal
 

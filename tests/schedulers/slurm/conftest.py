@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from torchx.schedulers.slurm.record import Records
+from torchx.schedulers.shared.batch.record import Records
 from torchx.schedulers.slurm.scheduler import SlurmScheduler, create_scheduler
 
 
@@ -17,5 +17,5 @@ def scheduler() -> Iterator[SlurmScheduler]:
     home = os.environ["TORCHX_HOME"]
     yield made
     os.environ["TORCHX_HOME"] = home  # a test may have gone elsewhere; others use the same cluster
-    for record in list(Records().all()):
+    for record in list(Records("slurm").all()):
         made.delete(str(record.job_id))

@@ -17,9 +17,9 @@ from slurmscripts import SH, run_task
 from support import wait_until
 
 from torchx.jobs.log_index import LAYOUT, decode
-from torchx.schedulers.slurm.node import agent
-from torchx.schedulers.slurm.node.files import node_file
-from torchx.schedulers.slurm.node.program import Program
+from torchx.schedulers.shared.batch.node import agent
+from torchx.schedulers.shared.batch.node.files import node_file
+from torchx.schedulers.shared.batch.node.program import Program
 from torchx.specs import AppDef, Role, service
 
 

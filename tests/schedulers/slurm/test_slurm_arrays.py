@@ -15,10 +15,10 @@ from slurmscripts import context, run_script, write_files
 from support import wait_until
 
 from torchx.errors import StateError
+from torchx.schedulers.shared.batch.record import Records
+from torchx.schedulers.shared.batch.script import files_of, script_of
 from torchx.schedulers.slurm import commands as slurm_client
-from torchx.schedulers.slurm.record import Records
 from torchx.schedulers.slurm.scheduler import SlurmScheduler, create_scheduler
-from torchx.schedulers.slurm.script import files_of, script_of
 from torchx.schedulers.slurm.sweeps.submit import token_of
 from torchx.scheduling.base import ManyRuns
 from torchx.specs import AppDef, AppState, Resource, Role
@@ -93,7 +93,7 @@ def test_several_arrays_have_one_limit_and_private_files(programs: Path) -> None
     seen = (programs / "sbatch.scripts").read_text()
     assert SECRET not in seen
     assert "run 1" not in seen
-    (record,) = (record for record in Records().all() if record.key == "102_2")
+    (record,) = (record for record in Records("slurm").all() if record.key == "102_2")
     assert f"{SECRET}-5" in (record.paths.folder / "role-0.sh").read_text()
     assert record.app["roles"][0]["args"] == ["run 5"]
     for path in [record.paths.folder.parent, *record.paths.folder.parent.rglob("*")]:
@@ -103,7 +103,7 @@ def test_several_arrays_have_one_limit_and_private_files(programs: Path) -> None
     assert len(calls(programs)) == 3
     scheduler().delete_many([*ids.values()])
     assert [*record.paths.folder.parent.iterdir()] == []
-    assert [*Records().all()] == []
+    assert [*Records("slurm").all()] == []
 
 
 def test_dependencies_and_the_reasons_of_a_rejection(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +127,7 @@ def test_a_rejected_array_withdraws_those_before(programs: Path) -> None:
     with pytest.raises(StateError, match="no more jobs"):
         scheduler().submit_many(many(5))
     assert calls(programs, "scancel") == ["101"]
-    assert [*Records().all()] == []
+    assert [*Records("slurm").all()] == []
     assert [*(Path(os.environ["TORCHX_HOME"]) / "slurm/jobs").iterdir()] == []
 
 
@@ -144,7 +144,7 @@ def test_killed_submission_is_repeated_only_without_a_job(programs: Path, known:
     ids = scheduler().submit_many(many(2))
     assert ids == ({1: "101_1", 2: "101_2"} if known else {1: "102_1", 2: "102_2"})
     assert len(calls(programs)) == (1 if known else 2)
-    assert {record.key for record in Records().all()} == {*ids.values()}
+    assert {record.key for record in Records("slurm").all()} == {*ids.values()}
 
 
 def test_task_missing_in_slurm_was_cancelled_before_start(

@@ -15,9 +15,9 @@ from support import wait_until
 
 from torchx.errors import StateError, UsageError
 from torchx.machine.outage import Outage
-from torchx.schedulers.slurm.record import Records
+from torchx.schedulers.shared.batch.record import Records
 from torchx.schedulers.slurm.scheduler import SlurmScheduler
-from torchx.schedulers.slurm.wait import Watch
+from torchx.schedulers.slurm.wait import watch as watch_of
 from torchx.scheduling.logs import Stream
 from torchx.specs import AppDef, AppState, Resource, RetryPolicy, Role, after, service
 
@@ -251,7 +251,7 @@ def test_an_impossible_request_is_rejected_in_one_sentence(
         scheduler.submit(app, {"segment": "2"})
     with pytest.raises(UsageError, match="no container plugin"):
         scheduler.submit(AppDef("a", [Role("r", "img", entrypoint="true")]), {"containers": True})
-    assert not list(Records().all())
+    assert not list(Records("slurm").all())
     assert not list((Path(os.environ["TORCHX_HOME"]) / "slurm" / "jobs").iterdir()), "no folder is left"
 
 
@@ -277,7 +277,7 @@ def test_a_controller_that_does_not_answer(scheduler: SlurmScheduler, away: str)
         assert result.stderr.count("\n") == 2, words
     submitted = torchx("run", "-s", "slurm", "utils.echo", env=env)
     assert "the Slurm controller does not answer" in submitted.stderr
-    assert [record.name for record in Records().all()].count("echo") == 0
+    assert [record.name for record in Records("slurm").all()].count("echo") == 0
     # what a job has left itself can be read all the same
     assert torchx("log", ended, env=env).stdout == "r/0 │ done\n"
     assert torchx("log", runs, env=env).stdout == "r/0 │ said\n"
@@ -291,8 +291,8 @@ def test_a_controller_that_starts_again_while_somebody_waits(
 ) -> None:
     app_id = scheduler.submit(AppDef("waits", [role("sleep 600")]), {})
     wait_until(lambda: state(scheduler, app_id) is AppState.RUNNING, "it runs")
-    record = next(iter(Records().all()))
-    watch = Watch(record)
+    record = next(iter(Records("slurm").all()))
+    watch = watch_of(record)
     with monkeypatch.context() as gone:
         gone.setenv("SLURM_CONF", away)
         assert watch.has_ended() is False
@@ -338,7 +338,7 @@ def test_the_digits_are_learned_on_two_nodes(scheduler: SlurmScheduler) -> None:
         "--script", str(train), "--", "--epochs", "2",
         env={"PYTHONWARNINGS": "", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
     )  # fmt: skip
-    (job,) = Records().all()
+    (job,) = Records("slurm").all()
     printed = output(scheduler, str(job.job_id)).decode()
     assert done.returncode == 0, done.stderr + printed
     assert "training on 2 processes" in printed

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from slurms import configure_no_controller
 
-from torchx.schedulers.slurm.record import Records, SlurmRecord
+from torchx.schedulers.shared.batch.record import BatchRecord, Records
 from torchx.schedulers.slurm.scheduler import create_scheduler
 from torchx.specs import AppDef, AppState, Role
 from torchx.specs.serialize import app_to_dict
@@ -36,10 +36,10 @@ def test_a_thousand_jobs_are_listed_with_one_call(tmp_path: Path, monkeypatch: p
         folder = jobs / f"train-{token}"
         folder.mkdir(mode=0o700)
         (folder / "id").write_text(str(number + 1))
-        record = SlurmRecord(
+        record = BatchRecord(
             number + 1, token, "train", folder.name, "torchx", str(folder), now - number, app
         )
-        Records().add(record)
+        Records("slurm").add(record)
         state = "RUNNING" if number % 2 else "PENDING"
         job, mark = str(number + 1), f"torchx:{token}:{folder}"
         cells = [job, job, state, str(now - number), str(now - number), "N/A", "", "node1", "None", "x", mark]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from program import answer, torchx
 
-from torchx.schedulers.slurm.doctor import diagnose, folder, memory, partitions
+from torchx.schedulers.shared.batch.filesystems import finding_on
+from torchx.schedulers.slurm.doctor import diagnose, memory, partitions
 from torchx.schedulers.slurm.scheduler import create_scheduler
 from torchx.scheduling.findings import Verdict
 
@@ -40,9 +41,9 @@ def test_memory_that_slurm_does_not_know() -> None:
 
 def test_the_folder_of_jobs(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert folder(tmp_path / "not" / "yet").verdict is not Verdict.WRONG
-    assert folder(tmp_path / "file" / "x").verdict is Verdict.WRONG
-    assert "job_dir" in folder(tmp_path / "file").hint
+    assert finding_on(tmp_path / "not" / "yet").verdict is not Verdict.WRONG
+    assert finding_on(tmp_path / "file" / "x").verdict is Verdict.WRONG
+    assert "job_dir" in finding_on(tmp_path / "file").hint
 
 
 def test_without_any_program_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

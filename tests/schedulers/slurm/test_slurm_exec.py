@@ -16,7 +16,8 @@ from support import wait_until
 
 from torchx.errors import StateError
 from torchx.machine import enter
-from torchx.schedulers.slurm.exec import _Gate, _Messages
+from torchx.schedulers.shared.batch.exec import Gate
+from torchx.schedulers.slurm.exec import _Messages
 from torchx.schedulers.slurm.scheduler import SlurmScheduler
 from torchx.scheduling.streams import Streams
 from torchx.specs import AppDef
@@ -97,7 +98,7 @@ def test_no_program_stays_behind(scheduler: SlurmScheduler) -> None:
 def sent(*parts: bytes, mark: bytes = b"M") -> tuple[bool, bytes, bytes]:
     """Passes stderr of srun in parts; returns if the program began, its own part, and the held one."""
     out = io.BytesIO()
-    gate = _Gate(mark, out)
+    gate = Gate(mark, out)
     messages = _Messages(gate)
     for part in parts:
         messages.write(part)

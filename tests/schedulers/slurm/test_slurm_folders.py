@@ -13,18 +13,20 @@ import pytest
 from slurmscripts import run_script, write_files
 
 from torchx.errors import StateError
-from torchx.schedulers.slurm.cancel import mark_cancelled, remove_folders
-from torchx.schedulers.slurm.folders.batch_log import last_error_line
-from torchx.schedulers.slurm.folders.marks import Mark, mark_of
-from torchx.schedulers.slurm.outcome import Outcome, outcome_of
+from torchx.schedulers.shared.batch.batch_log import last_error_line, log_tail
+from torchx.schedulers.shared.batch.folders import mark_cancelled, remove_folders
+from torchx.schedulers.shared.batch.marks import Mark, mark_of
+from torchx.schedulers.shared.batch.outcome import Outcome
+from torchx.schedulers.shared.batch.paths import BatchPaths
+from torchx.schedulers.shared.batch.record import BatchRecord, Records
+from torchx.schedulers.shared.batch.script import script_by_hand
+from torchx.schedulers.shared.batch.workspaces import WorkspaceCopy, fallback_folder
+from torchx.schedulers.slurm.outcome import outcome_of
 from torchx.schedulers.slurm.parse import JobFacts
-from torchx.schedulers.slurm.paths import SlurmPaths
-from torchx.schedulers.slurm.record import Records, SlurmRecord
 from torchx.schedulers.slurm.request import to_request
-from torchx.schedulers.slurm.script import script_by_hand
-from torchx.schedulers.slurm.status import describe, provenance_folder
+from torchx.schedulers.slurm.scheduler import create_scheduler
+from torchx.schedulers.slurm.status import describe, unshared_folder
 from torchx.schedulers.slurm.submit import submit
-from torchx.schedulers.slurm.workspaces import WorkspaceCopy, fallback_folder
 from torchx.specs import AppDef, AppState, Role
 from torchx.workspace.tree import scan_unfiltered
 
@@ -35,9 +37,9 @@ def echo(command: str = "echo here", **settings: Any) -> AppDef:
     return AppDef("a", [Role("r", "", entrypoint="sh", args=["-c", command.replace("$", "$$")], **settings)])
 
 
-def record(folder: Path, fallback: Path | None = None) -> SlurmRecord:
+def record(folder: Path, fallback: Path | None = None) -> BatchRecord:
     other = str(fallback or "")
-    return SlurmRecord(7, "b1", "a", "a-b1", "torchx", str(folder), 1e9, {"name": "a"}, fallback=other)
+    return BatchRecord(7, "b1", "a", "a-b1", "torchx", str(folder), 1e9, {"name": "a"}, fallback=other)
 
 
 def test_the_mark_has_both_folders() -> None:
@@ -49,9 +51,9 @@ def test_the_mark_has_both_folders() -> None:
 def test_a_record_without_job_dir_is_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "jobs" / "a-b1"
     folder.mkdir(parents=True)
-    Records().add(record(folder))
+    Records("slurm").add(record(folder))
     assert "fallback" not in json.loads((folder / "job.json").read_text())
-    (found,) = Records().all()
+    (found,) = Records("slurm").all()
 
     def no_call(*args: object, **options: object) -> None:
         raise AssertionError("a system call")
@@ -59,19 +61,19 @@ def test_a_record_without_job_dir_is_as_before(tmp_path: Path, monkeypatch: pyte
     with monkeypatch.context() as patch:
         for name in ("stat", "lstat", "open", "access"):
             patch.setattr(os, name, no_call)
-        assert found.paths == SlurmPaths(folder)
+        assert found.paths == BatchPaths(folder)
 
 
 def test_files_stay_in_fallback_folder_after_a_run(tmp_path: Path) -> None:
     folders = [tmp_path / name / "jobs" / "a-b1" for name in ("own", "home")]
     for folder in folders:
         folder.mkdir(parents=True)
-    Records().add(record(*folders))
-    (found,) = Records().all()
+    Records("slurm").add(record(*folders))
+    (found,) = Records("slurm").all()
     assert found.paths.folder == folders[0]
     assert all((folder / "job.json").exists() for folder in folders)
     (folders[1] / "id").write_text("7\n")
-    assert found.paths == SlurmPaths(folders[1], folders[0])
+    assert found.paths == BatchPaths(folders[1], folders[0])
 
 
 def test_a_job_is_cancelled_and_removed_in_both_folders(tmp_path: Path) -> None:
@@ -82,10 +84,10 @@ def test_a_job_is_cancelled_and_removed_in_both_folders(tmp_path: Path) -> None:
     both = record(*folders)
     mark_cancelled(both)
     assert [(folder / "cancelled").exists() for folder in folders] == [True, True]
-    Records().add(both)
-    assert provenance_folder("7") == folders[0] / ".provenance"
+    Records("slurm").add(both)
+    assert create_scheduler("torchx").provenance_folder("7") == folders[0] / ".provenance"
     shutil.rmtree(folders[0])  # as on another login node
-    assert provenance_folder("7") == folders[1] / ".provenance"
+    assert create_scheduler("torchx").provenance_folder("7") == folders[1] / ".provenance"
     remove_folders(both)
     assert [folder.exists() for folder in folders] == [False, False]
 
@@ -97,7 +99,7 @@ def test_a_job_is_cancelled_and_removed_in_both_folders(tmp_path: Path) -> None:
 def test_attempts_continue_those_in_the_other_folder(
     tmp_path: Path, before: list[int], now: list[int], numbers: list[int]
 ) -> None:
-    paths = SlurmPaths(tmp_path / "home", tmp_path / "own")
+    paths = BatchPaths(tmp_path / "home", tmp_path / "own")
     for folder, attempts in ((tmp_path / "own", before), (tmp_path / "home", now)):
         for number in attempts:
             (folder / "r" / "0" / f"attempt-{number}").mkdir(parents=True)
@@ -110,8 +112,10 @@ def test_default_and_link_to_it_need_no_second_folder(tmp_path: Path) -> None:
     default = Path(os.environ["TORCHX_HOME"]) / "slurm"
     default.mkdir(parents=True)
     (tmp_path / "link").symlink_to(default)
-    assert [fallback_folder({"job_dir": str(path)}) for path in (default, tmp_path / "link")] == [None] * 2
-    assert fallback_folder({"job_dir": str(tmp_path / "other")}) == default
+    assert [fallback_folder("slurm", {"job_dir": str(path)}) for path in (default, tmp_path / "link")] == [
+        None
+    ] * 2
+    assert fallback_folder("slurm", {"job_dir": str(tmp_path / "other")}) == default
     assert "fallback" not in to_request(echo(), {}, "torchx", {}).script
 
 
@@ -227,7 +231,7 @@ def test_the_workspace_has_to_reach_the_node(tmp_path: Path, second: bool) -> No
         assert job.outputs(job.fallback) == [f"{home}/workspaces/{digest}\n"]
         return
     assert job.run() == 73
-    made = SlurmRecord(
+    made = BatchRecord(
         77, job.request.token, "a", job.request.name, "torchx", str(job.own), 1e9,
         {"name": "a", "roles": [{"name": "r", "num_replicas": 1}]}, fallback=str(job.fallback),
     )  # fmt: skip
@@ -238,7 +242,7 @@ def test_the_workspace_has_to_reach_the_node(tmp_path: Path, second: bool) -> No
     assert describe(made, "77", outcome, ()).msg == expected
 
 
-def failed(record: SlurmRecord, code: int | None, reason: str = "NonZeroExitCode") -> str:
+def failed(record: BatchRecord, code: int | None, reason: str = "NonZeroExitCode") -> str:
     outcome = outcome_of(
         record, [JobFacts(7, 0, "FAILED", reason, "a-b1", "", "me", "node[2-3]", exit_code=code)]
     )
@@ -270,7 +274,7 @@ def test_a_job_that_is_not_submitted_leaves_no_folder(tmp_path: Path) -> None:
     "message", ["/usr/bin/sh: 0: cannot open {0}: No such file", "sh: {0}: No such file or directory"]
 )
 def test_node_without_folder_is_named_after_end_of_others(tmp_path: Path, message: str) -> None:
-    paths = SlurmPaths(tmp_path / "slurm" / "jobs" / "a-b1")
+    paths = BatchPaths(tmp_path / "slurm" / "jobs" / "a-b1")
     paths.folder.mkdir(parents=True)
     lines = [
         "== attempt 1",
@@ -280,7 +284,9 @@ def test_node_without_folder_is_named_after_end_of_others(tmp_path: Path, messag
         "srun: error: node1: task 0: Exited with exit code 143",
     ]
     paths.batch_log.write_text("\n".join(lines) + "\n")
-    assert last_error_line(paths).startswith(f"{tmp_path / 'slurm'} is not shared with node2; ")
+    assert unshared_folder(paths, log_tail(paths)).startswith(
+        f"{tmp_path / 'slurm'} is not shared with node2; "
+    )
     (paths.folder / "first").write_text("143 0\n")  # srun has ended the step, no other command
     own = replace(record(paths.folder), app={"roles": [{"name": "r"}]})
     ended = describe(own, "7", Outcome(AppState.FAILED, exit_code=143), ())
@@ -288,6 +294,8 @@ def test_node_without_folder_is_named_after_end_of_others(tmp_path: Path, messag
     # dash writes its message and the end of its line apart: srun may write a line between
     between = f"{lines[2]}{lines[1]}\n"
     paths.batch_log.write_text("\n".join([lines[0], between, *lines[3:]]) + "\n")
-    assert last_error_line(paths).startswith(f"{tmp_path / 'slurm'} is not shared with node2; ")
+    assert unshared_folder(paths, log_tail(paths)).startswith(
+        f"{tmp_path / 'slurm'} is not shared with node2; "
+    )
     paths.batch_log.write_text("\n".join([lines[0], lines[1], *lines[3:]]) + "\n")
-    assert last_error_line(paths) == "node1: task 0: Exited with exit code 143"
+    assert last_error_line(log_tail(paths)) == "node1: task 0: Exited with exit code 143"

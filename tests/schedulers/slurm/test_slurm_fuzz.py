@@ -15,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchx.errors import StateError
+from torchx.schedulers.shared.batch.marks import mark_of
+from torchx.schedulers.shared.batch.paths import BatchPaths
+from torchx.schedulers.shared.batch.progress import attempts_of, read_script_end
+from torchx.schedulers.shared.batch.record import BatchRecord, Records, read_record
 from torchx.schedulers.slurm import queue as slurm_jobs
-from torchx.schedulers.slurm.folders.marked import minimal_record
-from torchx.schedulers.slurm.folders.marks import mark_of
-from torchx.schedulers.slurm.folders.progress import attempts_of, read_script_end
+from torchx.schedulers.slurm.marked import minimal_record
 from torchx.schedulers.slurm.outcome import outcome_of, outcome_without_slurm
 from torchx.schedulers.slurm.parse import (
     ACCOUNT_FORMAT,
@@ -30,8 +32,6 @@ from torchx.schedulers.slurm.parse import (
     read_queue,
     separator,
 )
-from torchx.schedulers.slurm.paths import SlurmPaths
-from torchx.schedulers.slurm.record import Records, SlurmRecord, read_record
 from torchx.schedulers.slurm.scheduler import create_scheduler
 from torchx.schedulers.slurm.status import describe, listed
 from torchx.specs.status import AppState
@@ -163,7 +163,7 @@ def test_records_of_any_shape(home: Path, changes: dict[str, Any]) -> None:
     sound = path.with_name("9-c2.json")
     folder = str(home.with_name("s-c2"))
     sound.write_text(json.dumps({**RECORD, "job_id": 9, "token": "c2", "name": "sound", "folder": folder}))
-    found = {record.job_id: record for record in Records().all()}
+    found = {record.job_id: record for record in Records("slurm").all()}
     assert found[9].name == "sound"
     record = found[7]
     outcome = outcome_of(record, ()) or outcome_without_slurm(record)
@@ -186,7 +186,7 @@ def test_records_of_any_shape(home: Path, changes: dict[str, Any]) -> None:
 @BOUND
 def test_ends_of_any_shape(home: Path, end: dict[str, Any]) -> None:
     (home / "r" / "0" / "attempt-1" / "end.json").write_text(json.dumps(end))
-    record = SlurmRecord(**{**RECORD, "folder": str(home)})
+    record = BatchRecord(**{**RECORD, "folder": str(home)})
     for state in ("COMPLETED", "RUNNING", "FAILED", ""):
         outcome = outcome_of(record, [JobFacts(7, 0, state)])
         assert outcome is not None
@@ -199,13 +199,13 @@ def test_ends_of_any_shape(home: Path, end: dict[str, Any]) -> None:
 )
 @BOUND
 def test_small_files_of_any_content(home: Path, data: bytes) -> None:
-    paths = SlurmPaths(home)
+    paths = BatchPaths(home)
     for path in (paths.over, paths.attempt, paths.outcome, paths.id, paths.batch_log, paths.record):
         path.write_bytes(data)
     over = read_script_end(paths)
     assert over is None or 0 <= over.code < 1000
     assert attempts_of(paths) >= 0
-    record = SlurmRecord(**{**RECORD, "folder": str(home)})
+    record = BatchRecord(**{**RECORD, "folder": str(home)})
     listed(record, "7", outcome_of(record, ()) or outcome_without_slurm(record))
     with pytest.raises(ValueError, match=r".+"):
         read_record(paths.record, "b1")
@@ -215,7 +215,7 @@ def test_small_files_of_any_content(home: Path, data: bytes) -> None:
 def test_files_that_are_none_hold_up_nothing(home: Path, kind: str) -> None:
     """A pipe would block the reader, a link leads elsewhere."""
     index = Path(os.environ["TORCHX_HOME"]) / "slurm" / "index" / "7-b1.json"
-    paths = SlurmPaths(home)
+    paths = BatchPaths(home)
     attempt = home / "r" / "0" / "attempt-1"
     for path in (index, paths.over, paths.attempt, paths.outcome, paths.batch_log, attempt / "end.json"):
         if kind == "pipe":
@@ -227,13 +227,13 @@ def test_files_that_are_none_hold_up_nothing(home: Path, kind: str) -> None:
         else:
             path.touch()
             os.truncate(path, 1 << 40)
-    (damaged,) = Records().all()
+    (damaged,) = Records("slurm").all()
     assert damaged.damage.startswith("its record is damaged")
-    record = SlurmRecord(**{**RECORD, "folder": str(home)})
+    record = BatchRecord(**{**RECORD, "folder": str(home)})
     outcome = outcome_of(record, ()) or outcome_without_slurm(record)
     assert describe(record, "7", outcome, ()).state in (AppState.UNKNOWN, AppState.CANCELLED)
-    Records().remove(damaged)
-    assert not list(Records().all())
+    Records("slurm").remove(damaged)
+    assert not list(Records("slurm").all())
 
 
 def test_a_damaged_record_is_listed_and_deleted(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

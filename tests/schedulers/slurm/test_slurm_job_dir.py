@@ -15,7 +15,7 @@ from slurms import NODES, PAIR, begin_again, on_node, output, role, state, state
 from support import wait_until
 
 from torchx.runner import get_runner
-from torchx.schedulers.slurm.record import Records
+from torchx.schedulers.shared.batch.record import Records
 from torchx.schedulers.slurm.scheduler import SlurmScheduler
 from torchx.scheduling.logs import LogQuery, Stream
 from torchx.specs import AppDef, AppState, RetryPolicy, Role, after, service
@@ -131,7 +131,7 @@ def test_commands_find_the_job_from_any_state_home(
     folder = home_folder(scheduler, app_id)
     shutil.move(disk, tmp_path / "hidden")  # as on another login node
     monkeypatch.setenv("TORCHX_HOME", str(tmp_path / "other"))
-    assert Records().find(app_id) is None
+    assert Records("slurm").find(app_id) is None
     assert output(scheduler, app_id) == b"up\n" * 2
     described = scheduler.describe(app_id)
     assert described is not None

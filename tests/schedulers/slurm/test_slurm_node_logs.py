@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from slurmscripts import run_task
 
-from torchx.schedulers.slurm.node import gather
+from torchx.schedulers.shared.batch.node import gather
 from torchx.specs import AppDef, Role
 
 

@@ -10,7 +10,7 @@ from slurms import output, role, slurm, state
 from support import wait_until
 
 from torchx.errors import UsageError
-from torchx.schedulers.slurm.record import Records, SlurmRecord
+from torchx.schedulers.shared.batch.record import BatchRecord, Records
 from torchx.schedulers.slurm.scheduler import SlurmScheduler
 from torchx.specs import AppDef, AppState
 
@@ -24,11 +24,11 @@ def in_queue(app_id: str) -> str:
 @pytest.mark.parametrize("end", ["_cancel_existing", "kill", "delete"])
 def test_end_of_job_leaves_a_newer_one(scheduler: SlurmScheduler, tmp_path: Path, end: str) -> None:
     app_id = scheduler.submit(AppDef("new", [role("true")]), {"hold": True})
-    (new,) = Records().all()
+    (new,) = Records("slurm").all()
     folder = tmp_path / "jobs" / "new-old"
     folder.mkdir(mode=0o700, parents=True)
     older = replace(new, token="old", folder=str(folder), submitted_at=new.submitted_at - 6000)
-    Records().add(older)
+    Records("slurm").add(older)
     old = f"{app_id}@old"
     assert state(scheduler, old) is AppState.UNKNOWN
     getattr(scheduler, end)(old)
@@ -43,7 +43,7 @@ def test_end_of_job_leaves_a_foreign_one(scheduler: SlurmScheduler, tmp_path: Pa
         app = {"name": "a", "roles": []}
         folder = tmp_path / "jobs" / "a-old"
         folder.mkdir(mode=0o700, parents=True)
-        Records().add(SlurmRecord(int(plain), "old", "a", "a-old", "torchx", str(folder), 1.0, app))
+        Records("slurm").add(BatchRecord(int(plain), "old", "a", "a-old", "torchx", str(folder), 1.0, app))
         scheduler.cancel(plain)
         assert state(scheduler, plain) is AppState.CANCELLED
         assert in_queue(plain) == "PENDING"
@@ -57,7 +57,7 @@ def test_a_cluster_that_only_sbatch_would_hear_of(
     monkeypatch.setenv("SBATCH_CLUSTERS", "elsewhere")
     with pytest.raises(UsageError, match="SBATCH_CLUSTERS=elsewhere affects only sbatch"):
         scheduler.submit(AppDef("a", [role("true")]), {})
-    assert not list(Records().all())
+    assert not list(Records("slurm").all())
 
 
 def test_a_script_that_sbatch_gets_twice_makes_two_jobs(scheduler: SlurmScheduler, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_script_that_sbatch_gets_twice_makes_two_jobs(scheduler: SlurmSchedule
 
 def test_script_of_job_on_record_goes_to_sbatch_again(scheduler: SlurmScheduler) -> None:
     first = scheduler.submit(AppDef("again", [role("echo $$SLURM_JOB_ID")]), {"hold": True})
-    (record,) = Records().all()
+    (record,) = Records("slurm").all()
     second = slurm("sbatch", "--parsable", str(record.paths.script)).strip()
     slurm("scontrol", "release", second)
     assert scheduler.wait(second, 60)

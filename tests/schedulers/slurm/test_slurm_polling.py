@@ -14,7 +14,7 @@ from program import end_background, start, torchx
 from slurms import configure_no_controller
 from terminal import Terminal
 
-from torchx.schedulers.slurm.record import Records, SlurmRecord
+from torchx.schedulers.shared.batch.record import BatchRecord, Records
 
 NOTE = 'echo "$(date +%s) ${0##*/}" >> "$FAKE_QUERIES"\n'
 SQUEUE = f"""#!/bin/sh
@@ -87,8 +87,8 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder.mkdir(mode=0o700, parents=True)
         (folder / "attempt").write_text("1\n")
         app = {"name": "a", "roles": [{"name": "r", "num_replicas": 1}]}
-        Records().add(
-            SlurmRecord(
+        Records("slurm").add(
+            BatchRecord(
                 int(job),
                 f"b{job}",
                 "a",

@@ -18,11 +18,11 @@ from slurms import configure_no_controller
 from support import wait_until
 
 from torchx.runner import get_runner, reports
+from torchx.schedulers.shared.batch.record import BatchRecord, Records
 from torchx.schedulers.slurm import queue as slurm_queue
 from torchx.schedulers.slurm.queue import find
-from torchx.schedulers.slurm.record import Records, SlurmRecord
 from torchx.schedulers.slurm.scheduler import create_scheduler
-from torchx.schedulers.slurm.wait import Watch
+from torchx.schedulers.slurm.wait import watch as watch_of
 from torchx.scheduling import pace
 from torchx.scheduling.pace import LONGEST, Answers, pause_after, sharing
 from torchx.specs.status import AppState
@@ -80,7 +80,9 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("ANSWERS", "ACCOUNTS"):  # none of earlier tests
         monkeypatch.setattr(slurm_queue, name, Answers(getattr(slurm_queue, name)._query))
     folder = str(tmp_path / "jobs" / "a-b1")
-    Records().add(SlurmRecord(473, "b1", "a", "a-b1", "torchx", folder, submitted_at=time.time(), app=app))
+    Records("slurm").add(
+        BatchRecord(473, "b1", "a", "a-b1", "torchx", folder, submitted_at=time.time(), app=app)
+    )
     return tmp_path
 
 
@@ -173,11 +175,11 @@ def test_command_for_replica_of_another_user_names_owner(
 
 def test_ended_jobs_share_queries(cluster: Path) -> None:
     (cluster / "state").write_text("\n")
-    known = Records().find("473", "b1")
+    known = Records("slurm").find("473", "b1")
     assert known is not None
     records = [replace(known, job_id=number, token=f"e{number}") for number in range(700, 720)]
     for record in records:
-        Records().add(record)
+        Records("slurm").add(record)
     for _ in range(2):
         with sharing(time.monotonic()):
             assert None not in [find(record.full_id) for record in records]
@@ -208,9 +210,9 @@ def test_pace_after_minute_is_one_query_in_15_seconds() -> None:
 
 
 def test_a_watch_checks_files_between_two_queries(cluster: Path) -> None:
-    record = Records().find("473", "b1")
+    record = Records("slurm").find("473", "b1")
     assert record is not None
-    watch = Watch(record)
+    watch = watch_of(record)
     assert [watch.has_ended() for _ in range(50)] == [False] * 50
     assert len(queries(cluster)) == 1
     (cluster / "state").write_text("RUNNING\n")
@@ -220,13 +222,13 @@ def test_a_watch_checks_files_between_two_queries(cluster: Path) -> None:
 
 def test_the_end_of_an_earlier_run_is_no_end(cluster: Path) -> None:
     """As after `scontrol requeue` of an ended job: the file of the end stays until the next run begins."""
-    record = Records().find("473", "b1")
+    record = Records("slurm").find("473", "b1")
     assert record is not None
     (cluster / "jobs" / "a-b1" / "over").write_text(f"473 0 {int(time.time())} 1\n")
     scheduler = create_scheduler("torchx")
     assert scheduler.wait("473", 1.5) is False
     assert len(queries(cluster)) <= 3
-    watch = Watch(record)
+    watch = watch_of(record)
     assert not watch.has_ended()
     (cluster / "jobs" / "a-b1" / "over").unlink()
     (cluster / "state").write_text("RUNNING\n")
@@ -241,13 +243,13 @@ def test_the_end_of_an_earlier_run_is_no_end(cluster: Path) -> None:
 def several(cluster: Path, count: int) -> list[str]:
     """Adds jobs that run, and returns their numbers."""
     (cluster / "state").write_text("RUNNING\n")
-    known = Records().find("473", "b1")
+    known = Records("slurm").find("473", "b1")
     assert known is not None
     numbers = range(500, 500 + count)
     for number in numbers:
         folder = cluster / "jobs" / f"a-c{number}"
         folder.mkdir(mode=0o700)
-        Records().add(replace(known, job_id=number, token=f"c{number}", folder=str(folder)))
+        Records("slurm").add(replace(known, job_id=number, token=f"c{number}", folder=str(folder)))
     # squeue lists them all
     script = (cluster / "bin" / "squeue").read_text()
     listed = " ".join(map(str, numbers))

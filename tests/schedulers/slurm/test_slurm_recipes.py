@@ -16,7 +16,7 @@ from slurms import output, role, slurm, state, state_folder
 from support import wait_until
 
 from torchx.errors import StateError
-from torchx.schedulers.slurm.record import Records
+from torchx.schedulers.shared.batch.record import Records
 from torchx.schedulers.slurm.scheduler import SlurmScheduler
 from torchx.specs import AppDef, AppState, RetryPolicy
 
@@ -28,7 +28,7 @@ TRIALS = int(os.environ.get("TORCHX_TRIALS", "6"))
 
 
 def attempts(app_id: str) -> int:
-    record = Records().find(app_id)
+    record = Records("slurm").find(app_id)
     assert record is not None
     return len(list(record.paths.folder.glob("*/*/attempt-*")))
 

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from torchx.schedulers.shared.batch.batch_log import last_error_line, log_tail
+from torchx.schedulers.shared.batch.ends import CAUSES
+from torchx.schedulers.shared.batch.outcome import Outcome
+from torchx.schedulers.shared.batch.paths import BatchPaths
+from torchx.schedulers.shared.batch.record import BatchRecord
 from torchx.schedulers.slurm.cancel import has_ended
-from torchx.schedulers.slurm.folders.batch_log import last_error_line
-from torchx.schedulers.slurm.outcome import Outcome, outcome_of, outcome_without_slurm
+from torchx.schedulers.slurm.outcome import outcome_of, outcome_without_slurm
 from torchx.schedulers.slurm.parse import FIELDS, JobFacts, by_job, read_account, read_queue
-from torchx.schedulers.slurm.paths import SlurmPaths
 from torchx.schedulers.slurm.queue import SlurmJob, outcome_off_queue
-from torchx.schedulers.slurm.reasons import CAUSES
-from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.specs.status import AppState, EndCause, is_terminal
 
 READERS = {"squeue": read_queue, "sacct": read_account}
@@ -184,9 +185,9 @@ def test_the_end_of_an_earlier_run_without_a_start(tmp_path: Path) -> None:
         assert found.state is expected
 
 
-def a_record(folder: Path) -> SlurmRecord:
+def a_record(folder: Path) -> BatchRecord:
     folder.chmod(0o700)
-    return SlurmRecord(7, "b1", "a", "a-b1", "torchx", str(folder), time.time() - 600, {})
+    return BatchRecord(7, "b1", "a", "a-b1", "torchx", str(folder), time.time() - 600, {})
 
 
 def test_job_in_new_state_has_not_ended_for_delete(tmp_path: Path) -> None:
@@ -209,13 +210,13 @@ def test_messages_of_srun_and_slurmstepd(
     text = (resources / "slurm/26.05-output.txt").read_text()
     output = text.partition(f"--- job {job}\n")[2].partition("---")[0]
     record = a_record(tmp_path)
-    paths: SlurmPaths = record.paths
+    paths: BatchPaths = record.paths
     paths.batch_log.write_text(f"== attempt 1\n{output}")
     found = outcome_without_slurm(record)
-    assert (found.state, found.msg, last_error_line(paths)) == (state, said, last)
+    assert (found.state, found.msg, last_error_line(log_tail(paths))) == (state, said, last)
     lines = [line for line in output.splitlines(keepends=True) if line.startswith("[")]
     paths.batch_log.write_text("".join(lines))
-    assert "] error:" not in last_error_line(paths)
+    assert "] error:" not in last_error_line(log_tail(paths))
 
 
 def test_a_requeue_is_not_a_cancellation(tmp_path: Path) -> None:
@@ -252,7 +253,7 @@ NOT_STARTED = "it could not be started on its nodes"
 
 def test_the_answers_of_22_05_about_a_killed_script(tmp_path: Path) -> None:
     """Its queue calls that a launch failure, without the signal."""
-    now, record = time.time(), SlurmRecord(7, "b1", "a", "a-b1", "torchx", str(tmp_path), 0.0, {})
+    now, record = time.time(), BatchRecord(7, "b1", "a", "a-b1", "torchx", str(tmp_path), 0.0, {})
     part = JobFacts(7, 0, "FAILED", "JobLaunchFailure", nodes="node[5-6]", started=now - 60)
     never = outcome_of(record, [part])
     assert never is not None

@@ -10,7 +10,7 @@ import pytest
 from slurmscripts import SH
 from slurmsteps import StepJob
 
-from torchx.schedulers.slurm.script import node_file
+from torchx.schedulers.shared.batch.node.files import node_file
 from torchx.specs import AppDef, RetryPolicy, Role
 
 APPLICATION, ROLE, REPLICA = RetryPolicy.APPLICATION, RetryPolicy.ROLE, RetryPolicy.REPLICA

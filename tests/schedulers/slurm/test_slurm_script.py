@@ -19,13 +19,10 @@ from hypothesis import strategies as st
 from slurmscripts import SH, context, made, run_task, unpacked
 
 from torchx.errors import UsageError
-from torchx.schedulers.slurm.quoting import APP_ID, REPLICA_ID, directive, packed, quote
-from torchx.schedulers.slurm.script import (
-    NODE_FILES,
-    files_of,
-    node_file,
-    script_of,
-)
+from torchx.schedulers.shared.batch.node.files import node_file
+from torchx.schedulers.shared.batch.quoting import APP_ID, REPLICA_ID, packed, quote
+from torchx.schedulers.shared.batch.script import NODE_FILES, files_of, script_of
+from torchx.schedulers.slurm.directives import directive
 from torchx.specs import AppDef, Resource, RetryPolicy, Role, macros
 
 ODD = "a,b; 'q' \"w\" $HOME `date` $(date) \\ \r\n\n\nEND\nEMPTY CR  é 🙂 #x !y\t* ~ {1,2}"

@@ -17,7 +17,7 @@ from program import answer, torchx
 from slurms import output, role, slurm, state
 from support import wait_until
 
-from torchx.schedulers.slurm.record import Records
+from torchx.schedulers.shared.batch.record import Records
 from torchx.schedulers.slurm.scheduler import SlurmScheduler
 from torchx.specs import AppDef, AppState
 
@@ -74,7 +74,7 @@ def test_others_see_no_values_and_arguments_of_a_role(
         assert in_outputs([["sacct", f"--jobs={app_id}", "--batch-script"]], argument, value) == []
     home = Path(os.environ["TORCHX_HOME"])
     assert files_for_others(home, argument, value) == []
-    (record,) = Records().all()
+    (record,) = Records("slurm").all()
     assert open_files(record.paths.folder) == []
     assert value in (record.paths.folder / "role-0.sh").read_text(), "the search would find it"
     assert argument not in caplog.text
@@ -117,7 +117,7 @@ def test_a_suspension_is_no_end(scheduler: SlurmScheduler, tmp_path: Path) -> No
     script = f"until test -e {gate}; do sleep 0.1; done; echo went on; exit 3"
     app_id = scheduler.submit(AppDef("pause", [role(script), role("exec sleep 600", "other")]), {})
     wait_until(lambda: state(scheduler, app_id) is AppState.RUNNING, "it runs")
-    (record,) = Records().all()
+    (record,) = Records("slurm").all()
     wait_until(lambda: len(list(record.paths.folder.glob("*/0/attempt-1/start.json"))) == 2, "all of it runs")
     for _ in range(2):
         slurm("scontrol", "suspend", app_id)
@@ -230,7 +230,7 @@ def test_the_id_of_a_part_is_named_as_such(end: str) -> None:
 def test_a_query_writes_nothing(scheduler: SlurmScheduler) -> None:
     app_id = scheduler.submit(AppDef("ended", [role("exit 3")]), {})
     assert scheduler.wait(app_id, 60)
-    (record,) = Records().all()
+    (record,) = Records("slurm").all()
     home = Path(os.environ["TORCHX_HOME"])
 
     def files() -> dict[Path, int]:

@@ -11,7 +11,7 @@ from program import torchx
 from slurms import output, role, slurm
 from slurmscripts import made, run_script, run_task
 
-from torchx.schedulers.slurm.record import Records
+from torchx.schedulers.shared.batch.record import Records
 from torchx.schedulers.slurm.scheduler import SlurmScheduler
 from torchx.specs import AppDef, AppState, Role
 
@@ -97,7 +97,7 @@ def test_a_failure_is_reported_and_the_setup_stays_private(scheduler: SlurmSched
     assert (described.state, described.first_failure.exit_code) == (AppState.FAILED, 9)
     assert "setup failed with exit code 9: module_of cuda" in torchx("status", app_id).stdout
     assert output(scheduler, app_id) == b"torchx: setup failed with exit code 9: module_of cuda\n"
-    (record,) = Records().all()
+    (record,) = Records("slurm").all()
     assert (record.paths.folder / ".node" / "setup.sh").stat().st_mode & 0o077 == 0
 
 

@@ -17,11 +17,14 @@ from torchx.errors import StateError
 from torchx.exit_codes import TIMED_OUT
 from torchx.jobs.log_index import PARTIAL, STDOUT, WHOLE, Piece, encode
 from torchx.jobs.log_reader import Member
-from torchx.schedulers.slurm.logs import SlurmLog, require_folder
-from torchx.schedulers.slurm.outcome import Outcome, outcome_of, outcome_without_slurm, save_outcome
+from torchx.schedulers.shared.batch.logs import BatchLog, require_folder
+from torchx.schedulers.shared.batch.outcome import Outcome, save_outcome
+from torchx.schedulers.shared.batch.paths import BatchPaths
+from torchx.schedulers.shared.batch.record import BatchRecord, Records
+from torchx.schedulers.shared.batch.status import MAX_LISTED_REPLICAS
+from torchx.schedulers.slurm.outcome import outcome_of, outcome_without_slurm
 from torchx.schedulers.slurm.parse import JobFacts
-from torchx.schedulers.slurm.record import Records, SlurmPaths, SlurmRecord
-from torchx.schedulers.slurm.status import MAX_LISTED_REPLICAS, describe, listed
+from torchx.schedulers.slurm.status import describe, listed
 from torchx.scheduling.logs import LogQuery, Stream
 from torchx.specs.status import AppState, EndCause
 
@@ -34,11 +37,11 @@ def _this_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "NOW", time.time())
 
 
-def record(folder: Path, job_id: int = 7, token: str = "b1", **changes: Any) -> SlurmRecord:
+def record(folder: Path, job_id: int = 7, token: str = "b1", **changes: Any) -> BatchRecord:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     app = {"name": "a", "roles": [{"name": "r", "num_replicas": 2, "max_retries": 1}]}
     facts = {"submitted_at": NOW - 600, "app": app, **changes}
-    return SlurmRecord(job_id, token, "a", f"a-{token}", "torchx", str(folder), **facts)
+    return BatchRecord(job_id, token, "a", f"a-{token}", "torchx", str(folder), **facts)
 
 
 def facts(state: str, reason: str = "", **changes: Any) -> JobFacts:
@@ -372,18 +375,18 @@ def test_ids_that_are_used_again(tmp_path: Path) -> None:
     old = record(tmp_path / "jobs" / "a-b1", token="b1")
     new = record(tmp_path / "jobs" / "a-c2", token="c2", submitted_at=NOW)
     for each in (new, old):
-        Records().add(each)
-    found = Records().find(7)
+        Records("slurm").add(each)
+    found = Records("slurm").find(7)
     assert found is not None
     assert found.token == "c2"
-    assert Records().find(7, "b1") == old
+    assert Records("slurm").find(7, "b1") == old
     theirs = JobFacts(7, 0, "RUNNING", comment="torchx:zz:/x", name="a-zz")
-    assert not new.is_of(theirs)
-    assert new.is_of(JobFacts(7, 0, "RUNNING", comment="mine torchx:c2:/x", name="a-c2"))
-    assert not old.is_of(JobFacts(7, 0, "RUNNING", name="somebody-elses"))
-    Records().remove(new)
-    assert Records().deleted_tokens() == {"c2"}
-    assert Records().find(7) == old
+    assert not new.is_of(theirs.name, theirs.comment)
+    assert new.is_of("a-c2", "mine torchx:c2:/x")
+    assert not old.is_of("somebody-elses", "")
+    Records("slurm").remove(new)
+    assert Records("slurm").deleted_tokens() == {"c2"}
+    assert Records("slurm").find(7) == old
 
 
 @pytest.fixture
@@ -400,7 +403,7 @@ def stranger(tmp_path: Path) -> Iterator[None]:
 
 
 def test_jobs_of_other_people(tmp_path: Path, stranger: None) -> None:
-    theirs = SlurmRecord(7, "b1", "a", "a-b1", "torchx", str(tmp_path / "x"), NOW, {"name": "a"})
+    theirs = BatchRecord(7, "b1", "a", "a-b1", "torchx", str(tmp_path / "x"), NOW, {"name": "a"})
     for state, expected in (("RUNNING", AppState.RUNNING), ("COMPLETED", AppState.SUCCEEDED)):
         found = outcome_of(theirs, [facts(state)])
         assert found is not None
@@ -412,7 +415,7 @@ def test_jobs_of_other_people(tmp_path: Path, stranger: None) -> None:
 
 
 def test_logs_that_are_not_here(tmp_path: Path) -> None:
-    paths = SlurmPaths(tmp_path / "elsewhere")
+    paths = BatchPaths(tmp_path / "elsewhere")
     require_folder(paths, over=False)
     with pytest.raises(StateError, match="not found"):
         require_folder(paths, over=True)
@@ -424,7 +427,7 @@ def test_logs_of_nodes_without_python(tmp_path: Path) -> None:
     place.mkdir(parents=True)
     (place / "stdout.log").write_text("a\nb\n")
     (place / "stderr.log").write_text("c\n")
-    log = SlurmLog(lambda: mine.paths, [Member("r", 0), Member("r", 1)], lambda: False)
+    log = BatchLog(lambda: mine.paths, [Member("r", 0), Member("r", 1)], lambda: False)
     assert b"".join(chunk.data for chunk in log.read(LogQuery())) == b"a\nb\nc\n"
     assert [chunk.data for chunk in log.read(LogQuery(stream=Stream.STDERR))] == [b"c\n"]
     assert [chunk.data for chunk in log.read(LogQuery(tail=1, stream=Stream.STDOUT))] == [b"b\n"]
@@ -443,6 +446,6 @@ def test_last_matching_lines_of_pieces_and_damaged_index(tmp_path: Path) -> None
     wrong = [pieces[0]._replace(offset=(1 << 64) - 1), pieces[0]._replace(stream=9)]
     (place / "log.index").write_bytes(b"".join(map(encode, [*wrong, *pieces])))
     os.truncate(place / "log.index", 1 << 40)
-    log = SlurmLog(lambda: record(tmp_path).paths, [Member("r", 0)], lambda: False)
+    log = BatchLog(lambda: record(tmp_path).paths, [Member("r", 0)], lambda: False)
     assert [chunk.data for chunk in log.read(LogQuery(tail=1, regex="^yes"))] == [b"yes 1\n"]
     assert [chunk.data for chunk in log.read(LogQuery(tail=1))] == [b"not yes\n"]

@@ -12,9 +12,9 @@ import slurms
 from program import torchx
 from support import wait_until
 
+from torchx.schedulers.shared.batch.record import BatchRecord
 from torchx.schedulers.slurm import measurement as slurm_measurement
 from torchx.schedulers.slurm.measurement import Step, bytes_of, read_steps, seconds_of
-from torchx.schedulers.slurm.record import SlurmRecord
 from torchx.schedulers.slurm.scheduler import create_scheduler
 from torchx.scheduling.measurement import AppUsage
 from torchx.specs.app import AppDef
@@ -121,7 +121,7 @@ def test_accounting_of_an_unstarted_job_is_not_queried(
 ) -> None:
     folder = tmp_path / "jobs" / "a-b1"
     folder.mkdir(parents=True)
-    record = SlurmRecord(7, "b1", "a", "a-b1", "torchx", str(folder), 1.0, {"name": "a", "roles": []})
+    record = BatchRecord(7, "b1", "a", "a-b1", "torchx", str(folder), 1.0, {"name": "a", "roles": []})
     monkeypatch.setattr(slurm_measurement, "find_record", lambda app_id: record)
     monkeypatch.setattr(slurm_measurement, "steps_of", _called)
     assert slurm_measurement.usage("7") is None

@@ -9,11 +9,11 @@ import pytest
 from canary import open_files
 from slurmscripts import context, made, run_script, write_files
 
+from torchx.schedulers.shared.batch.paths import BatchPaths
+from torchx.schedulers.shared.batch.record import BatchRecord
+from torchx.schedulers.shared.batch.script import files_of, script_of
 from torchx.schedulers.slurm.outcome import outcome_of
 from torchx.schedulers.slurm.parse import JobFacts
-from torchx.schedulers.slurm.paths import SlurmPaths
-from torchx.schedulers.slurm.record import SlurmRecord
-from torchx.schedulers.slurm.script import files_of, script_of
 from torchx.specs import AppDef, Role
 
 
@@ -66,7 +66,7 @@ def test_a_node_that_fails_while_srun_starts_the_replicas(tmp_path: Path, run: s
 def test_role_may_be_called_like_file_of_job(tmp_path: Path, name: str) -> None:
     script = made(AppDef("a", [Role(name, "", entrypoint="echo", args=["ran"])]), str(tmp_path / "f"))
     assert run_script(script, tmp_path / "f", tmp_path / "bin").returncode == 0
-    assert (SlurmPaths(tmp_path / "f").replica(name, 0) / "attempt-1" / "stdout.log").read_text() == "ran\n"
+    assert (BatchPaths(tmp_path / "f").replica(name, 0) / "attempt-1" / "stdout.log").read_text() == "ran\n"
 
 
 def test_the_script_for_sbatch_reads_the_files_beside_it(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_full_disk_of_the_folder_is_named(tmp_path: Path) -> None:
         == 74
     )
     assert not (tmp_path / "jobs" / "a-b1" / "id").exists()
-    record = SlurmRecord(7, "b1", "a", "a-b1", "torchx", str(tmp_path / "jobs" / "a-b1"), 1.0, {"roles": []})
+    record = BatchRecord(7, "b1", "a", "a-b1", "torchx", str(tmp_path / "jobs" / "a-b1"), 1.0, {"roles": []})
     facts = JobFacts(7, 0, "FAILED", "NonZeroExitCode", "a-b1", nodes="node[1-2]", exit_code=74)
     found = outcome_of(record, (), [facts])
     assert found is not None

@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from torchx.schedulers.slurm.quoting import APP_ID, IMG_ROOT, REPLICA_ID, directive, quote
+from torchx.schedulers.shared.batch.quoting import APP_ID, IMG_ROOT, REPLICA_ID, quote
+from torchx.schedulers.slurm.directives import directive
 
 ODD = "a 'b' \"c\" $HOME `id` \\ # ;"
 

@@ -1,4 +1,4 @@
-"""Workspaces on Slurm: a copy in a shared folder, or an image."""
+"""Workspaces of batch jobs: copies in a shared folder."""
 
 from __future__ import annotations
 
@@ -7,23 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchx.errors import RunOptionError, StateError
+from torchx.errors import StateError
 from torchx.jobs.paths import user_home
 from torchx.lazy import lazy_imports
 from torchx.machine import trees
 from torchx.machine.files import expanded, make_folder, move_folder
 from torchx.printable import counted
-from torchx.schedulers.slurm.directives import in_containers
-from torchx.schedulers.slurm.folders.filesystems import LOCAL, existing_parent, type_of
-from torchx.specs.app import AppDef
+from torchx.schedulers.shared.batch.filesystems import LOCAL, existing_parent, type_of
+from torchx.specs.app import AppDef, Role
 from torchx.specs.run_options import RunOptions
 
 with lazy_imports:
-    from torchx.schedulers.docker.images import workspace
     from torchx.workspace import tree as workspace_tree
 
 if TYPE_CHECKING:
-    from torchx.schedulers.docker.image_plan import ImagePlan
     from torchx.workspace.tree import Tree
 
 
@@ -45,25 +42,25 @@ class WorkspaceCopy(NamedTuple):
     fallback: str = ""
 
 
-def base_folder(cfg: RunOptions) -> Path:
-    """Returns the folder shared with all nodes: ``job_dir``, or ``slurm`` in the state home."""
+def base_folder(engine: str, cfg: RunOptions) -> Path:
+    """Returns the folder shared with all nodes: ``job_dir``, or that of the engine in the state home."""
     job_dir = cfg.get("job_dir")
     if job_dir:
         return expanded(str(job_dir)).absolute()
-    return user_home() / "slurm"
+    return user_home() / engine
 
 
-def fallback_folder(cfg: RunOptions) -> Path | None:
+def fallback_folder(engine: str, cfg: RunOptions) -> Path | None:
     """Returns the folder for a job whose nodes do not share its ``job_dir``; None if that is the same."""
-    default = user_home() / "slurm"
-    if base_folder(cfg).resolve() == default.resolve():
+    default = user_home() / engine
+    if base_folder(engine, cfg).resolve() == default.resolve():
         return None
     return default
 
 
-def _plan_copy(cfg: RunOptions, tree: Tree) -> WorkspaceCopy:
+def _plan_copy(engine: str, cfg: RunOptions, tree: Tree) -> WorkspaceCopy:
     """Returns the copy of a workspace; there is a second one if the first is on a disk of this machine."""
-    base, fallback, name = base_folder(cfg), fallback_folder(cfg), tree.digest[:24]
+    base, fallback, name = base_folder(engine, cfg), fallback_folder(engine, cfg), tree.digest[:24]
     second = ""
     if fallback is not None and type_of(existing_parent(base)) in LOCAL:
         second = str(fallback / WORKSPACES / name)
@@ -71,43 +68,35 @@ def _plan_copy(cfg: RunOptions, tree: Tree) -> WorkspaceCopy:
 
 
 def plan_workspaces(
-    app: AppDef, cfg: RunOptions
-) -> tuple[dict[str, WorkspaceCopy], list[ImagePlan], list[str]]:
-    """Plans the copies or images of the workspaces; only reads files.
+    engine: str, app: AppDef, cfg: RunOptions, plan_image: Callable[[Role, Tree], str] | None = None
+) -> tuple[dict[str, WorkspaceCopy], list[str]]:
+    """Plans the copies of the workspaces; only reads files.
 
     Args:
-        app: the application; its roles get the names of planned images.
+        engine: the name of the engine.
+        app: the application.
         cfg: run options.
+        plan_image: plans an image for a role instead, and returns a note (default: only copies).
 
     Returns:
-        The copies by role, the images, and notes, one line each.
+        The copies by role, and notes, one line each.
 
     Raises:
-        UsageError: a workspace is missing or too large, or an image is requested but not used.
+        UsageError: a workspace is missing or too large.
     """
     if not any(role.workspace for role in app.roles):
-        return {}, [], []
+        return {}, []
     copies: dict[str, WorkspaceCopy] = {}
-    builds: dict[str, ImagePlan] = {}
     notes: dict[str, None] = {}
     scanned = workspace_tree.scan_workspaces(app.roles, cfg)
     for role, tree in scanned:
         notes.update(dict.fromkeys(tree.notes))
-        if cfg.get("workspace_type") == "docker":
-            if not in_containers(cfg) or not cfg.get("image_repo"):
-                raise RunOptionError(
-                    "workspace_type",
-                    "is docker, which needs containers=pyxis or apptainer to run the image, and image_repo "
-                    "to pull it from",
-                )
-            plan = workspace.plan_image(role, tree, cfg)
-            builds[plan.name] = plan
-            role.image = plan.name
-            notes[plan.why] = None
+        if plan_image is None:
+            copies[role.name] = _plan_copy(engine, cfg, tree)
         else:
-            copies[role.name] = _plan_copy(cfg, tree)
+            notes[plan_image(role, tree)] = None
     notes.update(dict.fromkeys(line for _, tree in scanned for line in tree.vanished))
-    return copies, list(builds.values()), list(notes)
+    return copies, list(notes)
 
 
 def copy(tree: Tree, folder: Path, report: Callable[[str], None]) -> None:

@@ -1,4 +1,4 @@
-"""Read the logs of a Slurm job: all replicas, ordered by time."""
+"""Read the logs of a batch job: all replicas, ordered by time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from torchx.errors import StateError
 from torchx.jobs.log_index import LAYOUT, PARTIAL, STDERR, STDOUT, Piece, decode, is_plausible
 from torchx.jobs.log_lines import LONGEST_LINE, Lines, Member, Span, TailStart, with_unfinished
 from torchx.machine import files
-from torchx.schedulers.slurm.paths import SlurmPaths
-from torchx.schedulers.slurm.queue import find, require_own
-from torchx.schedulers.slurm.wait import Watch
-from torchx.scheduling.checks import unknown_application
+from torchx.schedulers.shared.batch.paths import BatchPaths
+from torchx.schedulers.shared.batch.record import BatchRecord
+from torchx.schedulers.shared.batch.wait import Watch
 from torchx.scheduling.logs import LogChunk, LogQuery
-from torchx.specs.status import is_terminal
 
 POLL_INTERVAL = 0.1
 """Minimum seconds between reads while following; longer with many replicas."""
@@ -86,7 +84,7 @@ class _RawSource(_Source):
         return pieces
 
 
-def require_folder(paths: SlurmPaths, over: bool) -> None:
+def require_folder(paths: BatchPaths, over: bool) -> None:
     """Checks that the logs of a job can be read on this machine.
 
     Args:
@@ -109,26 +107,27 @@ def require_folder(paths: SlurmPaths, over: bool) -> None:
         raise StateError(f"cannot read the logs of the job: {error.strerror}: {paths.folder}") from error
 
 
-def log_chunks(app_id: str, query: LogQuery) -> Iterator[LogChunk]:
+def log_chunks(record: BatchRecord, *, over: bool, watch: Watch, query: LogQuery) -> Iterator[LogChunk]:
     """Returns the log of all replicas of a job, ordered by time.
 
+    Args:
+        record: the record of the job.
+        over: the job has ended.
+        watch: watches for its end.
+        query: the requested output.
+
     Raises:
-        StateError: the job is unknown, or its logs cannot be read.
+        StateError: its logs cannot be read.
     """
-    job = find(app_id, by_files=not query.follow)
-    if job is None:
-        raise unknown_application("slurm", app_id)
-    require_own(job, "read")
-    if job.record.damage:
-        raise StateError(f"cannot read the logs of the job: {job.record.damage}")
-    require_folder(job.record.paths, is_terminal(job.outcome.state))
-    roles = job.record.app.get("roles", ())
+    if record.damage:
+        raise StateError(f"cannot read the logs of the job: {record.damage}")
+    require_folder(record.paths, over)
+    roles = record.app.get("roles", ())
     members = [Member(role["name"], k) for role in roles for k in range(int(role.get("num_replicas", 1)))]
-    watch = Watch(job.record)
-    return SlurmLog(lambda: job.record.paths, members, lambda: not watch.has_ended()).read(query)
+    return BatchLog(lambda: record.paths, members, lambda: not watch.has_ended()).read(query)
 
 
-class SlurmLog:
+class BatchLog:
     """The log of one job.
 
     Args:
@@ -138,7 +137,7 @@ class SlurmLog:
     """
 
     def __init__(
-        self, paths: Callable[[], SlurmPaths], members: list[Member], is_live: Callable[[], bool]
+        self, paths: Callable[[], BatchPaths], members: list[Member], is_live: Callable[[], bool]
     ) -> None:
         self._paths = paths
         self._members = members
@@ -194,7 +193,7 @@ class SlurmLog:
                 pieces += source.pieces()
         return sorted(pieces, key=_age)
 
-    def _attempts(self, paths: SlurmPaths, ordinal: int) -> Iterator[_Source]:
+    def _attempts(self, paths: BatchPaths, ordinal: int) -> Iterator[_Source]:
         """Yields the attempts of a replica, in order."""
         for attempt, path in paths.attempts(*self._members[ordinal]):
             key = (ordinal, attempt)

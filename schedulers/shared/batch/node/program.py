@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 OF_AGENT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGURG)
 """Signals that the agent handles itself, so that one between fork and exec would not reach the program."""
-OF_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that Python ignores, and programs would inherit that."""
+IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that Python or the script of the job ignores, and programs would inherit that."""
 
 
 class Program:
@@ -144,7 +144,7 @@ def become(
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(outputs[0], 1)
         os.dup2(outputs[1], 2)
-        for number in OF_AGENT + OF_PYTHON:
+        for number in OF_AGENT + IGNORED:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, OF_AGENT)
         os.execvpe(command[0], command, env)  # noqa: S606

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from torchx.schedulers.slurm.node.program import Program
+from torchx.schedulers.shared.batch.node.program import Program
 from torchx.services import ENDED_WHILE_NEEDED
 from torchx.services.probe import Probe, ServiceRule
 from torchx.supervisor.services.probes import Check, CommandCheck, port_of, start_check

@@ -3,6 +3,8 @@
 # Plain sh, so that it runs in small containers.
 #   torchx_first     the file for the exit code of the first failure, and the number of the role, torchx_number
 #   torchx_grace     the seconds from TERM to KILL, if the job ends the replica
+#   torchx_host      the name of its host
+#   torchx_kills     yes: the batch system does not kill a replica that outlives TERM
 # For a service, role-N.sh sets:
 #   torchx_ready     the file that exists while the replica is ready
 #   torchx_probe     not empty if it has a probe
@@ -10,11 +12,11 @@
 #   torchx_optional  yes: the job continues without the service; alone: or without this replica
 
 torchx_place=$torchx_folder/$torchx_role/$torchx_replica
-torchx_attempt=$TORCHX_SLURM_ATTEMPT torchx_signalled= torchx_used=0
+torchx_attempt=$TORCHX_JOB_ATTEMPT torchx_signalled= torchx_used=0
 if [ "$torchx_retries" -gt 0 ] && [ "$torchx_attempt" -gt 1 ]; then  # counted for the whole job
     read -r torchx_used 2> /dev/null < "$torchx_place/.retried" || torchx_used=0
 fi
-unset TORCHX_FOLDER TORCHX_SLURM_ATTEMPT TORCHX_RETRIES TORCHX_APP_ID TORCHX_NODE_LOGS TORCHX_JOB_DIR
+unset TORCHX_FOLDER TORCHX_JOB_ATTEMPT TORCHX_RETRIES TORCHX_APP_ID TORCHX_NODE_LOGS TORCHX_JOB_DIR
 torchx_noticed= torchx_pid=
 trap 'torchx_signalled=yes; torchx_end_plain' TERM
 trap 'torchx_noticed=yes' URG
@@ -27,13 +29,13 @@ torchx_is_ending() {  # after the notice of the time limit, the end of a program
 
 torchx_is_needed() {  # the replica of a service has ended by itself
     [ -n "$torchx_ready" ] && [ ! -e "$torchx_folder/.released" ] && ! torchx_is_ending || return 1
-    sleep 1  # the program may have got the signal of Slurm before this shell
+    sleep 1  # the program may have got the signal before this shell
     if [ -e "$torchx_folder/stopping" ] || [ -e "$torchx_folder/cancelled" ]; then torchx_signalled=yes; fi
     [ -z "$torchx_signalled" ]
 }
 
 torchx_end_plain() {  # kills a program that runs without the agent after the grace period, if the job ends it
-    [ -z "$torchx_pid" ] || [ ! -e "$torchx_folder/stopping" ] ||
+    [ -z "$torchx_pid" ] || { [ -z "$torchx_kills" ] && [ ! -e "$torchx_folder/stopping" ]; } ||
         { trap '' TERM; sleep "$torchx_grace"; torchx_kill "$torchx_pid"; } > /dev/null 2>&1 &
 }
 
@@ -69,7 +71,7 @@ torchx_run_plainly() {  # on a node without Python: no timestamps
         [ "$torchx_code" = 127 ] || set -- "$torchx_code"
     fi
     torchx_pid=
-    torchx_end="\"exit_code\": $1, \"host\": \"$SLURMD_NODENAME\", \"ended_at\": $(date +%s)$torchx_message"
+    torchx_end="\"exit_code\": $1, \"host\": \"$torchx_host\", \"ended_at\": $(date +%s)$torchx_message"
     torchx_end="$torchx_end${torchx_since:+, \"ready_at\": $torchx_since}"
     if torchx_is_needed; then
         torchx_end="$torchx_end, \"needed\": true"
@@ -107,8 +109,8 @@ while :; do
     # printf must be a builtin: other users can see the arguments of a program
     if command -v python3 > /dev/null && [ "$(command -v printf)" = printf ]; then
         printf '%s\0' "$@" |
-            python3 -I -S "$torchx_folder/.node/agent.py" \
-                "$torchx_place" "$torchx_attempt" "$torchx_logs" "$torchx_ready" "$torchx_grace"
+            python3 -I -S "$torchx_folder/.node/agent.py" "$torchx_place" "$torchx_attempt" \
+                "$torchx_logs" "$torchx_ready" "$torchx_grace" "$torchx_host" "$torchx_kills"
     else
         torchx_run_plainly "$@"
     fi
@@ -120,7 +122,7 @@ while :; do
     fi
     { [ "$torchx_code" = 0 ] || [ -n "$torchx_signalled" ]; } && exit "$torchx_code"
     if [ -n "$torchx_ready" ] && [ -e "$torchx_folder/.released" ]; then exit 0; fi
-    if torchx_is_ending; then  # exit 0, so that srun does not end the others, which save their state
+    if torchx_is_ending; then  # exit 0, so that the others are not ended, which save their state
         [ -n "$torchx_ready" ] ||
             (umask 077; set -C; echo "$torchx_code" > "$torchx_folder/.interrupted") 2> /dev/null
         exit 0

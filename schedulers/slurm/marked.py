@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from torchx.schedulers.slurm.folders.marks import Mark
-from torchx.schedulers.slurm.parse import JobFacts
-from torchx.schedulers.slurm.paths import (
-    SlurmPaths,
+from torchx.schedulers.shared.batch.marks import Mark
+from torchx.schedulers.shared.batch.paths import (
+    BatchPaths,
     distrust_reason,
     folder_of,
     path_exists,
     roles_in,
     task_folder,
 )
-from torchx.schedulers.slurm.record import SlurmRecord, read_record
+from torchx.schedulers.shared.batch.record import BatchRecord, read_record
+from torchx.schedulers.slurm.parse import JobFacts
 
 
-def record_of_marked(part: JobFacts, mark: Mark, roles: bool) -> SlurmRecord:
+def record_of_marked(part: JobFacts, mark: Mark, roles: bool) -> BatchRecord:
     """Returns the record of a job of the caller by its mark; its script may be shared with an earlier job."""
     token, folders = mark.token, []
     for first in (mark.folder, mark.fallback):
@@ -38,7 +38,7 @@ def record_of_marked(part: JobFacts, mark: Mark, roles: bool) -> SlurmRecord:
             return replace(minimal_record(part, token, [], False), damage=damage)
         folders.append(folder)
     holders = [mark.folder, mark.fallback] if part.task is None else folders
-    copies = [SlurmPaths(holder).record for holder in holders if holder is not None]
+    copies = [BatchPaths(holder).record for holder in holders if holder is not None]
     if len(copies) > 1 and not path_exists(copies[0]):  # on a machine that does not share the first folder
         copies.reverse()
     try:
@@ -51,11 +51,11 @@ def record_of_marked(part: JobFacts, mark: Mark, roles: bool) -> SlurmRecord:
     return replace(record, job_id=part.job_id, task=part.task, submitted_at=at)
 
 
-def minimal_record(part: JobFacts, token: str, folders: Sequence[Path], roles: bool) -> SlurmRecord:
+def minimal_record(part: JobFacts, token: str, folders: Sequence[Path], roles: bool) -> BatchRecord:
     """Returns a record for a job without one: of another user, or submitted by hand."""
     name = part.name.removesuffix(f"-{token}")
     folder, fallback = [*map(str, folders), "", ""][:2]
-    record = SlurmRecord(
+    record = BatchRecord(
         part.job_id,
         token,
         name,

@@ -1,4 +1,19 @@
-# Functions for the batch script of a torchx job, which reads this file; for bash.
+# Functions for the batch script of a torchx job, which reads this file; for bash. Those of the batch system follow at its end:
+#   identify_job    sets `job`, the id of the job; `job_id`, its number; `task`, the index in an array, or nothing
+#   count_restarts  prints the earlier runs of the job
+#   prepare_run     sets variables for all replicas
+#   first_host      prints the host of the first replica
+#   hosts_of        prints the host of each replica: hosts_of NUMBER REPLICAS
+#   step            runs the replicas of a role to their end
+#   signal_all      signal_all TERM|URG: signals all replicas
+#   pass_on_end     ends the replicas, unless the batch system signals them itself
+#   requeue_job     requeues the job
+#   leave           leave CODE: ends the script
+#   ran_out_of_memory, was_ended   what the batch system has reported
+#   watch_limit     arranges that send_notice is called before the time limit
+#   end_of_run      prints the time at which the batch system ends the run, 0 if unknown
+#   is_completing   succeeds if the batch system is ending the job
+#   find_cause      prints why it has ended the run: preemption, limit, or nothing
 # The script sets:
 #   first      the folder of the job, or of the first job of this script
 #   roles      the number of roles; the script has a function for each: role_0, role_1, ...
@@ -12,12 +27,10 @@
 open_folder() {  # chooses the folder of this job, and directs all further output to its log
     mask=$(umask)
     umask 077
-    job=$SLURM_JOB_ID
-    # the number of one task is that of the array
-    [ -z "$SLURM_ARRAY_TASK_ID" ] || job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
+    identify_job
     find_folder
-    set -- "$first" "$first-$SLURM_JOB_ID"  # the second is for a second job of this script
-    [ -z "$SLURM_ARRAY_TASK_ID" ] || set -- "$first-$SLURM_ARRAY_TASK_ID"
+    set -- "$first" "$first-$job_id"  # the second is for a second job of this script
+    [ -z "$task" ] || set -- "$first-$task"
     for folder in "$@"; do
         mkdir -p "$folder" || exit 73  # shared with all nodes
         if [ ! -O "$folder" ] || [ -L "$folder" ]; then exit 73; fi  # owned by another user
@@ -44,23 +57,19 @@ problem= notes=  # why the job cannot run, one line; further lines for the log
 find_folder() { :; }  # for jobs with `job_dir`, folders.sh replaces this function
 
 write_end() {  # write_end CODE: reports the end of the script
-    echo "$SLURM_JOB_ID $1 $(date +%s) $roles" > "$folder/.over"
+    echo "$job_id $1 $(date +%s) $roles" > "$folder/.over"
     mv "$folder/.over" "$folder/over"
 }
 
-requeue_job() {  # requeues the job; Slurm then ends this run by TERM, which must not end scontrol before its answer
-    timeout --signal=KILL 60 sh -c 'trap "" TERM; exec scontrol requeue "$1"' sh "$job"
-}
-
 open_job() {  # prepares the job: its folder, the number of its attempt, the variables of all replicas
-    local nodes
     open_folder
-    attempt=$((${SLURM_RESTART_COUNT:-0} + 1))
+    attempt=$(($(count_restarts) + 1))
     echo "$attempt" > "$folder/attempt"; echo "== attempt $attempt"
     stopped= notified= ending=
-    trap 'stopped=yes; end_early' TERM  # cancelled, out of time, or preempted
-    export TORCHX_FOLDER=$folder TORCHX_APP_ID=$job TORCHX_SLURM_ATTEMPT=$attempt
-    export PYTHONUNBUFFERED=1 SLURM_UNBUFFEREDIO=1
+    trap 'stopped=yes; end_early; pass_on_end' TERM  # cancelled, out of time, or preempted
+    export TORCHX_FOLDER=$folder TORCHX_APP_ID=$job TORCHX_JOB_ATTEMPT=$attempt
+    export PYTHONUNBUFFERED=1
+    prepare_run
     [ "$attempt" -gt 1 ] || rm -f "$folder"/.retried*
     retried=$(number_in .retried)
     unset TORCHX_ENDS_AT TORCHX_NOTICE
@@ -70,9 +79,8 @@ open_job() {  # prepares the job: its folder, the number of its attempt, the var
     echo "$TORCHX_RUN" > "$folder/.run"
     mkdir -p "$TORCHX_CHECKPOINT_DIR"
     begin_run
-    nodes=${SLURM_JOB_NODELIST_HET_GROUP_0:-$SLURM_JOB_NODELIST}
-    TORCHX_RANK0_HOST=$(scontrol show hostnames "$nodes" | head -n 1)
-    export TORCHX_RANK0_HOST=${TORCHX_RANK0_HOST:-$SLURMD_NODENAME}
+    TORCHX_RANK0_HOST=$(first_host)
+    export TORCHX_RANK0_HOST
 }
 
 number_in() {  # number_in FILE: prints a count in the folder of the job, 0 without the file
@@ -91,7 +99,7 @@ end_run() { :; }
 
 ports=" "
 find_port() {  # find_port VARIABLE FROM: exports a free port; the search depends on the job id, as jobs share nodes
-    local port=$(($2 + SLURM_JOB_ID % 1000))
+    local port=$(($2 + job_id % 1000))
     ((port <= 65535)) || port=$((port - 64512))  # continue from 1024
     while [[ $ports = *" $port "* ]] || (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do
         port=$((port < 65535 ? port + 1 : 1024))
@@ -101,54 +109,11 @@ find_port() {  # find_port VARIABLE FROM: exports a free port; the search depend
 }
 
 find_hosts() {  # find_hosts VARIABLE=REPLICAS...: exports the hosts of the replicas of each role, separated by commas
-    local role left number=0 nodes tasks hosts list at part count times n
+    local role number=0
     for role; do
-        nodes=SLURM_JOB_NODELIST_HET_GROUP_$number tasks=SLURM_TASKS_PER_NODE_HET_GROUP_$number
-        nodes=${!nodes:-$SLURM_JOB_NODELIST} tasks=${!tasks:-${SLURM_TASKS_PER_NODE:-1}}
-        mapfile -t hosts < <(scontrol show hostnames "$nodes")
-        list="" at=0 left=${role#*=}  # with ntasks-per-node, the last node may have tasks to spare
-        for part in ${tasks//,/ }; do  # TASKS or TASKS(xNODES)
-            count=${part%"("*} times=1
-            [[ $part != *x* ]] || times=${part#*x} times=${times%")"}
-            for ((; times > 0; times--, at++)); do
-                for ((n = 0; n < count && left > 0; n++, left--)); do list+="${hosts[at]},"; done
-            done
-        done
-        export "${role%=*}=${list%,}"
+        export "${role%=*}=$(hosts_of "$number" "${role#*=}" | paste -sd ,)"
         number=$((number + 1))
     done
-}
-
-step() {  # step OPTION... ROLE: runs srun to its end; no job control, under which a suspended step would count as ended
-    local code role=${!#} size
-    size=$(wc -c < "$folder/batch.log")
-    : > "$folder/.begun-$role"
-    trap 'stopped=yes' TERM  # never a signal to srun: from Slurm 25.11 on, its end by TERM cancels the whole job
-    (umask "$mask"; exec srun "$@") & srun=$!
-    while wait "$srun"; code=$?; ((code > 128)) && kill -0 "$srun" 2> /dev/null; do :; done
-    # srun exits with 0 if a node fails while it starts the replicas
-    if ((code == 0)) && tail -c "+$((size + 1))" "$folder/batch.log" | grep -qE 'srun: .*(abort|error)' &&
-        ! all_have_ended "$role" "$*"; then
-        echo "torchx: error: srun exited with 0, but not all replicas of $role have ended"
-        code=1
-    fi
-    return "$code"
-}
-
-all_have_ended() {  # all_have_ended ROLE OPTIONS: succeeds once each replica of the step has recorded its end
-    local count=${2#*--ntasks=} ended try
-    for try in 1 2 3 4 5; do
-        ended=$(find "$folder/$1" -mindepth 3 -maxdepth 3 -name end.json -newer "$folder/.begun-$1" 2> /dev/null |
-            sed 's|/attempt-[^/]*/end.json$||' | sort -u | wc -l)
-        ((ended < ${count%% *})) || return 0
-        [ "$try" = 5 ] || sleep 1  # a shared file system may show them late
-    done
-    return 1
-}
-
-ran_out_of_memory() {  # succeeds if Slurm has reported it in this attempt; the replica may have ended without a trace
-    awk '/^== attempt /{found = 0} tolower($0) ~ /oom[-_]kill|exceeded (job )?memory limit/{found = 1} END{exit !found}' \
-        "$folder/batch.log"
 }
 
 may_retry() {  # fails if a replica has failed because of a cause that is not retried
@@ -195,7 +160,7 @@ end_other_roles() {  # the agents kill their programs after the grace period
     local n
     touch "$folder/stopping"
     while [ -n "$(jobs -rp)" ]; do  # again if a controller has not answered
-        timeout 20 scancel --signal=TERM "$job"
+        signal_all TERM
         for ((n = 0; n < (grace + 5) * 10; n++)); do [ -n "$(jobs -rp)" ] || break; sleep 0.1; done
     done
     wait
@@ -239,24 +204,22 @@ run_job() {  # runs all roles, with the retries of the whole job, and ends the s
         { [ "$requeue" != yes ] && [ -z "$stopped" ] && may_restart; } || break
         retried=$((retried + 1))
         note_count .retried "$retried"
-        export TORCHX_SLURM_ATTEMPT=$((TORCHX_SLURM_ATTEMPT + 1))
-        echo "$TORCHX_SLURM_ATTEMPT" > "$folder/attempt"; echo "== attempt $TORCHX_SLURM_ATTEMPT"
+        export TORCHX_JOB_ATTEMPT=$((TORCHX_JOB_ATTEMPT + 1))
+        echo "$TORCHX_JOB_ATTEMPT" > "$folder/attempt"; echo "== attempt $TORCHX_JOB_ATTEMPT"
         code=0
     done
     end_run
     if [ -n "$stopped$ending" ]; then
         touch "$folder/stopped"  # wakes waiting commands
-        exit "$((code ? code : 143))"
+        leave "$((code ? code : 143))"
     fi
-    if ((code)) && tail -n 4 "$folder/batch.log" | grep -qE 'has expired|already complet'; then
-        exit "$code"  # Slurm has ended the job: keep its state
-    fi
+    if ((code)) && was_ended; then leave "$code"; fi  # by the batch system: keep its state
     ((code == 0)) || gather_logs
     if ((code)) && [ "$requeue" = yes ] && [ -z "$stopped" ] && [ ! -e "$folder/.expired" ] && may_restart; then
         note_count .retried "$((retried + 1))"
         trap '' TERM
-        requeue_job && exit "$code"
+        requeue_job && leave "$code"
     fi
     write_end "$code"
-    exit "$code"
+    leave "$code"
 }

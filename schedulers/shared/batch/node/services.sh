@@ -11,7 +11,7 @@ prepare_roles() {  # forgets earlier tries
     for number in "${!services[@]}"; do mkdir "$folder/.ready-$number"; done
 }
 
-service_step() {  # service_step NUMBER OPTION...: runs srun for a service, which is not ready yet
+service_step() {  # service_step NUMBER OPTION...: runs the step of a service, which is not ready yet
     rm -f "$folder/.ready-$1"/*
     shift
     step "$@"

@@ -9,11 +9,11 @@ unpack() (  # unpack FOLDER: writes the files at the end of this script, which i
         case $line in
             '#|') echo >&3 ;;
             '#| '*) printf '%s\n' "${line:3}" >&3 ;;
-            '#\ '*) printf '%b\n' "${line:3}" >&3 ;;  # with a carriage return, which sbatch rejects
+            '#\ '*) printf '%b\n' "${line:3}" >&3 ;;  # with a carriage return, which a batch system may reject
             '#> '*)
-                [ -z "$file" ] || mv "$file.$SLURM_JOB_ID" "$file" || exit
+                [ -z "$file" ] || mv "$file.$HOSTNAME-$$" "$file" || exit
                 file=$first/${line:3}
-                [ "${line:3}" = end ] || exec 3> "$file.$SLURM_JOB_ID" || exit
+                [ "${line:3}" = end ] || exec 3> "$file.$HOSTNAME-$$" || exit
                 ;;
         esac
     done < "$0"

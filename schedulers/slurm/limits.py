@@ -6,9 +6,9 @@ import math
 import re
 import signal
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from torchx.errors import RunOptionError
+from torchx.schedulers.shared.batch.limits import JobLimits
 from torchx.scheduling.limits import NODE, PREEMPTED, LimitRule, exact
 from torchx.specs.run_options import CfgVal, RunOptions
 
@@ -18,42 +18,12 @@ DEFAULT_NOTICE = 60.0
 """The seconds of sbatch's option `signal` without a time."""
 
 
-class JobLimits(NamedTuple):
-    """The time limit of a job.
-
-    Attributes:
-        limit: seconds of each run; 0 without a limit.
-        notice: seconds before its end; 0 without a notice.
-        signal: the name of the signal of the notice.
-        requeues: the maximum number of requeues after the time limit.
-        by_slurm: whether Slurm requeues it after a preemption and the failure of a node.
-    """
-
-    limit: int
-    notice: int
-    signal: str
-    requeues: int
-    by_slurm: bool
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether a job needs no functions for limits."""
-        return not (self.limit or self.notice or self.requeues or self.by_slurm)
-
-    def options(self) -> Iterator[tuple[str, CfgVal]]:
-        """Yields the options of sbatch."""
-        if self.limit:
-            yield "time", math.ceil(self.limit / 60)
-        if self.notice:
-            yield "signal", f"B:USR1@{self.notice}"
-
-    def assignments(self) -> str:
-        """Returns the variables of the script."""
-        preempted = "yes" if self.by_slurm else "no"
-        return (
-            f"limit={self.limit} notice={self.notice} signal={self.signal} "
-            f"requeues={self.requeues} preempted={preempted}"
-        )
+def options_of(limits: JobLimits) -> Iterator[tuple[str, CfgVal]]:
+    """Yields the options of sbatch for a time limit."""
+    if limits.limit:
+        yield "time", math.ceil(limits.limit / 60)
+    if limits.notice:
+        yield "signal", f"B:USR1@{limits.notice}"
 
 
 def rule_of(cfg: RunOptions) -> LimitRule:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchx.machine.ports import port_variable
-from torchx.schedulers.slurm.node.files import node_file
+from torchx.schedulers.shared.batch.node.files import node_file
 from torchx.services.probe import ServiceRule, rule_of
 from torchx.services.rules import after_of, hosts_variable
 from torchx.settings import AFTER, SERVICE

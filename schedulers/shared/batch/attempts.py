@@ -11,10 +11,10 @@ from typing import Any
 from torchx.end_causes import recorded_cause
 from torchx.json_shape import Limited, fits
 from torchx.printable import joined
-from torchx.schedulers.slurm.outcome import Outcome, is_time
-from torchx.schedulers.slurm.paths import clean, parse_json, read_own
-from torchx.schedulers.slurm.reasons import CAUSES, SCRIPT_KILLED
-from torchx.schedulers.slurm.record import TIME
+from torchx.schedulers.shared.batch.ends import CAUSES, SCRIPT_KILLED
+from torchx.schedulers.shared.batch.outcome import Outcome, is_time
+from torchx.schedulers.shared.batch.paths import clean, parse_json, read_own
+from torchx.schedulers.shared.batch.record import TIME
 from torchx.scheduling.observation import CANCELLED, OTHER_FAILED, while_needed
 from torchx.scheduling.responses import local_time
 from torchx.scheduling.retry_rules import NOT_RETRIED, Failure, RetryRules

@@ -16,6 +16,7 @@ from torchx.jobs.paths import Inside, file_name
 from torchx.json_limits import Object
 from torchx.lazy import lazy_imports
 from torchx.machine import files
+from torchx.masking.names import name_set
 
 with lazy_imports:
     import json
@@ -26,9 +27,10 @@ LONGEST_FILE = 1 << 20
 LONGEST_RECORD = 1 << 25
 """Maximum size in bytes of a record, which contains the arguments and the environment of all roles."""
 TOKEN = re.compile(r"[a-z0-9]{1,64}")
-_OWN_FILES = {"id", "over", "attempt", "cancelled", "stopped", "stopping", "first", "outcome.json"} | {
-    "job.json", "job.sh", "roles.sh", "batch.log", "keeper.py"
-}  # fmt: skip
+_OWN_FILES = name_set(
+    "id over attempt cancelled killed stopped stopping first outcome.json job.json job.sh roles.sh "
+    "batch.log keeper.py"
+)
 ATTEMPT_FILE = "attempt"
 ATTEMPT = re.compile(r"attempt-([0-9]{1,9})")
 """The name of an attempt's folder."""
@@ -57,7 +59,7 @@ def role_folder(role: str) -> str:
 
 
 @dataclass(frozen=True)
-class SlurmPaths:
+class BatchPaths:
     """The files of one job.
 
     Attributes:
@@ -69,7 +71,7 @@ class SlurmPaths:
     earlier: Path | None = None
 
     @classmethod
-    def of(cls, folder: Path, fallback: Path | None) -> SlurmPaths:
+    def of(cls, folder: Path, fallback: Path | None) -> BatchPaths:
         """Returns the files of a job that may have run in its fallback folder.
 
         Args:
@@ -230,7 +232,7 @@ def folder_of(folder: Path, job_id: int) -> Path:
         folder: the folder named by the script; must be trusted.
         job_id: the id of the job.
     """
-    first = (read_own(SlurmPaths(folder).id) or b"").strip()
+    first = (read_own(BatchPaths(folder).id) or b"").strip()
     if first in (b"", str(job_id).encode()):
         return folder
     return folder.with_name(f"{folder.name}-{job_id}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import torchx
 
 _ROOT = Path(torchx.__file__).parent
-_HERE = "schedulers/slurm/node"
+_HERE = "schedulers/shared/batch/node"
 _COPIES = {
     "agent.py": (f"{_HERE}/program.py",),
     "judge.py": ("scheduling/patterns.py", "scheduling/failure_causes.py", "scheduling/retry_rules.py"),
@@ -24,9 +24,14 @@ _COPIES = {
 
 
 @cache
-def node_file(name: str) -> str:
-    """Returns the content of a file in this folder; a program has copies of the modules that it imports."""
-    text = _read(f"{_HERE}/{name}")
+def node_file(name: str, engine: str = "shared/batch") -> str:
+    """Returns the content of a file for the nodes; a program has copies of the modules that it imports.
+
+    Args:
+        name: the name of the file.
+        engine: the folder of the engine that it belongs to.
+    """
+    text = _read(f"schedulers/{engine}/node/{name}")
     if name not in _COPIES:
         return text
     lines = "".join([*map(_read, _COPIES[name]), text]).splitlines()

@@ -16,12 +16,11 @@ from torchx.json_limits import MOST_REPLICAS, Data, Object
 from torchx.json_shape import REQUIRED, Limited, Misfit, check, typed_at
 from torchx.lazy import lazy_imports
 from torchx.machine import files, trees
-from torchx.schedulers.slurm.folders.marks import token_of
-from torchx.schedulers.slurm.parse import JobFacts, key_of
-from torchx.schedulers.slurm.paths import (
+from torchx.schedulers.shared.batch.marks import token_of
+from torchx.schedulers.shared.batch.paths import (
     LONGEST_RECORD,
     NO_FOLDER,
-    SlurmPaths,
+    BatchPaths,
     clean,
     distrust_reason,
     parse_json,
@@ -35,10 +34,32 @@ with lazy_imports:
 
 SCHEMA = 1
 DELETED_KEPT = 30 * 24 * 3600.0
-"""Seconds for which deleted jobs are remembered, as Slurm may still list them."""
+"""Seconds for which deleted jobs are remembered, as the engine may still list them."""
 LATEST = float(1 << 33)
 """The latest valid time, in seconds since the epoch."""
 _FILE = r"([0-9]{1,18})(?:_([0-9]{1,9}))?-([a-z0-9]{1,64})\.json"
+
+
+def key_of(job_id: int, task: int | None) -> str:
+    """Returns the id of a job, with the index of its task in an array.
+
+    >>> key_of(7, None), key_of(7, 3)
+    ('7', '7_3')
+    """
+    if task is None:
+        return str(job_id)
+    return f"{job_id}_{task}"
+
+
+_KEY = re.compile(r"([0-9]{1,18})(?:_([0-9]{1,9}))?", re.ASCII)
+
+
+def parse_key(number: str) -> str:
+    """Returns the id of a job or of a task of a job array without leading zeros; empty for other texts."""
+    match = _KEY.fullmatch(number)
+    if not match:
+        return ""
+    return key_of(int(match[1]), int(match[2]) if match[2] else None)
 
 
 def own_token(token: str, task: int | None) -> str:
@@ -49,11 +70,11 @@ def own_token(token: str, task: int | None) -> str:
 
 
 @dataclass(frozen=True)
-class SlurmRecord:
+class BatchRecord:
     """A submitted job.
 
     Attributes:
-        job_id: the id assigned by Slurm; for a task of a job array, of the array.
+        job_id: the id assigned by the engine; for a task of a job array, of the array.
         token: distinguishes jobs with the same id; equal for all tasks of an array.
         name: the application's name.
         job_name: the name of the job.
@@ -67,6 +88,7 @@ class SlurmRecord:
         task: the index of a task of a job array; None for other jobs.
         damage: why the record cannot be used, one line, else empty. Only id and token are valid then.
         fallback: the folder that its script uses if its nodes do not share the first one; empty without.
+        engine: the name of the engine.
     """
 
     job_id: int
@@ -83,14 +105,15 @@ class SlurmRecord:
     damage: str = ""
     task: int | None = None
     fallback: str = ""
+    engine: str = "slurm"
 
     @property
-    def paths(self) -> SlurmPaths:
+    def paths(self) -> BatchPaths:
         """The files of the job, in the folder that its nodes share; it may change until its last run."""
         fallback = None
         if self.fallback:
             fallback = Path(self.fallback)
-        return SlurmPaths.of(Path(self.folder) if self.folder else NO_FOLDER, fallback)
+        return BatchPaths.of(Path(self.folder) if self.folder else NO_FOLDER, fallback)
 
     @property
     def current_folder(self) -> str:
@@ -121,24 +144,28 @@ class SlurmRecord:
 
     @property
     def full_id(self) -> str:
-        """The id in handles with the token: unique if Slurm reuses the id of the job."""
+        """The id in handles with the token: unique if the engine reuses the id of the job."""
         return f"{self.key}@{self.token}"
 
-    def is_of(self, facts: JobFacts) -> bool:
-        """Returns True if the facts are of this job, not of another one that now has its id."""
-        token = token_of(facts.comment)
+    def is_of(self, name: str, comment: str) -> bool:
+        """Returns True if a name and a comment are of this job, not of another one that now has its id."""
+        token = token_of(comment)
         if token:
             return token == self.token
-        return facts.name == self.job_name or not facts.name
+        return name == self.job_name or not name
 
 
 class Records:
-    """The records of jobs submitted from this state home."""
+    """The records of jobs submitted from this state home.
 
-    def __init__(self) -> None:
-        self._index = user_home() / "slurm" / "index"
+    Args:
+        engine: the name of the engine.
+    """
 
-    def add(self, record: SlurmRecord, *, sync: bool = True) -> None:
+    def __init__(self, engine: str) -> None:
+        self._index = user_home() / engine / "index"
+
+    def add(self, record: BatchRecord, *, sync: bool = True) -> None:
         """Writes the record of a job.
 
         Args:
@@ -152,19 +179,19 @@ class Records:
         try:
             files.make_folder(self._index)
             text = _as_json(record)
-            copies = [SlurmPaths(folder).record for folder in record.folders]
+            copies = [BatchPaths(folder).record for folder in record.folders]
             for path in (*copies, self._index / record.file_name):
                 write(path, text, sync=sync)
         except OSError as error:
             raise StateError(f"cannot write the record of job {record.job_id}: {error}") from error
 
-    def find(self, key: str, token: str = "") -> SlurmRecord | None:
+    def find(self, key: str, token: str = "") -> BatchRecord | None:
         """Returns the newest record with the id of a job, optionally of one token, or None."""
         prefix = f"{key}-{token}"
         records = [self._read(name) for name in self._names() if name.startswith(prefix)]
         return max(records, key=lambda record: record.submitted_at, default=None)
 
-    def all(self) -> Iterator[SlurmRecord]:
+    def all(self) -> Iterator[BatchRecord]:
         """Yields all records; ``damage`` is set in those that cannot be read."""
         for name in self._names():
             yield self._read(name)
@@ -173,9 +200,9 @@ class Records:
         """Returns the ids of the jobs that have a record."""
         return {name.partition("-")[0] for name in self._names()}
 
-    def of(self, keys: Collection[str]) -> dict[str, SlurmRecord]:
+    def of(self, keys: Collection[str]) -> dict[str, BatchRecord]:
         """Returns the newest record of each job that has one, by the ids of the jobs."""
-        found: dict[str, SlurmRecord] = {}
+        found: dict[str, BatchRecord] = {}
         for name in self._names():
             if name.partition("-")[0] in keys:
                 record = self._read(name)
@@ -184,7 +211,7 @@ class Records:
                     found[record.key] = record
         return found
 
-    def remove(self, *records: SlurmRecord) -> None:
+    def remove(self, *records: BatchRecord) -> None:
         """Removes the records of jobs and marks them as deleted."""
         self.mark_deleted(*(record.own_token for record in records))
         for record in records:
@@ -196,7 +223,7 @@ class Records:
                     path.unlink()
 
     def mark_deleted(self, *tokens: str) -> None:
-        """Marks jobs as deleted, even if Slurm still lists them; drops expired marks."""
+        """Marks jobs as deleted, even if the engine still lists them; drops expired marks."""
         with contextlib.suppress(OSError):
             files.make_folder(self._index)
             for token in tokens:
@@ -212,7 +239,7 @@ class Records:
     def _names(self) -> list[str]:
         return [name for name in files.names_in(self._index) if re.fullmatch(_FILE, name)]
 
-    def _read(self, name: str) -> SlurmRecord:
+    def _read(self, name: str) -> BatchRecord:
         """Returns the record in a file of the index; if damaged, with only id and token."""
         match = re.fullmatch(_FILE, name)
         assert match is not None
@@ -227,27 +254,29 @@ class Records:
         return record
 
 
-def _damaged_record(job_id: int, token: str, why: str, path: Path) -> SlurmRecord:
+def _damaged_record(job_id: int, token: str, why: str, path: Path) -> BatchRecord:
     try:
         at = path.lstat().st_mtime
     except OSError:
         at = 0.0
-    return SlurmRecord(job_id, token, "", "", "torchx", "", at if 0 <= at < LATEST else 0.0, {}, damage=why)
+    return BatchRecord(job_id, token, "", "", "torchx", "", at if 0 <= at < LATEST else 0.0, {}, damage=why)
 
 
-def _as_json(record: SlurmRecord) -> str:
+def _as_json(record: BatchRecord) -> str:
     data = asdict(record)
     del data["damage"]
     if record.task is None:
         del data["task"]
     if not record.fallback:
         del data["fallback"]
+    if record.engine == "slurm":  # as in records of version 0.1.0
+        del data["engine"]
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
 def read_record(
     path: str | Path, token: str, folder: Path | None = None, fallback: Path | None = None
-) -> SlurmRecord:
+) -> BatchRecord:
     """Returns the record in a file.
 
     Args:
@@ -279,7 +308,7 @@ def read_record(
     return record
 
 
-def _validated(data: Data) -> SlurmRecord:
+def _validated(data: Data) -> BatchRecord:
     """Returns a record from plain data.
 
     Raises:
@@ -301,7 +330,7 @@ def _validated(data: Data) -> SlurmRecord:
     total = sum(role.get("num_replicas", 1) for role in data["app"].get("roles", []))
     if total > MOST_REPLICAS:
         raise ValueError(f"it has {total:,} replicas")
-    return SlurmRecord(**known)
+    return BatchRecord(**known)
 
 
 TIME = Limited(float, lambda at: 0 <= at < LATEST)
@@ -325,6 +354,7 @@ _SHAPE = {
     "cfg": dict,
     "cluster": str,
     "fallback": str,
+    "engine": str,
     "task": (COUNT, NoneType),
 }
 """The shape of a record."""

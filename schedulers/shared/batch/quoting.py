@@ -1,4 +1,4 @@
-"""Quote text for a shell and for sbatch."""
+"""Quote text for a shell."""
 
 from __future__ import annotations
 
@@ -21,24 +21,6 @@ def quote(text: str) -> str:
     quoted = [part and shlex.quote(part) for part in parts]
     quoted[1::2] = [f'"${name}"' for name in parts[1::2]]
     return "".join(quoted)
-
-
-def directive(name: str, value: object) -> str:
-    """Returns an #SBATCH line.
-
-    >>> directive("exclusive", True), directive("comment", 'a "b" # c')
-    ('#SBATCH --exclusive', '#SBATCH --comment="a \\\\"b\\\\" # c"')
-    """
-    if value is True:
-        return f"#SBATCH --{name}"
-    text = str(value)
-    if not text or not _PLAIN.issuperset(text):
-        inner = text.replace("\\", "\\\\").replace('"', '\\"')
-        text = f'"{inner}"'
-    return f"#SBATCH --{name}={text}"
-
-
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:,=@%+[]&|*~")
 
 
 def packed(files: Mapping[str, str]) -> Iterator[str]:

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from torchx.schedulers.slurm.paths import SlurmPaths, read_own
-from torchx.schedulers.slurm.record import LATEST
+from torchx.schedulers.shared.batch.paths import BatchPaths, read_own
+from torchx.schedulers.shared.batch.record import LATEST
 
 
 class ScriptEnd(NamedTuple):
@@ -29,7 +29,7 @@ class ScriptEnd(NamedTuple):
         return self.code == 0 and self.roles > 0
 
 
-def read_script_end(paths: SlurmPaths) -> ScriptEnd | None:
+def read_script_end(paths: BatchPaths) -> ScriptEnd | None:
     """Returns the end of the script, or None if it has not ended."""
     match = re.fullmatch(_SCRIPT_END, read_own(paths.over) or b"")
     if match is None or float(match[2]) >= LATEST:
@@ -40,12 +40,12 @@ def read_script_end(paths: SlurmPaths) -> ScriptEnd | None:
 _SCRIPT_END = re.compile(rb"\s*[0-9]{1,18} ([0-9]{1,3}) ([0-9]{1,12})(?: ([0-9]{1,6}))?\s*")
 
 
-def attempts_of(paths: SlurmPaths) -> int:
+def attempts_of(paths: BatchPaths) -> int:
     """Returns the number of the current attempt of the job, or 0 before its start."""
     return _number_in(paths.attempt)
 
 
-def run_of(paths: SlurmPaths) -> int:
+def run_of(paths: BatchPaths) -> int:
     """Returns the number of the current run of the job, from 1."""
     return max(_number_in(paths.run), 1)
 

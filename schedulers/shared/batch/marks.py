@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from torchx.schedulers.slurm.paths import TOKEN
+from torchx.schedulers.shared.batch.paths import TOKEN
 
 PREFIX = "torchx:"
 

@@ -1,4 +1,4 @@
-"""Runs one replica of a Slurm job: starts its program, records its output and how it ended.
+"""Runs one replica of a batch job: starts its program, records its output and how it ended.
 
 It runs on the nodes, with any Python 3, as a copy in the folder of the job, without torchx installed there.
 Logs have the format of local jobs (``torchx.jobs.log_index``).
@@ -14,7 +14,7 @@ import struct
 import sys
 import time
 
-from torchx.schedulers.slurm.node.program import Program
+from torchx.schedulers.shared.batch.node.program import Program
 
 TYPE_CHECKING = False  # `typing` and other large modules are not imported: a node may run hundreds of agents
 if TYPE_CHECKING:
@@ -26,11 +26,13 @@ PARTIAL_AFTER = 0.3  # seconds after which an unfinished line is written
 LONGEST_HELD = 1 << 16
 notices = []  # type: list[int]  # the processes that deliver notices
 DRAIN = 1.0  # seconds to wait for further output after the program has ended
-SIGNALLED_WITHIN = 1.0  # seconds within which Slurm signals all processes of a replica
+SIGNALLED_WITHIN = 1.0  # seconds within which all processes of a replica are signalled
 JOB = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # the folder of the job
 STOPPING = "stopping"  # the file in the folder of the job that exists before its script sends TERM
 STOPS = (STOPPING, "cancelled")  # files in the folder of the job that exist before its replicas are ended
-AT_LIMIT = 10.0  # seconds before the time limit from which on an end may be one by the signal of Slurm
+AT_LIMIT = (
+    10.0  # seconds before the time limit from which on an end may be one by the signal of the batch system
+)
 
 
 class Output:
@@ -157,7 +159,17 @@ def unnamed_variables() -> "dict[str, str]":
     }
 
 
-def main(folder: str, least: int, logs: str, mark: str, grace: int, variables: "Any", command: "Any") -> int:
+def main(
+    folder: str,
+    least: int,
+    logs: str,
+    mark: str,
+    grace: int,
+    variables: "Any",
+    command: "Any",
+    host: str = "",
+    kills: bool = False,
+) -> int:
     """Runs a command to its end and returns its exit code, 128 + N if signal N ended it.
 
     Args:
@@ -168,6 +180,8 @@ def main(folder: str, least: int, logs: str, mark: str, grace: int, variables: "
         grace: seconds from TERM to KILL, if the job ends the replica.
         variables: environment variables of the command, each as NAME=VALUE, added to those of this process.
         command: the program and its arguments.
+        host: the name of this host (default: that of the system).
+        kills: kill a program that outlives TERM, as the batch system does not do it.
     """
     parent = os.getppid()
     received = []  # type: list[int]
@@ -183,8 +197,7 @@ def main(folder: str, least: int, logs: str, mark: str, grace: int, variables: "
         gathered = load("gather").on_node(logs, path)
     output = Output(gathered.folder if gathered else path, attempt)
     begun = time.time()
-    host = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
-    facts = {"host": host, "started_at": begun}  # type: dict[str, Any]
+    facts = {"host": host or os.uname().nodename, "started_at": begun}  # type: dict[str, Any]
     facts["run"] = int(os.environ.get("TORCHX_RUN") or 1)
     facts["cwd"] = os.environ.get("PWD", "")
     env = dict(unnamed_variables(), **os.environ)
@@ -220,7 +233,8 @@ def main(folder: str, least: int, logs: str, mark: str, grace: int, variables: "
     if os.path.exists(os.path.join(JOB, STOPPING)):  # it may have missed the signal
         received.append(signal.SIGTERM)
         process.terminate()
-    status = follow(process, output, gathered, service, received, grace)
+    end_of_program = End(service, received, grace, kills)
+    status = follow(process, output, gathered, service, received, end_of_program)
     facts["ended_at"] = time.time()
     end = {"exit_code": status} if status >= 0 else {"signal": name_of(-status)}  # type: dict[str, Any]
     if is_being_ended(status, service, received) and not received:
@@ -244,7 +258,7 @@ def main(folder: str, least: int, logs: str, mark: str, grace: int, variables: "
 def is_being_ended(status: int, service: "Any", received: "Any") -> bool:
     """Returns True if the replica is being ended, and so has not ended by itself.
 
-    Slurm signals the processes of a replica one after another: the program, which has ended with ``status``,
+    The processes of a replica are signalled one after another: the program, which has ended with ``status``,
     may have got the signal before this process.
     """
     by_term = status in (-signal.SIGTERM, 128 + signal.SIGTERM) or is_at_limit()
@@ -286,23 +300,24 @@ def is_running(child: int) -> bool:
 
 
 class End:
-    """The end of a program by its job. Slurm ends programs itself in other cases.
+    """The end of a program by its job. A batch system may end programs itself in other cases.
 
     Args:
         service: the checks of a service; None without.
         received: the signals received so far.
         grace: seconds from TERM to KILL.
+        kills: end it in all cases.
     """
 
-    def __init__(self, service: "Any", received: "Any", grace: float) -> None:
-        self._service, self._received, self._grace = service, received, grace
+    def __init__(self, service: "Any", received: "Any", grace: float, kills: bool = False) -> None:
+        self._service, self._received, self._grace, self._kills = service, received, grace, kills
         self._since = None  # type: float | None
 
     def is_over(self, now: float) -> bool:
         """Returns True after the grace period."""
         if self._since is None:
             late = self._service is not None and self._service.late
-            if late or (self._received and os.path.exists(os.path.join(JOB, STOPPING))):
+            if late or (self._received and (self._kills or os.path.exists(os.path.join(JOB, STOPPING)))):
                 self._since = now
         return self._since is not None and now - self._since >= self._grace
 
@@ -313,7 +328,7 @@ def follow(
     gathered: "Any",
     service: "Any" = None,
     received: "Any" = (),
-    grace: float = 0.0,
+    end: "Any" = None,
 ) -> int:
     """Reads output until the program has ended and its output is closed; checks a service meanwhile.
 
@@ -326,9 +341,9 @@ def follow(
         gathered: the logs on the disk of this node; None without.
         service: the checks of a service; None without.
         received: the signals received so far.
-        grace: seconds from TERM to KILL.
+        end: the end of the program by its job.
     """
-    end = End(service, received, grace)
+    end = end or End(service, received, 0.0)
     poll, streams = select.epoll(), {process.stdout: 1, process.stderr: 2}  # it keeps the order of output
     for descriptor in streams:
         poll.register(descriptor, select.EPOLLIN)
@@ -384,5 +399,6 @@ def read_task() -> "Any":
 
 
 if __name__ == "__main__":
-    place, least, logs, mark, grace = sys.argv[1:6]
-    sys.exit(main(place, int(least), logs, mark, int(grace), *read_task()))
+    place, least, logs, mark, grace, host, kills = sys.argv[1:8]
+    task = read_task()
+    sys.exit(main(place, int(least), logs, mark, int(grace), task[0], task[1], host, bool(kills)))
