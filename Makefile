@@ -5,7 +5,7 @@ BIN := .venv/bin
 export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: hello test test-long test-kubernetes test-slurm check format lint types docs site pictures wheel smoke mutants bench clean venv venv-build venv-dev venv-docs
+.PHONY: hello test test-long test-kubernetes test-slurm test-gridengine check format lint types docs site pictures wheel smoke mutants bench clean venv venv-build venv-dev venv-docs
 
 hello: venv          ## install, and run a first job
 	$(BIN)/torchx run -s local_cwd utils.echo --msg hi
@@ -24,6 +24,10 @@ test-slurm: venv-dev  ## jobs on a Slurm cluster that is started on this machine
 	.ci/slurm
 	$(BIN)/python -m pytest -n 4 -m "slurm and not alone" tests
 	$(BIN)/python -m pytest -m "slurm and alone" tests
+
+test-gridengine: venv-dev  ## jobs on a Grid Engine cluster that is started on this machine (as root)
+	.ci/gridengine
+	$(BIN)/python -m pytest -n 3 -m gridengine tests
 
 # the tests include the documentation and the contents of the wheel
 check: format lint types test

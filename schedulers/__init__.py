@@ -27,6 +27,7 @@ BUILT_IN: Mapping[str, str] = {
     "local_docker": "torchx.schedulers.docker.scheduler:create_scheduler",
     "kubernetes": "torchx.schedulers.kubernetes.scheduler:create_scheduler",
     "slurm": "torchx.schedulers.slurm.scheduler:create_scheduler",
+    "gridengine": "torchx.schedulers.gridengine.scheduler:create_scheduler",
 }
 """Maps scheduler names, as used in handles and on the command line, to ``module:function``."""
 

@@ -93,6 +93,8 @@ def _own_state_home(
         monkeypatch.setenv("DOCKER_HOST", f"unix://{home}/no-engine-for-this-test.sock")
     if not request.node.get_closest_marker("slurm"):
         monkeypatch.setenv("SLURM_CONF", f"{home}/no-slurm-for-this-test.conf")
+    if not request.node.get_closest_marker("gridengine"):
+        monkeypatch.setenv("SGE_ROOT", f"{home}/no-gridengine-for-this-test")
 
 
 @pytest.fixture
@@ -108,16 +110,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     KUBECONFIG alone may be anybody's, and CI has none.
     """
     for item in items:
-        if item.get_closest_marker("slurm"):
-            item.add_marker(pytest.mark.xdist_group("slurm"))
+        for cluster in ("slurm", "gridengine"):
+            if item.get_closest_marker(cluster):
+                item.add_marker(pytest.mark.xdist_group(cluster))
     if not os.environ.get("KUBECONFIG") or "kubernetes" not in config.option.markexpr:
         away = [item for item in items if item.get_closest_marker("kubernetes")]
         config.hook.pytest_deselected(items=away)
         items[:] = [item for item in items if item not in away]
-    if "slurm" not in config.option.markexpr:  # a cluster of the tests' own: make test-slurm
-        away = [item for item in items if item.get_closest_marker("slurm")]
-        config.hook.pytest_deselected(items=away)
-        items[:] = [item for item in items if item not in away]
+    for cluster in ("slurm", "gridengine"):  # of the tests' own: make test-slurm, make test-gridengine
+        if cluster not in config.option.markexpr:
+            away = [item for item in items if item.get_closest_marker(cluster)]
+            config.hook.pytest_deselected(items=away)
+            items[:] = [item for item in items if item not in away]
     _spread(items, "docker")
 
 
@@ -145,17 +149,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         missing_part = _engine_lacks()
         if missing_part:
             pytest.skip(missing_part)
-    if item.get_closest_marker("slurm"):
-        missing_part = _slurm_lacks()
-        if missing_part:
-            pytest.skip(missing_part)
+    for cluster, module in (("slurm", "slurms"), ("gridengine", "gridengines")):
+        if item.get_closest_marker(cluster):
+            missing_part = _cluster_lacks(module)
+            if missing_part:
+                pytest.skip(missing_part)
 
 
 @functools.cache
-def _slurm_lacks() -> str:
-    from slurms import what_is_missing
-
-    return what_is_missing()
+def _cluster_lacks(module: str) -> str:
+    return str(importlib.import_module(module).what_is_missing())
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 COMMAND = "make test-long"
-CLUSTERS = {"slurm", "kubernetes"}
+CLUSTERS = {"slurm", "gridengine", "kubernetes"}
 """Markers of tests on a cluster."""
 
 OUTPUT = "long tests left out"

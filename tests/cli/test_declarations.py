@@ -92,6 +92,7 @@ def test_the_declarations_of_the_engines() -> None:
         "local_docker": (True, False, True),
         "kubernetes": (False, False, False),
         "slurm": (False, False, False),
+        "gridengine": (False, False, False),
     }
 
 

@@ -209,8 +209,8 @@ def test_only_the_command_line_does_this(what: str) -> None:
         "torchx.queue.keeper",
         "torchx.schedulers.shared.child_guard",
         "torchx.schedulers.docker.starter",
-        "torchx.schedulers.slurm.node.agent",
-        "torchx.schedulers.slurm.node.program",
+        "torchx.schedulers.shared.batch.node.agent",
+        "torchx.schedulers.shared.batch.node.program",
         "torchx.distributed.notice",
         "torchx.machine.enter",
         "torchx.scheduling.preflight_program",
@@ -239,7 +239,7 @@ def name_of(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-ENGINES = ("docker", "kubernetes", "local", "slurm")
+ENGINES = ("docker", "gridengine", "kubernetes", "local", "slurm")
 
 
 def test_an_engine_imports_nothing_of_another() -> None:

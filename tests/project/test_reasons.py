@@ -23,6 +23,7 @@ OF_OTHERS = {
     "schedulers/docker/images/build.py": 5,
     "schedulers/docker/images/pull.py": 2,
     "schedulers/docker/images/push.py": 1,
+    "schedulers/gridengine/submit.py": 2,
     "schedulers/kubernetes/api/errors.py": 10,
     "schedulers/kubernetes/services.py": 1,
     "schedulers/kubernetes/state/attempts.py": 4,

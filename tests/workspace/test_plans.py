@@ -35,11 +35,9 @@ def plans_of(scheduler: str, request: Any) -> list[Any]:
         return list(request.builds)
     if scheduler == "kubernetes":
         return [*request.workspaces.archives.values(), *request.workspaces.builds]
-    return (
-        [*request.copies.values(), *request.builds]
-        if scheduler == "slurm"
-        else [*request.workspaces.values()]
-    )
+    if scheduler == "slurm":
+        return [*request.copies.values(), *request.builds]
+    return [*(request.copies if scheduler == "gridengine" else request.workspaces).values()]
 
 
 @pytest.mark.parametrize("images", [False, True])

@@ -45,6 +45,7 @@ OTHER_NAMES = {
     "local_docker": "docker podman container",
     "kubernetes": "k8s kube kubectl",
     "slurm": "sbatch srun",
+    "gridengine": "sge qsub qrsh",
 }
 """Scheduler -> its names in other tools."""
 

@@ -81,7 +81,7 @@ def test_odd_names_of_roles(scheduler: Scheduler[Any], name: str) -> None:
 
 @pytest.mark.parametrize("name", ["n" * 300, "\U0001f642" * 80])
 def test_names_too_long_for_a_folder_of_the_role(scheduler: Scheduler[Any], name: str) -> None:
-    if scheduler.backend in ("local_cwd", "local_dir", "slurm"):
+    if scheduler.backend in ("local_cwd", "local_dir", "slurm", "gridengine"):
         with pytest.raises(UsageError, match=r"the name of the role `.*…` is too long for a file"):
             scheduler.submit_dryrun(AppDef("a", [role(name)]), {})
     else:

@@ -1,0 +1,1 @@
+"""The scheduler ``gridengine``: jobs of Grid Engine, by its programs."""
