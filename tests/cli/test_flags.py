@@ -18,10 +18,10 @@ MEANINGS = """
 --allow              tools that change something
 --any                the first one is enough
 --artifact           only this artifact
+--as                 the name of the copy
 --as-it-was          with the recorded source
 --at-once            at most so many runs at the same time
 --best               the run to show
--cfg                 run options of the scheduler
 --checkpoint-dir     folder for checkpoints
 --columns            columns of the table
 -d --detach          return after the submission
@@ -31,42 +31,46 @@ MEANINGS = """
 --env-file           a file with variables
 --everywhere         applications that were submitted from elsewhere too
 --exit-code          differences make the exit code 1
--f --follow          continue with new output
 --failed             only what failed
 --fold               equal lines once
+-f --follow          continue with new output
 --for                the condition to wait for
 --force              although something is in the way
 --gpus               only the GPUs
--i --stdin           read stdin
+--have               the files that the target has
+--home               the state home there
 --json               the same as -o json
 --keep               keep the last ones
+-n --lines           at most so many
 --log                stream the logs
 --mask               secrets of the output too
 --metric             a metric from the logs
--n --lines           at most so many
 --name               the name of applications
 --native             frames of compiled code too
 --no-prefix          lines without the replica
---no-retry-on        failures that are never retried
 --no-queue           fail instead of queueing
+--no-retry-on        failures that are never retried
 --note               a note
 --notify             a target of notifications
 --notify-on          kinds of notifications
--o --output          the form of the output
 --older-than         minimum age
 --on-stall           the reaction to a stall
 --once               at most one application of this name
+-o --output          the form of the output
 --parent-run-id --parent_run_id  the parent run
 --plain              plain text
 --preflight          a check before the program
 --print              print it, and do nothing else
 --priority           the place in the queue
 --progress-regex     pattern of the lines that count as progress
+--python             the Python there
 -q --quiet           handles only
 --rank               only these ranks
 --ranks              torchrun's ranks
 --regex              only lines that match
+--replace            replace an entry of the same name
 --requeue            start again after these causes
+--resume             continue an interrupted copy
 --retry-on           failures to retry
 --roles              only these roles
 -s --scheduler --schedulers  the scheduler
@@ -78,6 +82,7 @@ MEANINGS = """
 --source             the recorded source
 --stall              the time without progress
 --state              only these states
+-i --stdin           read stdin
 --streams            the streams of the log
 --tag                a tag
 -t --tail            the same as --follow
@@ -86,13 +91,14 @@ MEANINGS = """
 --timeout            the time that the command waits
 --timestamps         the time before each line
 --until              only what is older
+-v --verbose         all details
 --wait               wait until the end
 --warn-before        notify the programs before the time limit
--v --verbose         all details
 -w --watch           repeat until the application has ended
 --workspace          the folders to copy
 -y --yes             no confirmation
 --zip                combine values in order
+-cfg                 run options of the scheduler
 """
 
 

@@ -322,7 +322,7 @@ class Connection:
 
     def _failed(self, error: _NoAnswerError) -> StateError:
         if error.code == NO_PYTHON:
-            hint = f"name one: torchx context add --force {self.context.name} ADDRESS --python PATH"
+            hint = f"name one: torchx context add --replace {self.context.name} ADDRESS --python PATH"
             name = self.context.name
             return StateError(f"{name} has no Python 3.10 or newer, which torchx needs", hint=hint)
         return self._unreachable(self.errors, str(error))

@@ -46,7 +46,7 @@ def add(
         str,
         option("--home", metavar="PATH", help="The state home there (default: $TORCHX_HOME or ~/.torchx)."),
     ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Replace a context of this name.")] = False,
+    replaces: Annotated[bool, typer.Option("--replace", help="Replace a context of this name.")] = False,
 ) -> int:
     """Name a machine; nothing is sent to it."""
     known = contexts()
@@ -54,9 +54,9 @@ def add(
         raise UsageError(
             f"`{name}` cannot be the name of a context", hint="letters, digits, `.`, `-` and `_`"
         )
-    if name in known and not force:
+    if name in known and not replaces:
         raise UsageError(
-            f"there is a context `{name}` for {known[name].address}", hint="to replace it: --force"
+            f"there is a context `{name}` for {known[name].address}", hint="to replace it: --replace"
         )
     for flag, path in (("--python", python), ("--home", home)):
         if not connection.PATH.fullmatch(path):

@@ -24,7 +24,7 @@ from torchx_cli.contexts import members, places
 from torchx_cli.contexts.connection import Connection, context_of
 from torchx_cli.flags import argument
 from torchx_cli.session import session_of
-from torchx_cli.terminal.output import counted, note, note_all
+from torchx_cli.terminal.output import counted, note, note_all, say_json
 from torchx_cli.terminal.progress import ProgressReporter
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def cp_(
     ],
     resume: Annotated[bool, typer.Option("--resume", hidden=True)] = False,
     have: Annotated[bool, typer.Option("--have", hidden=True)] = False,
-    name: Annotated[str, typer.Option("--as", hidden=True)] = "",
+    name: Annotated[str, typer.Option("--as", metavar="NAME", hidden=True)] = "",
 ) -> int:
     """Copy files and folders from or to a replica, running or ended.
 
@@ -111,7 +111,7 @@ def cp_(
         else:
             place, side = _place_of(runner, sides)
         if have:
-            sys.stdout.write(json.dumps(place.have(side.path, name)))
+            say_json(json.dumps(place.have(side.path, name)))
             return 0
         with ProgressReporter(lambda _: None) as report, Ongoing(report, f"copying {source}") as ongoing:
             total = 0
