@@ -21,23 +21,23 @@ MOST_DECISIONS = 14
 """Of a function: branches, loops, handlers, comprehensions, operands of `and` and `or` after the first."""
 
 LIMITS = {
-    "functions with more decisions": 19,
-    "conditional expressions": 989,
+    "functions with more decisions": 15,
+    "conditional expressions": 987,
     "nested conditional expressions": 0,
-    "fmt: skip": 14,
+    "fmt: skip": 11,
 }
 
 KNOTS = {
     "torchx.schedulers.docker": 0,
     "torchx.schedulers.kubernetes": 0,
-    "torchx.schedulers.slurm": 2,
+    "torchx.schedulers.slurm": 0,
     "torchx.schedulers.local": 0,
     "torchx_cli": 0,
     "house": 4,
 }
 """The most files and folders of a part that import each other, directly or not."""
 
-MOST_NODES = 439_200
+MOST_NODES = 440_610
 """The size of the source in syntax nodes, which formatting does not change, without contexts of names."""
 
 BESIDE = {"torchx_cli/contexts": (2_780, 13_300), "schedulers/gridengine": (1_420, 5_520)}

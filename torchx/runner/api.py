@@ -106,6 +106,9 @@ _FOUND_FOR = 10.0
 Another process may add secrets to an application, so they are read again then.
 """
 
+_MOST_FOUND = 1_000
+"""Maximum number of handles with a known scheduler: a runner may live for weeks."""
+
 # other packages import it from here
 __getattr__ = lazy_names(__name__, {"Stream": "torchx.scheduling.logs"})
 
@@ -1064,6 +1067,8 @@ class Runner:
             hidden.register(SWEEPS, waiting.sweep.header.sweep)
             return delayed_scheduler.scheduler_of(waiting, self.scheduler)
         target = self.scheduler(backend), app_id
+        if len(self._targets) > _MOST_FOUND:
+            self._targets.clear()
         self._targets[app_handle] = (time.monotonic() + _FOUND_FOR, target)
         return target
 
