@@ -216,18 +216,17 @@ def start_of_queued_containers(faults: Faults, patch: Patch, folder: Path) -> bo
         if not faults.step(NoEngineError("no engine")):
             raise NoEngineError("no engine")
 
-    request = SimpleNamespace(data={}, containers=[])
     start = docker_start.Start(
         SimpleNamespace(cancel=folder / "cancel"),  # type: ignore[arg-type]
         "a",
         0,
         SimpleNamespace(descriptors=[]),  # type: ignore[arg-type]
         [],
-        request,  # type: ignore[arg-type]
+        SimpleNamespace(),  # type: ignore[arg-type]
+        [],
     )
     patch(docker_start, "time", faults)
     patch(docker_start, "client", SimpleNamespace(Engine=SimpleNamespace, LOADED_PATIENCE=900.0))
-    patch(docker_start, "job_rules", SimpleNamespace(job_from=lambda app_id, data: None))
     patch(docker_start, "gpus", SimpleNamespace(assign=lambda bodies, devices: None))
     patch(docker_start, "lookup", SimpleNamespace(containers_of=containers_of))
     patch(docker_start, "networks", SimpleNamespace(provide_for=provide))
