@@ -383,7 +383,7 @@ def test_contexts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for words, message in (
         (["a b", "x"], "cannot be the name"),
         (["local", "x"], "cannot be the name"),
-        (["a.b", "x"], "to replace it: --force"),
+        (["a.b", "x"], "to replace it: --replace"),
         (["x", "ssh://-oProxyCommand=x"], "is not an address"),
         (["x", "ssh://me:password@box"], "is not an address"),
         (["x", "http://box"], "is not an address"),
