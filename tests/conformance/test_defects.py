@@ -186,7 +186,7 @@ def test_an_ignored_field_that_changes_the_request_is_noticed() -> None:
         fields = {"resource.cpu": Meaning.IGNORED}  # noqa: RUF012
 
     report = fails(DockerScheduler, "test_a_field_means_what_is_declared", "resource.cpu", suite=Wrong)
-    assert "declared as ignored, but adds these lines to the request: ['    NanoCpus: 1" in report
+    assert "declared as ignored, but adds lines to the request: ['    NanoCpus: 1" in report
 
 
 def test_former_names_of_meanings_still_work() -> None:
