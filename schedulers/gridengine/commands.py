@@ -111,9 +111,9 @@ def call(argv: Sequence[str], *, timeout: float = TIMEOUT) -> str:
 
 
 def one_line(output: str) -> str:
-    """Returns the messages of a program as one line.
+    r"""Returns the messages of a program as one line.
 
-    >>> one_line("Unable to run job: unknown resource \"gpu\".\\nExiting.")
+    >>> one_line('Unable to run job: unknown resource "gpu".\nExiting.')
     'unknown resource "gpu"'
     """
     text = " ".join(output.split()).removesuffix("Exiting.").strip()

@@ -41,7 +41,7 @@ def job(home: Home, app_id: str, *, age: float = 0.0, state: str = "SUCCEEDED", 
     paths.lock.touch()
     end = {"t": then + 1, "e": "end", "state": state, "msg": "", "first": None}
     paths.events.write_text(json.dumps(end) + "\n", encoding="utf-8")
-    ended.remember(load(paths), paths)
+    ended.remember(ended.EndedJob.of(load(paths)), paths)
 
 
 def make_old(path: Path, age: float = 7200.0) -> None:

@@ -182,7 +182,7 @@ class Stops(MemoryScheduler):
             return DescribeAppResponse(app_id, AppState.RUNNING)
         thread = threading.current_thread().name
         self.refused.add(thread)
-        if thread.startswith("Thread"):  # the one that waits continues until the other has called
+        if thread == "wait":  # it continues until the other has called
             wait_until(lambda: len(self.refused) > 1, "both have called")
         raise StateError("the engine has stopped")
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from machines import Machine, add, machine
 from program import torchx
+from sshmachines import Machine, add, machine
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 from copies import MAKE, cp, same
-from machines import Machine, add
 from program import COMMAND, ROOT, answer, environment, on_terminal, start, torchx
+from sshmachines import Machine, add
 from support import wait_until
 
 HANDLE = re.compile(r"lab\+local_cwd://torchx/(\S+)\n")

@@ -228,10 +228,10 @@ def test_processes_of_killed_supervisor_end_after_its_lock(
     os.waitpid(pid, 0)
     held = locks.acquire(paths.lock)
     assert held is not None
-    launch._undo(paths)
+    launch._end_processes(paths)
     assert processes.is_alive(process), "its guard still holds the lock, and ends it"
     os.close(held)
-    launch._undo(paths)
+    launch._end_processes(paths)
     assert not processes.is_alive(process)
 
 

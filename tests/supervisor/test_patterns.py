@@ -166,7 +166,7 @@ def test_a_slow_pattern_ends_a_followed_sweep(monkeypatch: pytest.MonkeyPatch) -
     )
     engine: Any = SimpleNamespace(describe=lambda app_id: "it runs")
     monkeypatch.setattr(sweep_logs, "_log_of", log_of)
-    monkeypatch.setattr(sweep_logs, "view", SimpleNamespace(require=lambda paths, app_id: sweep))
+    monkeypatch.setattr(sweep_logs, "view", SimpleNamespace(require=lambda app_id: sweep))
     query = LogQuery(follow=True, regex=SLOW)
     with pytest.raises(UsageError, match="takes too long"):
         list(sweep_logs._follow(lambda name: engine, "s", query, sweep))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import signal
 import struct
 import subprocess
@@ -18,6 +17,7 @@ from types import MappingProxyType
 from torchx import settings
 from torchx.errors import StateError, UnreachableError
 from torchx.json_shape import typed_at
+from torchx.machine.polling import readable
 from torchx_cli.commands.exec import terminal_size, with_raw_terminal
 from torchx_cli.contexts import host
 from torchx_cli.contexts.connection import Connection, LostConnectionError
@@ -172,8 +172,7 @@ class Command:
     def _is_interrupted(self, pause: float) -> bool:
         """Waits, and returns True after Ctrl-C or another signal that ends a command."""
         descriptors = [self._wake, *([sys.stdin.fileno()] if self._terminal else [])]
-        ready, _, _ = select.select(descriptors, [], [], pause)
-        data = b"".join(os.read(descriptor, 4096) for descriptor in ready)
+        data = b"".join(os.read(descriptor, 4096) for descriptor in readable(descriptors, pause))
         return bool(set(data) & {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, INTERRUPT[0]})
 
     def _step(self) -> None:
@@ -185,7 +184,7 @@ class Command:
         if self._reads and self._channel.held < host.MOST_HELD:
             readers.append(sys.stdin.fileno())
         writers = [out] if self._channel.has_more() else []
-        ready, _, _ = select.select(readers, writers, [])
+        ready, _ = host.wait_ready(readers, writers)
         if self._wake in ready:
             self._pass_signals(os.read(self._wake, 4096))
         if sys.stdin.fileno() in ready and self._reads:

@@ -85,9 +85,13 @@ def cp_(
     target: Annotated[
         str, argument(metavar="TARGET", help="A path, or HANDLE[/ROLE[/REPLICA]]:PATH; - is a tar archive.")
     ],
-    resume: Annotated[bool, typer.Option("--resume", hidden=True)] = False,
-    have: Annotated[bool, typer.Option("--have", hidden=True)] = False,
-    name: Annotated[str, typer.Option("--as", metavar="NAME", hidden=True)] = "",
+    resume: Annotated[
+        bool, typer.Option("--resume", hidden=True, help="Leave out the files that stdin lists.")
+    ] = False,
+    have: Annotated[bool, typer.Option("--have", hidden=True, help="List the files that are there.")] = False,
+    name: Annotated[
+        str, typer.Option("--as", metavar="NAME", hidden=True, help="The name of the copy.")
+    ] = "",
 ) -> int:
     """Copy files and folders from or to a replica, running or ended.
 

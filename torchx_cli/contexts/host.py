@@ -24,7 +24,7 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 MARK = b"\0torchx-host 1 "
@@ -163,6 +163,31 @@ def write_all(descriptor: int, data: bytes) -> None:
     """Writes all bytes."""
     while data:
         data = data[os.write(descriptor, data) :]
+
+
+def wait_ready(
+    readers: Sequence[int], writers: Sequence[int], timeout: float | None = None
+) -> tuple[list[int], list[int]]:
+    """Waits for descriptors, also for those above 1,023, which ``select`` rejects.
+
+    Returns:
+        Those that can be read, and those that can be written; a closed one counts as both.
+    """
+    masks = dict.fromkeys(readers, select.POLLIN)
+    for descriptor in writers:
+        masks[descriptor] = masks.get(descriptor, 0) | select.POLLOUT
+    poll = select.poll()
+    for descriptor, mask in masks.items():
+        poll.register(descriptor, mask)
+    pause = -1.0  # no limit
+    if timeout is not None:
+        pause = timeout * 1000
+    events = dict(poll.poll(pause))
+    closed = select.POLLERR | select.POLLHUP | select.POLLNVAL
+    return (
+        [each for each in readers if events.get(each, 0) & (select.POLLIN | closed)],
+        [each for each in writers if events.get(each, 0) & (select.POLLOUT | closed)],
+    )
 
 
 def read_exactly(size: int) -> bytes:
@@ -383,7 +408,7 @@ class Host:
         if self._connection and self._channel.has_more():
             writers.append(self._connection[1])
         writers += [descriptor for descriptor, data in self._inputs.items() if data]
-        readable, writable, _ = select.select(readers, writers, [], 0.5)
+        readable, writable = wait_ready(readers, writers, 0.5)
         if self._wake in readable:
             os.read(self._wake, 4096)
         if self._listener.fileno() in readable:

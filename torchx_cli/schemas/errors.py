@@ -44,6 +44,10 @@ invalid_mount: the options of a mount are invalid
 invalid_overlay: an overlay does not fit its request, or changes a protected field
 invalid_yaml: a YAML file is invalid or too large
 invalid_config: a configuration file is invalid
+not_found: a file or folder to copy does not exist
+no_files: the files of the replica were removed with it
+invalid_archive: the files to copy are not a valid archive, or would leave the target
+unknown_context: no context has this name
 config_not_found: `$TORCHXCONFIG` names a file that does not exist
 unknown_scheduler: no scheduler has this name
 unknown_run_option: the scheduler has no such run option
