@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from torchx.errors import AbsentError, StateError
 from torchx.machine import processes
-from torchx.scheduling.protocols import UnavailableError
+from torchx.schedulers.shared.batch.errors import NoAnswerError as NoAnswerError
+from torchx.schedulers.shared.batch.errors import ProgramError as ProgramError
 
 TIMEOUT = 30.0
 """Seconds after which a call times out."""
@@ -24,26 +25,6 @@ _UNREACHABLE = (
     r"can't resolve"
 )
 _NOT_CONFIGURED = r"(?i)SGE_ROOT|cell directory|critical error: .*(act_qmaster|bootstrap)"
-
-
-class GridEngineError(StateError):
-    """A program of Grid Engine failed.
-
-    Attributes:
-        output: its unmodified output.
-    """
-
-    code = "engine_error"
-
-    def __init__(self, message: str, *, output: str = "", hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.output = output
-
-
-class NoAnswerError(GridEngineError, UnavailableError):
-    """The master does not respond."""
-
-    code, exit_code = UnavailableError.code, UnavailableError.exit_code
 
 
 def require(program: str) -> None:
@@ -72,7 +53,7 @@ def call(argv: Sequence[str], *, timeout: float = TIMEOUT) -> str:
     Raises:
         AbsentError: the program is not installed, or no cluster is configured.
         NoAnswerError: the master does not respond in time.
-        GridEngineError: the program fails.
+        ProgramError: the program fails.
     """
     require(argv[0])
     try:
@@ -107,7 +88,7 @@ def call(argv: Sequence[str], *, timeout: float = TIMEOUT) -> str:
             f"Grid Engine is installed, but no cluster is configured: {one_line(output)}",
             hint="use a submit host of the cluster, or source its settings.sh",
         )
-    raise GridEngineError(f"{argv[0]}: {one_line(output) or f'exit code {done.returncode}'}", output=output)
+    raise ProgramError(f"{argv[0]}: {one_line(output) or f'exit code {done.returncode}'}", output=output)
 
 
 def one_line(output: str) -> str:

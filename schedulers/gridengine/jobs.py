@@ -131,7 +131,7 @@ def delete_from_queue(job: GridEngineJob) -> None:
         commands.call(argv)
     except commands.NoAnswerError:
         raise
-    except commands.GridEngineError as error:
+    except commands.ProgramError as error:
         if "does not exist" not in error.output and "already in deletion" not in error.output:
             raise
 

@@ -137,7 +137,7 @@ def directives(app: AppDef, cfg: RunOptions, name: str, mark: str) -> Iterator[s
     reruns = "n"
     if limits.by_engine or cfg.get("requeue"):
         reruns = "y"
-    # qsub takes -cwd and -o for granted; nobody else can read the log of the script
+    # qsub does not check -cwd and -o; no other user can read the log of the script
     yield f"#$ -N {job_name(name)} -S /bin/bash -cwd -o /dev/null -j y -notify -r {reruns}"
     yield f"#$ -ac torchx={mark.removeprefix('torchx:')}"
     if cfg.get("pe") or total > 1:

@@ -7,14 +7,15 @@ import re
 import time
 from pathlib import Path
 
-from torchx.errors import StateError, UsageError
+from torchx.errors import UsageError
+from torchx.json_limits import without_none
 from torchx.schedulers.gridengine import commands
-from torchx.schedulers.gridengine.commands import OF_JOBS, GridEngineError, NoAnswerError, one_line
+from torchx.schedulers.gridengine.commands import OF_JOBS, NoAnswerError, ProgramError, one_line
 from torchx.schedulers.gridengine.jobs import ENGINE
 from torchx.schedulers.gridengine.request import GridEngineRequest, environment_file
-from torchx.schedulers.shared.batch.folders import remove, write_files
+from torchx.schedulers.shared.batch.folders import keep_submitted, remove, write_files
 from torchx.schedulers.shared.batch.paths import NODE_FOLDER, BatchPaths, write
-from torchx.schedulers.shared.batch.record import BatchRecord, Records
+from torchx.schedulers.shared.batch.record import BatchRecord
 from torchx.schedulers.shared.batch.workspaces import copy
 from torchx.schedulers.shared.options import progress_of
 from torchx.scheduling.checks import require_application
@@ -55,22 +56,10 @@ def schedule(info: AppDryRunInfo[GridEngineRequest], session: str) -> str:
         folder=request.folder,
         submitted_at=time.time(),
         app=app_to_dict(app, strict=False),
-        cfg={key: value for key, value in cfg.items() if value is not None},
+        cfg=without_none(cfg),
         engine=ENGINE,
     )
-    try:
-        write(paths.id, str(job_id))
-        Records(ENGINE).add(record)
-    except BaseException as error:
-        try:
-            commands.call(["qdel", str(job_id)])
-        except StateError as failed:
-            raise StateError(
-                f"job {job_id} was submitted, but it could be neither recorded ({error}) nor cancelled "
-                f"({failed.message})",
-                hint=f"to cancel it: qdel {job_id}",
-            ) from error
-        raise
+    keep_submitted(record, ["qdel", str(job_id)], commands.call)
     return str(job_id)
 
 
@@ -85,7 +74,7 @@ def qsub(request: GridEngineRequest, paths: BatchPaths) -> int:
         output = commands.call([*request.cmd, str(paths.script)])
     except NoAnswerError:
         raise
-    except GridEngineError as error:
+    except ProgramError as error:
         why = one_line(error.output) or error.message
         if re.search(r"parallel environment|\bPE\b", why):
             raise UsageError(
@@ -96,8 +85,8 @@ def qsub(request: GridEngineRequest, paths: BatchPaths) -> int:
                 f"Grid Engine rejected the job: {why}",
                 hint="list them with: qconf -sc; set -cfg gpu_resource=… or memory_resource=…",
             ) from None
-        raise GridEngineError(f"Grid Engine rejected the job: {why}", output=error.output) from None
+        raise ProgramError(f"Grid Engine rejected the job: {why}", output=error.output) from None
     match = re.search(rf"(?m)^{_ID}$", output)
     if match is None:
-        raise GridEngineError(f"qsub printed no id of the job: {one_line(output)}", output=output)
+        raise ProgramError(f"qsub printed no id of the job: {one_line(output)}", output=output)
     return int(match[1])

@@ -160,7 +160,11 @@ def rank0_service(job: Object, owners: list[Object]) -> Object:
         owners: the jobs of the attempt before.
     """
     metadata = job["metadata"]
-    common = {key: value for key, value in metadata["labels"].items() if not _is_of_role(key)}
+    common = {
+        key: value
+        for key, value in metadata["labels"].items()
+        if key != ATTEMPT and not key.startswith(f"{PREFIX}role-")
+    }
     first = {
         APP_ID: metadata["labels"][APP_ID],
         ROLE_INDEX: "0",
@@ -169,10 +173,6 @@ def rank0_service(job: Object, owners: list[Object]) -> Object:
     }
     own = {"name": f"{metadata['name']}-0", "namespace": metadata["namespace"]}
     return headless({**own, "labels": common, "ownerReferences": owners}, first)
-
-
-def _is_of_role(key: str) -> bool:
-    return key == ATTEMPT or key.startswith(f"{PREFIX}role-")
 
 
 def _next_labels(metadata: Data, number: int) -> dict[str, str]:
@@ -423,7 +423,11 @@ def _take_over(
     cluster: Cluster, facts: Facts, restart: Restart, before: list[Object], jobs: list[Object]
 ) -> None:
     """Makes the newest jobs the owners of all other objects, which are deleted with the last of them."""
-    newest = [job for job in jobs if not any(_is_newer(other, job) for other in jobs)]
+    newest = [
+        job
+        for job in jobs
+        if not any(_role(other) == _role(job) and attempt_of(other) > attempt_of(job) for other in jobs)
+    ]
     owners = [_owner(job) for job in newest]
     for resource in ("services", "configmaps", "secrets"):
         path = path_of("v1", resource, facts.namespace)
@@ -435,10 +439,6 @@ def _take_over(
         own = [_owner(each) for each in newest if _role(each) == _role(job)]
         done = {RESTARTED: restart.text(done=True)}
         cluster.patch(facts.path_of(job), {"metadata": {"annotations": done, "ownerReferences": own}})
-
-
-def _is_newer(other: Object, job: Object) -> bool:
-    return _role(other) == _role(job) and attempt_of(other) > attempt_of(job)
 
 
 def _owner(job: Object) -> Object:

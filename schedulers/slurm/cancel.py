@@ -48,7 +48,7 @@ def _kill_job(job: SlurmJob) -> None:
     require_own(job, "killed")
     if not is_terminal(job.outcome.state):
         mark_cancelled(job.record)
-        with contextlib.suppress(client.SlurmError):  # a pending job has no processes
+        with contextlib.suppress(client.ProgramError):  # a pending job has no processes
             _scancel(job, "--signal=KILL", "--full")
         _scancel(job)
 

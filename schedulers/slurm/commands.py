@@ -12,7 +12,8 @@ from pathlib import Path
 from torchx.errors import AbsentError, StateError
 from torchx.lazy import lazy_imports
 from torchx.machine import processes
-from torchx.scheduling.protocols import UnavailableError
+from torchx.schedulers.shared.batch.errors import NoAnswerError as NoAnswerError
+from torchx.schedulers.shared.batch.errors import ProgramError as ProgramError
 
 with lazy_imports:
     import socket
@@ -38,26 +39,6 @@ _UNREACHABLE = (
 )
 
 
-class SlurmError(StateError):
-    """A Slurm program failed.
-
-    Attributes:
-        output: its unmodified output.
-    """
-
-    code = "engine_error"
-
-    def __init__(self, message: str, *, output: str = "", hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.output = output
-
-
-class NoAnswerError(SlurmError, UnavailableError):
-    """The controller or the accounting database does not respond."""
-
-    code, exit_code = UnavailableError.code, UnavailableError.exit_code
-
-
 def call(
     argv: Sequence[str],
     *,
@@ -81,7 +62,7 @@ def change_jobs(argv: Sequence[str], over: str = "already complet") -> None:
         call(argv)
     except NoAnswerError:
         raise
-    except SlurmError as error:
+    except ProgramError as error:
         if "nvalid job" not in error.output and over not in error.output:
             raise
 
@@ -109,7 +90,7 @@ def begin(
     Raises:
         AbsentError: the program is not installed, or no cluster is configured (the latter by the function).
         NoAnswerError: the controller does not respond in time (by the function).
-        SlurmError: the program fails (by the function).
+        ProgramError: the program fails (by the function).
     """
     require_slurm(argv[0])
     try:
@@ -154,7 +135,7 @@ def _output(process: subprocess.Popen[str], argv: Sequence[str], text: str | Non
             output=output,
             hint="check it with: scontrol ping",
         )
-    raise SlurmError(f"{argv[0]}: {error_line(output) or f'exit code {done.returncode}'}", output=output)
+    raise ProgramError(f"{argv[0]}: {error_line(output) or f'exit code {done.returncode}'}", output=output)
 
 
 def _wait(

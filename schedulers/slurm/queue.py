@@ -211,7 +211,7 @@ def _query_jobs(keys: Collection[str]) -> dict[str, list[JobFacts]]:
         output = client.call([*argv, *tasks])
     except client.NoAnswerError:
         raise
-    except client.SlurmError as error:
+    except client.ProgramError as error:
         if re.search(_NOT_KNOWN, error.output):
             return {}
         raise

@@ -13,7 +13,7 @@ from pathlib import Path
 from torchx.errors import RunOptionError, StateError, UsageError
 from torchx.json_limits import without_none
 from torchx.lazy import lazy_imports
-from torchx.schedulers.shared.batch.folders import remove, write_files
+from torchx.schedulers.shared.batch.folders import keep_submitted, remove, write_files
 from torchx.schedulers.shared.batch.paths import BatchPaths, write
 from torchx.schedulers.shared.batch.record import BatchRecord, Records
 from torchx.schedulers.shared.batch.workspaces import copy
@@ -79,19 +79,7 @@ def submit(request: SlurmRequest, app: AppDef, cfg: RunOptions, session: str) ->
         Records("slurm").mark_deleted(request.token)  # Slurm lists some jobs that it has rejected
         raise
     record = record_of(request, app, cfg, session, job_id)
-    try:
-        write(paths.id, str(job_id))
-        Records("slurm").add(record)
-    except BaseException as error:
-        try:
-            client.call(["scancel", str(job_id)])
-        except StateError as failed:
-            raise StateError(
-                f"job {job_id} was submitted, but it could be neither recorded ({error}) nor cancelled "
-                f"({failed.message})",
-                hint=f"to cancel it: scancel {job_id}",
-            ) from error
-        raise
+    keep_submitted(record, ["scancel", str(job_id)], client.call)
     return job_id, notes
 
 
@@ -165,7 +153,7 @@ def sbatch(request: SlurmRequest, paths: BatchPaths, notes: list[str], held: Seq
         output = client.call(request.cmd, text=request.script, env=env, held=held)
     except client.NoAnswerError:
         raise
-    except client.SlurmError as error:
+    except client.ProgramError as error:
         if (
             "emory" not in error.output
             or not re.search(_MEMORY, _header(request.script))
@@ -177,7 +165,7 @@ def sbatch(request: SlurmRequest, paths: BatchPaths, notes: list[str], held: Seq
         notes.append("no memory is configured for the nodes, so none is requested")
         try:
             output = client.call(request.cmd, text=script, env=env, held=held)
-        except client.SlurmError as again:
+        except client.ProgramError as again:
             raise _rejection(again) from again
     match = re.search(r"^(\d+)(?:;.*)?$", output.strip(), re.MULTILINE)
     if match is None:
@@ -213,7 +201,7 @@ _HINTS = {
 }
 
 
-def _rejection(error: client.SlurmError) -> StateError:
+def _rejection(error: client.ProgramError) -> StateError:
     message = client.full_error(error.output) or error.message
     hint = next((hint for text, hint in _HINTS.items() if text in error.output.lower()), None)
     return StateError(f"Slurm rejected the job: {message}", hint=hint, code=error.code)

@@ -30,7 +30,7 @@ def copy(source: Path, target: Path, *, by_archive: bool = True) -> Log:
 
 
 def entries(folder: Path) -> dict[str, object]:
-    """Returns all entries of a folder, with what a copy keeps."""
+    """Returns all entries of a folder, with their content, modes and links."""
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         name, status = str(path.relative_to(folder)), path.lstat()
@@ -141,7 +141,7 @@ HOSTILE = {
     "file below a file": [file("a"), file("a/b")],
     "folder becomes a file": [file("a/b"), file("a")],
     "part that is missing": [file("a", pax_headers={members.OFFSET: "5"})],
-    "offset is no number": [file("a", pax_headers={members.OFFSET: "-5"})],
+    "the offset is not a number": [file("a", pax_headers={members.OFFSET: "-5"})],
 }
 
 

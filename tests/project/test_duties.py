@@ -74,6 +74,7 @@ DUTIES = {
             "torchx/leases/waiting.py": "keeps many connections registered",
             "torchx/queue/keepers.py": "keeps many connections registered",
             "torchx/supervisor/services/probes.py": ON_NODES,
+            "torchx_cli/contexts/host.py": ON_NODES,
         },
     ),
     "read foreign JSON": Duty(

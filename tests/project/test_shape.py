@@ -37,10 +37,10 @@ KNOTS = {
 }
 """The most files and folders of a part that import each other, directly or not."""
 
-MOST_NODES = 440_610
+MOST_NODES = 440_609
 """The size of the source in syntax nodes, which formatting does not change, without contexts of names."""
 
-BESIDE = {"torchx_cli/contexts": (2_800, 13_440), "schedulers/gridengine": (1_420, 5_520)}
+BESIDE = {"torchx_cli/contexts": (2_800, 13_440), "schedulers/gridengine": (1_370, 5_410)}
 """The lines and the sizes of folders that the rest does not need; they are limited apart."""
 
 DECISIONS = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case)

@@ -166,7 +166,7 @@ class Runner:
         # submitted by this runner; derived runners of other packages fill it
         self._apps: dict[str, AppDef] = {}
         self.default_scheduler = torchx_schedulers.get_default_scheduler_name()
-        self.load_config: Callable[[], Config] = _load_config
+        self.load_config: Callable[[], Config] = lambda: config.load_config()
         self.report_completed: Callable[[str, str], object] = lambda text, handle: None
         self._component_defaults = {k: dict(v) for k, v in (component_defaults or {}).items()}
 
@@ -1140,10 +1140,6 @@ def _deleting(engine: AnyScheduler) -> Callable[..., Iterator[Pruned]]:
             yield app_query.Pruned(make_app_handle(engine.backend, engine.session_name, app_id), 0, app_id)
 
     return prune
-
-
-def _load_config() -> Config:
-    return config.load_config()
 
 
 def _not_supported(scheduler: str, ability: str) -> UsageError:

@@ -29,7 +29,6 @@ HERE = frozenset(
     ]
 )
 """The commands that are about this machine."""
-EVALUATED_HERE = ("run", "cp")
 LOCAL = "local"
 """The name of this machine in a list of contexts."""
 PATIENCE = 15.0

@@ -156,7 +156,6 @@ class Failures:
     def __init__(self, names: Collection[str], form: str) -> None:
         self._alone, self._form = len({*names}) == 1, form
         self._errors: dict[str, Failure] = {}
-        self._printed: set[str] = set()
 
     @contextlib.contextmanager
     def of(self, handle: str) -> Iterator[None]:
@@ -170,11 +169,10 @@ class Failures:
         """Keeps the error of an application, or raises it if it is the only application."""
         if self._alone:
             raise error
-        failure = self._errors[handle] = failure_of(error)
-        line = error_line(failure.message, failure.hint, sys.stderr)
-        if self._form == "text" and line not in self._printed:  # an outage, for example, is reported once
-            print_stderr(line)
-        self._printed.add(line)
+        failure = failure_of(error)
+        if self._form == "text" and failure not in self._errors.values():  # an outage is reported once
+            print_stderr(error_line(failure.message, failure.hint, sys.stderr))
+        self._errors[handle] = failure
 
     def find_each(
         self, texts: Iterable[str], find: Callable[[str], tuple[str, DescribeAppResponse] | None]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from torchx.errors import StateError, UsageError
 from torchx.jobs.paths import user_home
 from torchx.machine import files, trees
 from torchx.schedulers.shared.batch.paths import BatchPaths, distrust_reason, read_own, tasks_in, write
-from torchx.schedulers.shared.batch.record import BatchRecord
+from torchx.schedulers.shared.batch.record import BatchRecord, Records
 from torchx.schedulers.shared.batch.request import BatchRequest
 from torchx.scheduling.pace import pause_after
 
@@ -139,3 +139,31 @@ def wait_until_ended(key: str, has_ended: Callable[[], bool]) -> None:
         if waited > DELETE_TIMEOUT:
             raise StateError(f"job {key} has not ended after {DELETE_TIMEOUT:.0f} s", hint="try again later")
         time.sleep(pause_after(waited, first=FIRST_PAUSE))
+
+
+def keep_submitted(
+    record: BatchRecord, cancel: Sequence[str], call: Callable[[Sequence[str]], object]
+) -> None:
+    """Records a job that was submitted now, or cancels it if that fails.
+
+    Args:
+        record: the job.
+        cancel: the command line that cancels it.
+        call: runs a program of the engine.
+
+    Raises:
+        StateError: it can be neither recorded nor cancelled.
+    """
+    try:
+        write(record.paths.id, str(record.job_id))
+        Records(record.engine).add(record)
+    except BaseException as error:
+        try:
+            call(cancel)
+        except StateError as failed:
+            raise StateError(
+                f"job {record.job_id} was submitted, but it could be neither recorded ({error}) "
+                f"nor cancelled ({failed.message})",
+                hint=f"to cancel it: {' '.join(cancel)}",
+            ) from error
+        raise

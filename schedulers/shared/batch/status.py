@@ -108,7 +108,8 @@ def listed(
     A large job is listed without: its files may be on a slow file system.
     """
     unexplained = outcome.state is AppState.FAILED and not outcome.msg
-    if unexplained and _count_replicas(record) <= MAX_LISTED_REPLICAS:
+    count = sum(role.get("num_replicas", 1) for role in record.app.get("roles", ()))
+    if unexplained and count <= MAX_LISTED_REPLICAS:
         status = describe(record, app_id, outcome, reasons)
     else:
         status = observation.describe(_observe(record, app_id, outcome, reasons))
@@ -118,10 +119,6 @@ def listed(
     else:
         code = outcome.exit_code or None
     return row_of(status, exit_code=code, is_own=is_own, app_handle=handle)
-
-
-def _count_replicas(record: BatchRecord) -> int:
-    return sum(role.get("num_replicas", 1) for role in record.app.get("roles", ()))
 
 
 def _observe(

@@ -35,7 +35,7 @@ def cancel_many(app_ids: Collection[str], *, now: bool = False) -> None:
         mark_cancelled(job.record, sync=False)
     running = [job.record.key for job in live if job.outcome.state is AppState.RUNNING]
     if now and running:
-        with contextlib.suppress(client.SlurmError):
+        with contextlib.suppress(client.ProgramError):
             _scancel(running, "--signal=KILL", "--full")
     _scancel([job.record.key for job in live])
 

@@ -230,7 +230,8 @@ class LineCheck:
         *lines, rest = (self._rest.get(stream, b"") + data).split(b"\n")
         self._rest[stream] = rest[-LONGEST_ANSWER:]
         # also the unfinished line: a prompt may have no end
-        texts = [_text_of(line) for line in (*lines, self._rest[stream]) if line]
+        shown = [line[-LONGEST_ANSWER:] for line in (*lines, self._rest[stream]) if line]
+        texts = [line.decode("utf-8", "replace").rstrip("\r") for line in shown]
         try:
             self._found = any_matches(self._search, filter(None, texts))
         except SearchTooLongError:
@@ -244,10 +245,6 @@ class LineCheck:
 
     def close(self) -> None:
         """Does nothing."""
-
-
-def _text_of(line: bytes) -> str:
-    return line[-LONGEST_ANSWER:].decode("utf-8", "replace").rstrip("\r")
 
 
 def start_check(probe: Probe, port: int, spawn: Callable[[list[str]], Started]) -> Check | None:
