@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, cast, get_type_hints
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -153,8 +153,11 @@ def load(name: str) -> TyperCommand | TyperGroup:
 
 
 def _evaluate_annotations(function: Callable[..., object]) -> None:
-    """Evaluates the annotations of a function, which are text: Typer would do it four times."""
-    function.__annotations__ = get_type_hints(function, include_extras=True)
+    """Evaluates the annotations of a function, which are text: Typer would do it four times.
+
+    Unlike `get_type_hints` of Python 3.10, this does not add `Optional` because of a default.
+    """
+    function.__annotations__ = inspect.get_annotations(function, eval_str=True)
 
 
 def _restore_help(command: Any) -> None:
