@@ -73,6 +73,14 @@ def test_duration_of_a_sweep_follows_no_clock(step: int, monkeypatch: pytest.Mon
     assert abs(clock.now() - at) < 600, "the next conductor continues the clock of this one"
 
 
+def test_a_sweep_runs_while_its_next_run_is_submitted() -> None:
+    waiting: dict[str, object] = {**begin(2, 5.0), "waits": 1}
+    end = {"e": "end", "n": 1, "s": "SUCCEEDED", "t": 4.0, "b": 2.0}
+    paths = record(3, [begin(1, 1.0), end, waiting])
+    found = view.load(paths)
+    assert found.state is AppState.RUNNING
+
+
 def test_a_summary_reads_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [e for n in (1, 2) for e in (begin(n, 1.0), {"e": "end", "n": n, "s": "SUCCEEDED", "t": 2.0})]
     record(2, [*entries, {"e": "done", "t": 3.0}])

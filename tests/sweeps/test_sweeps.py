@@ -201,8 +201,8 @@ def test_a_killed_conductor_is_continued_by_any_command(folder: Path) -> None:
     )
     wait_until(lambda: (folder / "seen").exists(), "the first run has begun")
     assert kill_conductor(handle)
+    wait_until(lambda: answer("list", "-o", "json")[0]["state"] == "RUNNING", "the run was found again")
     (folder / "go").touch()
-    assert answer("list", "-o", "json")[0]["state"] == "RUNNING"
     assert torchx("wait", handle).returncode == 0
     assert sorted((folder / "seen").read_text().split()) == ["1", "2", "3"]
 

@@ -62,8 +62,7 @@ class Sweep:
         if not self.has_ended:
             if self.blocked:
                 return AppState.SUBMITTED
-            waits = self.progress.ids or self.progress.held
-            if set(counts) == {"PENDING"} or (waits and "RUNNING" not in counts):
+            if set(counts) == {"PENDING"} or (self.progress.held and "RUNNING" not in counts):
                 return AppState.PENDING
             return AppState.RUNNING
         if counts.get("FAILED"):
