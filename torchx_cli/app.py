@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, cast
@@ -17,7 +16,8 @@ from torchx.printable import one_line
 from torchx.suggestions import did_you_mean
 from torchx.version import __version__
 from torchx_cli.command import TorchxCommand, expand_flags, flag_table, skip_type_conversion
-from torchx_cli.flags import option
+from torchx_cli.door import feature
+from torchx_cli.flags import option, set_flags
 from torchx_cli.terminal.output import print_stderr, say
 
 with lazy_imports:
@@ -75,13 +75,22 @@ GROUPS: dict[str, dict[str, str]] = {
         "mcp": "Serve the commands as tools for an agent.",
     },
 }
-"""The commands by group: name -> one line of help; the command is defined in `torchx_cli.commands.NAME`."""
+"""The commands by group: name -> one line of help."""
 
 TOOLS = GROUPS["Set up"]
-"""The commands that concern no application, in `torchx_cli.commands.tools`."""
+"""The commands that concern no application."""
 
-FOLDERS = {"cp": "torchx_cli.contexts", "context": "torchx_cli.contexts"}
-"""The commands that are part of a feature, with its folder."""
+FOLDERS = {
+    **dict.fromkeys(TOOLS, "commands.tools"),
+    "context": "contexts",
+    "cp": "contexts",
+    "diff": "diff",
+    "mcp": "mcp",
+    "report": "report",
+    "schema": "schemas",
+    "top": "top",
+}
+"""The folders of the commands, if not `commands`; those of features can be deleted."""
 
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 """All commands, in the order of `torchx --help`."""
@@ -124,17 +133,9 @@ SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_
 TYPER: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
 
 
-def of_contexts(module: str) -> Any:
-    """Returns a module of the feature of contexts, without which the rest works."""
-    return importlib.import_module(f"torchx_cli.contexts.{module}")
-
-
 def load(name: str) -> TyperCommand | TyperGroup:
     """Imports a command by its name and returns it."""
-    folder = FOLDERS.get(name, "torchx_cli.commands")
-    if name in TOOLS and name not in FOLDERS:
-        folder = "torchx_cli.commands.tools"
-    module = importlib.import_module(f"{folder}.{name}")
+    module = feature(f"{FOLDERS.get(name, 'commands')}.{name}")
     app: typer.Typer | None = getattr(module, "app", None)  # command groups define their own
     if app is None:
         app = typer.Typer(**TYPER)
@@ -143,6 +144,8 @@ def load(name: str) -> TyperCommand | TyperGroup:
         cls = getattr(module, "COMMAND", TorchxCommand)
         examples = getattr(module, "EXAMPLES", None)
         _evaluate_annotations(function)
+        if hasattr(module, "FLAGS"):
+            set_flags(function, module.FLAGS)
         app.command(name, cls=cls, context_settings=settings, short_help=COMMANDS[name], epilog=examples)(
             function
         )

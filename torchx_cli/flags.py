@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from torchx.command_line import ArgumentError
 from torchx.errors import UsageError
+from torchx.features import Flag
 from torchx.lazy import lazy_imports
 from torchx.suggestions import did_you_mean
 
 with lazy_imports:
+    import inspect
+
     from torchx.specs import app_metadata, status
 
 
@@ -36,6 +39,30 @@ def switch(*flags: str, help: str, group: str | None = None) -> Any:
 def argument(*, metavar: str, help: str) -> Any:
     """Declares a positional argument; an empty default is not part of the help."""
     return typer.Argument(metavar=metavar, show_default=False, help=help)
+
+
+def set_flags(function: Callable[..., object], rows: Iterable[Flag]) -> None:
+    """Completes the signature of a command with flags of a table; it gets their values by keyword."""
+    function.__dict__.pop("__signature__", None)  # of an earlier call
+    signature = inspect.signature(function)
+    *own, _ = signature.parameters.values()
+    function.__dict__["__signature__"] = signature.replace(parameters=[*own, *map(_parameter, rows)])
+
+
+def _parameter(row: Flag) -> inspect.Parameter:
+    """Returns the parameter of a row, whose annotation declares the flag."""
+    kind: Any = bool
+    if row.metavar:
+        kind = list[str] if row.repeats else str
+    declared = typer.Option(
+        *row.flag.split(),
+        metavar=row.metavar or None,
+        show_default=False,
+        help=row.help,
+        rich_help_panel=row.group,
+    )
+    form = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(row.name, form, default=kind(), annotation=Annotated[kind, declared])
 
 
 OLDER_SPELLINGS = {
@@ -82,195 +109,12 @@ OMITTED = {"[=full]": "short"}
 """The value of flags that are given without one, by their metavar."""
 FULL = "full"
 """The value of `--dryrun` that shows all files."""
-Dryrun = Annotated[
-    str,
-    option(
-        "--dryrun",
-        metavar="[=full]",
-        help="Print the scheduler request and submit nothing; --dryrun=full also prints the job's files.",
-        group=OUTPUT,
-    ),
-]
-Detach = Annotated[
-    bool,
-    switch(
-        "-d", "--detach", help="Return once it is submitted; the application keeps running.", group=ATTACHED
-    ),
-]
-Wait = Annotated[
-    bool,
-    switch("--wait", help="Wait until the application ends (local schedulers always do).", group=ATTACHED),
-]
-Log = Annotated[
-    bool,
-    switch("--log", help="Wait, and stream the logs (local schedulers always do).", group=ATTACHED),
-]
-Notify = Annotated[
-    list[str],
-    option(
-        "--notify",
-        metavar="TARGET",
-        help="Post JSON to this URL, or run cmd:PROGRAM ARGS, e.g. 'cmd:notify-send {name} {state}' "
-        '(repeatable); "none" disables the configured targets.',
-        group=NOTIFY,
-    ),
-]
-NotifyOn = Annotated[
-    str,
-    option(
-        "--notify-on", metavar="A,B", help="Notify on end, failure, stall (default: end,stall).", group=NOTIFY
-    ),
-]
-Tags = Annotated[
-    list[str],
-    option(
-        "--tag",
-        metavar="NAME[=VALUE]",
-        help="Tag the run, to find and compare it: sweep=lr (repeatable).",
-        group=RECORD,
-    ),
-]
-Note = Annotated[str, option("--note", metavar="TEXT", help="Add a note to the run.", group=RECORD)]
 WithTags = Annotated[
     list[str],
     option(
         "--tag",
         metavar="NAME[=VALUE]",
         help="Only applications with this tag; `sweep=lr*` works too (repeatable: all must match).",
-    ),
-]
-Preflight = Annotated[
-    list[str],
-    option(
-        "--preflight",
-        metavar="CHECK",
-        help="Run checks on each node or container before the program starts: gpu[:SIZE], disk[:SIZE], "
-        "collective[:TIME], 'cmd:COMMAND' (repeatable).",
-        group=FAILURES,
-    ),
-]
-Stall = Annotated[
-    str,
-    option(
-        "--stall",
-        metavar="TIME",
-        help="Report replicas that print nothing for this long, e.g. 10m.",
-        group=FAILURES,
-    ),
-]
-OnStall = Annotated[
-    str,
-    option(
-        "--on-stall",
-        metavar="ACTION",
-        help="With --stall: report (default), restart or cancel.",
-        group=FAILURES,
-    ),
-]
-Progress = Annotated[
-    str,
-    option(
-        "--progress-regex",
-        metavar="REGEX",
-        help="With --stall: count only log lines that match as progress.",
-        group=FAILURES,
-    ),
-]
-Priority = Annotated[
-    str,
-    option(
-        "--priority",
-        metavar="N",
-        help="Priority in this machine's queue; higher starts first.",
-        group=PLACE,
-    ),
-]
-NoQueue = Annotated[
-    bool,
-    switch("--no-queue", help="Fail if the resources are not free, instead of queueing.", group=PLACE),
-]
-TimeLimit = Annotated[
-    str,
-    option(
-        "--time-limit", metavar="TIME", help="End the application after this time, e.g. 24h.", group=LIMITS
-    ),
-]
-WarnBefore = Annotated[
-    str,
-    option(
-        "--warn-before",
-        metavar="TIME[:SIGNAL]",
-        help="Send SIGUSR1 (or SIGNAL) this long before the time limit.",
-        group=LIMITS,
-    ),
-]
-Requeue = Annotated[
-    str,
-    option(
-        "--requeue",
-        metavar="A,B",
-        help="Restart the application after: time-limit[:N] (N times, default 20), preempted, node.",
-        group=LIMITS,
-    ),
-]
-CheckpointDir = Annotated[
-    str,
-    option(
-        "--checkpoint-dir",
-        metavar="PATH",
-        help="Keep checkpoints in this folder across all runs; programs read $TORCHX_CHECKPOINT_DIR.",
-        group=LIMITS,
-    ),
-]
-RequestOutput = Annotated[
-    str,
-    option(
-        "-o",
-        "--output",
-        metavar="FORMAT",
-        help="text (default), json, or with --dryrun yaml.",
-        group=OUTPUT,
-    ),
-]
-ResultJson = Annotated[
-    bool, switch("--json", help="Print a JSON object instead of the handle.", group=OUTPUT)
-]
-AppName = Annotated[
-    str,
-    option(
-        "--name",
-        metavar="NAME",
-        help="Name of the application (default: the component names it).",
-        group=RECORD,
-    ),
-]
-Once = Annotated[
-    str,
-    option(
-        "--once",
-        metavar="NAME",
-        help="Submit at most once under NAME; if it exists, attach to it instead.",
-        group=RECORD,
-    ),
-]
-RetryOn = Annotated[
-    list[str],
-    option(
-        "--retry-on",
-        metavar="CAUSE,...",
-        help="Retry only these failures: exit codes (3, 100-110), signals (SIGKILL), out-of-memory, node, "
-        "preemption, image, log:REGEX in the last lines (repeatable; default: any).",
-        group=FAILURES,
-    ),
-]
-NoRetryOn = Annotated[
-    list[str],
-    option(
-        "--no-retry-on",
-        metavar="CAUSE,...",
-        help='Never retry these failures; "none" clears the list '
-        "(default: usage-error, import-error, syntax-error, disk-full, preflight).",
-        group=FAILURES,
     ),
 ]
 Watch = Annotated[bool, typer.Option("-w", "--watch", help="Show changes until the application ends.")]
@@ -298,8 +142,6 @@ FOLD = "Print a line that several replicas share once, with their names."
 SHOW = "Print only the logs of these replicas: rank0, last, all, 0,2-4, ROLE or ROLE/0."
 Fold = Annotated[bool, switch("--fold", help=FOLD)]
 Show = Annotated[str, option("--show", metavar="A,B", help=SHOW)]
-RunFold = Annotated[bool, switch("--fold", help=FOLD, group=ATTACHED)]
-RunShow = Annotated[str, option("--show", metavar="A,B", help=SHOW, group=ATTACHED)]
 
 
 def scheduler_option(help: str, group: str | None = None) -> Any:

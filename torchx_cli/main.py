@@ -14,7 +14,8 @@ from torchx import settings
 from torchx.errors import StateError, UsageError
 from torchx.lazy import lazy_imports
 from torchx.machine.files import state_home_path
-from torchx_cli.app import build, of_contexts
+from torchx_cli.app import build
+from torchx_cli.door import feature
 from torchx_cli.terminal import error_output
 from torchx_cli.terminal.output import prepare_streams
 
@@ -68,7 +69,7 @@ def _invoke(args: list[str]) -> int:
         args = ["--version"]
 
     if _may_name_context(args):
-        chosen: int | list[str] = of_contexts("dispatch").dispatch(args)
+        chosen: int | list[str] = feature("contexts.dispatch").dispatch(args)
         if isinstance(chosen, int):
             return chosen
         args = chosen

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torchx.errors import RunOptionError, UsageError
 from torchx.json_limits import without_empty
 from torchx.lazy import lazy_imports
 from torchx.machine.files import expanded
 from torchx_cli.flags import OLDER_SPELLINGS
+from torchx_cli.run_flags import RULES
 
 with lazy_imports:
     from torchx_cli import hints
 
 if TYPE_CHECKING:
+    from torchx.json_limits import Data
     from torchx.specs.app import AppDef
     from torchx.specs.run_options import CfgVal, RunOptions, runopts
 
-FLAGS = {
-    "requeue_on": "--requeue",
-    "notice": "--warn-before",
-    "no_wait": "--no-queue",
-    "progress": "--progress-regex",
+OPTIONS = {
+    "no_queue": "no_wait",
+    "progress_regex": "progress",
+    "requeue": "requeue_on",
+    "warn_before": "notice",
 }
 """The flags whose names differ from those of their run options."""
 
@@ -43,25 +45,20 @@ LACKS: Mapping[tuple[str, ...], tuple[str, str]] = {
 """Run options, and the message and the hint about a scheduler that does not have them."""
 
 
-def rule_options(priority: str, checkpoint_dir: str, **flags: Any) -> dict[str, CfgVal]:
+def rule_options(flags: Data) -> dict[str, CfgVal]:
     """Returns the run options of the flags that are given.
-
-    Args:
-        priority: a whole number.
-        checkpoint_dir: a folder, relative to the working directory.
-        **flags: the others, by the name of the run option.
 
     Raises:
         UsageError: the priority is not a number.
     """
-    options = without_empty(flags)
-    if checkpoint_dir:
-        options["checkpoint_dir"] = str(expanded(checkpoint_dir).absolute())
-    if priority:
+    options = without_empty({OPTIONS.get(row.name, row.name): flags[row.name] for row in RULES})
+    if "checkpoint_dir" in options:
+        options["checkpoint_dir"] = str(expanded(options["checkpoint_dir"]).absolute())
+    if "priority" in options:
         try:
-            options["priority"] = int(priority)
+            options["priority"] = int(options["priority"])
         except ValueError:
-            raise UsageError(f'--priority takes an integer, got "{priority}"') from None
+            raise UsageError(f'--priority takes an integer, got "{options["priority"]}"') from None
     return options
 
 
@@ -101,7 +98,7 @@ def flag_of(option: str, args: Sequence[str]) -> str:
     >>> flag_of("notice", ["run", "--warn=5x"]), flag_of("notice", ["--notice", "5x"]), flag_of("stall", [])
     ('--warn', '--notice', '')
     """
-    flag = FLAGS.get(option, f"--{option.replace('_', '-')}")
+    flag = next((row.flag for row in RULES if OPTIONS.get(row.name, row.name) == option), f"--{option}")
     spellings = [flag, *(older for older, newer in OLDER_SPELLINGS.items() if newer == flag)]
     typed = (arg.partition("=")[0] for arg in args if arg[2:].rstrip("-") and arg.startswith("--"))
     return next((text for text in typed if any(name.startswith(text) for name in spellings)), "")

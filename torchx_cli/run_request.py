@@ -131,6 +131,17 @@ class RunRequest:
                 error.message += f" ({origin})"
             raise
 
+    def take(self, flags: Data, config: Config) -> None:
+        """Takes the values of the flags of `run` and `rerun` that follow, name and record an application.
+
+        Raises:
+            UsageError: a notification, or `fold` of the configuration, is invalid.
+        """
+        for name in ("dryrun", "wait", "log", "detach", "fold", "show", "note", "name", "once"):
+            setattr(self, name, flags[name] or getattr(self, name))
+        complete_output(self, config)
+        self.notify = notifications_of(flags["notify"], flags["notify_on"], config)
+
     def add_options(self, options: dict[str, Option], cfg: dict[str, CfgVal]) -> None:
         """Adds configured run options to those that are given, which take precedence."""
         rejected = []

@@ -22,7 +22,6 @@ from terminal import Terminal
 from torchx.scheduling.events import AppEvent
 from torchx.scheduling.logs import LogChunk, Stream
 from torchx.specs.status import AppState, AppStatus
-from torchx_cli.fold import printing
 from torchx_cli.terminal import ending, notices, streaming
 from torchx_cli.terminal.notices import Notices
 from torchx_cli.terminal.output import columns
@@ -217,7 +216,7 @@ def chunk(data: bytes, replica: int = 0) -> LogChunk:
 
 
 def printer() -> LogPrinter:
-    return printing.printer_of(sys.stderr, [("w", 2)])
+    return streaming.printer_of(sys.stderr, [("w", 2)])
 
 
 def test_a_remark_waits_for_the_end_of_a_line(
@@ -257,7 +256,7 @@ def test_remarks_are_printed_at_the_end(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_log_on_stdout_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
-    log = printing.printer_of(sys.stdout, [("w", 1)])
+    log = streaming.printer_of(sys.stdout, [("w", 1)])
     log.write(chunk(b"half"))
     log.remark("a remark")
     log.write(chunk(b" more\n"))

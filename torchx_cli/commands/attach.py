@@ -17,9 +17,8 @@ with lazy_imports:
     from torchx.scheduling import logs
     from torchx_cli import applications
     from torchx_cli.commands import log
-    from torchx_cli.fold import printing as folding_printing
     from torchx_cli.sweep import attach as sweep_attach
-    from torchx_cli.terminal import attach, notices
+    from torchx_cli.terminal import attach, notices, streaming
 
 if TYPE_CHECKING:
     from torchx.runner.api import Runner
@@ -49,7 +48,7 @@ def attach_(
         handle, described = applications.find(runner, parsed.handle, prefer=applications.ACTIVE, acts=True)
         query = logs.LogQuery(tail=RECENT if tail is None else tail, follow=True)
         query = log.of_target(query, parsed, described, show)
-        printer = folding_printing.printer_of(sys.stderr, log.counts_of(described), query.replicas, fold=fold)
+        printer = streaming.printer_of(sys.stderr, log.counts_of(described), query.replicas, fold=fold)
         try:
             leaving = Interrupts().reporting(attach.app_id_of(handle))
             follower = notices.Notices(runner, handle, printer.remark, new=False)

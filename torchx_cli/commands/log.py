@@ -19,6 +19,7 @@ from torchx.scheduling.protocols import UnavailableError
 from torchx.specs.handles import parse_numbers
 from torchx.specs.status import AppState
 from torchx_cli.applications import ACTIVE, find, short_name, target_of, with_role
+from torchx_cli.door import feature
 from torchx_cli.flags import Fold, Json, Show, count, lines_option, option, since_option, until_option
 from torchx_cli.flags import LogTarget as Target
 from torchx_cli.session import session_of
@@ -30,8 +31,6 @@ with lazy_imports:
     from torchx import torchrun
     from torchx.scheduling import checks
     from torchx_cli import shown
-    from torchx_cli.fold import fold as folding_fold
-    from torchx_cli.fold import printing as folding_printing
     from torchx_cli.terminal import masking, notices, rank_text, streaming, times
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ def log_(
         if form == "json":
             _print_as_json(chunks, fold=fold, live=query.follow)
             return
-        printer = folding_printing.printer_of(
+        printer = streaming.printer_of(
             sys.stdout,
             counts_of(described),
             query.replicas,
@@ -139,11 +138,10 @@ def _masked(chunk: LogChunk) -> LogChunk:
 
 
 def _print_as_json(chunks: Iterable[LogChunk], *, fold: bool, live: bool) -> None:
-    if not fold:
+    if fold:
+        feature("fold.printing").print_chunks(chunks, live=live)
+    else:
         print_json(chunks)
-        return
-    folded = folding_fold.Fold()
-    folding_printing.print_json(folding_printing.runs_of(chunks, folded, live=live), folded)
 
 
 def _find(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,22 +16,8 @@ from torchx_cli.environment import Env, EnvFile, Environment, Secrets
 from torchx_cli.flags import (
     PLACE,
     PROGRAM,
-    AppName,
-    Detach,
-    Dryrun,
     Handle,
-    Log,
-    Note,
-    Notify,
-    NotifyOn,
-    Once,
-    RequestOutput,
-    ResultJson,
     RunCfg,
-    RunFold,
-    RunShow,
-    Tags,
-    Wait,
     argument,
     option,
     scheduler_option,
@@ -39,7 +25,8 @@ from torchx_cli.flags import (
     tags_given,
 )
 from torchx_cli.resubmission import from_record, is_in_image
-from torchx_cli.run_request import RunRequest, complete_output, notifications_of
+from torchx_cli.run_flags import FOLLOWED, RECORDED
+from torchx_cli.run_request import RunRequest
 from torchx_cli.session import session_of
 from torchx_cli.terminal.output import output_format
 
@@ -63,6 +50,8 @@ Examples:
   torchx rerun --set lr=0.01 @last
   torchx rerun @last -- --lr 0.01 --epochs 3
 """
+
+FLAGS = (*FOLLOWED, *RECORDED)
 
 
 def rerun_(
@@ -94,20 +83,7 @@ def rerun_(
     secret: Secrets = [],  # noqa: B006
     scheduler: Annotated[str, scheduler_option("Another scheduler (default: the same).", PLACE)] = "",
     cfg: RunCfg = [],  # noqa: B006
-    detach: Detach = False,
-    wait: Wait = False,
-    log: Log = False,
-    fold: RunFold = False,
-    show: RunShow = "",
-    notify: Notify = [],  # noqa: B006
-    notify_on: NotifyOn = "",
-    name: AppName = "",
-    tag: Tags = [],  # noqa: B006
-    note: Note = "",
-    once: Once = "",
-    dryrun: Dryrun = "",
-    output: RequestOutput = "",
-    json: ResultJson = False,
+    **flags: Any,
 ) -> int:
     """Submit an application again, from its record: the same roles, options and scheduler.
 
@@ -116,27 +92,17 @@ def rerun_(
     the commit, the changes and the untracked files in a new folder, and runs there. Output and exit
     code are as for `torchx run`.
     """
-    form = output_format(output, json)
+    form = output_format(flags["output"], flags["json"])
     os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # inherited by local replicas
     request = RunRequest(
         scheduler=scheduler,
         scheduler_args=list(cfg),
-        dryrun=dryrun,
-        wait=wait,
-        log=log,
-        detach=detach,
         environment=Environment(env, env_file, secret),
-        tags=tags_given(tag),
-        note=note,
-        name=name,
-        once=once,
-        fold=fold,
-        show=show,
+        tags=tags_given(flags["tag"]),
     )
-    check_combination(request, form)
     session = session_of(ctx)
-    complete_output(request, session.config)
-    request.notify = notifications_of(notify, notify_on, session.config)
+    request.take(flags, session.config)
+    check_combination(request, form)
     with request.with_origins(), session.runner() as runner:
         full, described = find(runner, handle, full=True, prefer=[paths.BACKEND] if failed else [], acts=True)
         if runner.scheduler_of(full).has_runs:

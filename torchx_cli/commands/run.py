@@ -14,59 +14,32 @@ from torchx.command_line import ArgumentError
 from torchx.discovery.errors import ComponentNotFoundException
 from torchx.errors import UsageError
 from torchx.lazy import lazy_imports
-from torchx_cli.app import of_contexts
 from torchx_cli.command import flag_table
+from torchx_cli.door import feature
 from torchx_cli.environment import Env, EnvFile, Environment, Secrets
 from torchx_cli.flags import (
     FULL,
     OMITTED,
     PLACE,
     PROGRAM,
-    AppName,
-    CheckpointDir,
-    Detach,
-    Dryrun,
-    Log,
-    NoQueue,
-    NoRetryOn,
-    Note,
-    Notify,
-    NotifyOn,
-    Once,
-    OnStall,
-    Preflight,
-    Priority,
-    Progress,
-    RequestOutput,
-    Requeue,
-    ResultJson,
-    RetryOn,
     RunCfg,
-    RunFold,
-    RunShow,
-    Stall,
-    Tags,
-    TimeLimit,
-    Wait,
-    WarnBefore,
     argument,
     option,
     scheduler_option,
     switch,
 )
 from torchx_cli.rule_flags import rule_notes, rule_options
+from torchx_cli.run_flags import FOLLOWED, RECORDED, RULES, SWEEPS
 from torchx_cli.run_request import (
     RunRequest,
     check_stdin_alone,
-    complete_output,
     make_app,
-    notifications_of,
     read_stdin,
     split_component,
     tags_of,
 )
 from torchx_cli.session import session_of
-from torchx_cli.sweep_flags import After, AtOnce, Each, Zip, sweep_flags
+from torchx_cli.sweep_flags import sweep_flags
 from torchx_cli.terminal.error_output import about
 from torchx_cli.terminal.interrupts import Terminated
 from torchx_cli.terminal.masking import remember
@@ -81,10 +54,9 @@ from torchx_cli.terminal.output import (
 with lazy_imports:
     from torchx.specs import app_metadata
     from torchx_cli import component_flags, hints, placement, recording, resubmission, shown
-    from torchx_cli.fold import printing
     from torchx_cli.sweep import rerun as sweep_rerun
     from torchx_cli.sweep import submit as sweeping_submit
-    from torchx_cli.terminal import attach, dryrun_output, progress
+    from torchx_cli.terminal import attach, dryrun_output, progress, streaming
 
 if TYPE_CHECKING:
     from torchx.config import Config
@@ -103,6 +75,7 @@ Examples:
 """
 
 SETTINGS = {"allow_interspersed_args": False}  # the first positional argument is the component
+FLAGS = (*FOLLOWED, *SWEEPS, *RULES, *RECORDED)
 
 
 def run_(
@@ -139,42 +112,13 @@ def run_(
     ] = False,
     scheduler: Annotated[str, scheduler_option("The scheduler (default: local_cwd).", PLACE)] = "",
     cfg: RunCfg = [],  # noqa: B006
-    priority: Priority = "",
-    no_queue: NoQueue = False,
-    detach: Detach = False,
-    wait: Wait = False,
-    log: Log = False,
-    fold: RunFold = False,
-    show: RunShow = "",
-    each: Each = [],  # noqa: B006
-    zipped: Zip = False,
-    at_once: AtOnce = "",
-    after: After = [],  # noqa: B006
-    retry_on: RetryOn = [],  # noqa: B006
-    no_retry_on: NoRetryOn = [],  # noqa: B006
-    stall: Stall = "",
-    on_stall: OnStall = "",
-    progress_regex: Progress = "",
-    preflight: Preflight = [],  # noqa: B006
-    time_limit: TimeLimit = "",
-    warn_before: WarnBefore = "",
-    requeue: Requeue = "",
-    checkpoint_dir: CheckpointDir = "",
-    notify: Notify = [],  # noqa: B006
-    notify_on: NotifyOn = "",
-    name: AppName = "",
-    tag: Tags = [],  # noqa: B006
-    note: Note = "",
-    once: Once = "",
     parent_run_id: Annotated[
         str, typer.Option("--parent_run_id", metavar="ID", help="The parent run.", hidden=True)
     ] = "",
     tee_logs: Annotated[
         bool, typer.Option("--tee_logs", help="Prefixes are always on.", hidden=True)
     ] = False,
-    dryrun: Dryrun = "",
-    output: RequestOutput = "",
-    json: ResultJson = False,
+    **flags: Any,
 ) -> int:
     """Run an application from a component.
 
@@ -182,58 +126,31 @@ def run_(
     logs to stderr, Ctrl-C cancels the application, and the replica that failed first sets the exit code. If
     you close the terminal, the application keeps running.
     """
-    form = output_format(output, json)
+    form = output_format(flags["output"], flags["json"])
     os.environ[settings.TORCHX_CONTEXT_NAME] = "cli_run"  # inherited by local replicas
     request = RunRequest(
         scheduler=scheduler,
         scheduler_args=list(cfg),
         workspace=workspace,
         parent_run_id=parent_run_id,
-        dryrun=dryrun,
-        wait=wait,
-        log=log,
-        detach=detach,
-        fold=fold,
-        show=show,
-        environment=Environment(env, env_file, secret),
-        note=note,
-        name=name,
-        once=once,
-        rules=rule_options(
-            priority,
-            checkpoint_dir,
-            stall=stall,
-            on_stall=on_stall,
-            progress=progress_regex,
-            retry_on=list(retry_on),
-            no_retry_on=list(no_retry_on),
-            time_limit=time_limit,
-            notice=warn_before,
-            requeue_on=requeue,
-            no_wait=no_queue,
-            preflight=list(preflight),
-        ),
-        sweep=sweep_flags(each, zipped, at_once, list(after)),
+        rules=rule_options(flags),
+        sweep=sweep_flags(flags),
     )
     request.argv = list(arguments or ())
     if stdin:
         check_stdin_alone(request)
-        flags, request = request, read_stdin(sys.stdin)
-        request.detach, request.environment, request.note = flags.detach, flags.environment, note
-        request.dryrun, request.wait = request.dryrun or dryrun, request.wait or wait
-        request.log, request.fold, request.show = request.log or log, fold, show
-        request.name, request.once = name, once
+        request = read_stdin(sys.stdin)
+    request.environment = Environment(env, env_file, secret)
     session = session_of(ctx)
     request.context = session.context
     if request.context and request.sweep:
         raise UsageError("--each and --after cannot be combined with a context", code="conflicting_flags")
-    request.notify = notifications_of(notify, notify_on, session.config)
-    request.tags = tags_of(tag, session.config)
+    request.take(flags, session.config)
+    request.tags = tags_of(flags["tag"], session.config)
     if not stdin:
         request.component, request.argv = split_component(request.argv, session.config, request.origins)
         _check_pairs(cfg, request.component)
     check_combination(request, form)
-    complete_output(request, session.config)
     table = flag_table(ctx.command.get_params(ctx), False, ctx.command_path)
     try:
         with request.with_origins():
@@ -283,7 +200,7 @@ def _run(request: RunRequest, form: str, config: Config, opened: Any) -> int:
     with opened as runner:
         if request.context:
             placed = placement.placement(request, runner, config)
-            return int(of_contexts("remote_run").submit(app, request, form, placed))
+            return int(feature("contexts.remote_run").submit(app, request, form, placed))
         code = submit(make_request(request, app, runner, config), request, form, runner)
     if code == EXIT_NOT_FOUND:
         explain_misplaced_flag(request)
@@ -337,7 +254,7 @@ def submit(info: AnyDryRunInfo, request: RunRequest, form: str, runner: Runner) 
     replicas = {}
     if follow:
         replicas = shown.select(text, counts, origin)
-    printer = printing.printer_of(sys.stderr, counts, replicas, fold=request.fold)
+    printer = streaming.printer_of(sys.stderr, counts, replicas, fold=request.fold)
     with attach.Attached(
         runner, info, follow, printer=printer, replicas=replicas, form=form, named=request.named
     ) as attached:

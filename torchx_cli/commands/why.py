@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from torchx.errors import TorchxError
-from torchx.lazy import lazy_imports
 from torchx.runner.why.data import as_data
 from torchx.runner.why.explain import Difference, Explanation, explain
 from torchx_cli.applications import find, short_name
+from torchx_cli.door import feature
 from torchx_cli.flags import Handle, Json, Output
 from torchx_cli.session import session_of
 from torchx_cli.terminal import measurement_text
@@ -31,9 +31,6 @@ from torchx_cli.terminal.output import (
 from torchx_cli.terminal.status_text import title_lines
 from torchx_cli.terminal.times import ago
 from torchx_cli.terminal.units import written
-
-with lazy_imports:
-    from torchx_cli.diff import sections
 
 if TYPE_CHECKING:
     from torchx.json_limits import Object
@@ -72,9 +69,10 @@ PARTS = ("arguments", "source", "run options", "resources", "image", "environmen
 def _differences(runner: Runner, before: str, handle: str) -> Iterator[Difference]:
     """Yields the differences between the last success and this application."""
     try:
+        sections = feature("diff.sections")
         sides = (sections.Side.of(runner, before), sections.Side.of(runner, handle))
         found = sections.compare_submissions(sides)
-    except (TorchxError, OSError):
+    except (TorchxError, OSError, ModuleNotFoundError):
         return  # the cause is known without them
     folders = [side.provenance.directory for side in sides if side.provenance is not None]
     if len(folders) == 2 and folders[0] != folders[1]:

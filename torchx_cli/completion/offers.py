@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from torchx.lazy import lazy_imports
 from torchx_cli.component_flags import flags_of, outline_of, outlines
+from torchx_cli.door import feature
 
 with lazy_imports:
     import ast
@@ -20,7 +21,6 @@ with lazy_imports:
     from torchx.runner import queue
     from torchx.scheduling import query as scheduling_query
     from torchx_cli import applications, session
-    from torchx_cli.schemas import outputs
     from torchx_cli.terminal import times
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _takes_handle(command: str, *, is_first: bool) -> bool:
 
 
 def _of_outputs(before: list[str]) -> Iterator[Offer]:
-    names = (name.split() for name in (*outputs.OUTPUTS, "error"))
+    names = (name.split() for name in (*feature("schemas.outputs").OUTPUTS, "error"))
     below = (name[len(before) :] for name in names if name[: len(before)] == before)
     yield from (Offer(words[0]) for words in below if words)
 

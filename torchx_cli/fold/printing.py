@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TextIO
 from torchx.lazy import lazy_imports
 from torchx.machine.readers import Readers
 from torchx.printable import ranges
-from torchx_cli.terminal import streaming
 from torchx_cli.terminal.output import fit, say_json
 from torchx_cli.terminal.streaming import LogPrinter, stamp
 from torchx_cli.terminal.units import names_of
@@ -147,6 +146,12 @@ def print_json(runs: Iterable[Run | None], fold: Fold) -> None:
     sys.stdout.flush()
 
 
+def print_chunks(chunks: Iterable[LogChunk], *, live: bool) -> None:
+    """Prints a log folded, as JSON."""
+    folded = folds.Fold()
+    print_json(runs_of(chunks, folded, live=live), folded)
+
+
 def _json_head(sources: list[Source]) -> str:
     replicas = [
         {
@@ -164,28 +169,13 @@ def _json_head(sources: list[Source]) -> str:
 def printer_of(
     stream: TextIO,
     roles: Sequence[tuple[str, int]],
-    chosen: Mapping[str, Collection[int]] | None = None,
-    *,
-    fold: bool = False,
-    prefix: bool = True,
-    timestamps: bool = False,
-    live: bool = True,
+    chosen: Mapping[str, Collection[int]],
+    *settings: bool,
 ) -> LogPrinter:
-    """Returns a printer of the log of roles, given as name and number of replicas.
-
-    Args:
-        stream: stdout or stderr.
-        roles: the roles, for alignment.
-        chosen: the replicas whose logs are printed, as in a query (default: all).
-        fold: equal lines are printed once.
-        prefix, timestamps, live: see :class:`LogPrinter`.
-    """
-    roles = [role for role in roles if not chosen or role[0] in chosen]
-    if fold:
-        printer = FoldingPrinter(stream, labels_of(roles), prefix, timestamps, live)
-        printer.alone = sum(len((chosen or {}).get(name) or range(count)) for name, count in roles) == 1
-        return printer
-    return LogPrinter(stream, streaming.labels_of(roles), prefix, timestamps, live)
+    """Returns a printer that folds the log of roles; see :func:`torchx_cli.terminal.streaming.printer_of`."""
+    printer = FoldingPrinter(stream, labels_of(roles), *settings)
+    printer.alone = sum(len(chosen.get(name) or range(count)) for name, count in roles) == 1
+    return printer
 
 
 class FoldingPrinter(LogPrinter):

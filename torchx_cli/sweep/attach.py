@@ -36,8 +36,7 @@ from torchx_cli.terminal.times import duration, whole
 
 with lazy_imports:
     from torchx.scheduling import logs
-    from torchx_cli.fold import printing as folding_printing
-    from torchx_cli.terminal import drawing
+    from torchx_cli.terminal import drawing, streaming
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -222,7 +221,7 @@ def _print_command(head: str, command: str) -> None:
 
 
 def _print_logs(runner: Runner, handle: str, fold: bool, numbers: Sequence[int]) -> None:
-    printer = folding_printing.printer_of(sys.stderr, (), fold=fold)
+    printer = streaming.printer_of(sys.stderr, (), fold=fold)
     chosen: dict[str, frozenset[int]] = {str(number): frozenset() for number in numbers}
     attach.show_logs(runner, handle, logs.LogQuery(chosen, follow=True), printer)
 

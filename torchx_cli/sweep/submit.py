@@ -27,10 +27,9 @@ with lazy_imports:
     from torchx.runner import notifications
     from torchx.specs import app_metadata
     from torchx_cli import recording
-    from torchx_cli.fold import printing
     from torchx_cli.sweep import attach as sweep_attach
     from torchx_cli.sweep import best
-    from torchx_cli.terminal import attach, dryrun_output
+    from torchx_cli.terminal import attach, dryrun_output, streaming
 
 if TYPE_CHECKING:
     from torchx.config import Config
@@ -169,7 +168,7 @@ def _attached_job(
     """Follows a single application that waits for others, and returns the exit code of the command."""
     assert info.app is not None
     counts = [(role.name, role.num_replicas) for role in info.app.roles]
-    printer = printing.printer_of(sys.stderr, counts, fold=request.fold)
+    printer = streaming.printer_of(sys.stderr, counts, fold=request.fold)
     with attach.Attached(runner, info, waits, printer=printer, replicas={}, form=form) as attached:
         attached.handle, code = handle, 0
         if waits:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from torchx.printable import one_line
+from torchx_cli.door import feature
 from torchx_cli.terminal.output import (
     bar_of,
     columns,
@@ -207,6 +208,35 @@ class LogPrinter:
         if self._colour:
             text = f"\x1b[{code}m{text}\x1b[0m"
         return text.encode("utf-8", "backslashreplace")
+
+
+def printer_of(
+    stream: TextIO,
+    roles: Sequence[tuple[str, int]],
+    chosen: Mapping[str, Collection[int]] | None = None,
+    *,
+    fold: bool = False,
+    prefix: bool = True,
+    timestamps: bool = False,
+    live: bool = True,
+) -> LogPrinter:
+    """Returns a printer of the log of roles, given as name and number of replicas.
+
+    Args:
+        stream: stdout or stderr.
+        roles: the roles, for alignment.
+        chosen: the replicas whose logs are printed, as in a query (default: all).
+        fold: equal lines are printed once.
+        prefix, timestamps, live: see :class:`LogPrinter`.
+    """
+    chosen = chosen or {}
+    roles = [role for role in roles if not chosen or role[0] in chosen]
+    if fold:
+        printer: LogPrinter = feature("fold.printing").printer_of(
+            stream, roles, chosen, prefix, timestamps, live
+        )
+        return printer
+    return LogPrinter(stream, labels_of(roles), prefix, timestamps, live)
 
 
 def stamp(seconds: float) -> str:

@@ -15,11 +15,11 @@ from torchx.errors import TorchxError
 from torchx.printable import first_line, one_line
 from torchx.scheduling.logs import LogQuery
 from torchx.scheduling.responses import status_of
-from torchx_cli.fold.printing import printer_of
 from torchx_cli.terminal.drawing import FullScreen
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import bar_of, colour, columns, counted, fit, note, paint, plain
 from torchx_cli.terminal.status_text import status_lines
+from torchx_cli.terminal.streaming import printer_of
 from torchx_cli.top.keys import Keyboard
 from torchx_cli.top.view import HEADS, Line, draw, lines_of, name_width, row_text, shown_columns, size_text
 
