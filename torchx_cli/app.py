@@ -87,6 +87,8 @@ FOLDERS = {
     "diff": "diff",
     "mcp": "mcp",
     "report": "report",
+    "rerun": "rerun",
+    "results": "sweep",
     "schema": "schemas",
     "top": "top",
 }

@@ -51,9 +51,11 @@ def set_flags(function: Callable[..., object], rows: Iterable[Flag]) -> None:
 
 def _parameter(row: Flag) -> inspect.Parameter:
     """Returns the parameter of a row, whose annotation declares the flag."""
-    kind: Any = bool
-    if row.metavar:
-        kind = list[str] if row.repeats else str
+    kind: Any = str
+    if row.repeats:
+        kind = list[str]
+    elif not row.metavar:
+        kind = bool
     declared = typer.Option(
         *row.flag.split(),
         metavar=row.metavar or None,

@@ -15,8 +15,8 @@ from torchx import settings
 from torchx.masking import MASK
 from torchx.specs import AppDef, Role
 from torchx_cli.main import main
+from torchx_cli.recorded import parse
 from torchx_cli.rerun.rebuild import merged
-from torchx_cli.rerun.recorded import parse
 
 COMPONENT = """
 from torchx.specs import AppDef, Role

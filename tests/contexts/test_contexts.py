@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from copies import MAKE, cp, same
-from program import COMMAND, ROOT, answer, environment, on_terminal, start, torchx
+from program import COMMAND, answer, environment, on_terminal, start, torchx
 from sshmachines import Machine, add
 from support import wait_until
 
@@ -403,15 +403,3 @@ def test_a_command_without_contexts_loads_none() -> None:
     assert (
         subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True).returncode == 0
     )
-
-
-def test_the_rest_works_without_the_feature(tmp_path: Path) -> None:
-    for package in ("torchx", "torchx_cli"):
-        ignored = shutil.ignore_patterns("contexts", "__pycache__")
-        if package == "torchx":
-            ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
-    env = environment({"PYTHONPATH": str(tmp_path)})
-    for words in (["--help"], ["run", "utils.echo", "--msg", "hi"], ["list"], ["log", "@last"]):
-        done = subprocess.run([*COMMAND, *words], env=env, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr

@@ -21,6 +21,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "torchx.errors",
         "torchx.end_causes",
+        "torchx.features",
         "torchx.lazy",
         "torchx.machine.files",
         "torchx.version",

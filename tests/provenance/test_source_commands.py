@@ -24,8 +24,8 @@ from torchx.runner.api import Runner, get_runner
 from torchx.schedulers.docker.record import job_data, label_data
 from torchx.specs.app import AppDef, Role
 from torchx.specs.status import AppState
-from torchx_cli import restored
 from torchx_cli.applications import find
+from torchx_cli.rerun import restored
 from torchx_cli.resubmission import from_record
 from torchx_cli.run_request import RunRequest
 

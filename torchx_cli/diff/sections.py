@@ -20,7 +20,7 @@ from torchx.specs.serialize import app_to_dict
 from torchx.specs.status import code_of
 from torchx_cli.applications import find
 from torchx_cli.diff.values import GIVEN, Section, Values, compared, named, of_roles
-from torchx_cli.rerun.recorded import RecordedCommand, provenance_of, recorded_command
+from torchx_cli.recorded import RecordedCommand, provenance_of, recorded_command
 from torchx_cli.terminal.masking import remember
 from torchx_cli.terminal.plain import to_plain
 from torchx_cli.terminal.times import duration, span

@@ -14,7 +14,7 @@ from torchx.discovery.call.command_line import flag_table
 from torchx.discovery.find import finder
 from torchx.errors import StateError, UsageError
 from torchx.specs.app import AppDef, Role, resolve_overrides
-from torchx_cli.rerun.recorded import spelled
+from torchx_cli.recorded import spelled
 from torchx_cli.run_request import RunRequest, make_app, split_component
 from torchx_cli.terminal.masking import mask_text
 from torchx_cli.terminal.output import note_all
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torchx.config import Config
     from torchx.discovery.model import Component
     from torchx.json_limits import Data, Object
-    from torchx_cli.rerun.recorded import RecordedCommand
+    from torchx_cli.recorded import RecordedCommand
 
 BY_KEY = ("env", "metadata", "port_map")
 """Fields of a role that are merged key by key."""

@@ -32,8 +32,8 @@ from torchx_cli.terminal.output import output_format
 
 with lazy_imports:
     from torchx.sweeps import paths
-    from torchx_cli import restored
-    from torchx_cli.rerun import rebuild, recorded
+    from torchx_cli import recorded
+    from torchx_cli.rerun import rebuild, restored
     from torchx_cli.sweep import rerun
 
 if TYPE_CHECKING:
