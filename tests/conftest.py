@@ -83,6 +83,7 @@ def _own_state_home(
     for name in ("TORCHXCONFIG", "TORCHX_JOB_ID", "TORCHX_CONTEXT_NAME", "TORCHX_PARENT_RUN_ID", *COLOUR):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TORCHX_HOME", str(home / ".torchx"))
+    monkeypatch.setenv("TORCHX_SETUP_HOME", str(home / "setup"))  # not a folder that later tests would use
     monkeypatch.setenv("TORCHX_PROVENANCE", "0")  # a process after each submission: its own tests enable it
     if not request.node.get_closest_marker("kubernetes"):
         # programs that log in to a cluster look in the home; all other tests see neither

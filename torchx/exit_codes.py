@@ -19,12 +19,6 @@ KILLED = "by another process, a limit or the kernel, e.g. out of memory"
 TIMED_OUT = 124
 """The exit code of commands about an application that has reached its time limit, and of a wait in vain."""
 
-PREFLIGHT_FAILED = 94
-"""The exit code of a replica whose program was not started, as a check before it failed."""
-
-PREFLIGHT_MARK = "torchx preflight failed on "
-"""The beginning of the line about failed checks."""
-
 
 def result_of(exit_code: int | None, signal: str | None) -> int | None:
     """Returns the exit code of a process, or 128 + N if signal N ended it.

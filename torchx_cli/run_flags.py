@@ -52,7 +52,7 @@ RULES = (
         "--no-retry-on",
         "CAUSE,...",
         'Never retry these failures; "none" clears the list '
-        "(default: usage-error, import-error, syntax-error, disk-full, preflight).",
+        "(default: usage-error, import-error, syntax-error, disk-full, preflight, setup-once).",
         FAILURES,
         repeats=True,
     ),

@@ -81,7 +81,7 @@ class DockerScheduler(Scheduler["DockerJob"]):
         return options.run_options()
 
     def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: RunOptions) -> None:
-        options.check_options(cfg)
+        options.check_local(self.backend, cfg)
 
     def _validate(self, app: AppDef, scheduler: str, cfg: RunOptions = NO_OPTIONS) -> None:
         checks.check(app)

@@ -43,8 +43,7 @@ def run_options() -> runopts:
         "folder for logs and workspaces, shared with all hosts (default: gridengine in the state home)",
     )
     add_shared(opts, "grace_period", "fail_fast", "retry_on", "no_retry_on", *LIMITS)
-    opts.add("setup", str, "run these bash commands before each replica's program, e.g. module load cuda")
-    add_shared(opts, "workspace_limit_mb", "quiet", "preflight")
+    add_shared(opts, "setup", "setup_once", "workspace_limit_mb", "quiet", "preflight")
     return opts
 
 
@@ -57,8 +56,6 @@ def check_options(cfg: RunOptions) -> None:
     check_shared("gridengine", cfg)
     rule = LimitRule.of(cfg)
     rule.check_uncounted("gridengine", "Grid Engine requeues after lost hosts without a limit")
-    if "\0" in str(cfg.get("setup") or ""):
-        raise RunOptionError("setup", "of gridengine contains a zero byte")
     slots = cfg.get("slots")
     if isinstance(slots, int) and slots < 1:
         raise RunOptionError("slots", f"of gridengine is {slots}, expected at least 1")

@@ -37,7 +37,6 @@ from torchx.schedulers.shared import owner
 from torchx.schedulers.shared.options import progress_of
 from torchx.scheduling.base import DescribeAppResponse, ManyRuns, Scheduler
 from torchx.scheduling.checks import require_application
-from torchx.scheduling.preflight import OPTION as PREFLIGHT
 from torchx.specs.app import AppDef, AppDryRunInfo
 from torchx.specs.checks import hosts_in
 from torchx.specs.run_options import RunOptions
@@ -184,8 +183,8 @@ def unsuitable(runs: ManyRuns) -> str:
         return "an index of a Job is one replica, and a run has several"
     if cfg.get("kind") not in (None, "", AUTO, JOB) or cfg.get("queue"):
         return "only a Job without a queue starts its indexes one after the other"
-    if cfg.get(PREFLIGHT) or restarts_by_torchx(first, role, cfg):
-        return "torchx checks or restarts each run"
+    if any(map(cfg.get, ("preflight", "setup_once"))) or restarts_by_torchx(first, role, cfg):
+        return "torchx checks, prepares or restarts each run"
     if any(hosts_in(app) for app in runs.apps.values()):
         return "the addresses of replicas differ in the runs"
     if not launcher.can_launch(role.entrypoint):

@@ -69,8 +69,10 @@ def run_options() -> runopts:
     opts.add("reserved_millicpu", int, "request this much less CPU than the limit", 100)
     opts.add("reserved_memmb", int, "request this much less memory than the limit", 1024)
     opts.add("efa_device_count", int, "EFA devices of each replica, overriding its resource; 0 for none")
-    add_shared(opts, grace_period=30.0)
-    add_shared(opts, "fail_fast", "retry_backoff", "retry_on", "no_retry_on", "preflight", *LIMITS)
+    opts.add("grace_period", float, "seconds between TERM and KILL", 30.0)
+    add_shared(
+        opts, "fail_fast", "retry_backoff", "retry_on", "no_retry_on", "preflight", "setup_once", *LIMITS
+    )
     opts.add("ttl", int, "remove the job this many seconds after its end (default: keep it)")
     return opts
 

@@ -11,6 +11,7 @@ from torchx.schedulers.local.images import ReplicaParam
 from torchx.schedulers.local.request import PopenRequest
 from torchx.schedulers.local.request_checks import check_programs
 from torchx.specs.app import AppDef
+from torchx.specs.run_options import RunOptions
 from torchx.workspace.sizes import MB, mb
 from torchx.workspace.tree import LARGE_MB, scan_unfiltered
 
@@ -49,14 +50,14 @@ def fill(
             report(line)
 
 
-def check(app: AppDef, request: PopenRequest, final: Path, folder: Path) -> None:
+def check(app: AppDef, cfg: RunOptions, request: PopenRequest, final: Path, folder: Path) -> None:
     """Checks that the programs of the roles exist in the copies.
 
     Raises:
         UsageError: one is missing or cannot be run.
     """
     try:
-        check_programs(app, _in_temporary_folder(request, final, folder))
+        check_programs(app, cfg, _in_temporary_folder(request, final, folder))
     except UsageError as error:
         for snapshot in request.workspaces.values():  # the temporary folder is about to be removed
             copy = snapshot.folder.replace(str(final), str(folder))

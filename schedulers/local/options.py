@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-from torchx.schedulers.shared.options import (
-    LIMITS,
-    NO_WAIT,
-    PRIORITY,
-    add_shared,
-    check_shared,
-)
-from torchx.scheduling.limits import LimitRule
-from torchx.settings import POLICIES
-from torchx.specs.run_options import RunOptions, runopt, runopts
-
-OWN = {
-    "log_dir": runopt(None, str, False, "folder for the logs (default: in the state home)"),
-    "prepend_cwd": runopt(False, bool, False, "put the working directory first on PATH, not last"),
-    "auto_set_cuda_visible_devices": runopt(
-        False, bool, False, "fail if the replicas cannot get GPUs of their own; otherwise warn"
-    ),
-}
+from torchx.schedulers.shared.options import LOCAL, add_shared
+from torchx.schedulers.shared.options import check_local as check_local
+from torchx.specs.run_options import runopts
 
 
 def run_options(scheduler: str) -> runopts:
     """Returns the run options of a scheduler of local processes."""
     opts = runopts()
-    opts.update(OWN)
-    add_shared(
-        opts,
-        "grace_period",
-        "fail_fast",
-        "retry_backoff",
-        "retry_on",
-        "no_retry_on",
-        "stall",
-        "on_stall",
-        "progress",
-        POLICIES,
-        *LIMITS,
-        "workspace_limit_mb",
-        "reserve",
-        "preflight",
-        PRIORITY,
-        NO_WAIT,
+    opts.add("log_dir", str, "folder for the logs (default: in the state home)")
+    opts.add("prepend_cwd", bool, "put the working directory first on PATH, not last", False)
+    opts.add(
+        "auto_set_cuda_visible_devices",
+        bool,
+        "fail if the replicas cannot get GPUs of their own; otherwise warn",
+        False,
     )
+    add_shared(opts, *LOCAL)
     if scheduler == "local_dir":
         opts.add(
             "image_limit_mb",
@@ -52,13 +27,3 @@ def run_options(scheduler: str) -> runopts:
             10_240,
         )
     return opts
-
-
-def check_options(scheduler: str, cfg: RunOptions) -> None:
-    """Checks the values of run options.
-
-    Raises:
-        UsageError: a value is not allowed.
-    """
-    check_shared(scheduler, cfg)
-    LimitRule.of(cfg)

@@ -166,7 +166,7 @@ def as_text(request: PopenRequest) -> str:
             command = without_checks(replica.args)
             lines.append(f"  {shlex.join(command)}")
             if command != replica.args:
-                lines.append("  after the preflight checks; the whole command is in the output of -o json")
+                lines.append("  after its checks and set-up; the whole command is in the output of -o json")
             lines.append(f"  in {replica.cwd}, with the environment of the caller and:")
             lines += [f"    {name}={shlex.quote(value)}" for name, value in sorted(replica.env.items())]
     return "\n".join(lines)

@@ -16,6 +16,7 @@ from torchx.schedulers.local.request import PopenRequest, ReplicaParam
 from torchx.scheduling.preflight import without_checks
 from torchx.specs.app import AppDef
 from torchx.specs.checks import require_passable
+from torchx.specs.run_options import RunOptions
 from torchx.supervisor.process import files_needed
 
 with lazy_imports:
@@ -78,7 +79,7 @@ def check_places(request: PopenRequest, session: str) -> None:
         )
 
 
-def check_programs(app: AppDef, request: PopenRequest) -> None:
+def check_programs(app: AppDef, cfg: RunOptions, request: PopenRequest) -> None:
     """Checks that the program of each role exists, before any of them starts.
 
     Raises:
@@ -86,6 +87,13 @@ def check_programs(app: AppDef, request: PopenRequest) -> None:
     """
     for role in app.roles:
         for replica in request.role_params[role.name][:1]:
+            program = without_checks(replica.args)[0]
+            if program != replica.args[0] and find_program(replica.args[0], replica) is None:
+                raise UsageError(
+                    f"role `{role.name}` needs `{replica.args[0]}` for its preflight checks or set-up"
+                )
+            if cfg.get("setup_once"):  # which may install the program
+                continue
             requires = role.metadata.get(REQUIRES, {})
             for program, how_to_get in requires.items() if isinstance(requires, Mapping) else ():
                 if find_program(program, replica) is None:
@@ -93,9 +101,6 @@ def check_programs(app: AppDef, request: PopenRequest) -> None:
                         f"role `{role.name}` needs `{program}`, which is not on PATH",
                         hint=f"install it: {how_to_get}",
                     )
-            program = without_checks(replica.args)[0]
-            if program != replica.args[0] and find_program(replica.args[0], replica) is None:
-                raise UsageError(f"role `{role.name}` needs `{replica.args[0]}` for its preflight checks")
             found = find_program(program, replica)
             if found is None:
                 raise UsageError(f"role `{role.name}` cannot be started: {_why_not(program, replica)}")

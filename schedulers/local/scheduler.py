@@ -122,7 +122,7 @@ class LocalScheduler(Scheduler["PopenRequest"]):
         return self._has_images
 
     def _pre_build_validate(self, app: AppDef, scheduler: str, cfg: RunOptions) -> None:
-        options.check_options(self.backend, cfg)
+        options.check_local(self.backend, cfg)
 
     def _validate(self, app: AppDef, scheduler: str, cfg: RunOptions = NO_OPTIONS) -> None:
         checks.check(app)

@@ -71,7 +71,7 @@ def schedule(
             store.Store(JobPaths(folder).notifications).create(info.notify)
         if request.workspaces:
             copies.fill(request, final, folder, info.on_progress, limit_of(cfg))
-            copies.check(app, request, final, folder)
+            copies.check(app, cfg, request, final, folder)
         if ticket is not None:
             queue.fill(folder, ticket, os.environ)
 
@@ -115,7 +115,7 @@ def _check(
     check_texts(request)
     check_places(request, session)
     if not request.workspaces:
-        check_programs(app, request)
+        check_programs(app, info.cfg, request)
     check_limits(request)
     provide_checkpoint_dir(info.cfg)
 

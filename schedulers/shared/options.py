@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchx.errors import RunOptionError, StateError
 from torchx.lazy import lazy_imports
 from torchx.machine import files
-from torchx.printable import listed
+from torchx.printable import listed, table
 from torchx.scheduling.limits import LimitRule
 from torchx.scheduling.preflight import checks_of
 from torchx.scheduling.stalls import LONGEST, StallRule
 from torchx.settings import POLICIES
-from torchx.specs.run_options import CfgVal, RunOptions, runopt, runopts
+from torchx.specs.run_options import RunOptions, runopt, runopts
 from torchx.suggestions import did_you_mean
 from torchx.workspace.options import LIMIT, LIMIT_NAME
 
@@ -25,7 +24,30 @@ with lazy_imports:
 if TYPE_CHECKING:
     from torchx.specs.app import AppDryRunInfo
 
+_TEXTS = """
+stall: report replicas that print nothing and send no heartbeat for this long, e.g. 10m
+on_stall: on a stall: report (default), restart or cancel
+progress: count only log lines that match as progress (default: all)
+time_limit: end the application after this time, e.g. 24h
+notice: signal the programs this long before the time limit: 5m or 5m:USR1
+requeue_on: restart the application after: time-limit[:20],preempted,node
+checkpoint_dir: keep checkpoints in this folder across all runs (default: a folder of the application)
+setup: run these bash commands before each replica's program, e.g. module load cuda
+setup_once: run this command once per node before the programs, e.g. uv sync --frozen
+image_repo: push workspace images to this registry repository, e.g. registry.example.com/team/jobs
+"""
+_LISTS = """
+retry_on: retry only these failures: exit codes, signals, causes, log:REGEX (default: any)
+no_retry_on: never retry these failures; none clears the list \
+(default: usage-error,import-error,syntax-error,disk-full,preflight,setup-once)
+policies: run policies of other packages in the supervisor, as MODULE:CLASS
+preflight: check before the program starts: gpu[:40GB], disk[:9GB], collective[:2m], cmd:COMMAND
+"""
+"""The options that are texts, and lists of texts, with their help."""
+
 SHARED: Mapping[str, runopt] = {
+    **{name: runopt(None, str, False, text) for name, text in table(_TEXTS).items()},
+    **{name: runopt(None, list[str], False, text) for name, text in table(_LISTS).items()},
     "grace_period": runopt(10.0, float, False, "seconds between TERM and KILL"),
     "fail_fast": runopt(True, bool, False, "end all replicas when one fails permanently"),
     "retry_backoff": runopt(
@@ -34,74 +56,35 @@ SHARED: Mapping[str, runopt] = {
     "reserve": runopt(False, bool, False, "reserve CPUs and memory too, and wait until they are free"),
     "priority": runopt(0, int, False, "priority in this machine's queue; higher starts first"),
     "no_wait": runopt(False, bool, False, "fail if the resources are not free, instead of queueing"),
-    "retry_on": runopt(
-        None,
-        list[str],
-        False,
-        "retry only these failures: exit codes, signals, causes, log:REGEX (default: any)",
-    ),
-    "no_retry_on": runopt(
-        None,
-        list[str],
-        False,
-        "never retry these failures; none clears "
-        "the list (default: usage-error,import-error,syntax-error,disk-full,preflight)",
-    ),
-    "stall": runopt(
-        None, str, False, "report replicas that print nothing and send no heartbeat for this long, e.g. 10m"
-    ),
-    "on_stall": runopt(None, str, False, "on a stall: report (default), restart or cancel"),
-    "progress": runopt(None, str, False, "count only log lines that match as progress (default: all)"),
-    POLICIES: runopt(
-        None, list[str], False, "run policies of other packages in the supervisor, as MODULE:CLASS"
-    ),
-    "time_limit": runopt(None, str, False, "end the application after this time, e.g. 24h"),
-    "notice": runopt(None, str, False, "signal the programs this long before the time limit: 5m or 5m:USR1"),
-    "requeue_on": runopt(None, str, False, "restart the application after: time-limit[:20],preempted,node"),
-    "checkpoint_dir": runopt(
-        None,
-        str,
-        False,
-        "keep checkpoints in this folder across all runs (default: a folder of the application)",
-    ),
-    "preflight": runopt(
-        None,
-        list[str],
-        False,
-        "check before the program starts: gpu[:40GB], disk[:9GB], collective[:2m], cmd:COMMAND",
-    ),
-    "image_repo": runopt(
-        None,
-        str,
-        False,
-        "push workspace images to this registry repository, e.g. registry.example.com/team/jobs",
-    ),
     LIMIT_NAME: LIMIT,
     "quiet": runopt(False, bool, False, "hide the progress of pulls, builds and pushes"),
 }
-
-
-def add_shared(opts: runopts, *names: str, **defaults: CfgVal) -> None:
-    """Adds shared options.
-
-    Args:
-        opts: the options of an engine.
-        names: the shared options to add.
-        defaults: shared options to add with another default.
-
-    >>> opts = runopts()
-    >>> add_shared(opts, "fail_fast", grace_period=30.0)
-    >>> opts.resolve({})
-    {'fail_fast': True, 'grace_period': 30.0}
-    """
-    opts.update({name: SHARED[name] for name in names})
-    opts.update({name: replace(SHARED[name], default=default) for name, default in defaults.items()})
-
 
 PRIORITY, NO_WAIT = "priority", "no_wait"
 
 LIMITS = ("time_limit", "notice", "requeue_on", "checkpoint_dir")
 """The options of a time limit."""
+
+LOCAL = (
+    *("grace_period", "fail_fast", "retry_backoff", "retry_on", "no_retry_on", "stall", "on_stall"),
+    *("progress", POLICIES, *LIMITS, LIMIT_NAME, "reserve", "preflight", "setup_once", PRIORITY, NO_WAIT),
+)
+"""The options of the engines whose supervisors run on this machine."""
+
+
+def add_shared(opts: runopts, *names: str) -> None:
+    """Adds shared options.
+
+    Args:
+        opts: the options of an engine.
+        names: the shared options to add.
+
+    >>> opts = runopts()
+    >>> add_shared(opts, "fail_fast", "grace_period")
+    >>> opts.resolve({})
+    {'fail_fast': True, 'grace_period': 10.0}
+    """
+    opts.update({name: SHARED[name] for name in names})
 
 
 def provide_checkpoint_dir(cfg: RunOptions) -> str:
@@ -155,8 +138,21 @@ def check_shared(
             retry_rules.RetryRules.of({option: cfg.get(option)})
         except ValueError as error:
             raise RunOptionError(option, str(error)) from None
+    for option in ("setup", "setup_once"):
+        if "\0" in str(cfg.get(option)):
+            raise RunOptionError(option, f"of {scheduler} contains a zero byte")
     StallRule.of(cfg)
     checks_of(cfg)
+
+
+def check_local(scheduler: str, cfg: RunOptions) -> None:
+    """Checks the options of an engine whose supervisors run on this machine.
+
+    Raises:
+        UsageError: a value is invalid.
+    """
+    check_shared(scheduler, cfg)
+    LimitRule.of(cfg)
 
 
 def check_choices(scheduler: str, cfg: RunOptions, choices: Mapping[str, Sequence[str]]) -> None:

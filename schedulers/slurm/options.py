@@ -212,7 +212,6 @@ def run_options() -> SlurmOptions:
     opts.add(
         "containers", str, "run each role in its image: pyxis (or true), by srun --container-image; apptainer"
     )
-    opts.add("setup", str, "run these bash commands before each replica's program, e.g. module load cuda")
     opts.add(
         "sbatch",
         list[str],
@@ -223,7 +222,7 @@ def run_options() -> SlurmOptions:
     opts.add(
         "workspace_type", str, "how to ship a workspace: dir, a copy in job_dir; docker, in an image", "dir"
     )
-    add_shared(opts, "workspace_limit_mb", "image_repo", "quiet", "preflight")
+    add_shared(opts, "setup", "setup_once", "workspace_limit_mb", "image_repo", "quiet", "preflight")
     return opts
 
 
@@ -235,8 +234,6 @@ def check_options(cfg: RunOptions) -> None:
     """
     choices = {"gpu_option": GPU_OPTIONS, "workspace_type": WORKSPACE_TYPES, "containers": CONTAINER_TYPES}
     check_choices("slurm", cfg, choices)
-    if "\0" in str(cfg.get("setup") or ""):
-        raise RunOptionError("setup", "of slurm contains a zero byte")
     check_shared("slurm", cfg)
     check_limits(cfg)
     for name, value in sbatch_options(cfg).items():

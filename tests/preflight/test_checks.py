@@ -10,11 +10,13 @@ from pathlib import Path
 import fakegpus
 import pytest
 
-from torchx.exit_codes import PREFLIGHT_FAILED, PREFLIGHT_MARK
 from torchx.leases.holders import take
 from torchx.schedulers.kubernetes.manifests.job import job_rules
-from torchx.scheduling import preflight, preflight_gpus, preflight_program
+from torchx.schedulers.shared.options import SHARED
+from torchx.scheduling import handover, preflight, preflight_gpus, preflight_program
+from torchx.scheduling.failure_causes import BEFORE_PROGRAM
 from torchx.scheduling.preflight_gpus import CheckFailedError, check_gpus, kernel_errors
+from torchx.scheduling.setup_once import program as setup_program
 from torchx.specs.app import RetryPolicy, Role
 from torchx.specs.resources import Resource
 from torchx_cli.main import main
@@ -123,14 +125,17 @@ def test_the_command_of_a_replica() -> None:
 
 def test_job_of_cluster_does_not_retry_failed_check() -> None:
     (rule,) = job_rules({"preflight": ["disk"]})
-    assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailIndex", [PREFLIGHT_FAILED])
+    assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailIndex", [preflight_program.FAILED])
     assert job_rules({}) == job_rules({"preflight": ["disk"], "no_retry_on": ["none"]}) == []
 
 
 def test_the_program_depends_on_nothing() -> None:
     """It runs with any Python 3.8, and is one text."""
-    for module in (preflight_gpus, preflight_program):
+    for module in (handover, preflight_gpus, preflight_program, setup_program):
         assert module.__file__ is not None
         text = Path(module.__file__).read_text("ascii")
         ast.parse(text, feature_version=(3, 8))
-    assert (preflight_program.FAILED, preflight_program.MARK) == (PREFLIGHT_FAILED, PREFLIGHT_MARK)
+    for program in (preflight_program, setup_program):
+        cause, mark = BEFORE_PROGRAM[program.FAILED]
+        assert program.MARK.startswith(mark)
+        assert cause in SHARED

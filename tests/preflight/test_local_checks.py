@@ -160,4 +160,4 @@ def test_flags_and_options(
     assert main(["run", "-s", "local_cwd", "--preflight", "gpus", "utils.echo"]) == 2
     assert "--preflight has `gpus`, expected gpu[:SIZE]" in capfd.readouterr().err
     assert main(["run", "-s", "local_cwd", "--dryrun", "--preflight", "disk", "utils.echo"]) == 0
-    assert "after the preflight checks" in capfd.readouterr().out
+    assert "after its checks and set-up" in capfd.readouterr().out

@@ -106,6 +106,7 @@ DUTIES = {
             "torchx/runner/events/__init__.py": "an interface of TorchX for programs",
             "torchx/runtime/tracking/api.py": "an interface of TorchX for programs",
             "torchx/scheduling/preflight_program.py": OWN_PROGRAM,
+            "torchx/scheduling/setup_once/program.py": OWN_PROGRAM,
             "torchx/specs/run_options.py": BY_TYPE,
             "torchx/sweeps/parameters.py": BY_TYPE,
             "torchx/tracker/backend/fsspec.py": "values of users, as they were reported",

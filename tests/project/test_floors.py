@@ -214,7 +214,9 @@ def test_only_the_command_line_does_this(what: str) -> None:
         "torchx.schedulers.shared.batch.node.program",
         "torchx.distributed.notice",
         "torchx.machine.enter",
+        "torchx.scheduling.handover",
         "torchx.scheduling.preflight_program",
+        "torchx.scheduling.setup_once.program",
         "torchx.scheduling.patterns",  # a signal or a child process limits a search; both end with it
     )
     hosts = ("torchx_cli", *(("torchx.notebook",) if what == "print" else programs))

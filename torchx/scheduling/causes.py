@@ -61,6 +61,7 @@ service_ended: a service runs until the other roles have ended: check why its pr
 not_ready: check the service and its probe, or allow it more time with `within`
 image: check the name of the image, and the access to its registry
 preflight: check the host, or exclude it; torchx doctor --gpus checks the GPUs of this machine
+setup_once: check the command of setup_once; the log has its output, in the lines with `torchx setup`
 missing_program: check the program, its interpreter, and PATH in the image or on the node
 not_started: check the request
 signal:

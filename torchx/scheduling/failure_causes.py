@@ -50,8 +50,8 @@ LAST_LINES = 50
 """Last lines of an output in which its cause is searched, without the lines that follow the cause."""
 NOT_RUN = (126, 127)
 """The exit codes of a shell that cannot run a program."""
-PREFLIGHT = (94, "torchx preflight failed")
-"""The exit code of a failed check, and the beginning of its line, as in ``torchx.exit_codes``."""
+BEFORE_PROGRAM = {94: ("preflight", "torchx preflight failed"), 93: ("setup_once", "torchx setup failed")}
+"""The exit codes of what fails before the program, as in their sources: the cause, and its line."""
 
 
 def printed_cause(exit_code: Optional[int], signal: Optional[str], lines: Sequence[str]) -> Tuple[str, str]:
@@ -73,9 +73,10 @@ def printed_cause(exit_code: Optional[int], signal: Optional[str], lines: Sequen
         return "", ""
     texts = (re.sub(_PREFIX, "", line).strip() for line in without_appendices(_of_failed_rank(lines)))
     plain = [text for text in texts if text][-LAST_LINES:]
-    line = _last(plain, lambda line: line.startswith(PREFLIGHT[1]))
-    if exit_code == PREFLIGHT[0] and line:
-        return "preflight", line
+    before, mark = BEFORE_PROGRAM.get(exit_code or 0, ("", "\n"))
+    line = _last(plain, lambda line: line.startswith(mark))
+    if line:
+        return before, line
     if exit_code in NOT_RUN:
         return "missing_program", _last(plain, _NOT_FOUND.search)
     if _last(plain, _FATAL.search):

@@ -23,19 +23,16 @@ with lazy_imports:
     import shlex
     import zlib
 
-OPTION = "preflight"
-"""The run option: a list of checks."""
-
 SHARED_FILE = "file"
 """All replicas share the folder of their logs, in which they meet."""
 
 PORT = 29491
 """The port at which replicas in containers meet."""
 
-COLLECTIVE_LIMIT, COMMAND_LIMIT = 300.0, 600.0
-"""Maximum seconds of a collective operation, and of a command."""
-LEAST_SPACE = 1e9
-"""Bytes of disk space that must be free."""
+COMMAND_LIMIT = 600.0
+"""Maximum seconds of a command."""
+_PLAIN: dict[str, Object] = {"gpu": {}, "disk": {"least": 1e9}, "collective": {"limit": 300.0}}
+"""The checks that need no value: bytes of disk space that must be free, seconds of a collective operation."""
 
 EXPECTED = "expected gpu[:SIZE], disk[:SIZE], collective[:TIME] or cmd:COMMAND"
 
@@ -49,10 +46,13 @@ _BOOT = (
 _HERE = (
     "import sys; sys.path[:] = [folder for folder in sys.path if folder]; "
     "exec('from __future__ import annotations' + chr(10) + "
-    "''.join(line for name in ('preflight_gpus', 'preflight_program') "
-    "for line in open({folder!r} + '/' + name + '.py', encoding='utf-8') "
+    "''.join(line for name in {} "
+    "for line in open({!r} + '/' + name, encoding='utf-8') "
     "if not line.startswith(('from torchx.', 'from __future__'))))"
 )
+_CHECKS = ("handover.py", "preflight_gpus.py", "preflight_program.py")
+_SETUP = ("handover.py", "setup_once/program.py")
+"""The files of the programs, of which the last one calls its function ``main``."""
 _MARK = "  # torchx preflight"
 """The end of the texts for ``python -c``, by which they are recognized."""
 _OURS = r"(?m)^(from __future__|from torchx\.).*\n"
@@ -69,41 +69,36 @@ def checks_of(cfg: Data) -> list[Object]:
     >>> checks_of({"preflight": ["gpu", "collective:2m"]}), checks_of({})
     ([{'kind': 'gpu'}, {'kind': 'collective', 'limit': 120.0}], [])
     """
-    value = cfg.get(OPTION) or []
+    value = cfg.get("preflight") or []
     return [_check(str(text).strip()) for text in ([value] if isinstance(value, str) else value)]
 
 
 def _check(text: str) -> Object:
-    kind, colon, rest = text.partition(":")
+    kind, _, rest = text.partition(":")
     if kind == "cmd":
         try:
             command = shlex.split(rest)
         except ValueError as error:
-            raise RunOptionError(OPTION, f"has `{text}`: {error}") from None
+            raise RunOptionError("preflight", f"has `{text}`: {error}") from None
         if command:
             return {"kind": kind, "command": command, "limit": COMMAND_LIMIT}
+    elif text in _PLAIN:
+        return {"kind": kind, **_PLAIN[text]}
     elif kind in ("gpu", "disk"):
         size = re.fullmatch(_SIZE, rest)
         if size:
             return {"kind": kind, "least": float(size[1]) * _UNITS[size[2].lower()]}
-        if not colon:
-            if kind == "disk":
-                return {"kind": kind, "least": LEAST_SPACE}
-            return {"kind": kind}
     elif kind == "collective":
-        if colon:
-            limit = parse_duration(rest)
-        else:
-            limit = COLLECTIVE_LIMIT
+        limit = parse_duration(rest)
         if limit:
             return {"kind": kind, "limit": limit}
-    raise RunOptionError(OPTION, f"has `{text}`, {EXPECTED}")
+    raise RunOptionError("preflight", f"has `{text}`, {EXPECTED}")
 
 
 def with_checks(
     command: Sequence[str], role: Role, cfg: Data, meet: str = "", *, here: bool = False
 ) -> list[str]:
-    """Returns the command of a replica that runs the checks first; the command itself without checks.
+    """Returns the command of a replica that runs the checks and then the set-up first, if there are any.
 
     Args:
         command: the program and its arguments.
@@ -112,6 +107,8 @@ def with_checks(
         meet: the host of the first replica (default: ``TORCHX_RANK0_HOST``), or :data:`SHARED_FILE`.
         here: the replica runs on this machine, so that it can read the files of this package.
     """
+    if cfg.get("setup_once"):
+        command = ["python3", "-c", _text(_SETUP, here), str(cfg["setup_once"]), "--", *command]
     checks = checks_of(cfg)
     if not checks:
         return list(command)
@@ -126,31 +123,28 @@ def with_checks(
     python = "python3"
     if re.fullmatch(_PYTHON, PurePosixPath(command[0]).name):
         python = command[0]
-    return [python, "-c", _text_here() if here else _text(), json.dumps(request), "--", *command]
+    return [python, "-c", _text(_CHECKS, here), json.dumps(request), "--", *command]
 
 
 def without_checks(command: Sequence[str]) -> list[str]:
-    """Returns the command of a replica without the checks.
+    """Returns the command of a replica without the checks and the set-up.
 
     >>> role = Role("w", "", entrypoint="sh")
-    >>> without_checks(with_checks(["sh", "-c", "date"], role, {"preflight": ["disk"]}))
+    >>> without_checks(with_checks(["sh", "-c", "date"], role, {"preflight": ["disk"], "setup_once": "make"}))
     ['sh', '-c', 'date']
     """
-    own = len(command) > 5 and (command[1], command[4]) == ("-c", "--") and command[2].endswith(_MARK)
-    return list(command[5:] if own else command)
-
-
-def _text_here() -> str:
-    """Returns a text for ``python -c`` that runs the program from its files."""
-    folder = str(Path(__file__).parent)
-    return _HERE.format(folder=folder) + _MARK
+    while len(command) > 5 and (command[1], command[4]) == ("-c", "--") and command[2].endswith(_MARK):
+        command = command[5:]
+    return list(command)
 
 
 @cache
-def _text() -> str:
-    """Returns the program as a text for ``python -c``."""
-    names = ("preflight_gpus.py", "preflight_program.py")
-    parts = [Path(__file__).with_name(name).read_text("utf-8") for name in names]
+def _text(names: Sequence[str], here: bool) -> str:
+    """Returns a program as a text for ``python -c``: it has the files, or reads those of this package."""
+    folder = str(Path(__file__).parent)
+    if here:
+        return _HERE.format(names, folder) + _MARK
+    parts = [Path(folder, name).read_text("utf-8") for name in names]
     text = "from __future__ import annotations\n" + "\n".join(re.sub(_OURS, "", part) for part in parts)
     data = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
     return _BOOT.format(data=data) + _MARK

@@ -2,7 +2,7 @@
 
 It runs with the Python of the replica, wherever that is, so it imports the standard library only (and PyTorch
 for a collective operation), and works with Python 3.8. A failed check ends it with exit code 94, and a line
-with the host and the finding. Its source follows that of preflight_gpus.py, see preflight.py.
+with the host and the finding. Its source follows those of handover.py and preflight_gpus.py: see preflight.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from torchx.json_limits import Object
+from torchx.scheduling.handover import become, fail, note, own_environment
 from torchx.scheduling.preflight_gpus import GB, CheckFailedError, check_gpus
 
 FAILED = 94
@@ -51,45 +52,8 @@ def main(arguments: list[str]) -> None:
         except CheckFailedError as failure:
             findings.append(f"{check['kind']}: {failure}")
     if findings:
-        fail(f"{MARK}{socket.gethostname()}: {'; '.join(findings)}")
-    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM):  # Python ignores the first two
-        signal.signal(number, signal.SIG_DFL)
-    try:
-        os.execvpe(command[0], command, own_environment())  # noqa: S606 - no shell
-    except OSError as error:
-        note(f"{command[0]}: {error.strerror}")
-        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
-
-
-def note(line: str) -> None:
-    """Writes a line to the error output."""
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
-
-
-def fail(line: str) -> NoReturn:
-    """Reports failed checks, also as the error of the replica, and ends this process."""
-    note(line)
-    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if path:
-        details = {"message": line, "extraInfo": {"timestamp": str(int(time.time()))}}
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with open(descriptor, "w", encoding="utf-8") as file:
-                json.dump({"message": details}, file)
-        except OSError:
-            pass
-    os._exit(FAILED)
-
-
-def own_environment() -> dict[bytes, bytes]:
-    """Returns the environment that this process was started with; Python may have added a locale."""
-    try:
-        with open("/proc/self/environ", "rb") as file:
-            entries = [entry.partition(b"=") for entry in file.read().split(b"\0") if b"=" in entry]
-            return {name: value for name, _, value in entries}
-    except OSError:
-        return dict(os.environb)
+        fail(f"{MARK}{socket.gethostname()}: {'; '.join(findings)}", FAILED)
+    become(command, own_environment())
 
 
 def check_disk(_: Object, check: Object) -> None:

@@ -27,6 +27,7 @@ CAUSES = (
     "not_started",
     "missing_program",
     "preflight",
+    "setup_once",
     "usage_error",
     "import_error",
     "syntax_error",
@@ -42,7 +43,7 @@ CAUSES = (
     "exception",
 )
 """The causes that a rule may name, with dashes or underscores."""
-NOT_WORTH = ("usage-error", "import-error", "syntax-error", "disk-full", "preflight")
+NOT_WORTH = ("usage-error", "import-error", "syntax-error", "disk-full", "preflight", "setup-once")
 """The causes that are not retried by default: another attempt would fail in the same way."""
 ALL, NONE = "any", "none"
 NOT_RETRIED = "not retried: "

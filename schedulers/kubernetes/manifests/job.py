@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torchx.exit_codes import PREFLIGHT_FAILED
 from torchx.lazy import lazy_imports
 from torchx.schedulers.kubernetes.api.objects import Object
 from torchx.schedulers.kubernetes.manifests.attempt_number import field_of
 from torchx.schedulers.kubernetes.manifests.hosts import is_stable
 from torchx.schedulers.kubernetes.manifests.pod import AppContext, pod_template
 from torchx.schedulers.kubernetes.names import APP_ID, AWAITS, CONTAINER, JOB_COMPLETION_INDEX, ROLE_INDEX
+from torchx.scheduling.failure_causes import BEFORE_PROGRAM
 from torchx.scheduling.retry_rules import RetryRules, exit_codes_of
 from torchx.services.rules import after_of
 from torchx.settings import SERVICE
@@ -26,8 +26,9 @@ def job_rules(cfg: RunOptions) -> list[Object]:
     """Returns the rules of a Job that ends a replica without another attempt, from exit codes and signals."""
     rules = RetryRules.of(cfg)
     never = [code for rule in rules.never for code in exit_codes_of([rule]) or ()]
-    if cfg.get("preflight") and "preflight" in rules.never:
-        never.append(PREFLIGHT_FAILED)
+    for code, (cause, _) in BEFORE_PROGRAM.items():
+        if cfg.get(cause) and any(rule.replace("-", "_") == cause for rule in rules.never):
+            never.append(code)
     only = exit_codes_of(rules.on)
     found = []
     for operator, codes in (("In", never), ("NotIn", only)):
