@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gits import again, commit, git, record, repository, tree
 
 from torchx.errors import StateError
 from torchx.provenance import changes, tree_files
+from torchx.provenance import git as git_program
 from torchx.provenance import repository as repositories
 from torchx.provenance.git import Deadline
 from torchx.provenance.model import CONVERTED, DELETED, Provenance, Source, Submodule
@@ -173,6 +176,29 @@ def test_git_lfs_files_are_restored_if_content_is_here(tmp_path: Path) -> None:
         "x.bin is not restored: Git LFS has it"
     ]
     assert (tmp_path / "other/x.bin").read_text() == pointer
+
+
+def test_more_changed_files_need_no_more_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{number}.txt" for number in range(20)]
+    folder = repository(tmp_path / "r", **{".gitattributes": "*.txt text\n"}, **dict.fromkeys(names, "a\n"))
+    calls: list[object] = []
+    run = git_program.run
+
+    def counted(arguments: Sequence[str | bytes], *rest: Any, **options: Any) -> bytes:
+        calls.append(arguments)
+        return run(arguments, *rest, **options)
+
+    monkeypatch.setattr(git_program, "run", counted)
+    counts = []
+    for changed in (2, 20):
+        for name in names[:changed]:
+            (folder / name).write_text("b\n")
+        calls.clear()
+        source = record(folder, Store(tmp_path / f"p{changed}")).source
+        assert source is not None
+        assert len(source.files) == changed
+        counts.append(len(calls))
+    assert counts[0] == counts[1]
 
 
 def test_line_ends_that_git_converts_are_restored(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from torchx.provenance.model import (
     UNTRACKED,
     File,
 )
-from torchx.provenance.repository import Repository
+from torchx.provenance.repository import Repository, lfs_file
 from torchx.provenance.selection import Selection
 from torchx.provenance.store import LARGEST_DIFF, LARGEST_FILE, Store
 from torchx.provenance.tree_files import Found, TreeFiles
@@ -112,7 +112,7 @@ class WorkingTree:
         prefix: str = "",
         home: str = "",
     ) -> None:
-        self._top, self._git, self._store, self._prefix = repository.top, git, store, prefix
+        self._repository, self._git, self._store, self._prefix = repository, git, store, prefix
         self._files, self._budget = TreeFiles(repository.top, sha256=sha256), budget
         self._base = commit or EMPTY_TREES[sha256]
         self._home = home
@@ -136,7 +136,7 @@ class WorkingTree:
         before, changed = self._changed()
         self.submodules = self._expected(index)
         untracked = self._untracked()
-        chosen = Selection(self._top, untracked)
+        chosen = Selection(self._repository.top, untracked)
         self.notes += [chosen.note] if chosen.note else []
         found: dict[str, File | None] = {}
         self._converts = converts or self._has_attributes(index)
@@ -212,7 +212,7 @@ class WorkingTree:
         paths = list(self._lines("ls-files", "--others", "--exclude-standard", "-z"))
         nested = [path for path in paths if path.endswith("/")]
         self.notes += [f"{self._prefix}{path} is a separate repository: left out" for path in nested[:10]]
-        home = os.path.relpath(self._home, self._top) + "/"
+        home = os.path.relpath(self._home, self._repository.top) + "/"
         # records and logs of jobs, which change all the time, do not belong to it
         return [path for path in paths if not path.endswith("/") and not path.startswith(home)]
 
@@ -343,7 +343,9 @@ class WorkingTree:
         return file
 
     def _is_in_lfs(self, known: Known, digest: str) -> bool:
-        """Returns True if the commit has a pointer to a content in Git LFS."""
+        """Returns True if the commit has a pointer to a content that Git LFS has."""
+        if not lfs_file(self._repository.objects, digest).is_file():
+            return False
         try:
             content = self._git.run("cat-file", "blob", known.name, limit=_LARGEST_POINTER)
         except GitError:

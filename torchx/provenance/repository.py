@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 from torchx.machine import files
@@ -90,6 +91,16 @@ def head(repository: Repository) -> Head:
     if commit is None:
         return Head(branch, _packed(repository, name))
     return Head(branch, commit if is_commit(commit) else None)
+
+
+def lfs_file(objects: str, digest: str) -> Path:
+    """Returns the file of Git LFS with a content, which may not exist.
+
+    Args:
+        objects: the folder with the objects of the repository.
+        digest: the SHA-256 of the content.
+    """
+    return Path(objects).parent / "lfs" / "objects" / digest[:2] / digest[2:4] / digest
 
 
 def _packed(repository: Repository, name: str) -> str | None:

@@ -14,7 +14,7 @@ from torchx.printable import few
 from torchx.provenance import repository as repositories
 from torchx.provenance.git import Deadline, Git, GitError, run
 from torchx.provenance.model import CONVERTED, DELETED, EXECUTABLE, LINK, File, Provenance, Source
-from torchx.provenance.repository import Repository
+from torchx.provenance.repository import Repository, lfs_file
 from torchx.provenance.store import Store
 
 LONGEST = 600.0
@@ -147,7 +147,7 @@ def _from_lfs(source: Source, file: File) -> Path | None:
         objects = max(holders, key=lambda each: len(each.path)).objects
     else:
         objects = source.objects
-    path = Path(objects).parent / "lfs" / "objects" / file.digest[:2] / file.digest[2:4] / file.digest
+    path = lfs_file(objects, file.digest)
     if path.is_file() and path.stat().st_size == file.size:
         return path
     return None
