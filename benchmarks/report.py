@@ -16,6 +16,7 @@ from pathlib import Path
 
 import cluster
 import containers
+import instructions
 import kube
 import output
 import pods
@@ -32,6 +33,7 @@ from measure import place, table
 
 GROUPS = {
     "Start-up": startup,
+    "Instructions of the start": instructions,
     "A short job": run,
     "The record of the source": source,
     "Many replicas": replicas,
